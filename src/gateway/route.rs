@@ -1,0 +1,237 @@
+//! Routes: which requests need a key, and the policy under which a key's effect is performed.
+//!
+//! Neighbours: `config` parses and checks them, [`super::admit`] matches them. All regions share one set of routes. It must
+//! not read files nor answer requests.
+
+use std::time::Duration;
+
+use http::{HeaderName, Method};
+
+use crate::protocol::decide::Recovery;
+use crate::protocol::key::Syntax;
+use crate::protocol::outcome::OutcomeSets;
+
+/// One route.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its name, in metrics and logs.
+    pub name: String,
+    /// The methods it takes; empty means any.
+    pub methods: Vec<Method>,
+    /// The paths it takes.
+    pub path: PathPattern,
+    /// What it does about keys.
+    pub protection: Protection,
+}
+
+/// What a route does about keys.
+#[derive(Clone, Debug)]
+pub enum Protection {
+    /// Streams straight through; a key is passed on like any header.
+    Off,
+    /// Requests with a key are protected; those without stream straight through.
+    Optional(Policy),
+    /// Requests without a key are refused.
+    Required(Policy),
+}
+
+/// How keyed requests of a route are performed and remembered.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// How the header is parsed.
+    pub syntax: Syntax,
+    /// The rule for a key in doubt.
+    pub recovery: Recovery,
+    /// The upstream's status address, present on every route whose recovery is `probe`.
+    pub probe: Option<String>,
+    /// How long a claim may go without an outcome.
+    pub hold: Duration,
+    /// How long a duplicate waits for the running attempt.
+    pub wait: Duration,
+    /// How long the upstream may take for its whole answer.
+    pub upstream_timeout: Duration,
+    /// How long a request may still be at work inside the upstream after its hold ran out.
+    pub settle_time: Duration,
+    /// How long a key is promised to be remembered.
+    pub retention: Duration,
+    /// The largest request body, in bytes.
+    pub body_limit: usize,
+    /// The largest answer body that is kept, in bytes.
+    pub stored_limit: usize,
+    /// What the upstream's statuses mean.
+    pub outcomes: OutcomeSets,
+    /// The answer headers that a replay carries.
+    pub replay_headers: Vec<HeaderName>,
+}
+
+/// The headers a replay carries unless the route says otherwise: those that describe the answer, not the connection or the moment.
+pub const REPLAY_HEADERS: &[&str] = &[
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-location",
+    "content-type",
+    "etag",
+    "last-modified",
+    "link",
+    "location",
+    "vary",
+];
+
+/// Headers that no replay may carry, whatever a route lists (design, section 2; RFC 9110 section 7.6.1 for the hop-by-hop ones).
+pub const NEVER_REPLAYED: &[&str] = &[
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "set-cookie",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// A path pattern: segments, of which `{name}` takes any one and a last `*` takes the rest, even none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPattern {
+    text: String,
+    segments: Vec<Segment>,
+    rest: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Exactly(String),
+    Any,
+}
+
+impl PathPattern {
+    /// Parses a pattern such as `/v1/charges`, `/v1/charges/{id}/refunds` or `/v1/*`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some(inner) = text.strip_prefix('/') else {
+            return Err(format!("path {text:?} must start with '/'"));
+        };
+        let (inner, rest) = match inner.strip_suffix('*') {
+            Some(head) if head.is_empty() => ("", true),
+            Some(head) => match head.strip_suffix('/') {
+                Some(head) => (head, true),
+                None => return Err(format!("path {text:?}: '*' must be a whole last segment")),
+            },
+            None => (inner, false),
+        };
+        let whole = if inner.is_empty() && rest { Vec::new() } else { inner.split('/').collect() };
+        let segments =
+            whole.into_iter().map(|segment| Self::segment(segment, text)).collect::<Result<_, _>>()?;
+        Ok(Self { text: text.to_owned(), segments, rest })
+    }
+
+    fn segment(segment: &str, text: &str) -> Result<Segment, String> {
+        if segment.starts_with('{') && segment.ends_with('}') && segment.len() > 2 {
+            return Ok(Segment::Any);
+        }
+        if segment.contains(['{', '}', '*', '?', '#']) {
+            return Err(format!(
+                "path {text:?}: segment {segment:?} must be plain text, {{name}} or a last *"
+            ));
+        }
+        Ok(Segment::Exactly(segment.to_owned()))
+    }
+
+    /// Whether `path` (without query) matches. Compares bytes: nothing is decoded or normalised, so what was matched is what is sent.
+    pub fn matches(&self, path: &str) -> bool {
+        let Some(inner) = path.strip_prefix('/') else { return false };
+        let mut given = inner.split('/');
+        for segment in &self.segments {
+            match (segment, given.next()) {
+                (Segment::Exactly(text), Some(part)) if text == part => {}
+                (Segment::Any, Some(part)) if !part.is_empty() => {}
+                (Segment::Exactly(_) | Segment::Any, _) => return false,
+            }
+        }
+        self.rest || given.next().is_none()
+    }
+
+    /// The pattern as written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+/// All routes, in order of precedence.
+#[derive(Clone, Debug, Default)]
+pub struct Routes(pub Vec<Route>);
+
+/// What the routes say about a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Matched<'a> {
+    /// This route's protection applies.
+    Route(&'a Route),
+    /// No route; the method is safe or idempotent by itself, so it streams straight through.
+    PassThrough,
+    /// No route, and the method changes state (POST, PATCH): refused, so that no such route stays unprotected by oversight.
+    Refused,
+}
+
+impl Routes {
+    /// The first route that takes this method and path.
+    pub fn find(&self, method: &Method, path: &str) -> Matched<'_> {
+        let takes = |route: &&Route| {
+            (route.methods.is_empty() || route.methods.contains(method)) && route.path.matches(path)
+        };
+        match self.0.iter().find(takes) {
+            Some(route) => Matched::Route(route),
+            None if *method == Method::POST || *method == Method::PATCH => Matched::Refused,
+            None => Matched::PassThrough,
+        }
+    }
+
+    /// The route of this name.
+    pub fn named(&self, name: &str) -> Option<&Route> {
+        self.0.iter().find(|route| route.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        PathPattern::parse(pattern).unwrap().matches(path)
+    }
+
+    #[test]
+    fn patterns_match_bytes_and_whole_segments() {
+        assert!(matches("/v1/charges", "/v1/charges"));
+        assert!(!matches("/v1/charges", "/v1/charges/"));
+        assert!(!matches("/v1/charges", "/v1//charges"));
+        assert!(!matches("/v1/charges", "/v1/%63harges"));
+        assert!(matches("/v1/charges/{id}/refunds", "/v1/charges/ch_1/refunds"));
+        assert!(!matches("/v1/charges/{id}/refunds", "/v1/charges//refunds"));
+        assert!(matches("/v1/*", "/v1/"));
+        assert!(matches("/v1/*", "/v1/a/b"));
+        assert!(matches("/*", "/"));
+        assert!(!matches("/v1/*", "/v2/a"));
+        assert!(matches("/", "/"));
+        assert!(!matches("/", "*"));
+    }
+
+    #[test]
+    fn bad_patterns_are_refused() {
+        for bad in ["v1", "", "/v1/*/x", "/v1/a*", "/v1/{id", "/v1?x"] {
+            assert!(PathPattern::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn state_changing_methods_without_a_route_are_refused() {
+        let routes = Routes::default();
+        assert!(matches!(routes.find(&Method::POST, "/x"), Matched::Refused));
+        assert!(matches!(routes.find(&Method::PATCH, "/x"), Matched::Refused));
+        assert!(matches!(routes.find(&Method::GET, "/x"), Matched::PassThrough));
+        assert!(matches!(routes.find(&Method::DELETE, "/x"), Matched::PassThrough));
+    }
+}

@@ -1,0 +1,71 @@
+//! The ports: what the gateway needs from the world, as small traits named by need.
+//!
+//! Neighbours: `gateway` calls them; `adapters` implements them over the real world, the simulation over memory;
+//! [`contract`] says in executable form what each promises, and runs on both sides. A trait stands here only where the simulation
+//! must lie. Every failing method says *definite* or *unknown*. No port may decide anything.
+
+pub mod body;
+pub mod observe;
+pub mod peers;
+pub mod store;
+pub mod upstream;
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::protocol::record::{Nonce, RequestId};
+use crate::protocol::time::{Date, Moment};
+
+pub use body::{Body, BodyError};
+pub use peers::Peers;
+pub use store::{KeyStore, Replica};
+pub use upstream::Upstream;
+
+/// The clocks of this process.
+pub trait Clock: Send + Sync + 'static {
+    /// The boot clock: counts suspended time, never steps, means nothing elsewhere.
+    fn now(&self) -> Moment;
+
+    /// The wall clock, for dates shown to people. Nothing may be decided by it.
+    fn date(&self) -> Date;
+
+    /// Completes at `deadline` or later; at once if it has passed.
+    fn sleep_until(&self, deadline: Moment) -> impl Future<Output = ()> + Send;
+}
+
+/// Randomness.
+pub trait Dice: Send + Sync + 'static {
+    /// 128 random bits for one claim statement.
+    fn nonce(&self) -> Nonce;
+
+    /// An id for one request.
+    fn request_id(&self) -> RequestId;
+
+    /// A span between zero and `most`, for jitter.
+    fn jitter(&self, most: Duration) -> Duration;
+}
+
+/// The bundle of all ports that a gateway runs over.
+pub trait Ports: Send + Sync + 'static {
+    /// Clocks.
+    type Clock: Clock;
+    /// Randomness.
+    type Dice: Dice;
+    /// The region's store of records.
+    type Store: KeyStore + Replica;
+    /// Other regions.
+    type Peers: Peers;
+    /// The protected service of this region.
+    type Upstream: Upstream;
+
+    /// The clocks.
+    fn clock(&self) -> &Self::Clock;
+    /// The randomness.
+    fn dice(&self) -> &Self::Dice;
+    /// The store.
+    fn store(&self) -> &Self::Store;
+    /// The peers.
+    fn peers(&self) -> &Self::Peers;
+    /// The upstream.
+    fn upstream(&self) -> &Self::Upstream;
+}

@@ -1,0 +1,76 @@
+//! Every metric name and label in one place, with its help text; the names of log fields that more than one room writes.
+//!
+//! Neighbours: `gateway` counts, `server::admin` renders. A label never holds a key, a token or anything a client chose freely:
+//! routes, regions, codes and kinds only, so that the number of series is bounded by the configuration.
+
+/// What kind of metric a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Distribution, in seconds.
+    Histogram,
+}
+
+/// A metric, its kind and what it means.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// The Prometheus name.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its help text, with unit and labels.
+    pub help: &'static str,
+}
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $konst:ident = $kind:ident $name:literal $help:literal;)*) => {
+        $($(#[$doc])* #[doc = $help] pub const $konst: &str = $name;)*
+
+        /// All metrics, in the order in which they are documented.
+        pub const ALL: &[Metric] = &[$(Metric { name: $name, kind: Kind::$kind, help: $help }),*];
+    };
+}
+
+metrics! {
+    ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route and verdict (settled, released, in_doubt, replayed, refused).";
+    REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code.";
+    PASSED = Counter "onceway_passed_total" "Requests without key handling passed to the upstream, by result (answered, not_sent, unknown).";
+    FORWARDS = Counter "onceway_forwards_total" "Requests forwarded to a key's owner, by peer and result (answered, not_sent, unknown, not_owner, silent).";
+    LOCAL_REPLAYS = Counter "onceway_local_replays_total" "Replays served from this region's copy of another region's record.";
+    ATTACHED = Counter "onceway_attached_total" "Duplicates that waited for a running attempt, by result (replayed, waited_out).";
+    ATTEMPTS = Counter "onceway_attempts_total" "Requests sent to the upstream under a claim, by route and outcome (final, nothing_happened, unknown).";
+    PROBES = Counter "onceway_probes_total" "Questions to the upstream about keys in doubt, by result (happened, did_not_happen, too_early, cannot_say).";
+    CLAIMS_LOST = Counter "onceway_claims_lost_total" "Outcomes that found no claim of their token left. Should stay 0.";
+    CLAIMS_UNCONFIRMED = Counter "onceway_claims_unconfirmed_total" "Claims whose commit was not confirmed at first; each was read again by its nonce, none was sent unconfirmed.";
+    SENDS_REFUSED = Counter "onceway_sends_refused_total" "Claims released unsent because their time to send was over.";
+    SETTLES_RETRIED = Counter "onceway_settles_retried_total" "Outcomes that could not be stored at once and were tried again.";
+    STORE_ERRORS = Counter "onceway_store_errors_total" "Failed store calls by operation and kind (definite, unknown).";
+    STORE_SECONDS = Histogram "onceway_store_seconds" "Duration of store calls by operation, in seconds.";
+    UPSTREAM_SECONDS = Histogram "onceway_upstream_seconds" "Time from sending a request under a claim to its whole answer or its failure, by route, in seconds.";
+    IN_FLIGHT = Gauge "onceway_in_flight_requests" "Keyed requests being worked on now.";
+    EPOCH = Gauge "onceway_epoch" "Epoch of the view this gateway goes by.";
+    STORE_UP = Gauge "onceway_store_up" "1 while this region's store answers and its gate is open, else 0.";
+    HEARTBEAT = Gauge "onceway_heartbeat_seq" "Number of this region's newest heartbeat.";
+    PEER_UP = Gauge "onceway_peer_up" "1 while a peer answers pings, else 0, by peer.";
+    PEER_RTT_SECONDS = Gauge "onceway_peer_rtt_seconds" "Newest measured round trip to a peer, in seconds, by peer.";
+    LAG_SECONDS = Gauge "onceway_observed_lag_seconds" "Observed replication lag behind a region, an upper bound, in seconds, by origin.";
+    LAG_MAX_SECONDS = Gauge "onceway_observed_lag_max_seconds" "Largest observed replication lag of the trailing ten minutes, kept over restarts, in seconds, by origin.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_follow_prometheus() {
+        for (index, metric) in ALL.iter().enumerate() {
+            assert!(metric.name.starts_with("onceway_"), "{}", metric.name);
+            assert!(metric.help.ends_with('.'), "{}", metric.name);
+            assert!(ALL[index + 1..].iter().all(|other| other.name != metric.name), "{}", metric.name);
+            assert_eq!(metric.kind == Kind::Counter, metric.name.ends_with("_total"), "{}", metric.name);
+        }
+    }
+}

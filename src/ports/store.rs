@@ -1,0 +1,207 @@
+//! The region's store: records of keys ([`KeyStore`]) and the state of replication ([`Replica`]).
+//!
+//! Neighbours: `gateway::request` and `gateway::heartbeat` call it, `adapters::postgres` and the simulation implement it. A store
+//! writes only its own region's rows and reads all. Each writing method compares what it relies on in the statement that
+//! writes: the gate's version and boot, the row's token and nonce. It must not decide what rows mean: `protocol::record` does.
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::protocol::decide::Basis;
+use crate::protocol::fingerprint::Fingerprint;
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
+use crate::protocol::region::Origin;
+use crate::protocol::time::Date;
+
+/// Why a store method failed, and what is known about its effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was written, surely. The text is for logs and holds no key.
+    #[error("store: {0} (nothing was written)")]
+    Definite(String),
+    /// It may or may not have been written.
+    #[error("store: {0} (may or may not have been written)")]
+    Unknown(String),
+}
+
+/// The gate's version, compared by every claim in the statement that writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GateVersion(pub u64);
+
+/// One start of the region's Postgres: which cluster, which timeline, started when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Boot {
+    /// Postgres' system identifier.
+    pub system: u64,
+    /// Its timeline.
+    pub timeline: u32,
+    /// Start of its postmaster, microseconds since 1970 on its own clock; compared for equality only.
+    pub started: i64,
+}
+
+/// The gate row as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// Grows with every change of the row.
+    pub version: GateVersion,
+    /// The epoch that this region has adopted.
+    pub epoch: u64,
+    /// The approved boot; `None` before the first approval.
+    pub approved: Option<Boot>,
+    /// The boot of the server that answered.
+    pub running: Boot,
+}
+
+impl Gate {
+    /// Whether claims can pass: the running server is the approved one.
+    pub fn is_open(&self) -> bool {
+        self.approved.as_ref() == Some(&self.running)
+    }
+}
+
+/// A claim to write.
+#[derive(Clone, Debug)]
+pub struct ClaimAsk {
+    /// The key.
+    pub id: KeyId,
+    /// What the request asks.
+    pub fingerprint: Fingerprint,
+    /// Tells this claim from every other, over repeats of the statement.
+    pub nonce: Nonce,
+    /// The request that makes the attempt.
+    pub request_id: RequestId,
+    /// The gate's version that the owner was computed under.
+    pub gate: GateVersion,
+    /// What the claim stands on.
+    pub basis: Basis,
+    /// How long the claim may go without an outcome.
+    pub hold: Duration,
+    /// How long the key is promised to be remembered, counted from this claim.
+    pub retention: Duration,
+}
+
+/// What a claim found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimReply {
+    /// The claim is durable and ours, under this token.
+    Won {
+        /// The attempt's token.
+        token: Token,
+        /// Until when the key is promised to be remembered.
+        expires: Date,
+    },
+    /// Rows stand in the way, at least one; nothing was written.
+    Found(Vec<Row>),
+    /// The gate is at another version, or its approved boot is not the running one; nothing was written.
+    GateMoved,
+}
+
+/// Whether a write under a token and nonce took place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Durable; also when it was durable already.
+    Done,
+    /// No row of this token and nonce stands in a state that allows it: the claim was lost.
+    Lost,
+    /// The approved boot is not the running one; nothing was written, try again once it is approved.
+    GateMoved,
+}
+
+/// One attempt, as its holder names it.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The key.
+    pub id: KeyId,
+    /// Its token.
+    pub token: Token,
+    /// Its nonce.
+    pub nonce: Nonce,
+}
+
+/// The records of keys. All methods bound their own time and never resend behind the caller's back.
+pub trait KeyStore: Send + Sync + 'static {
+    /// Claims a key durably, in one round trip, or says what stands in the way. Repeating it with the same nonce finds the own claim.
+    fn claim(&self, ask: &ClaimAsk) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
+
+    /// Stores the final answer, from claimed or in doubt.
+    fn settle(
+        &self,
+        attempt: &Attempt,
+        answer: &Answer,
+    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+
+    /// Ends the attempt as "nothing happened", from claimed or in doubt.
+    fn release(&self, attempt: &Attempt) -> impl Future<Output = Result<Written, StoreError>> + Send;
+
+    /// Marks the attempt in doubt, from claimed; `status` is the upstream's, where it gave one.
+    fn doubt(
+        &self,
+        attempt: &Attempt,
+        status: Option<u16>,
+    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+
+    /// All rows of each key, in the order of `ids`, in one round trip.
+    fn look_up(&self, ids: &[KeyId]) -> impl Future<Output = Result<Vec<Vec<Row>>, StoreError>> + Send;
+
+    /// Reads the gate.
+    fn gate(&self) -> impl Future<Output = Result<Gate, StoreError>> + Send;
+
+    /// Approves `boot`, if the gate is still at `version` and `boot` is still the running one. `Lost` if not.
+    fn approve(
+        &self,
+        version: GateVersion,
+        boot: &Boot,
+    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+}
+
+/// What this region remembers of a peer's origin, over restarts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerMemory {
+    /// The peer's origin.
+    pub origin: Origin,
+    /// The highest heartbeat of it that was seen applied here.
+    pub applied: u64,
+    /// The largest observed lag of the trailing period.
+    pub lag: Option<Duration>,
+}
+
+/// A heartbeat as it stands in this region's store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Who wrote it.
+    pub origin: Origin,
+    /// Its number.
+    pub seq: u64,
+    /// The epoch of its writer's gate.
+    pub epoch: u64,
+}
+
+/// One incoming replication, as its subscriber's Postgres sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// The region whose rows it brings.
+    pub from: String,
+    /// Whether the initial copy of all its tables is done.
+    pub ready: bool,
+    /// Whether a worker is running now.
+    pub streaming: bool,
+}
+
+/// The state of replication, as this region's store shows it.
+pub trait Replica: Send + Sync + 'static {
+    /// Commits this region's next heartbeat durably and returns its number; `None` while the gate is not open.
+    fn beat(&self) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
+
+    /// All heartbeats that stand here, own and foreign.
+    fn heartbeats(&self) -> impl Future<Output = Result<Vec<Heartbeat>, StoreError>> + Send;
+
+    /// Stores what is remembered of the peers.
+    fn remember(&self, memory: &[PeerMemory]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// What was remembered last.
+    fn recall(&self) -> impl Future<Output = Result<Vec<PeerMemory>, StoreError>> + Send;
+
+    /// All incoming replications.
+    fn subscriptions(&self) -> impl Future<Output = Result<Vec<Subscription>, StoreError>> + Send;
+}

@@ -1,0 +1,95 @@
+//! The protected service of this region.
+//!
+//! Neighbours: `gateway::request` and the pass-through call it; `adapters::upstream` and the simulation implement it. One call is
+//! one attempt: no redirect is followed, nothing is resent, whatever broke. It must not know what a status means.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, Uri};
+
+use super::Body;
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{RequestId, Token};
+use crate::protocol::region::RegionName;
+
+/// Why an upstream gave no answer, and what is known about the effect.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// No byte of the request reached the upstream.
+    #[error("upstream: {0} (nothing was sent)")]
+    NotSent(String),
+    /// Some of the request may have reached the upstream.
+    #[error("upstream: {0} (may have been sent)")]
+    Unknown(String),
+}
+
+/// A request that carries a key, to be sent once.
+#[derive(Clone, Debug)]
+pub struct Send {
+    /// The key; the upstream is told key and tenant.
+    pub id: KeyId,
+    /// The attempt's token: the upstream may refuse a smaller one than it has seen for the key.
+    pub token: Token,
+    /// The id of the request.
+    pub request_id: RequestId,
+    /// The client's method.
+    pub method: Method,
+    /// The client's path and query.
+    pub target: Uri,
+    /// The client's end-to-end headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// A question about an attempt in doubt.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// The key.
+    pub id: KeyId,
+    /// The attempt's token.
+    pub token: Token,
+    /// The region that made the attempt; its upstream is asked, unless upstreams are shared.
+    pub region: RegionName,
+    /// Where the route's status address is.
+    pub address: Uri,
+    /// The path of the request in doubt.
+    pub path: String,
+}
+
+/// What the upstream knows of an attempt.
+#[derive(Debug)]
+pub enum ProbeReply {
+    /// It happened, with this answer, whose body came within the limit asked for or was left out (`None`).
+    Happened(Response<Option<Bytes>>),
+    /// It did not happen.
+    DidNotHappen,
+    /// It is under way, or the upstream cannot tell, or did not answer. The text is for logs.
+    CannotSay(String),
+}
+
+/// Calls to the protected service.
+pub trait Upstream: std::marker::Send + Sync + 'static {
+    /// Sends one request once. Returns when the answer's head has arrived; its body streams. Fails after `within`.
+    fn send(
+        &self,
+        send: Send,
+        within: Duration,
+    ) -> impl Future<Output = Result<Response<Body>, SendError>> + std::marker::Send;
+
+    /// Asks whether an attempt happened. Never fails: what went wrong is "cannot say". Bodies over `limit` are left out.
+    fn probe(
+        &self,
+        probe: Probe,
+        within: Duration,
+        limit: usize,
+    ) -> impl Future<Output = ProbeReply> + std::marker::Send;
+
+    /// Passes a request without key handling straight through, streaming both ways.
+    fn pass(
+        &self,
+        request: Request<Body>,
+    ) -> impl Future<Output = Result<Response<Body>, SendError>> + std::marker::Send;
+}

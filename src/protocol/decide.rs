@@ -1,0 +1,223 @@
+//! What a request does about the rows it found: one total function from facts to a verdict (design, section 2).
+//!
+//! Neighbours: [`super::record`] (the reading), `gateway::request` (gathers the facts and performs the verdict). It must not
+//! perform anything, nor know statuses: `gateway::reply` is the only file that does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fingerprint::Fingerprint;
+use super::record::{Answer, Nonce, Reading, RequestId, Row, State, Token};
+use super::region::Origin;
+use super::time::Date;
+
+/// A route's rule for a key in doubt. It has no default: each route that requires a key states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// Run again with the next attempt number, up to `max_attempts`, then park: the upstream is idempotent by key or checks the token.
+    Rerun {
+        /// The highest attempt number that may run.
+        max_attempts: u32,
+    },
+    /// Ask the upstream whether the effect happened.
+    Probe,
+    /// Stay in doubt until an operator settles or releases it.
+    Park,
+}
+
+/// What a claim stands on: the rows that the request saw before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// No row of any origin.
+    Absent,
+    /// Rows that this claim knowingly supersedes.
+    Known {
+        /// This region's own row, compared by token and nonce in the statement that writes; `None` if it has none.
+        own: Option<(Token, Nonce)>,
+        /// Open rows of other origins.
+        over: Vec<(Origin, Token)>,
+        /// The highest attempt seen; the claim takes the next.
+        attempt: u32,
+    },
+}
+
+/// A settled answer with where it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// The stored answer.
+    pub answer: Arc<Answer>,
+    /// How long ago it was settled.
+    pub age: Duration,
+    /// The region that ran it.
+    pub origin: Origin,
+    /// The request that ran it.
+    pub request_id: RequestId,
+    /// Until when the key is promised to be remembered.
+    pub expires: Date,
+}
+
+/// An attempt in doubt, as a probe needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// The region that made the attempt: its upstream is asked.
+    pub origin: Origin,
+    /// The attempt's token.
+    pub token: Token,
+    /// The attempt's nonce.
+    pub nonce: Nonce,
+    /// The request that made it.
+    pub request_id: RequestId,
+    /// Until "did not happen" counts: what is left of its hold, plus the route's settle time; zero if it got its answer.
+    pub over_in: Duration,
+    /// Until when the key is promised to be remembered.
+    pub expires: Date,
+}
+
+/// What a request does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Claim on this basis; when the claim is won, run.
+    Claim(Basis),
+    /// Give the stored answer again.
+    Replay(Settlement),
+    /// Wait for the running attempt.
+    Attach {
+        /// What is left of its hold.
+        left: Duration,
+        /// Until when the key is promised to be remembered.
+        expires: Date,
+    },
+    /// Ask the upstream, then settle, claim on `basis`, or stay.
+    Probe {
+        /// The attempt to ask about: the newest.
+        doubt: Doubt,
+        /// The basis of a claim after "did not happen".
+        basis: Basis,
+    },
+    /// In doubt, and no request may change that.
+    Parked {
+        /// Until when the key is promised to be remembered.
+        expires: Date,
+    },
+    /// The key was used for another request.
+    KeyReused {
+        /// Until when the key is promised to be remembered.
+        expires: Date,
+    },
+    /// The key is past its retention and never runs again.
+    KeyExpired {
+        /// When it expired.
+        expires: Date,
+    },
+}
+
+/// The facts of one request at the owner.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// What this request asks.
+    pub fingerprint: &'a Fingerprint,
+    /// The route's rule for a key in doubt.
+    pub recovery: Recovery,
+    /// How long a request may still be inside the upstream after its hold ran out.
+    pub settle_time: Duration,
+    /// The owner's own origin.
+    pub me: &'a Origin,
+}
+
+/// The verdict on a reading. Total: every reading has one.
+pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
+    let other = |row: &Row| !facts.fingerprint.same(&row.fingerprint);
+    match reading {
+        Reading::Absent => Verdict::Claim(Basis::Absent),
+        Reading::Gone(row) => Verdict::KeyExpired { expires: row.expires },
+        Reading::Released(row)
+        | Reading::InProgress(row)
+        | Reading::Settled(row)
+        | Reading::InDoubt(row, _)
+            if other(&row) =>
+        {
+            Verdict::KeyReused { expires: row.expires }
+        }
+        Reading::Released(row) => Verdict::Claim(basis(std::slice::from_ref(&row), facts.me)),
+        Reading::InProgress(row) => Verdict::Attach { left: left(&row.state), expires: row.expires },
+        Reading::Settled(row) => match settlement(&row) {
+            Some(settlement) => Verdict::Replay(settlement),
+            None => Verdict::Parked { expires: row.expires },
+        },
+        Reading::InDoubt(row, rest) => {
+            let expires = row.expires;
+            let doubt = doubt(&row, facts.settle_time);
+            let mut rows = vec![row];
+            rows.extend(rest);
+            let basis = basis(&rows, facts.me);
+            match facts.recovery {
+                Recovery::Rerun { max_attempts } if highest_attempt(&rows) < max_attempts => {
+                    Verdict::Claim(basis)
+                }
+                Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires },
+                Recovery::Probe => Verdict::Probe { doubt, basis },
+            }
+        }
+    }
+}
+
+/// The settled answer of a row, if it is settled.
+pub fn settlement(row: &Row) -> Option<Settlement> {
+    match &row.state {
+        State::Settled { answer, age } => Some(Settlement {
+            answer: answer.clone(),
+            age: *age,
+            origin: row.origin.clone(),
+            request_id: row.request_id,
+            expires: row.expires,
+        }),
+        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
+    }
+}
+
+/// How long a client should wait before it asks again for an attempt that is running: what such an attempt typically takes,
+/// at least a second, at most what is left of the hold (then the key can be recovered).
+pub fn retry_after(left: Duration, typical: Option<Duration>) -> Duration {
+    let floor = Duration::from_secs(1);
+    let left = left.max(floor);
+    typical.unwrap_or(left).clamp(floor, left)
+}
+
+fn doubt(row: &Row, settle_time: Duration) -> Doubt {
+    let over_in = match row.state {
+        State::InDoubt { status: Some(_), .. } => Duration::ZERO,
+        State::InDoubt { status: None, left } | State::Claimed { left } => left + settle_time,
+        State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
+    };
+    Doubt {
+        origin: row.origin.clone(),
+        token: row.token,
+        nonce: row.nonce,
+        request_id: row.request_id,
+        over_in,
+        expires: row.expires,
+    }
+}
+
+fn basis(rows: &[Row], me: &Origin) -> Basis {
+    Basis::Known {
+        own: rows.iter().find(|row| row.origin == *me).map(|row| (row.token, row.nonce)),
+        over: rows
+            .iter()
+            .filter(|row| row.origin != *me)
+            .map(|row| (row.origin.clone(), row.token))
+            .collect(),
+        attempt: highest_attempt(rows),
+    }
+}
+
+fn highest_attempt(rows: &[Row]) -> u32 {
+    rows.iter().map(|row| row.token.attempt).max().unwrap_or(0)
+}
+
+fn left(state: &State) -> Duration {
+    match state {
+        State::Claimed { left } | State::InDoubt { left, .. } => *left,
+        State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
+    }
+}

@@ -1,0 +1,49 @@
+//! The right to send under a claim: until when a handler may still start the one send its claim allows.
+//!
+//! Neighbours: `record` (the hold is stored with the claim), `gateway::request` (asks in the same breath as the send).
+//! A claim whose hold is over reads as in doubt, and somebody else may then recover the key. So the holder must have sent, and
+//! be surely done, before that: a handler that slept (a paused process, a stalled claim) must not send any more.
+//! The region's lease and tenure join this check with leases; this file must not look at any clock itself.
+
+use std::time::Duration;
+
+use super::time::{Drift, Moment};
+
+/// The last moment at which a send may start, counted from *before* the claim was asked for (protocol reference, section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SendBy(Moment);
+
+impl SendBy {
+    /// `asked + hold · (1 − eps) − δ − upstream_timeout`. The database starts the hold later than `asked`, so counting from
+    /// `asked` errs on the safe side.
+    pub fn new(asked: Moment, hold: Duration, upstream_timeout: Duration, drift: Drift) -> Self {
+        Self(asked + drift.holder(hold).saturating_sub(upstream_timeout))
+    }
+
+    /// Whether a send may start now.
+    pub fn allows(self, now: Moment) -> bool {
+        now < self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_that_slept_past_its_window_must_not_send() {
+        let drift = Drift { ppm: 1_000, margin: Duration::from_millis(90) };
+        let asked = Moment::from_nanos(1_000);
+        let by = SendBy::new(asked, Duration::from_secs(10), Duration::from_secs(5), drift);
+        assert!(by.allows(asked));
+        assert!(by.allows(asked + Duration::from_millis(4_899)));
+        assert!(!by.allows(asked + Duration::from_millis(4_900)));
+    }
+
+    #[test]
+    fn a_hold_shorter_than_the_upstream_timeout_allows_nothing() {
+        let drift = Drift { ppm: 0, margin: Duration::ZERO };
+        let asked = Moment::from_nanos(7);
+        assert!(!SendBy::new(asked, Duration::from_secs(1), Duration::from_secs(1), drift).allows(asked));
+    }
+}

@@ -1,0 +1,129 @@
+//! What an upstream's status says about the effect: the three outcome sets of a route (design, section 2).
+//!
+//! Neighbours: `gateway::request` (classifies each answer), `config` (parses a route's sets). It must not know HTTP types.
+
+use std::fmt;
+
+/// What is known about the effect once the upstream's status was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The answer is final: settle it and replay it from now on.
+    Final,
+    /// The upstream surely did nothing: release the claim, a retry runs again.
+    NothingHappened,
+    /// The effect may or may not have happened: in doubt.
+    Unknown,
+}
+
+/// The statuses of a route that mean "final" and "nothing happened"; every other status is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutcomeSets {
+    finals: StatusSet,
+    nothing: StatusSet,
+}
+
+/// Why two outcome sets cannot be used together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutcomeSetsError {
+    /// One status stands in both sets.
+    #[error("status {0} is listed both as final and as nothing-happened: decide which")]
+    Both(u16),
+}
+
+impl OutcomeSets {
+    /// Builds the sets of a route; a status must not stand in both.
+    pub fn new(finals: StatusSet, nothing: StatusSet) -> Result<Self, OutcomeSetsError> {
+        match (100..=599).find(|status| finals.contains(*status) && nothing.contains(*status)) {
+            Some(status) => Err(OutcomeSetsError::Both(status)),
+            None => Ok(Self { finals, nothing }),
+        }
+    }
+
+    /// Classifies one status.
+    pub fn classify(&self, status: u16) -> Outcome {
+        if self.nothing.contains(status) {
+            Outcome::NothingHappened
+        } else if self.finals.contains(status) {
+            Outcome::Final
+        } else {
+            Outcome::Unknown
+        }
+    }
+}
+
+impl Default for OutcomeSets {
+    /// Final: 2xx, 3xx and 4xx but for 408 and those below. Nothing happened: 401, 403, 425, 429, 503.
+    fn default() -> Self {
+        let nothing = StatusSet::of(&[401, 403, 425, 429, 503]);
+        let mut finals = StatusSet::default();
+        for status in 200..=499 {
+            if status != 408 && !nothing.contains(status) {
+                finals.insert(status);
+            }
+        }
+        Self { finals, nothing }
+    }
+}
+
+/// A set of statuses between 100 and 599, as bits.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct StatusSet([u64; 8]);
+
+impl StatusSet {
+    /// The set of these statuses; those outside 100..=599 are left out.
+    pub fn of(statuses: &[u16]) -> Self {
+        let mut set = Self::default();
+        for status in statuses {
+            set.insert(*status);
+        }
+        set
+    }
+
+    /// Adds one status; one outside 100..=599 is ignored, as no upstream can answer it.
+    pub fn insert(&mut self, status: u16) {
+        if (100..=599).contains(&status) {
+            let bit = usize::from(status - 100);
+            self.0[bit / 64] |= 1 << (bit % 64);
+        }
+    }
+
+    /// Whether `status` is in the set.
+    pub fn contains(&self, status: u16) -> bool {
+        if !(100..=599).contains(&status) {
+            return false;
+        }
+        let bit = usize::from(status - 100);
+        self.0[bit / 64] & (1 << (bit % 64)) != 0
+    }
+}
+
+impl fmt::Debug for StatusSet {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_set().entries((100..=599).filter(|status| self.contains(*status))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_design() {
+        let sets = OutcomeSets::default();
+        for status in [200, 201, 204, 302, 304, 400, 402, 404, 409, 422] {
+            assert_eq!(sets.classify(status), Outcome::Final, "{status}");
+        }
+        for status in [401, 403, 425, 429, 503] {
+            assert_eq!(sets.classify(status), Outcome::NothingHappened, "{status}");
+        }
+        for status in [408, 500, 501, 502, 504, 599, 600, 999] {
+            assert_eq!(sets.classify(status), Outcome::Unknown, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_status_in_both_sets_is_refused() {
+        let both = OutcomeSets::new(StatusSet::of(&[200, 402]), StatusSet::of(&[402]));
+        assert_eq!(both, Err(OutcomeSetsError::Both(402)));
+    }
+}

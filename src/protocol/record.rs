@@ -1,0 +1,209 @@
+//! The record of a key: the rows that regions wrote about it, their states, and the one reading of them all.
+//!
+//! Neighbours: `ports::store` (reads and writes rows), [`super::decide`] (what a request does about a reading).
+//! Each region writes only its own row of a key (its *origin*), so a key may have several; [`resolve`] is the total, order-free
+//! function that says what they mean together (protocol reference, section 5). It must not look at a clock: a row says
+//! how much of its hold is left, as judged by the database that read it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fingerprint::Fingerprint;
+use super::region::{Origin, RegionName};
+use super::time::Date;
+
+/// The fencing token of one attempt: compared by epoch, then attempt. Tokens of one key grow in the order of claim commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Token {
+    /// The epoch of the gate under which the claim was written.
+    pub epoch: u64,
+    /// Number of the attempt, from 1.
+    pub attempt: u32,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}.{}", self.epoch, self.attempt)
+    }
+}
+
+/// 128 random bits that tell one claim statement from every other, so that a claim whose commit was not confirmed can find itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Nonce(pub u128);
+
+/// The id of the request that made an attempt, as told to the client and the upstream.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId(pub u128);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "req_{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+/// A stored final answer. Headers are those that a replay may carry, already filtered.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The upstream's status.
+    pub status: u16,
+    /// Names in lower case, in the upstream's order.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// The body, or that it was not kept.
+    pub body: AnswerBody,
+}
+
+/// The body of a stored answer.
+#[derive(Clone, PartialEq, Eq)]
+pub enum AnswerBody {
+    /// Kept whole.
+    Kept(Vec<u8>),
+    /// Over the route's stored limit: the first client got it, replays say that it was not kept.
+    NotKept,
+}
+
+impl fmt::Debug for Answer {
+    /// Shows sizes only: bodies and headers may carry anything.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let body = match &self.body {
+            AnswerBody::Kept(bytes) => format!("{} bytes", bytes.len()),
+            AnswerBody::NotKept => "not kept".to_owned(),
+        };
+        write!(out, "Answer({}, {} headers, {body})", self.status, self.headers.len())
+    }
+}
+
+/// What a row says. Stored numbers live in the adapter; the arrows are: claimed → settled | released | in doubt;
+/// in doubt → settled | released | claimed; released → claimed; settled → tombstone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Somebody holds the right to perform the effect, for `left` more; zero means that the hold is over.
+    Claimed {
+        /// What is left of the hold, by the clock of the database that was read.
+        left: Duration,
+    },
+    /// The effect may or may not have happened.
+    InDoubt {
+        /// The upstream's status, where it gave one: then the attempt is over.
+        status: Option<u16>,
+        /// What is left of the hold of the attempt.
+        left: Duration,
+    },
+    /// Nothing happened; the next claim takes the following attempt number.
+    Released,
+    /// The final answer, replayed from now on.
+    Settled {
+        /// The answer.
+        answer: Arc<Answer>,
+        /// How long ago it was settled, by the clock of the database that was read.
+        age: Duration,
+    },
+    /// Past retention: the answer is gone, the key never runs again.
+    Tombstone,
+}
+
+/// One region's row of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The region and generation that wrote it.
+    pub origin: Origin,
+    /// The token of its last attempt.
+    pub token: Token,
+    /// The nonce of its last attempt.
+    pub nonce: Nonce,
+    /// What the request asked.
+    pub fingerprint: Fingerprint,
+    /// What it says.
+    pub state: State,
+    /// Rows of other origins that its claim knowingly superseded.
+    pub over: Vec<(Origin, Token)>,
+    /// Lost regions whose window alone allowed its claim.
+    pub risk: Vec<RegionName>,
+    /// The request that made its last attempt.
+    pub request_id: RequestId,
+    /// Until when the key is promised to be remembered.
+    pub expires: Date,
+}
+
+/// What the rows of a key mean together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// No row.
+    Absent,
+    /// Nothing happened so far: the highest token's row.
+    Released(Row),
+    /// An attempt is running: the highest token's row.
+    InProgress(Row),
+    /// All rows in doubt, highest token first; never empty.
+    InDoubt(Row, Vec<Row>),
+    /// The final answer.
+    Settled(Row),
+    /// Past retention.
+    Gone(Row),
+}
+
+/// What a reader knows beside the rows.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// The reader's own origin: only of its own rows can its database judge the hold.
+    pub me: Origin,
+    /// Other origins whose claims are surely over, by the view.
+    pub over: BTreeSet<Origin>,
+}
+
+/// Reads the rows of one key, at most one per origin, in any order.
+///
+/// Settled > in doubt > claimed > released. Several final rows: the greatest token wins. A row named in another's `over` is
+/// masked; a released row never hides an unmasked doubt of another origin (H12).
+pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
+    rows.sort_by(|a, b| b.token.cmp(&a.token).then_with(|| a.origin.cmp(&b.origin)));
+    if let Some(at) =
+        rows.iter().position(|row| matches!(row.state, State::Settled { .. } | State::Tombstone))
+    {
+        let row = rows.swap_remove(at);
+        return match row.state {
+            State::Tombstone => Reading::Gone(row),
+            State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Settled { .. } => {
+                Reading::Settled(row)
+            }
+        };
+    }
+    let masks: Vec<(Origin, Token)> = rows.iter().flat_map(|row| row.over.iter().cloned()).collect();
+    rows.retain(|row| !masks.iter().any(|(origin, token)| *origin == row.origin && *token >= row.token));
+    let (doubts, others): (Vec<Row>, Vec<Row>) =
+        rows.into_iter().partition(|row| reads_as_doubt(row, reader));
+    let mut doubts = doubts.into_iter();
+    if let Some(first) = doubts.next() {
+        return Reading::InDoubt(first, doubts.collect());
+    }
+    let mut others = others.into_iter();
+    let Some(highest) = others.next() else { return Reading::Absent };
+    if matches!(highest.state, State::Claimed { .. }) {
+        return Reading::InProgress(highest);
+    }
+    match others.find(|row| matches!(row.state, State::Claimed { .. })) {
+        Some(claimed) => Reading::InProgress(claimed),
+        None => Reading::Released(highest),
+    }
+}
+
+fn reads_as_doubt(row: &Row, reader: &Reader) -> bool {
+    match row.state {
+        State::InDoubt { .. } => true,
+        State::Claimed { left } => {
+            if row.origin == reader.me {
+                left.is_zero()
+            } else {
+                reader.over.contains(&row.origin)
+            }
+        }
+        State::Released | State::Settled { .. } | State::Tombstone => false,
+    }
+}

@@ -1,0 +1,107 @@
+//! Moments and dates, as plain numbers.
+//!
+//! Neighbours: everything that compares times. A [`Moment`] is a reading of one process's boot clock and means nothing to
+//! any other process; a [`Date`] is a wall-clock date told by a region's Postgres and is shown to people and clients,
+//! never compared with another region's (protocol reference, H16). This file must not read any clock: `ports::Clock` does.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A reading of this process's boot clock (it counts suspended time), in nanoseconds since an unspecified start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The moment `nanos` nanoseconds after the clock's start.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's start.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long ago `earlier` was; zero if it is not earlier.
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// How long until `later`; zero if it has passed.
+    pub fn until(self, later: Moment) -> Duration {
+        later.since(self)
+    }
+
+    /// This moment moved back, not before the clock's start.
+    pub fn before(self, span: Duration) -> Moment {
+        Moment(self.0.saturating_sub(nanos(span)))
+    }
+}
+
+impl std::ops::Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, span: Duration) -> Moment {
+        Moment(self.0.saturating_add(nanos(span)))
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A date on some database's wall clock: milliseconds since 1970-01-01 UTC. For people and clients, not for safety.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Date(pub i64);
+
+impl Date {
+    /// Milliseconds since 1970-01-01 UTC.
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Date {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} ms", self.0)
+    }
+}
+
+/// How far clocks may drift, relatively, and the fixed margin beside it (protocol reference, section 1: eps and δ).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drift {
+    /// Parts per million that two clocks' rates may differ.
+    pub ppm: u32,
+    /// A fixed span taken off on top, for rounding and scheduling.
+    pub margin: Duration,
+}
+
+impl Drift {
+    /// The part of `span` that a holder may rely on: `span · (1 − eps) − δ`, zero if nothing is left.
+    pub fn holder(self, span: Duration) -> Duration {
+        let slack = span.as_nanos() * u128::from(self.ppm) / 1_000_000;
+        let slack = Duration::from_nanos(u64::try_from(slack).unwrap_or(u64::MAX));
+        span.saturating_sub(slack).saturating_sub(self.margin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_saturate_instead_of_wrapping() {
+        let now = Moment::from_nanos(5);
+        assert_eq!(now.since(Moment::from_nanos(9)), Duration::ZERO);
+        assert_eq!(now.until(Moment::from_nanos(9)), Duration::from_nanos(4));
+        assert_eq!(now.before(Duration::from_secs(1)), Moment::from_nanos(0));
+        assert_eq!(Moment::from_nanos(u64::MAX) + Duration::MAX, Moment::from_nanos(u64::MAX));
+    }
+
+    #[test]
+    fn a_holder_gives_up_early_by_drift_and_margin() {
+        let drift = Drift { ppm: 1_000, margin: Duration::from_millis(50) };
+        assert_eq!(drift.holder(Duration::from_secs(10)), Duration::from_millis(9_940));
+        assert_eq!(drift.holder(Duration::from_millis(20)), Duration::ZERO);
+    }
+}
