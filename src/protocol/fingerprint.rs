@@ -1,0 +1,102 @@
+//! Fingerprints: whether two requests under one key ask for the same thing (DESIGN section 2.2).
+//!
+//! Neighbours: `digest` does the hashing, `gateway::canonical` makes the canonical body. This room must not parse a body:
+//! it takes the bytes it is given.
+
+pub use super::digest::Digest32;
+use super::digest::digest;
+
+const RAW: &str = "onceway/fingerprint/raw/1";
+const CANONICAL: &str = "onceway/fingerprint/canonical/1";
+
+/// What a request asks, as digests. The canonical one is there only where the body has a lossless canonical form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Over method, target and the body's bytes as sent.
+    pub raw: Digest32,
+    /// Over method, target and the body's canonical form, if it has one.
+    pub canonical: Option<Digest32>,
+}
+
+impl Fingerprint {
+    /// Whether this request asks what the stored one asked: equal bytes, or else equal canonical forms.
+    ///
+    /// A missing canonical form never matches anything: two bodies that cannot be compared are different bodies.
+    pub fn same(&self, stored: &Fingerprint) -> bool {
+        self.raw == stored.raw || (self.canonical.is_some() && self.canonical == stored.canonical)
+    }
+}
+
+/// The raw digest: `target` is the path and query as sent, `body` every byte of the body.
+pub fn raw(method: &str, target: &str, body: &[u8]) -> Digest32 {
+    digest(RAW, &[method.as_bytes(), target.as_bytes(), body])
+}
+
+/// The canonical digest: as [`raw`], over the body's canonical form, and never equal to a raw one.
+pub fn canonical(method: &str, target: &str, canonical_body: &[u8]) -> Digest32 {
+    digest(CANONICAL, &[method.as_bytes(), target.as_bytes(), canonical_body])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn golden() {
+        // python3 hashlib: sha256 over len8(part)+part for domain, method, target, body.
+        let body = br#"{"amount":100}"#;
+        assert_eq!(
+            raw("POST", "/v1/charges?x=1", body).to_string(),
+            "6ae41da902deb3069ab94d16bfa7d6f0ee46cb17811e8193029635461c93fe8a"
+        );
+        assert_eq!(
+            canonical("POST", "/v1/charges?x=1", body).to_string(),
+            "344c7bab337d8f5e6567cc1744f1322b658b6063468cce413f98f3a8c7c2e68e"
+        );
+        assert_eq!(
+            raw("POST", "/", b"").to_string(),
+            "601fe91110977c87597770caff6fdb6c71c01f88129b9738fc01057abb6fc321"
+        );
+    }
+
+    #[test]
+    fn same_by_raw_or_by_both_canonical() {
+        let (one, two) = (raw("POST", "/", b"1"), raw("POST", "/", b"2"));
+        let (x, y) = (canonical("POST", "/", b"x"), canonical("POST", "/", b"y"));
+        let table = [
+            (one, None, one, None, true),
+            (one, None, two, None, false),
+            (one, Some(x), two, Some(x), true),
+            (one, Some(x), two, Some(y), false),
+            (one, Some(x), two, None, false),
+            (one, None, two, Some(x), false),
+            (one, Some(x), one, None, true),
+            (one, Some(x), one, Some(y), true),
+        ];
+        for (raw, canonical, stored_raw, stored_canonical, want) in table {
+            let new = Fingerprint { raw, canonical };
+            let stored = Fingerprint { raw: stored_raw, canonical: stored_canonical };
+            assert_eq!(new.same(&stored), want, "{new:?} {stored:?}");
+            assert_eq!(stored.same(&new), want);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_byte_that_moves_changes_the_digest(
+            text in "[ -~]{2,40}",
+            (a, b, c, d) in (0usize..40, 0usize..40, 0usize..40, 0usize..40),
+        ) {
+            let cut = |x: usize, y: usize| {
+                let (x, y) = (x.min(y).min(text.len()), x.max(y).min(text.len()));
+                (&text[..x], &text[x..y], &text.as_bytes()[y..])
+            };
+            let (one, two) = (cut(a, b), cut(c, d));
+            prop_assert_eq!(raw(one.0, one.1, one.2) == raw(two.0, two.1, two.2), one == two);
+            prop_assert_eq!(canonical(one.0, one.1, one.2) == canonical(two.0, two.1, two.2), one == two);
+            prop_assert_ne!(raw(one.0, one.1, one.2), canonical(one.0, one.1, one.2));
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The score that ranks the regions of an arc: weighted rendezvous hashing in integers.
+//!
+//! For each (arc, region) a hash gives u in (0, 1]; `-log2(u) / weight` is exponentially distributed with rate `weight`, so the
+//! region with the least of them is first with a probability of its weight over the sum of weights, and no region's score
+//! depends on another region: what changes one region moves only what that region gains or loses.
+//!
+//! Neighbours: only `ring` uses it. It must not use floating point: every node must come to the same bits, and libm's
+//! logarithms differ in the last place from one platform to the next.
+
+use std::cmp::Ordering;
+
+/// Bits after the point in [`log2`]'s result.
+const FRACTION: u32 = 32;
+
+/// How a region bids for an arc; the least score is first. Compared as the exact fraction `bits / weight`.
+#[derive(Clone, Copy, Debug)]
+pub struct Score {
+    /// `-log2(u)`, 32 bits after the point, at least 1 and at most 64 << 32.
+    bits: u64,
+    /// At least 1, at most [`Score::MAX_WEIGHT`].
+    weight: u32,
+}
+
+impl Score {
+    /// The greatest weight: with it the products of [`Score::rank`] stay below 2^52.
+    pub const MAX_WEIGHT: u32 = 10_000;
+
+    /// The score of a region that has this weight (1 to [`Score::MAX_WEIGHT`]) and drew this hash; u = hash / 2^64.
+    pub fn new(hash: u64, weight: u32) -> Self {
+        Self { bits: (64 << FRACTION) - log2(hash.max(1)), weight }
+    }
+
+    /// Less is better. Not `Ord`: fractions may be equal without their parts being so.
+    pub fn rank(&self, other: &Self) -> Ordering {
+        (self.bits * u64::from(other.weight)).cmp(&(other.bits * u64::from(self.weight)))
+    }
+}
+
+/// log2 of `x` (at least 1), rounded down, 32 bits after the point.
+///
+/// The textbook way: square the mantissa, note whether it passed 2, halve if so; each round gives one bit. Rounding down in
+/// every step keeps it monotonic, and the error stays below one unit of the last place.
+fn log2(x: u64) -> u64 {
+    let whole = x.ilog2();
+    let mut mantissa = x << (63 - whole);
+    let mut log = u64::from(whole);
+    for _ in 0..FRACTION {
+        let square = u128::from(mantissa) * u128::from(mantissa);
+        let passed_two = (square >> 127) as u64;
+        mantissa = (square >> (63 + passed_two)) as u64;
+        log = (log << 1) | passed_two;
+    }
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ONE: f64 = (1u64 << FRACTION) as f64;
+
+    #[test]
+    fn powers_of_two_are_exact() {
+        for power in 0..64u32 {
+            assert_eq!(log2(1 << power), u64::from(power) << FRACTION);
+        }
+    }
+
+    #[test]
+    fn golden() {
+        // python3: floor(log2(x) * 2**32) with 60 decimal digits (decimal.ln).
+        let table = [
+            (3, 6807362105),
+            (10, 14267572527),
+            (1000003, 85605453752),
+            (9007199254740991, 227633266687),
+            (11400714819323198485, 271896160629),
+            (9223372036854775809, 270582939648),
+            (18446744073709551615, 274877906943),
+        ];
+        for (x, want) in table {
+            assert_eq!(log2(x), want, "log2({x})");
+        }
+    }
+
+    #[test]
+    fn small_steps_never_go_down() {
+        let starts = [1, 1 << 20, (1 << 32) - 5_000, (1 << 53) - 5_000, u64::MAX - 10_000];
+        for start in starts {
+            let mut last = log2(start);
+            for x in start + 1..=start + 10_000 {
+                let next = log2(x);
+                assert!(next >= last, "log2({x})");
+                last = next;
+            }
+        }
+    }
+
+    #[test]
+    fn scores_stay_in_range() {
+        assert_eq!(Score::new(0, 1).bits, 64 << FRACTION);
+        assert_eq!(Score::new(1, 1).bits, 64 << FRACTION);
+        assert_eq!(Score::new(u64::MAX, 1).bits, 1);
+        let (worst, best) = (Score::new(0, 1), Score::new(u64::MAX, Score::MAX_WEIGHT));
+        assert_eq!((best.rank(&worst), worst.rank(&best)), (Ordering::Less, Ordering::Greater));
+        assert_eq!(Score::new(1 << 63, 2).rank(&Score::new(1 << 62, 4)), Ordering::Equal);
+    }
+
+    proptest! {
+        #[test]
+        fn as_accurate_as_a_double(x in 1u64.., shift in 0u32..63) {
+            let x = (x >> shift).max(1);
+            let (ours, theirs) = (log2(x) as f64 / ONE, (x as f64).log2());
+            // One unit of the last place, and a double's own error at 64.
+            prop_assert!((ours - theirs).abs() <= 1.0 / ONE + 2e-14, "log2({}) = {} or {}", x, ours, theirs);
+        }
+
+        #[test]
+        fn monotonic(a in 1u64.., b in 1u64.., shift in 0u32..63) {
+            let (a, b) = ((a >> shift).max(1), (b >> shift).max(1));
+            prop_assert_eq!(log2(a.min(b)) <= log2(a.max(b)), true);
+        }
+
+        #[test]
+        fn ranks_as_the_fractions(a in any::<u64>(), b in any::<u64>(), v in 1u32..=10_000, w in 1u32..=10_000) {
+            let score = |hash: u64, weight: u32| (64.0 - (hash.max(1) as f64).log2()) / f64::from(weight);
+            let (left, right) = (score(a, v), score(b, w));
+            prop_assume!((left - right).abs() > 1e-8);
+            prop_assert_eq!(Score::new(a, v).rank(&Score::new(b, w)), left.total_cmp(&right));
+        }
+    }
+}

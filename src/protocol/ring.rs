@@ -1,0 +1,317 @@
+//! The ring: which regions a key belongs to, in order of preference (DESIGN section 2.3).
+//!
+//! ```text
+//!  tenant (, key)            arc 0   | eu-1  us-1  ap-1     the table: one row per arc,
+//!        |                   arc 1   | us-1  ap-1  eu-1     65,536 rows, each all regions with
+//!   xxh3_64(seed)            ...     |                      weight > 0, ranked by `placement_score`
+//!        |  top 16 bits      arc n   | ap-1  eu-1  us-1  -> Order: home, first successor, ...
+//!        +------------------>        |
+//!   pinned tenant?  ------------------------------------> Order: the pin's regions and no others
+//! ```
+//!
+//! Neighbours: `placement_score` ranks, `view` picks the owner from an [`Order`]. This room must not know which regions
+//! serve: the same [`RingSpec`] makes the same ring on every node, bit for bit, whatever the order of its lists.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::digest::{Digest32, digest};
+use super::key::{Key, KeyId, Tenant};
+use super::placement_score::Score;
+use super::region::RegionName;
+
+/// How many arcs a ring has.
+pub const ARCS: u32 = 1 << 16;
+
+/// The most regions a ring takes; with more, 65,536 arcs would no longer balance well (`reference/performance.md` section 3).
+pub const MAX_REGIONS: usize = 64;
+
+/// What a key is placed by. Fixed at bootstrap: changing it would move keys without moving arcs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceBy {
+    /// All keys of a tenant in one arc: a customer's writes stay together.
+    Tenant,
+    /// Each key by itself: the finest spread.
+    Key,
+}
+
+/// A region and its part of the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionSpec {
+    /// The region.
+    pub name: RegionName,
+    /// Its part, relative to the other weights; 0 = edge only: it forwards and owns nothing. At most 10,000.
+    pub weight: u32,
+}
+
+/// A tenant whose keys may be run in these regions only, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// Home first; at least one, each with a weight above 0.
+    pub regions: Vec<RegionName>,
+}
+
+/// All that decides where keys go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingSpec {
+    /// The hash seed. Fixed at bootstrap, like `place_by`, and kept secret: who knows it can choose keys of one arc.
+    pub seed: u64,
+    /// What a key is placed by.
+    pub place_by: PlaceBy,
+    /// The regions, in any order.
+    pub regions: Vec<RegionSpec>,
+    /// The pins, in any order.
+    pub pins: Vec<Pin>,
+}
+
+/// Everything that is wrong with a ring's spec, or with a comparison of two rings; at least one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .problems.join("; "))]
+pub struct RingError {
+    /// One line per problem: what is wrong and what to do.
+    pub problems: Vec<String>,
+}
+
+/// One of the 65,536 equal parts of the ring.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Arc16(pub u16);
+
+impl fmt::Display for Arc16 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Arc16 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "arc {}", self.0)
+    }
+}
+
+/// Regions in order of preference: the home, then the successors. Never empty.
+#[derive(Clone, Copy)]
+pub struct Order<'a> {
+    regions: &'a [RegionSpec],
+    indexes: &'a [u8],
+}
+
+impl<'a> Order<'a> {
+    /// The first region's name.
+    pub fn home(&self) -> &'a RegionName {
+        &self.regions[usize::from(self.indexes[0])].name
+    }
+
+    /// The names, home first.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &'a RegionName> + use<'a> {
+        let regions = self.regions;
+        self.indexes.iter().map(move |&index| &regions[usize::from(index)].name)
+    }
+
+    /// The same as positions in [`Ring::regions`].
+    pub fn indexes(&self) -> &'a [u8] {
+        self.indexes
+    }
+}
+
+impl fmt::Debug for Order<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+/// What a change of the ring would move.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moves {
+    /// (from, to) → how many arcs change their home so; pairs without moves are absent.
+    pub arcs: BTreeMap<(RegionName, RegionName), u32>,
+    /// Tenants whose pin is added, removed or altered, in order. They move whatever their arc does.
+    pub pins: Vec<Tenant>,
+}
+
+/// A built ring. Immutable; 64 KiB per region with a weight above 0.
+pub struct Ring {
+    seed: u64,
+    place_by: PlaceBy,
+    /// Sorted by name, so that an index means the same whatever the spec's order was.
+    regions: Box<[RegionSpec]>,
+    /// How many regions have a weight above 0 = the length of a row.
+    width: usize,
+    /// Row by row, each arc's region indexes in order of preference.
+    table: Box<[u8]>,
+    pins: BTreeMap<Tenant, Box<[u8]>>,
+    digest: Digest32,
+}
+
+impl Ring {
+    /// Builds the table: some milliseconds per region of computing, so not on a request's path.
+    ///
+    /// # Errors
+    /// All problems of the spec at once.
+    pub fn build(spec: &RingSpec) -> Result<Self, RingError> {
+        let problems = super::ring_check::problems(spec);
+        if !problems.is_empty() {
+            return Err(RingError { problems });
+        }
+        let mut regions: Box<[RegionSpec]> = spec.regions.clone().into();
+        regions.sort_by(|a, b| a.name.cmp(&b.name));
+        let index_of =
+            |name: &RegionName| regions.iter().zip(0u8..).find(|(r, _)| r.name == *name).map(|(_, i)| i);
+        let pins: BTreeMap<Tenant, Box<[u8]>> = spec
+            .pins
+            .iter()
+            .map(|pin| (pin.tenant.clone(), pin.regions.iter().filter_map(index_of).collect()))
+            .collect();
+        let width = regions.iter().filter(|region| region.weight > 0).count();
+        let table = table(spec.seed, &regions, width);
+        let digest = spec_digest(spec.seed, spec.place_by, &regions, &pins);
+        Ok(Self { seed: spec.seed, place_by: spec.place_by, regions, width, table, pins, digest })
+    }
+
+    /// The key's arc: the top 16 bits of xxh3_64 under the seed, over the tenant, or over tenant, a zero byte and key.
+    pub fn arc(&self, id: &KeyId) -> Arc16 {
+        let hash = match self.place_by {
+            PlaceBy::Tenant => xxh3_64_with_seed(id.tenant().as_bytes(), self.seed),
+            PlaceBy::Key => {
+                // A tenant cannot hold a zero byte, so no two pairs share these bytes.
+                let (tenant, key) = (id.tenant().as_bytes(), id.key().as_bytes());
+                let mut bytes = [0; Tenant::MAX_LEN + 1 + Key::MAX_LEN];
+                bytes[..tenant.len()].copy_from_slice(tenant);
+                let end = tenant.len() + 1 + key.len();
+                bytes[tenant.len() + 1..end].copy_from_slice(key);
+                xxh3_64_with_seed(&bytes[..end], self.seed)
+            }
+        };
+        Arc16((hash >> 48) as u16)
+    }
+
+    /// The key's regions: its tenant's pin, which admits no others (residency), or else its arc's order.
+    pub fn order(&self, id: &KeyId) -> Order<'_> {
+        if !self.pins.is_empty()
+            && let Some(indexes) = self.pins.get(id.tenant())
+        {
+            return Order { regions: &self.regions, indexes };
+        }
+        self.arc_order(self.arc(id))
+    }
+
+    /// The order of an arc's regions, for all its keys but those of pinned tenants.
+    pub fn arc_order(&self, arc: Arc16) -> Order<'_> {
+        let start = usize::from(arc.0) * self.width;
+        Order { regions: &self.regions, indexes: &self.table[start..start + self.width] }
+    }
+
+    /// All regions, those of weight 0 too, sorted by name.
+    pub fn regions(&self) -> &[RegionSpec] {
+        &self.regions
+    }
+
+    /// What part of the arcs (0 to 1) has this region as its home; 0 for an unknown one. Counts all arcs: for people.
+    pub fn share(&self, region: &RegionName) -> f64 {
+        let homes = self.homes().filter(|home| *home == region).count();
+        homes as f64 / f64::from(ARCS)
+    }
+
+    /// A digest over everything in the spec; equal on two nodes exactly if their rings are.
+    pub fn digest(&self) -> Digest32 {
+        self.digest
+    }
+
+    /// What would move if `other` took this ring's place.
+    ///
+    /// # Errors
+    /// Seed or `place_by` differ: then arcs of one ring say nothing about arcs of the other.
+    pub fn moves(&self, other: &Ring) -> Result<Moves, RingError> {
+        let mut problems = Vec::new();
+        if self.seed != other.seed {
+            problems.push("the rings' seeds differ: keep the seed, it is fixed at bootstrap".to_owned());
+        }
+        if self.place_by != other.place_by {
+            problems.push("the rings' place_by differ: keep it, it is fixed at bootstrap".to_owned());
+        }
+        if !problems.is_empty() {
+            return Err(RingError { problems });
+        }
+        let mut moves = Moves::default();
+        for (from, to) in self.homes().zip(other.homes()).filter(|(from, to)| from != to) {
+            *moves.arcs.entry((from.clone(), to.clone())).or_default() += 1;
+        }
+        let mut tenants: Vec<&Tenant> = self.pins.keys().chain(other.pins.keys()).collect();
+        tenants.sort();
+        tenants.dedup();
+        tenants.retain(|tenant| !self.pin(tenant).eq(other.pin(tenant)));
+        moves.pins = tenants.into_iter().cloned().collect();
+        Ok(moves)
+    }
+
+    fn homes(&self) -> impl Iterator<Item = &RegionName> {
+        self.table.chunks_exact(self.width).map(|row| &self.regions[usize::from(row[0])].name)
+    }
+
+    /// The regions of the tenant's pin; none if it has no pin.
+    fn pin(&self, tenant: &Tenant) -> impl Iterator<Item = &RegionName> {
+        self.pins.get(tenant).into_iter().flatten().map(|&index| &self.regions[usize::from(index)].name)
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("place_by", &self.place_by)
+            .field("regions", &self.regions)
+            .field("pins", &self.pins.len())
+            .field("digest", &self.digest)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Ranks the regions with a weight above 0 for each arc; equal scores go by name, which is the order of `regions`.
+fn table(seed: u64, regions: &[RegionSpec], width: usize) -> Box<[u8]> {
+    let mut table = Vec::with_capacity(width << 16);
+    let mut row: Vec<(Score, u8)> = Vec::with_capacity(width);
+    let mut bytes = [0; 2 + RegionName::MAX_LEN];
+    for arc in 0..=u16::MAX {
+        bytes[..2].copy_from_slice(&arc.to_be_bytes());
+        row.clear();
+        for (region, index) in regions.iter().zip(0..).filter(|(region, _)| region.weight > 0) {
+            let name = region.name.as_str().as_bytes();
+            bytes[2..2 + name.len()].copy_from_slice(name);
+            let hash = xxh3_64_with_seed(&bytes[..2 + name.len()], seed);
+            row.push((Score::new(hash, region.weight), index));
+        }
+        row.sort_unstable_by(|(a, i), (b, j)| a.rank(b).then(i.cmp(j)));
+        table.extend(row.iter().map(|(_, index)| *index));
+    }
+    table.into()
+}
+
+/// `regions` sorted by name; every list is preceded by its length, so that the encoding is one-to-one.
+fn spec_digest(
+    seed: u64,
+    place_by: PlaceBy,
+    regions: &[RegionSpec],
+    pins: &BTreeMap<Tenant, Box<[u8]>>,
+) -> Digest32 {
+    let place_by = match place_by {
+        PlaceBy::Tenant => 0u64,
+        PlaceBy::Key => 1,
+    };
+    let numbers: Vec<[u8; 8]> = [seed, place_by, regions.len() as u64, pins.len() as u64]
+        .into_iter()
+        .chain(regions.iter().map(|region| u64::from(region.weight)))
+        .map(u64::to_be_bytes)
+        .collect();
+    let mut parts: Vec<&[u8]> = numbers.iter().map(<[u8; 8]>::as_slice).collect();
+    parts.extend(regions.iter().map(|region| region.name.as_str().as_bytes()));
+    for (tenant, indexes) in pins {
+        parts.push(tenant.as_bytes());
+        parts.push(indexes);
+    }
+    digest("onceway/ring/1", &parts)
+}
+
+#[cfg(test)]
+mod tests;
