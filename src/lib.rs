@@ -17,5 +17,4 @@
 //! attempt), any decision taken from a wall clock of this process, any storage of requests.
 
 pub mod gateway;
-pub mod ports;
 pub mod protocol;
