@@ -2,9 +2,8 @@
 //!
 //! Neighbours: `paths` resolves what a file names. It must not look at anything but paths.
 
+use crate::Rule;
 use crate::paths::{Path, paths};
-use crate::source::Source;
-use crate::{Offence, Rule};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 

@@ -77,7 +77,7 @@ pub const CLOCKS: Rule = Rule {
             return Vec::new();
         }
         let reads = |path: &Path| {
-            let clock = path.segments.windows(2).any(|pair| pair[1] == "now" && pair[0].ends_with("Instant"))
+            let clock = path.segments.windows(2).any(|pair| pair[1] == "now" && pair[0] == "Instant")
                 && (timeless || !path.starts(&["tokio"]));
             let wall = path.segments.windows(2).any(|pair| pair[0] == "SystemTime" && pair[1] == "now");
             clock || wall || timeless && path.reaches("tokio::time")
