@@ -1,4 +1,5 @@
-//! Tests of the ring: golden vectors, balance, what moves, pins, refusals.
+//! Tests of the ring: golden vectors, balance, weights, pins, and that a change moves no arc needlessly. It must not
+//! recompute a vector from the code under test.
 
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
