@@ -30,17 +30,21 @@ impl Account {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
         }
-        let passwd = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd to find an unprivileged account")?;
+        let passwd = fs::read_to_string("/etc/passwd")
+            .context("cannot read /etc/passwd to find an unprivileged account")?;
         match CANDIDATES.iter().find_map(|name| parse_passwd(&passwd, name)) {
             Some(account) => Ok(Some(account)),
-            None => bail!("Postgres refuses to run as root and there is no account `postgres` or `nobody`: run onceway as an ordinary user"),
+            None => bail!(
+                "Postgres refuses to run as root and there is no account `postgres` or `nobody`: run onceway as an ordinary user"
+            ),
         }
     }
 
     /// Checks that this account can walk through every parent of `path`. Errors name the folder that is in the way.
     pub fn check_can_reach(&self, path: &Path) -> Result<()> {
         for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
-            let meta = fs::metadata(parent).with_context(|| format!("cannot look at folder {}", parent.display()))?;
+            let meta = fs::metadata(parent)
+                .with_context(|| format!("cannot look at folder {}", parent.display()))?;
             let bit = if meta.uid() == self.uid {
                 0o100
             } else if meta.gid() == self.gid {

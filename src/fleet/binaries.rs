@@ -47,7 +47,9 @@ impl Binaries {
             bail!("{}", how_to_get_it());
         }
         install_with_apt().with_context(how_to_get_it)?;
-        find()?.with_context(|| format!("the package `postgresql` brought no server programs. {}", how_to_get_it()))
+        find()?.with_context(|| {
+            format!("the package `postgresql` brought no server programs. {}", how_to_get_it())
+        })
     }
 
     /// The server program.
@@ -74,14 +76,16 @@ fn how_to_get_it() -> String {
     } else {
         "install it (for example `brew install postgresql@17`)"
     };
-    format!("Postgres {OLDEST_MAJOR} or newer is needed: {install}, or set {ENV_FOLDER} to the folder of `postgres` and `initdb`")
+    format!(
+        "Postgres {OLDEST_MAJOR} or newer is needed: {install}, or set {ENV_FOLDER} to the folder of `postgres` and `initdb`"
+    )
 }
 
 /// Looks in all places; none if there is no server at all, an error if what there is cannot be used.
 fn find() -> Result<Option<Binaries>> {
     if let Some(folder) = env::var_os(ENV_FOLDER) {
         let folder = PathBuf::from(folder);
-        let found = choose(&[folder.clone()], &major_of)?;
+        let found = choose(std::slice::from_ref(&folder), &major_of)?;
         return match found {
             Some(found) => Ok(Some(found)),
             None => bail!("{ENV_FOLDER} is {}, where there is no `postgres` and `initdb`", folder.display()),
@@ -107,7 +111,9 @@ fn choose(candidates: &[PathBuf], major_of: &dyn Fn(&Path) -> Result<u32>) -> Re
         too_old = too_old.or(Some((folder, major)));
     }
     match too_old {
-        Some((folder, major)) => bail!("the Postgres in {} is version {major}. {}", folder.display(), how_to_get_it()),
+        Some((folder, major)) => {
+            bail!("the Postgres in {} is version {major}. {}", folder.display(), how_to_get_it())
+        }
         None => Ok(None),
     }
 }
@@ -133,9 +139,14 @@ fn versioned_folders() -> Vec<PathBuf> {
 }
 
 fn major_of(postgres: &Path) -> Result<u32> {
-    let output = Command::new(postgres).arg("--version").output().with_context(|| format!("cannot run {}", postgres.display()))?;
+    let output = Command::new(postgres)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("cannot run {}", postgres.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    parse_version(&text).with_context(|| format!("{} --version says `{}`, which is no version", postgres.display(), text.trim()))
+    parse_version(&text).with_context(|| {
+        format!("{} --version says `{}`, which is no version", postgres.display(), text.trim())
+    })
 }
 
 /// The major version in a line such as `postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`.
@@ -149,7 +160,9 @@ fn leading_number(text: &str) -> Option<u32> {
 }
 
 fn install_with_apt() -> Result<()> {
-    eprintln!("onceway: no Postgres server found; installing the package `postgresql` with apt-get (no cluster is created or started)");
+    eprintln!(
+        "onceway: no Postgres server found; installing the package `postgresql` with apt-get (no cluster is created or started)"
+    );
     let guard = PathBuf::from(NO_MAIN_CLUSTER);
     let folder = guard.parent().context("the guard file has no folder")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -165,7 +178,11 @@ fn install_with_apt() -> Result<()> {
 fn apt_get(args: &[&str]) -> Result<()> {
     // Its output goes to stderr: stdout may be read by a program.
     let mut command = Command::new("/usr/bin/apt-get");
-    command.args(args).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(std::io::stderr());
+    command
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr());
     let status = command.status().context("cannot run apt-get")?;
     if !status.success() {
         bail!("`apt-get {}` failed ({status})", args.join(" "));
@@ -197,11 +214,13 @@ mod tests {
         let client = fake(dir.path(), "client", &["psql", "pg_config"]);
         let old = fake(dir.path(), "13", &["postgres", "initdb"]);
         let new = fake(dir.path(), "17", &["postgres", "initdb"]);
-        let version = |postgres: &Path| Ok(leading_number(postgres.parent().unwrap().file_name().unwrap().to_str().unwrap()).unwrap());
+        let version = |postgres: &Path| {
+            Ok(leading_number(postgres.parent().unwrap().file_name().unwrap().to_str().unwrap()).unwrap())
+        };
 
         let found = choose(&[client.clone(), old.clone(), new.clone()], &version).unwrap().unwrap();
         assert_eq!((found.postgres(), found.major()), (new.join("postgres"), 17));
-        assert_eq!(choose(&[client.clone()], &version).unwrap(), None);
+        assert_eq!(choose(std::slice::from_ref(&client), &version).unwrap(), None);
         let error = choose(&[client, old], &version).unwrap_err().to_string();
         assert!(error.contains("version 13") && error.contains("15 or newer"), "{error}");
     }

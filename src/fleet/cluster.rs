@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::Signal;
 use tokio::process::Command;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::NoTls;
 
 use super::account::Account;
@@ -27,6 +27,7 @@ use super::{proctable, shared_memory};
 pub const SUPERUSER: &str = "postgres";
 /// How long a start may take: crash recovery on a busy machine included.
 const START_BOUND: Duration = Duration::from_secs(60);
+const TRY_BOUND: Duration = Duration::from_secs(5);
 const STRAY_BOUND: Duration = Duration::from_secs(10);
 const SETTINGS_FILE: &str = "onceway.conf";
 
@@ -82,16 +83,29 @@ pub struct Cluster {
 impl Cluster {
     /// Makes the data folder in `dir` (made if absent) unless it is there already, and writes the settings: ours, then
     /// `settings` (name, value), which win. Nothing is started. Errors name the folder or show what `initdb` said.
-    pub async fn create(binaries: &Binaries, dir: &Path, port: u16, settings: &[(&str, &str)]) -> Result<Cluster> {
+    pub async fn create(
+        binaries: &Binaries,
+        dir: &Path,
+        port: u16,
+        settings: &[(&str, &str)],
+    ) -> Result<Cluster> {
         let account = Account::for_postgres()?;
         fs::create_dir_all(dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
         let dir = dir.canonicalize()?;
         if let Some(account) = &account {
             account.check_can_reach(&dir)?;
-            chown(&dir, Some(account.uid), Some(account.gid)).with_context(|| format!("cannot hand {} to Postgres", dir.display()))?;
+            chown(&dir, Some(account.uid), Some(account.gid))
+                .with_context(|| format!("cannot hand {} to Postgres", dir.display()))?;
         }
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
-        let cluster = Cluster { binaries: binaries.clone(), dir, port, account, server: Mutex::default(), starting: tokio::sync::Mutex::default() };
+        let cluster = Cluster {
+            binaries: binaries.clone(),
+            dir,
+            port,
+            account,
+            server: Mutex::default(),
+            starting: tokio::sync::Mutex::default(),
+        };
         if !cluster.data().join("PG_VERSION").exists() {
             cluster.initdb().await?;
         }
@@ -106,14 +120,34 @@ impl Cluster {
             fs::remove_dir_all(&fresh).with_context(|| format!("cannot remove {}", fresh.display()))?;
         }
         let mut command = Command::new(self.binaries.initdb());
-        command.args(["-A", "trust", "--no-sync", "--no-instructions", "-U", SUPERUSER, "-E", "UTF8", "--locale=C", "-D"]).arg(&fresh);
+        command
+            .args([
+                "-A",
+                "trust",
+                "--no-sync",
+                "--no-instructions",
+                "-U",
+                SUPERUSER,
+                "-E",
+                "UTF8",
+                "--locale=C",
+                "-D",
+            ])
+            .arg(&fresh);
         command.current_dir(&self.dir).kill_on_drop(true);
         if let Some(account) = &self.account {
             command.uid(account.uid).gid(account.gid);
         }
-        let output = command.output().await.with_context(|| format!("cannot run {}", self.binaries.initdb().display()))?;
+        let output = command
+            .output()
+            .await
+            .with_context(|| format!("cannot run {}", self.binaries.initdb().display()))?;
         if !output.status.success() {
-            bail!("initdb failed in {}: {}", self.dir.display(), String::from_utf8_lossy(&output.stderr).trim());
+            bail!(
+                "initdb failed in {}: {}",
+                self.dir.display(),
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
         }
         let main_file = fresh.join("postgresql.conf");
         let text = fs::read_to_string(&main_file)?;
@@ -122,7 +156,10 @@ impl Cluster {
     }
 
     fn write_settings(&self, settings: &[(&str, &str)]) -> Result<()> {
-        let mut text = format!("# Written by onceway at each start of the deployment: changes here are lost.\nport = {}\n", self.port);
+        let mut text = format!(
+            "# Written by onceway at each start of the deployment: changes here are lost.\nport = {}\n",
+            self.port
+        );
         for (name, value) in SETTINGS.iter().chain(settings) {
             writeln!(text, "{name} = '{}'", value.replace('\'', "''"))?;
         }
@@ -147,15 +184,21 @@ impl Cluster {
         };
         let deadline = Instant::now() + START_BOUND;
         loop {
-            let error = match self.answers().await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
+            // A foreign listener may take the connection and never say a word; a server that ended needs no waiting for.
+            let tried = tokio::select! {
+                tried = timeout(TRY_BOUND, self.answers()) => tried.context("no word from the server").flatten(),
+                how = server.exited() => Err(anyhow!("{how}")),
             };
+            let Err(error) = tried else { return Ok(()) };
             if let State::Exited { how } = server.state() {
                 bail!("Postgres on port {} ended while starting ({how}): {}", self.port, server.log_tail());
             }
             if Instant::now() > deadline {
-                bail!("Postgres on port {} does not answer after {START_BOUND:?} ({error:#}): {}", self.port, server.log_tail());
+                bail!(
+                    "Postgres on port {} does not answer after {START_BOUND:?} ({error:#}): {}",
+                    self.port,
+                    server.log_tail()
+                );
             }
             sleep(Duration::from_millis(20)).await;
         }
@@ -196,7 +239,12 @@ impl Cluster {
     /// A connection as superuser. It runs in a task that ends when the client is dropped.
     pub async fn connect(&self, database: &str) -> Result<tokio_postgres::Client> {
         let mut config = tokio_postgres::Config::new();
-        config.host("127.0.0.1").port(self.port).user(SUPERUSER).dbname(database).connect_timeout(Duration::from_secs(2));
+        config
+            .host("127.0.0.1")
+            .port(self.port)
+            .user(SUPERUSER)
+            .dbname(database)
+            .connect_timeout(Duration::from_secs(2));
         let (client, connection) = config.connect(NoTls).await?;
         tokio::spawn(connection);
         Ok(client)
@@ -235,7 +283,10 @@ impl Cluster {
 
     async fn kill_strays(&self) -> Result<()> {
         let data = self.data();
-        tokio::task::spawn_blocking(move || proctable::kill_all_under(&data, &proctable::is_postgres, STRAY_BOUND)).await?
+        tokio::task::spawn_blocking(move || {
+            proctable::kill_all_under(&data, &proctable::is_postgres, STRAY_BOUND)
+        })
+        .await?
     }
 
     /// SIGSTOP to the postmaster and all its children; returns when all stand still. Error if it does not run.
@@ -253,7 +304,9 @@ impl Cluster {
 
     /// The postmaster's process id, while it lives.
     pub fn pid(&self) -> Option<u32> {
-        self.server().filter(|server| !matches!(server.state(), State::Exited { .. })).map(|server| server.pid())
+        self.server()
+            .filter(|server| !matches!(server.state(), State::Exited { .. }))
+            .map(|server| server.pid())
     }
 
     /// What the server is doing; none if it was never started.
@@ -277,10 +330,13 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Not through the process' own drop: a start that was given up half-way may still hold a reference to it.
         drop(self.server.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         let data = self.data();
         let _ = proctable::kill_all_under(&data, &proctable::is_postgres, STRAY_BOUND);
         shared_memory::release(&data);
     }
 }
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

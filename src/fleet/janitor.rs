@@ -48,7 +48,12 @@ impl Janitor {
     fn launch(mut command: Command) -> Result<Janitor> {
         // A process group of its own and no output: neither Ctrl-C nor a closed terminal may end it first. Its working
         // directory is outside the folder that it empties.
-        command.process_group(0).current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .process_group(0)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         Ok(Janitor { child: command.spawn().context("cannot start the janitor process")? })
     }
 
@@ -111,7 +116,10 @@ mod tests {
     /// This test executable plays the onceway binary: the parts below start it again with a role in the environment.
     fn myself(role: &str, dir: &Path) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["fleet::janitor::tests::play_a_role", "--exact", "--nocapture"]).env(ROLE, role).env(DIR, dir);
+        command
+            .args(["fleet::janitor::tests::play_a_role", "--exact", "--nocapture"])
+            .env(ROLE, role)
+            .env(DIR, dir);
         command
     }
 
@@ -128,7 +136,13 @@ mod tests {
 
     fn gateway(dir: &Path) -> Child {
         let mut command = myself("gateway", dir);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).current_dir(dir).kill_on_drop(true).spawn().unwrap()
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .current_dir(dir)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
     }
 
     async fn until(what: &str, condition: impl Fn() -> bool) {
@@ -144,14 +158,19 @@ mod tests {
         let dir = scratch::create("onceway-test").unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
         let mut inside = gateway(&dir);
+        // `wait` would close it, and so end the child before the janitor does.
+        let _open = inside.stdin.take();
         let mut outside = gateway(elsewhere.path());
-        let mut foreign = Command::new("sleep").arg("600").current_dir(&dir).kill_on_drop(true).spawn().unwrap();
+        let mut foreign =
+            Command::new("sleep").arg("600").current_dir(&dir).kill_on_drop(true).spawn().unwrap();
         let janitor = Janitor::launch(myself("janitor", &dir)).unwrap();
         let pid = Pid::from_raw(i32::try_from(janitor.pid().unwrap()).unwrap()).unwrap();
 
         // Deaf to the terminal's signals, once it has got that far; the catching mask in /proc tells.
         until("the janitor catches signals", || catches(pid, &[1, 2, 15])).await;
-        for deaf_to in [rustix::process::Signal::INT, rustix::process::Signal::TERM, rustix::process::Signal::HUP] {
+        for deaf_to in
+            [rustix::process::Signal::INT, rustix::process::Signal::TERM, rustix::process::Signal::HUP]
+        {
             proctable::signal(pid, deaf_to);
         }
         drop(janitor);
@@ -164,8 +183,12 @@ mod tests {
     }
 
     fn catches(pid: Pid, signals: &[u32]) -> bool {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map_or(0, |hex| u64::from_str_radix(hex.trim(), 16).unwrap());
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
+        let mask = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))
+            .map_or(0, |hex| u64::from_str_radix(hex.trim(), 16).unwrap());
         signals.iter().all(|signal| mask & (1 << (signal - 1)) != 0)
     }
 

@@ -64,7 +64,10 @@ impl Links {
         let mut links = BTreeMap::new();
         for from in 0..endpoints.len() {
             for (to, target) in endpoints.iter().enumerate().filter(|(to, _)| *to != from) {
-                let link = Link { peer: Relay::start(target.peer).await?, replication: Relay::start(target.replication).await? };
+                let link = Link {
+                    peer: Relay::start(target.peer).await?,
+                    replication: Relay::start(target.replication).await?,
+                };
                 links.insert((from, to), link);
             }
         }
@@ -120,10 +123,21 @@ impl Links {
     }
 
     /// Relay and direction of every way that bytes take from `a` to `b`, and unless `oneway` those from b to a.
-    fn travelling(&self, a: usize, b: usize, oneway: bool) -> Result<impl Iterator<Item = (&Relay, Direction)>, NoSuchLink> {
+    fn travelling(
+        &self,
+        a: usize,
+        b: usize,
+        oneway: bool,
+    ) -> Result<impl Iterator<Item = (&Relay, Direction)>, NoSuchLink> {
         let (there, back) = (self.link(a, b)?.both(), self.link(b, a)?.both());
-        let a_to_b = there.into_iter().map(|relay| (relay, Direction::Forward)).chain(back.into_iter().map(|relay| (relay, Direction::Backward)));
-        let b_to_a = there.into_iter().map(|relay| (relay, Direction::Backward)).chain(back.into_iter().map(|relay| (relay, Direction::Forward)));
+        let a_to_b = there
+            .into_iter()
+            .map(|relay| (relay, Direction::Forward))
+            .chain(back.into_iter().map(|relay| (relay, Direction::Backward)));
+        let b_to_a = there
+            .into_iter()
+            .map(|relay| (relay, Direction::Backward))
+            .chain(back.into_iter().map(|relay| (relay, Direction::Forward)));
         Ok(a_to_b.chain(b_to_a.filter(move |_| !oneway)))
     }
 }
@@ -239,7 +253,10 @@ mod tests {
         assert!(trip(&mut far, &mut near).await >= rtt / 2);
         net.links.set_rtt(0, 1, rtt * 2, true).unwrap();
         let (mut near, mut far) = net.connect(1, 0, LinkKind::Replication).await;
-        assert!(trip(&mut far, &mut near).await >= rtt, "bytes from a to b take the new delay on b's connection too");
+        assert!(
+            trip(&mut far, &mut near).await >= rtt,
+            "bytes from a to b take the new delay on b's connection too"
+        );
         assert!(trip(&mut near, &mut far).await >= rtt / 2, "the other direction keeps its own");
     }
 }

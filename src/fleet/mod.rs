@@ -6,9 +6,11 @@
 //! Nothing here may decide anything about keys, claims or views; the fleet only starts, breaks and mends things.
 
 pub mod account;
+pub mod behave;
 pub mod binaries;
 pub mod cluster;
 pub mod janitor;
+pub mod ledger;
 pub mod links;
 pub mod ports;
 pub mod process;
@@ -16,3 +18,4 @@ pub mod proctable;
 pub mod relay;
 pub mod scratch;
 pub mod shared_memory;
+pub mod upstream;

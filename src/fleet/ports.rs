@@ -40,10 +40,18 @@ impl FleetPorts {
         let region = |number: usize| -> Option<RegionPorts> {
             let first = u16::try_from(number.checked_mul(10)?).ok()?.checked_add(base)?;
             let port = |offset: u16| first.checked_add(offset);
-            Some(RegionPorts { public: port(1)?, admin: port(2)?, peer: port(3)?, upstream: port(4)?, postgres: port(5)? })
+            Some(RegionPorts {
+                public: port(1)?,
+                admin: port(2)?,
+                peer: port(3)?,
+                upstream: port(4)?,
+                postgres: port(5)?,
+            })
         };
         let laid_out: Option<Vec<RegionPorts>> = (0..regions).map(region).collect();
-        let regions = laid_out.with_context(|| format!("{regions} regions do not fit above port {base}: choose a lower --port-base"))?;
+        let regions = laid_out.with_context(|| {
+            format!("{regions} regions do not fit above port {base}: choose a lower --port-base")
+        })?;
         Ok(FleetPorts { control: base, regions })
     }
 
@@ -83,8 +91,14 @@ mod tests {
     fn the_contract_is_kept_to_the_letter() {
         let ports = FleetPorts::lay_out(7400, 3).unwrap();
         assert_eq!(ports.control, 7400);
-        assert_eq!(ports.regions[0], RegionPorts { public: 7401, admin: 7402, peer: 7403, upstream: 7404, postgres: 7405 });
-        assert_eq!(ports.regions[2], RegionPorts { public: 7421, admin: 7422, peer: 7423, upstream: 7424, postgres: 7425 });
+        assert_eq!(
+            ports.regions[0],
+            RegionPorts { public: 7401, admin: 7402, peer: 7403, upstream: 7404, postgres: 7405 }
+        );
+        assert_eq!(
+            ports.regions[2],
+            RegionPorts { public: 7421, admin: 7422, peer: 7423, upstream: 7424, postgres: 7425 }
+        );
     }
 
     #[test]
@@ -100,7 +114,13 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let taken = listener.local_addr().unwrap().port();
         let mut ports = FleetPorts { control: free(), regions: vec![] };
-        ports.regions.push(RegionPorts { public: free(), admin: free(), peer: free(), upstream: taken, postgres: free() });
+        ports.regions.push(RegionPorts {
+            public: free(),
+            admin: free(),
+            peer: free(),
+            upstream: taken,
+            postgres: free(),
+        });
         let error = ports.check_free(&["eu-west".to_owned()]).unwrap_err().to_string();
         assert!(error.contains(&format!("port {taken} (sample upstream of eu-west) is taken")), "{error}");
     }

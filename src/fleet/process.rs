@@ -76,8 +76,12 @@ impl Process {
         if let Some(account) = &launch.account {
             command.uid(account.uid).gid(account.gid);
         }
-        let mut child = command.spawn().with_context(|| format!("cannot start {}", launch.program.display()))?;
-        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).context("a fresh child has no pid")?;
+        let mut child =
+            command.spawn().with_context(|| format!("cannot start {}", launch.program.display()))?;
+        let pid = child
+            .id()
+            .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
+            .context("a fresh child has no pid")?;
         let (tell, ending) = watch::channel(None);
         tokio::spawn(async move {
             let how = match child.wait().await {
@@ -211,7 +215,10 @@ mod tests {
         let child = Process::spawn(&shell(dir.path(), "echo $GREETING; pwd >&2; exit 3")).unwrap();
         assert_eq!(child.exited().await, "exit status: 3");
         assert!(matches!(child.state(), State::Exited { .. }));
-        assert!(proctable::read(child.pid).is_none_or(|entry| entry.activity != Activity::Over), "a zombie was left");
+        assert!(
+            proctable::read(child.pid).is_none_or(|entry| entry.activity != Activity::Over),
+            "a zombie was left"
+        );
         let log = child.log_tail();
         assert!(log.contains("hello from a child") && log.contains(dir.path().to_str().unwrap()), "{log}");
         assert!(child.pause().await.is_err());
@@ -234,12 +241,18 @@ mod tests {
     #[tokio::test]
     async fn stop_asks_first_and_kills_after_the_bound() {
         let dir = tempfile::tempdir().unwrap();
-        let polite = Process::spawn(&shell(dir.path(), "trap 'exit 7' TERM; echo ready; while :; do sleep 0.02; done")).unwrap();
+        let polite = Process::spawn(&shell(
+            dir.path(),
+            "trap 'exit 7' TERM; echo ready; while :; do sleep 0.02; done",
+        ))
+        .unwrap();
         wait_for_log(&polite, "ready").await;
         polite.pause().await.unwrap();
         assert_eq!(polite.stop(Signal::TERM, Duration::from_secs(20)).await.unwrap(), "exit status: 7");
 
-        let stubborn = Process::spawn(&shell(dir.path(), "trap '' TERM; echo deaf; while :; do sleep 0.02; done")).unwrap();
+        let stubborn =
+            Process::spawn(&shell(dir.path(), "trap '' TERM; echo deaf; while :; do sleep 0.02; done"))
+                .unwrap();
         wait_for_log(&stubborn, "deaf").await;
         assert!(stubborn.stop(Signal::TERM, Duration::from_millis(50)).await.unwrap().contains("signal: 9"));
     }
@@ -259,7 +272,11 @@ mod tests {
         let child = Process::spawn(&shell(dir.path(), "sleep 600")).unwrap();
         let mut ending = child.ending.clone();
         drop(child);
-        let how = timeout(Duration::from_secs(20), ending.wait_for(Option::is_some)).await.unwrap().unwrap().clone();
+        let how = timeout(Duration::from_secs(20), ending.wait_for(Option::is_some))
+            .await
+            .unwrap()
+            .unwrap()
+            .clone();
         assert!(how.unwrap().contains("signal: 9"));
     }
 

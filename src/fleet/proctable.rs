@@ -85,9 +85,16 @@ pub fn stop_tree(root: Pid, bound: Duration) -> Result<()> {
     let deadline = Instant::now() + bound;
     let mut quiet_scans = 0;
     while quiet_scans < 2 {
-        let mut moving = read(root).into_iter().chain(descendants(root)).filter(|entry| entry.activity == Activity::Alive).peekable();
-        quiet_scans = if moving.peek().is_none() { quiet_scans + 1 } else { 0 };
-        moving.for_each(|entry| signal(entry.pid, Signal::STOP));
+        let alive = |entry: &Entry| entry.activity == Activity::Alive;
+        let moving: Vec<Entry> = read(root).into_iter().chain(descendants(root)).filter(alive).collect();
+        quiet_scans = if moving.is_empty() { quiet_scans + 1 } else { 0 };
+        // Parents first: one in `vfork` cannot stop before its child has gone on to `exec`, which a stopped child never does.
+        let has_moving_parent =
+            |child: &Entry| moving.iter().any(|entry| entry.pid.as_raw_nonzero().get() == child.parent);
+        moving
+            .iter()
+            .filter(|entry| !has_moving_parent(entry))
+            .for_each(|entry| signal(entry.pid, Signal::STOP));
         if Instant::now() > deadline {
             bail!("process {root:?} or a child of it could not be stopped within {bound:?}");
         }
@@ -120,7 +127,9 @@ pub fn kill_tree(root: Pid) {
 /// and free of symbolic links.
 pub fn living_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Vec<Pid> {
     let works_there = |pid: &Pid| {
-        let link = |name: &str| fs::read_link(format!("/proc/{}/{name}", pid.as_raw_nonzero())).ok().map(without_deleted_mark);
+        let link = |name: &str| {
+            fs::read_link(format!("/proc/{}/{name}", pid.as_raw_nonzero())).ok().map(without_deleted_mark)
+        };
         link("cwd").is_some_and(|cwd| cwd.starts_with(dir)) && link("exe").is_some_and(|exe| is_ours(&exe))
     };
     let ourselves = rustix::process::getpid();
@@ -171,7 +180,8 @@ mod tests {
 
     #[test]
     fn a_tree_is_stopped_continued_and_killed_whole() {
-        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 600 & sleep 600 & wait"]).spawn().unwrap();
+        let mut shell =
+            std::process::Command::new("sh").args(["-c", "sleep 600 & sleep 600 & wait"]).spawn().unwrap();
         let root = Pid::from_child(&shell);
         let deadline = Instant::now() + Duration::from_secs(20);
         while descendants(root).len() < 2 {

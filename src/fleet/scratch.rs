@@ -23,7 +23,9 @@ pub fn create(prefix: &str) -> Result<PathBuf> {
     SysRng.try_fill_bytes(&mut bytes).context("the system gives no random bytes")?;
     let name = format!("{prefix}-{}", uuid::Builder::from_random_bytes(bytes).into_uuid());
     let parent = std::env::temp_dir();
-    let parent = parent.canonicalize().with_context(|| format!("no folder for temporary files at {}", parent.display()))?;
+    let parent = parent
+        .canonicalize()
+        .with_context(|| format!("no folder for temporary files at {}", parent.display()))?;
     let dir = parent.join(name);
     fs::create_dir(&dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;

@@ -16,7 +16,11 @@ pub fn release(data: &Path) {
     if let Some((key, id)) = named_segment(&pid_file)
         && is_abandoned(&segments, key, id)
     {
-        let _ = Command::new("ipcrm").args(["-m", &id.to_string()]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = Command::new("ipcrm")
+            .args(["-m", &id.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
     }
 }
 
@@ -31,7 +35,8 @@ fn data_folders(dir: &Path, depth: usize) -> Vec<PathBuf> {
         return vec![dir.to_owned()];
     }
     let Ok(listing) = fs::read_dir(dir) else { return Vec::new() };
-    let folders = listing.flatten().filter(|entry| depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let folders =
+        listing.flatten().filter(|entry| depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir()));
     folders.flat_map(|folder| data_folders(&folder.path(), depth - 1)).collect()
 }
 
@@ -54,14 +59,16 @@ fn is_abandoned(segments: &str, key: i64, id: i64) -> bool {
 mod tests {
     use super::*;
 
-    const PID_FILE: &str = "6011\n/tmp/d/data\n1795242000\n7405\n\n127.0.0.1\n  3298567    131074\nready   \n";
+    const PID_FILE: &str =
+        "6011\n/tmp/d/data\n1795242000\n7405\n\n127.0.0.1\n  3298567    131074\nready   \n";
     const HEAD: &str = "       key      shmid perms                  size  cpid  lpid nattch   uid\n";
 
     #[test]
     fn only_our_own_abandoned_segment_is_removed() {
         let (key, id) = named_segment(PID_FILE).unwrap();
         assert_eq!((key, id), (3_298_567, 131_074));
-        let line = |key: i64, id: i64, attached: u32| format!("{HEAD} {key} {id} 600 56 6011 6020 {attached} 101\n");
+        let line =
+            |key: i64, id: i64, attached: u32| format!("{HEAD} {key} {id} 600 56 6011 6020 {attached} 101\n");
         assert!(is_abandoned(&line(key, id, 0), key, id));
         assert!(!is_abandoned(&line(key, id, 1), key, id), "somebody uses it");
         assert!(!is_abandoned(&line(key + 1, id, 0), key, id), "another one with a recycled id");
