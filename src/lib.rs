@@ -18,4 +18,5 @@
 
 pub mod fleet;
 pub mod gateway;
+pub mod ports;
 pub mod protocol;

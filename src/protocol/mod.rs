@@ -1,9 +1,25 @@
 //! The protocol: what is true and what follows from it, as plain values and total functions.
+//!
+//! Neighbours: `ports` carries these values to and from the world, `gateway` asks [`decide`] and performs. Nothing here is
+//! asynchronous, touches the world, reads a clock, draws a random number or logs; every enum is matched without a wildcard.
+//!
+//! The glossary, as links: a *key* is a [`key::KeyId`]; its *fingerprint* a [`fingerprint::Fingerprint`]; the stored row a
+//! [`record::Row`], and what all rows say together a [`record::Reading`]; an attempt's *token* a [`record::Token`]; the right
+//! to send a [`hold::SendBy`]; the *recovery* of a route a [`decide::Recovery`]; what a request does next a [`decide::Verdict`];
+//! what a status means an [`outcome::Outcome`]; the *ring* a [`ring::Ring`] of *arcs*; the *view* a [`view::View`], which
+//! names the *owner*; the *observed lag* comes from a [`lag::LagMeter`].
 
+pub mod decide;
 pub mod digest;
 pub mod fingerprint;
+pub mod hold;
 pub mod key;
+pub mod lag;
+pub mod outcome;
 mod placement_score;
+pub mod record;
 pub mod region;
 pub mod ring;
 mod ring_check;
+pub mod time;
+pub mod view;
