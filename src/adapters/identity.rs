@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
@@ -23,6 +23,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use super::system::SystemClock;
+use crate::ports::Clock;
 use crate::protocol::region::RegionName;
 
 /// The one protocol spoken between peers: HTTP/2.
@@ -241,7 +243,7 @@ pub fn generate(regions: &[RegionName]) -> Result<Generated, IdentityError> {
 }
 
 fn params(names: Vec<String>, title: &str, life: Duration) -> Result<CertificateParams, rcgen::Error> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Duration::from_millis(u64::try_from(SystemClock.date().as_millis()).unwrap_or(0));
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     let mut params = CertificateParams::new(names)?;
     params.not_before = epoch + now.saturating_sub(BACKDATE);
