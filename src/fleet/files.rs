@@ -98,7 +98,12 @@ pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
         write!(known, "\n[[credential]]\ntenant = \"{tenant}\"\nsha256 = \"{digest}\"\n")?;
     }
     write(dir, "credentials.toml", &known)?;
-    identity::write_all(&dir.join("certificates"), regions)
+    let certificates = dir.join("certificates");
+    if !certificates.join("ca.pem").exists() {
+        fs::create_dir_all(&certificates)?;
+        identity::generate(regions)?.write(&certificates)?;
+    }
+    Ok(())
 }
 
 /// Writes one region's file into `dir` and returns its name.
