@@ -179,6 +179,39 @@ async fn a_kept_connection_that_was_closed_is_not_used() {
 }
 
 #[tokio::test]
+async fn a_close_that_only_the_kernel_knows_of_is_seen_in_time() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = at(&listener.local_addr().unwrap().to_string());
+    let (tell, closed) = std::sync::mpsc::channel();
+    let (close_now, close) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut read = Vec::new();
+            while !read.ends_with(b"body") {
+                let mut piece = [0; 256];
+                let count = stream.read(&mut piece).unwrap();
+                assert!(count > 0);
+                read.extend_from_slice(&piece[..count]);
+            }
+            stream.write_all(OK.as_bytes()).unwrap();
+            let _ = close.recv_timeout(LONG);
+            drop(stream);
+            tell.send(()).unwrap();
+        }
+    });
+    text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
+    close_now.send(()).unwrap();
+    // Blocks this runtime's one thread, so that it cannot be told of the close.
+    closed.recv_timeout(LONG).unwrap();
+    let answer = soon(upstream.send(send(&[]), LONG)).await.unwrap();
+    assert_eq!(text(answer.into_body()).await, "hi");
+    close_now.send(()).unwrap();
+    server.join().unwrap();
+}
+
+#[tokio::test]
 async fn time_bounds_head_and_body() {
     let server = RawServer::start(Then::AnswerAndHang("")).await;
     let error = soon(at(&server.address).send(send(&[]), SHORT)).await.unwrap_err();
