@@ -3,7 +3,9 @@
 //! Neighbours: `adapters` for identity, wire and header rules; whoever composes the process gives each listener its service, which
 //! the gateway implements. It must not decide anything about keys: what it refuses itself are framing and forged peers.
 
+pub mod admin;
 pub mod peer;
+pub mod percent;
 pub mod problem;
 pub mod public;
 
