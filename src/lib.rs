@@ -16,8 +16,10 @@
 //! Deliberately absent: any cache of answers outside the store, any resend below the gateway (one attempt is one
 //! attempt), any decision taken from a wall clock of this process, any storage of requests.
 
+pub mod adapters;
 pub mod config;
 pub mod fleet;
 pub mod gateway;
 pub mod ports;
 pub mod protocol;
+pub mod server;

@@ -1,0 +1,13 @@
+//! The adapters: the ports over the real world. They translate and never decide.
+//!
+//! Neighbours: `ports` says what each must promise; `config` builds them, `server` shares their header rules and identity. Nothing
+//! here may resend, cache, or read meaning into a status.
+
+pub mod connection;
+pub mod headers;
+pub mod identity;
+pub mod peers;
+pub mod streaming;
+pub mod system;
+pub mod upstream;
+pub mod wire;
