@@ -66,14 +66,18 @@ impl<P: Ports> Admin<P> {
                 json(status, &readiness)
             }
             _ if !self.allowed(request) => {
-                let mut answer = problem(StatusCode::UNAUTHORIZED, "send Authorization: Bearer with the admin token");
+                let mut answer =
+                    problem(StatusCode::UNAUTHORIZED, "send Authorization: Bearer with the admin token");
                 answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
                 answer
             }
             ["metrics"] => text(StatusCode::OK, &self.render()),
             ["v1", "status"] => json(StatusCode::OK, &self.gateway.status().await),
             ["v1", "keys", tenant, key] => self.key(&percent::decode(tenant), &percent::decode(key)).await,
-            _ => problem(StatusCode::NOT_FOUND, "ask /healthz, /readyz, /metrics, /v1/status or /v1/keys/{tenant}/{key}"),
+            _ => problem(
+                StatusCode::NOT_FOUND,
+                "ask /healthz, /readyz, /metrics, /v1/status or /v1/keys/{tenant}/{key}",
+            ),
         }
     }
 
@@ -92,8 +96,10 @@ impl<P: Ports> Admin<P> {
     /// Digests are compared, not tokens: how long it takes tells nothing about the token.
     fn allowed<B>(&self, request: &Request<B>) -> bool {
         let Some(token) = &self.token else { return true };
-        let given = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
-        given.is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case(b"bearer ") && digest(given) == *token)
+        let given =
+            request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
+        given
+            .is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case(b"bearer ") && digest(given) == *token)
     }
 
     /// The metrics; those that have no series yet with their HELP and TYPE.
@@ -107,7 +113,11 @@ impl<P: Ports> Admin<P> {
                     Kind::Gauge => "gauge",
                     Kind::Histogram => "histogram",
                 };
-                page.push_str(&format!("# HELP {name} {}\n# TYPE {name} {kind}\n\n", metric.help, name = metric.name));
+                page.push_str(&format!(
+                    "# HELP {name} {}\n# TYPE {name} {kind}\n\n",
+                    metric.help,
+                    name = metric.name
+                ));
             }
         }
         page

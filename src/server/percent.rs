@@ -23,7 +23,9 @@ pub fn decode(text: &str) -> String {
 }
 
 fn hex(digits: &[u8]) -> Option<u8> {
-    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    let digits = std::str::from_utf8(digits)
+        .ok()
+        .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     u8::from_str_radix(digits, 16).ok()
 }
 
@@ -33,9 +35,15 @@ mod tests {
 
     #[test]
     fn escapes_are_decoded_and_the_rest_stays() {
-        for (text, decoded) in
-            [("a%2Fb", "a/b"), ("%22x%22", "\"x\""), ("100%", "100%"), ("%zz", "%zz"), ("%+1", "%+1"), ("%e2%82%ac", "€"), ("", "")]
-        {
+        for (text, decoded) in [
+            ("a%2Fb", "a/b"),
+            ("%22x%22", "\"x\""),
+            ("100%", "100%"),
+            ("%zz", "%zz"),
+            ("%+1", "%+1"),
+            ("%e2%82%ac", "€"),
+            ("", ""),
+        ] {
             assert_eq!(decode(text), decoded, "{text}");
         }
     }
