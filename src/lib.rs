@@ -16,6 +16,8 @@
 //! Deliberately absent: any cache of answers outside the store, any resend below the gateway (one attempt is one
 //! attempt), any decision taken from a wall clock of this process, any storage of requests.
 
+pub mod adapters;
+pub mod fleet;
 pub mod gateway;
 pub mod ports;
 pub mod protocol;

@@ -1,0 +1,233 @@
+//! Finds the Postgres programs (15 or newer) of this machine, and installs them where we may.
+//!
+//! Order: the folder in `ONCEWAY_PG_BIN`; else `pg_config --bindir`; else the distributions' versioned folders, newest first.
+//! Neighbour: [`crate::fleet::cluster`] runs what is found. It must not install anything without saying so on stderr first,
+//! and leave no database server behind that was not there before. Everything here blocks (it runs commands).
+
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The environment variable that names the folder of `postgres` and `initdb`.
+pub const ENV_FOLDER: &str = "ONCEWAY_PG_BIN";
+/// The oldest major version we run on: partition-aware publications and `ALTER SUBSCRIPTION .. SKIP` are there since then.
+pub const OLDEST_MAJOR: u32 = 15;
+
+/// Folders with one child per major version, and the path from there to the programs.
+const VERSIONED: [(&str, &str, &str); 5] = [
+    ("/usr/lib/postgresql", "", "bin"),
+    ("/usr", "pgsql-", "bin"),
+    ("/opt/homebrew/opt", "postgresql@", "bin"),
+    ("/usr/local/opt", "postgresql@", "bin"),
+    ("/Applications/Postgres.app/Contents/Versions", "", "bin"),
+];
+/// While this file is there, Debian's packages do not make and start a cluster of their own on installation.
+const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/onceway-no-main-cluster.conf";
+
+/// The programs of one Postgres installation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binaries {
+    folder: PathBuf,
+    major: u32,
+}
+
+impl Binaries {
+    /// Finds Postgres; when it is missing and this is a Debian-like system where we are root, installs it after saying so.
+    /// Errors say in one line what to type.
+    pub fn find_or_install() -> Result<Binaries> {
+        if let Some(found) = find()? {
+            return Ok(found);
+        }
+        let may_install = rustix::process::geteuid().is_root() && Path::new("/usr/bin/apt-get").exists();
+        if !may_install {
+            bail!("{}", how_to_get_it());
+        }
+        install_with_apt().with_context(how_to_get_it)?;
+        find()?.with_context(|| {
+            format!("the package `postgresql` brought no server programs. {}", how_to_get_it())
+        })
+    }
+
+    /// The server program.
+    pub fn postgres(&self) -> PathBuf {
+        self.folder.join("postgres")
+    }
+
+    /// The program that makes a data folder.
+    pub fn initdb(&self) -> PathBuf {
+        self.folder.join("initdb")
+    }
+
+    /// Major version, at least [`OLDEST_MAJOR`].
+    pub fn major(&self) -> u32 {
+        self.major
+    }
+}
+
+fn how_to_get_it() -> String {
+    let install = if Path::new("/usr/bin/apt-get").exists() {
+        "type `sudo apt-get install postgresql`"
+    } else if Path::new("/usr/bin/dnf").exists() {
+        "type `sudo dnf install postgresql-server`"
+    } else {
+        "install it (for example `brew install postgresql@17`)"
+    };
+    format!(
+        "Postgres {OLDEST_MAJOR} or newer is needed: {install}, or set {ENV_FOLDER} to the folder of `postgres` and `initdb`"
+    )
+}
+
+/// Looks in all places; none if there is no server at all, an error if what there is cannot be used.
+fn find() -> Result<Option<Binaries>> {
+    if let Some(folder) = env::var_os(ENV_FOLDER) {
+        let folder = PathBuf::from(folder);
+        let found = choose(std::slice::from_ref(&folder), &major_of)?;
+        return match found {
+            Some(found) => Ok(Some(found)),
+            None => bail!("{ENV_FOLDER} is {}, where there is no `postgres` and `initdb`", folder.display()),
+        };
+    }
+    let mut candidates: Vec<PathBuf> = ask_pg_config().into_iter().collect();
+    candidates.extend(versioned_folders());
+    choose(&candidates, &major_of)
+}
+
+/// The first candidate that is a server installation and new enough. `major_of` tells the version of a `postgres` program.
+fn choose(candidates: &[PathBuf], major_of: &dyn Fn(&Path) -> Result<u32>) -> Result<Option<Binaries>> {
+    let mut too_old = None;
+    for folder in candidates {
+        // A client-only installation has `pg_config` and `psql`, and neither of these.
+        if !folder.join("postgres").is_file() || !folder.join("initdb").is_file() {
+            continue;
+        }
+        let major = major_of(&folder.join("postgres"))?;
+        if major >= OLDEST_MAJOR {
+            return Ok(Some(Binaries { folder: folder.clone(), major }));
+        }
+        too_old = too_old.or(Some((folder, major)));
+    }
+    match too_old {
+        Some((folder, major)) => {
+            bail!("the Postgres in {} is version {major}. {}", folder.display(), how_to_get_it())
+        }
+        None => Ok(None),
+    }
+}
+
+fn ask_pg_config() -> Option<PathBuf> {
+    let output = Command::new("pg_config").arg("--bindir").stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(PathBuf::from(text.trim())).filter(|path| path.is_absolute())
+}
+
+fn versioned_folders() -> Vec<PathBuf> {
+    let mut found: Vec<(u32, PathBuf)> = Vec::new();
+    for (parent, prefix, below) in VERSIONED {
+        let Ok(listing) = fs::read_dir(parent) else { continue };
+        found.extend(listing.flatten().filter_map(|entry| {
+            let name = entry.file_name();
+            let major = leading_number(name.to_str()?.strip_prefix(prefix)?)?;
+            Some((major, entry.path().join(below)))
+        }));
+    }
+    found.sort_by_key(|(major, _)| std::cmp::Reverse(*major));
+    found.into_iter().map(|(_, folder)| folder).collect()
+}
+
+fn major_of(postgres: &Path) -> Result<u32> {
+    let output = Command::new(postgres)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("cannot run {}", postgres.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    parse_version(&text).with_context(|| {
+        format!("{} --version says `{}`, which is no version", postgres.display(), text.trim())
+    })
+}
+
+/// The major version in a line such as `postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`.
+fn parse_version(line: &str) -> Option<u32> {
+    leading_number(line.split_once("(PostgreSQL)")?.1.trim_start())
+}
+
+fn leading_number(text: &str) -> Option<u32> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+fn install_with_apt() -> Result<()> {
+    eprintln!(
+        "onceway: no Postgres server found; installing the package `postgresql` with apt-get (no cluster is created or started)"
+    );
+    let guard = PathBuf::from(NO_MAIN_CLUSTER);
+    let folder = guard.parent().context("the guard file has no folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut file = fs::File::create(&guard).with_context(|| format!("cannot write {NO_MAIN_CLUSTER}"))?;
+    file.write_all(b"# Written by onceway while it installs Postgres; removed right after.\ncreate_main_cluster = false\n")?;
+    let install = ["install", "-y", "--no-install-recommends", "postgresql"];
+    // The package lists of a fresh machine or container are empty or stale: that is when an update is needed.
+    let done = apt_get(&install).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&install)));
+    let removed = fs::remove_file(&guard).with_context(|| format!("cannot remove {NO_MAIN_CLUSTER}"));
+    done.and(removed)
+}
+
+fn apt_get(args: &[&str]) -> Result<()> {
+    // Its output goes to stderr: stdout may be read by a program.
+    let mut command = Command::new("/usr/bin/apt-get");
+    command
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr());
+    let status = command.status().context("cannot run apt-get")?;
+    if !status.success() {
+        bail!("`apt-get {}` failed ({status})", args.join(" "));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(parse_version("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n"), Some(15));
+        assert_eq!(parse_version("postgres (PostgreSQL) 18beta1"), Some(18));
+        assert_eq!(parse_version("mysqld 8.0"), None);
+    }
+
+    fn fake(dir: &Path, name: &str, programs: &[&str]) -> PathBuf {
+        let folder = dir.join(name);
+        fs::create_dir(&folder).unwrap();
+        programs.iter().for_each(|program| fs::write(folder.join(program), "").unwrap());
+        folder
+    }
+
+    #[test]
+    fn a_client_only_folder_does_not_count_and_an_old_server_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let client = fake(dir.path(), "client", &["psql", "pg_config"]);
+        let old = fake(dir.path(), "13", &["postgres", "initdb"]);
+        let new = fake(dir.path(), "17", &["postgres", "initdb"]);
+        let version = |postgres: &Path| {
+            Ok(leading_number(postgres.parent().unwrap().file_name().unwrap().to_str().unwrap()).unwrap())
+        };
+
+        let found = choose(&[client.clone(), old.clone(), new.clone()], &version).unwrap().unwrap();
+        assert_eq!((found.postgres(), found.major()), (new.join("postgres"), 17));
+        assert_eq!(choose(std::slice::from_ref(&client), &version).unwrap(), None);
+        let error = choose(&[client, old], &version).unwrap_err().to_string();
+        assert!(error.contains("version 13") && error.contains("15 or newer"), "{error}");
+    }
+
+    #[test]
+    fn this_machine_has_one() {
+        let found = find().unwrap().expect("Postgres is needed to run these tests");
+        assert!(found.major() >= OLDEST_MAJOR && found.initdb().is_file());
+    }
+}

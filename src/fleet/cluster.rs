@@ -1,0 +1,342 @@
+//! One private Postgres: made, started, killed, paused and thrown away; the key store of one region of a fleet.
+//!
+//! The server is our own child (never daemonised by `pg_ctl`), so that a killed one is reaped at once and can be started
+//! again. TCP on loopback only, everybody trusted: for one machine and test data. Neighbours: [`crate::fleet::binaries`] finds
+//! the programs, [`crate::fleet::process`] holds the child; the store's schema belongs to the Postgres adapter. Its settings
+//! must never let a key into the log.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::Signal;
+use tokio::process::Command;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::NoTls;
+
+use super::account::Account;
+use super::binaries::Binaries;
+use super::process::{Launch, Process, State};
+use super::{proctable, shared_memory};
+
+/// The superuser of every private cluster; no password.
+pub const SUPERUSER: &str = "postgres";
+/// How long a start may take: crash recovery on a busy machine included.
+const START_BOUND: Duration = Duration::from_secs(60);
+const TRY_BOUND: Duration = Duration::from_secs(5);
+const STRAY_BOUND: Duration = Duration::from_secs(10);
+const SETTINGS_FILE: &str = "onceway.conf";
+
+/// `reference/postgres.md` section 1 for the replication numbers, section 2 for `wal_writer_delay`. Terse errors leave out the
+/// DETAIL lines ("Key (tenant, key)=(..) already exists"); the statement and its parameters are never logged.
+const SETTINGS: [(&str, &str); 32] = [
+    ("listen_addresses", "127.0.0.1"),
+    ("unix_socket_directories", ""),
+    ("wal_level", "logical"),
+    ("fsync", "on"),
+    ("max_wal_senders", "20"),
+    ("max_replication_slots", "20"),
+    ("max_logical_replication_workers", "16"),
+    ("max_worker_processes", "24"),
+    ("wal_retrieve_retry_interval", "200ms"),
+    ("wal_sender_timeout", "10s"),
+    ("wal_receiver_timeout", "10s"),
+    ("wal_writer_delay", "10ms"),
+    ("max_slot_wal_keep_size", "4GB"),
+    ("jit", "off"),
+    ("shared_buffers", "64MB"),
+    ("max_connections", "200"),
+    ("dynamic_shared_memory_type", "mmap"),
+    ("timezone", "UTC"),
+    ("log_timezone", "UTC"),
+    ("logging_collector", "off"),
+    ("log_destination", "stderr"),
+    ("log_line_prefix", "%m [%p] "),
+    ("log_min_messages", "warning"),
+    ("log_min_error_statement", "panic"),
+    ("log_error_verbosity", "terse"),
+    ("log_statement", "none"),
+    ("log_duration", "off"),
+    ("log_min_duration_statement", "-1"),
+    ("log_parameter_max_length", "0"),
+    ("log_parameter_max_length_on_error", "0"),
+    ("log_checkpoints", "off"),
+    ("log_autovacuum_min_duration", "-1"),
+];
+
+/// A private Postgres. Dropping it kills every process of it (blocking for a few milliseconds); its files stay.
+#[derive(Debug)]
+pub struct Cluster {
+    binaries: Binaries,
+    dir: PathBuf,
+    port: u16,
+    account: Option<Account>,
+    server: Mutex<Option<Arc<Process>>>,
+    /// One start at a time: two servers on one folder would be refused, and look like a failure.
+    starting: tokio::sync::Mutex<()>,
+}
+
+impl Cluster {
+    /// Makes the data folder in `dir` (made if absent) unless it is there already, and writes the settings: ours, then
+    /// `settings` (name, value), which win. Nothing is started. Errors name the folder or show what `initdb` said.
+    pub async fn create(
+        binaries: &Binaries,
+        dir: &Path,
+        port: u16,
+        settings: &[(&str, &str)],
+    ) -> Result<Cluster> {
+        let account = Account::for_postgres()?;
+        fs::create_dir_all(dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
+        let dir = dir.canonicalize()?;
+        if let Some(account) = &account {
+            account.check_can_reach(&dir)?;
+            chown(&dir, Some(account.uid), Some(account.gid))
+                .with_context(|| format!("cannot hand {} to Postgres", dir.display()))?;
+        }
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
+        let cluster = Cluster {
+            binaries: binaries.clone(),
+            dir,
+            port,
+            account,
+            server: Mutex::default(),
+            starting: tokio::sync::Mutex::default(),
+        };
+        if !cluster.data().join("PG_VERSION").exists() {
+            cluster.initdb().await?;
+        }
+        cluster.write_settings(settings)?;
+        Ok(cluster)
+    }
+
+    async fn initdb(&self) -> Result<()> {
+        // Under another name until it is whole: a data folder that is there can be trusted to be complete.
+        let fresh = self.dir.join("data.new");
+        if fresh.exists() {
+            fs::remove_dir_all(&fresh).with_context(|| format!("cannot remove {}", fresh.display()))?;
+        }
+        let mut command = Command::new(self.binaries.initdb());
+        command
+            .args([
+                "-A",
+                "trust",
+                "--no-sync",
+                "--no-instructions",
+                "-U",
+                SUPERUSER,
+                "-E",
+                "UTF8",
+                "--locale=C",
+                "-D",
+            ])
+            .arg(&fresh);
+        command.current_dir(&self.dir).kill_on_drop(true);
+        if let Some(account) = &self.account {
+            command.uid(account.uid).gid(account.gid);
+        }
+        let output = command
+            .output()
+            .await
+            .with_context(|| format!("cannot run {}", self.binaries.initdb().display()))?;
+        if !output.status.success() {
+            bail!(
+                "initdb failed in {}: {}",
+                self.dir.display(),
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        let main_file = fresh.join("postgresql.conf");
+        let text = fs::read_to_string(&main_file)?;
+        fs::write(&main_file, format!("{text}\ninclude '{SETTINGS_FILE}'\n"))?;
+        fs::rename(&fresh, self.data()).with_context(|| format!("cannot rename {}", fresh.display()))
+    }
+
+    fn write_settings(&self, settings: &[(&str, &str)]) -> Result<()> {
+        let mut text = format!(
+            "# Written by onceway at each start of the deployment: changes here are lost.\nport = {}\n",
+            self.port
+        );
+        for (name, value) in SETTINGS.iter().chain(settings) {
+            writeln!(text, "{name} = '{}'", value.replace('\'', "''"))?;
+        }
+        let path = self.data().join(SETTINGS_FILE);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        if let Some(account) = &self.account {
+            chown(&path, Some(account.uid), Some(account.gid))?;
+        }
+        Ok(())
+    }
+
+    /// Starts the server, or resumes a paused one, and waits until it accepts connections. No error and no new process if
+    /// it runs already. Errors carry the tail of the server's log; at most about a minute.
+    pub async fn start(&self) -> Result<()> {
+        let _one_at_a_time = self.starting.lock().await;
+        let server = match self.server() {
+            Some(server) if !matches!(server.state(), State::Exited { .. }) => {
+                server.resume().await?;
+                server
+            }
+            Some(_) | None => self.spawn().await?,
+        };
+        let deadline = Instant::now() + START_BOUND;
+        loop {
+            // A foreign listener may take the connection and never say a word; a server that ended needs no waiting for.
+            let tried = tokio::select! {
+                tried = timeout(TRY_BOUND, self.answers()) => tried.context("no word from the server").flatten(),
+                how = server.exited() => Err(anyhow!("{how}")),
+            };
+            let Err(error) = tried else { return Ok(()) };
+            if let State::Exited { how } = server.state() {
+                bail!("Postgres on port {} ended while starting ({how}): {}", self.port, server.log_tail());
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "Postgres on port {} does not answer after {START_BOUND:?} ({error:#}): {}",
+                    self.port,
+                    server.log_tail()
+                );
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn spawn(&self) -> Result<Arc<Process>> {
+        // Backends of a server that somebody else killed may take a moment to notice; a new server must not meet them.
+        self.kill_strays().await?;
+        let pid_file = self.data().join("postmaster.pid");
+        if pid_file.exists() {
+            // Its process is surely over, but its number may by now belong to a stranger, which would hinder the start.
+            shared_memory::release(&self.data());
+            fs::remove_file(&pid_file).with_context(|| format!("cannot remove {}", pid_file.display()))?;
+        }
+        let server = Arc::new(Process::spawn(&Launch {
+            program: self.binaries.postgres(),
+            args: vec!["-D".into(), self.data().into()],
+            env: Vec::new(),
+            cwd: self.data(),
+            log: self.dir.join("postgres.log"),
+            account: self.account.clone(),
+        })?);
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.clone());
+        Ok(server)
+    }
+
+    /// One connection and one statement. It asks for the data folder, because somebody else may listen on the port.
+    async fn answers(&self) -> Result<()> {
+        let client = self.connect(SUPERUSER).await?;
+        let row = client.query_one("show data_directory", &[]).await?;
+        let theirs: String = row.try_get(0)?;
+        if Path::new(&theirs) != self.data() {
+            bail!("port {} belongs to another Postgres, in {theirs}", self.port);
+        }
+        Ok(())
+    }
+
+    /// A connection as superuser. It runs in a task that ends when the client is dropped.
+    pub async fn connect(&self, database: &str) -> Result<tokio_postgres::Client> {
+        let mut config = tokio_postgres::Config::new();
+        config
+            .host("127.0.0.1")
+            .port(self.port)
+            .user(SUPERUSER)
+            .dbname(database)
+            .connect_timeout(Duration::from_secs(2));
+        let (client, connection) = config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    /// The URL of a database of this cluster, as its superuser.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://{SUPERUSER}@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Makes a database; no error if it is there.
+    pub async fn create_database(&self, name: &str) -> Result<()> {
+        let client = self.connect(SUPERUSER).await?;
+        if client.query_opt("select 1 from pg_database where datname = $1", &[&name]).await?.is_none() {
+            client.batch_execute(&format!("create database \"{}\"", name.replace('"', "\"\""))).await?;
+        }
+        Ok(())
+    }
+
+    /// Shuts down in order (SIGINT: sessions are ended), within `bound`, else kills. With a frozen link the order may wait
+    /// for a subscriber until `wal_sender_timeout`. No error if it does not run.
+    pub async fn stop(&self, bound: Duration) -> Result<()> {
+        if let Some(server) = self.server() {
+            server.stop(Signal::INT, bound).await?;
+        }
+        self.kill_strays().await
+    }
+
+    /// SIGKILL to the postmaster and all its children, as if the host had died. Everything is gone and reaped on return.
+    pub async fn kill(&self) -> Result<()> {
+        if let Some(server) = self.server() {
+            server.kill().await?;
+        }
+        self.kill_strays().await
+    }
+
+    async fn kill_strays(&self) -> Result<()> {
+        let data = self.data();
+        tokio::task::spawn_blocking(move || {
+            proctable::kill_all_under(&data, &proctable::is_postgres, STRAY_BOUND)
+        })
+        .await?
+    }
+
+    /// SIGSTOP to the postmaster and all its children; returns when all stand still. Error if it does not run.
+    pub async fn pause(&self) -> Result<()> {
+        self.server().context("this Postgres does not run and cannot be paused")?.pause().await
+    }
+
+    /// SIGCONT to all of them. No error if it does not run.
+    pub async fn resume(&self) -> Result<()> {
+        match self.server() {
+            Some(server) => server.resume().await,
+            None => Ok(()),
+        }
+    }
+
+    /// The postmaster's process id, while it lives.
+    pub fn pid(&self) -> Option<u32> {
+        self.server()
+            .filter(|server| !matches!(server.state(), State::Exited { .. }))
+            .map(|server| server.pid())
+    }
+
+    /// What the server is doing; none if it was never started.
+    pub fn state(&self) -> Option<State> {
+        self.server().map(|server| server.state())
+    }
+
+    /// The TCP port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn server(&self) -> Option<Arc<Process>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.server.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        let data = self.data();
+        let _ = proctable::kill_all_under(&data, &proctable::is_postgres, STRAY_BOUND);
+        shared_memory::release(&data);
+    }
+}
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

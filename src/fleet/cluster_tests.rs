@@ -1,0 +1,115 @@
+//! Tests of private clusters with real servers. Part of [`crate::fleet::cluster`].
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use rustix::process::Pid;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::*;
+use crate::fleet::proctable::Activity;
+
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A folder that the account of Postgres can walk through, and a cluster in it.
+async fn cluster() -> (TempDir, Cluster) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let binaries = Binaries::find_or_install().unwrap();
+    let cluster =
+        Cluster::create(&binaries, &dir.path().join("pg"), port, &[("work_mem", "5MB")]).await.unwrap();
+    (dir, cluster)
+}
+
+async fn ask(cluster: &Cluster, question: &str) -> String {
+    let client = cluster.connect("shop").await.unwrap();
+    client.query_one(question, &[]).await.unwrap().get(0)
+}
+
+fn processes(cluster: &Cluster) -> Vec<Pid> {
+    proctable::living_under(&cluster.data(), &proctable::is_postgres)
+}
+
+#[tokio::test]
+async fn what_was_committed_survives_a_kill_and_a_restart() {
+    let (_dir, cluster) = cluster().await;
+    assert_eq!((cluster.pid(), cluster.state()), (None, None));
+    cluster.start().await.unwrap();
+    cluster.create_database("shop").await.unwrap();
+    cluster.create_database("shop").await.unwrap();
+    assert_eq!(ask(&cluster, "show work_mem").await, "5MB");
+    assert_eq!(ask(&cluster, "show wal_level").await, "logical");
+    assert_eq!(ask(&cluster, "show log_error_verbosity").await, "terse");
+    let client = cluster.connect("shop").await.unwrap();
+    client
+        .batch_execute("create table t (k text primary key); insert into t values ('planted-key')")
+        .await
+        .unwrap();
+    assert!(client.batch_execute("insert into t values ('planted-key')").await.is_err());
+
+    let first = cluster.pid().unwrap();
+    cluster.start().await.unwrap();
+    assert_eq!(cluster.pid(), Some(first), "a second start is no restart");
+    cluster.kill().await.unwrap();
+    assert_eq!((cluster.pid(), processes(&cluster)), (None, vec![]));
+    assert!(cluster.data().join("postmaster.pid").exists(), "that was no crash");
+
+    cluster.start().await.unwrap();
+    assert_ne!(cluster.pid(), Some(first));
+    assert_eq!(ask(&cluster, "select k from t").await, "planted-key");
+    let log = fs::read_to_string(cluster.dir.join("postgres.log")).unwrap();
+    assert!(log.contains("duplicate key value") && !log.contains("planted-key"), "{log}");
+
+    cluster.stop(BOUND).await.unwrap();
+    assert!(!cluster.data().join("postmaster.pid").exists(), "that was no orderly shutdown");
+}
+
+#[tokio::test]
+async fn a_paused_server_stands_still_and_goes_on() {
+    let (_dir, cluster) = cluster().await;
+    assert!(cluster.pause().await.is_err(), "nothing runs yet");
+    cluster.start().await.unwrap();
+    cluster.create_database("shop").await.unwrap();
+    let client = cluster.connect("shop").await.unwrap();
+    cluster.pause().await.unwrap();
+    assert_eq!(cluster.state(), Some(State::Paused));
+    let still = |pid: &Pid| proctable::read(*pid).is_some_and(|entry| entry.activity == Activity::Stopped);
+    let all = processes(&cluster);
+    assert!(all.len() > 3 && all.iter().all(still), "{all:?}");
+
+    let question = tokio::spawn(async move {
+        client.query_one("select 'here'", &[]).await.map(|row| row.get::<_, String>(0))
+    });
+    cluster.resume().await.unwrap();
+    assert_eq!(timeout(BOUND, question).await.unwrap().unwrap().unwrap(), "here");
+    cluster.pause().await.unwrap();
+    cluster.start().await.unwrap();
+    assert_eq!(ask(&cluster, "select 'again'").await, "again");
+}
+
+#[tokio::test]
+async fn dropping_leaves_no_process_and_no_shared_memory() {
+    let (_dir, cluster) = cluster().await;
+    cluster.start().await.unwrap();
+    let data = cluster.data();
+    let pid_file = fs::read_to_string(data.join("postmaster.pid")).unwrap();
+    let segment =
+        pid_file.lines().nth(6).unwrap().split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let is_there = || {
+        let table = fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        table.lines().any(|line| line.split_ascii_whitespace().take(2).eq(segment.iter()))
+    };
+    assert!(is_there());
+    drop(cluster);
+    assert_eq!(proctable::living_under(&data, &proctable::is_postgres), vec![]);
+    assert!(!is_there());
+}
+
+#[tokio::test]
+async fn a_start_that_cannot_succeed_shows_the_log() {
+    let (_dir, cluster) = cluster().await;
+    let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, cluster.port())).unwrap();
+    let error = timeout(BOUND, cluster.start()).await.unwrap().unwrap_err().to_string();
+    assert!(error.contains(&cluster.port().to_string()) && error.contains("could not bind"), "{error}");
+}

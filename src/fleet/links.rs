@@ -1,0 +1,262 @@
+//! The network between the regions of a fleet: for every ordered pair two [`Relay`]s, one for peer calls and one for replication.
+//!
+//! A relay of the pair (a, b) carries the connections that a opens towards b. Bytes from a to b therefore travel forward on
+//! the relays of (a, b) and backward on those of (b, a). The demo's control listener and the drills call the controls below.
+//! It must not know what runs through the relays.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::relay::{Direction, Relay};
+
+/// What a connection between regions is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// Gateway to gateway.
+    Peer,
+    /// Postgres to Postgres (the subscriber opens it).
+    Replication,
+}
+
+/// Where a region listens. Nobody need listen yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Endpoints {
+    /// The gateway's peer listener.
+    pub peer: SocketAddr,
+    /// Postgres.
+    pub replication: SocketAddr,
+}
+
+/// There is no link between these two: a region has none to itself, and none to one that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no link from region {from} to region {to}")]
+pub struct NoSuchLink {
+    /// Region number.
+    pub from: usize,
+    /// Region number.
+    pub to: usize,
+}
+
+#[derive(Debug)]
+struct Link {
+    peer: Relay,
+    replication: Relay,
+}
+
+impl Link {
+    fn both(&self) -> [&Relay; 2] {
+        [&self.peer, &self.replication]
+    }
+}
+
+/// All links. Regions are numbered as the endpoints were given. The controls act at once and never block; delays survive
+/// cut, freeze and heal.
+#[derive(Debug)]
+pub struct Links {
+    links: BTreeMap<(usize, usize), Link>,
+}
+
+impl Links {
+    /// Starts a relay per ordered pair and kind, each on a free port of 127.0.0.1, without delay.
+    pub async fn start(endpoints: &[Endpoints]) -> io::Result<Links> {
+        let mut links = BTreeMap::new();
+        for from in 0..endpoints.len() {
+            for (to, target) in endpoints.iter().enumerate().filter(|(to, _)| *to != from) {
+                let link = Link {
+                    peer: Relay::start(target.peer).await?,
+                    replication: Relay::start(target.replication).await?,
+                };
+                links.insert((from, to), link);
+            }
+        }
+        Ok(Links { links })
+    }
+
+    /// The address that region `from` must use to reach region `to`.
+    pub fn address(&self, from: usize, to: usize, kind: LinkKind) -> Result<SocketAddr, NoSuchLink> {
+        let link = self.link(from, to)?;
+        Ok(match kind {
+            LinkKind::Peer => link.peer.local_addr(),
+            LinkKind::Replication => link.replication.local_addr(),
+        })
+    }
+
+    fn link(&self, from: usize, to: usize) -> Result<&Link, NoSuchLink> {
+        self.links.get(&(from, to)).ok_or(NoSuchLink { from, to })
+    }
+
+    /// Resets connections, and new ones as they come. One way: only those that `a` opens towards `b` (peer calls of a, and
+    /// a's subscription to b); what b opens towards a lives on.
+    pub fn cut(&self, a: usize, b: usize, oneway: bool) -> Result<(), NoSuchLink> {
+        self.opened(a, b, oneway)?.for_each(Relay::cut);
+        Ok(())
+    }
+
+    /// A black hole: connections stay, nothing arrives. One way: only bytes from `a` to `b` are held back, on every
+    /// connection between the two, whoever opened it; bytes from b to a still arrive.
+    pub fn freeze(&self, a: usize, b: usize, oneway: bool) -> Result<(), NoSuchLink> {
+        self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.freeze(direction));
+        Ok(())
+    }
+
+    /// Ends cut and freeze; what was held back arrives. One way: ends what a one-way cut and a one-way freeze from `a` to
+    /// `b` do, and leaves the opposite direction as it is.
+    pub fn heal(&self, a: usize, b: usize, oneway: bool) -> Result<(), NoSuchLink> {
+        self.opened(a, b, oneway)?.for_each(Relay::mend);
+        self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.thaw(direction));
+        Ok(())
+    }
+
+    /// Bytes take `rtt` / 2 in each direction from now on. One way: only bytes from `a` to `b` take `rtt` / 2, whoever opened
+    /// the connection; the delay from b to a stays as it was, so an asymmetric link takes two calls.
+    pub fn set_rtt(&self, a: usize, b: usize, rtt: Duration, oneway: bool) -> Result<(), NoSuchLink> {
+        self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.set_delay(direction, rtt / 2));
+        Ok(())
+    }
+
+    /// The relays of connections opened by `a` towards `b`, and unless `oneway` those opened by b towards a.
+    fn opened(&self, a: usize, b: usize, oneway: bool) -> Result<impl Iterator<Item = &Relay>, NoSuchLink> {
+        let (there, back) = (self.link(a, b)?.both(), self.link(b, a)?.both());
+        Ok(there.into_iter().chain(back.into_iter().filter(move |_| !oneway)))
+    }
+
+    /// Relay and direction of every way that bytes take from `a` to `b`, and unless `oneway` those from b to a.
+    fn travelling(
+        &self,
+        a: usize,
+        b: usize,
+        oneway: bool,
+    ) -> Result<impl Iterator<Item = (&Relay, Direction)>, NoSuchLink> {
+        let (there, back) = (self.link(a, b)?.both(), self.link(b, a)?.both());
+        let a_to_b = there
+            .into_iter()
+            .map(|relay| (relay, Direction::Forward))
+            .chain(back.into_iter().map(|relay| (relay, Direction::Backward)));
+        let b_to_a = there
+            .into_iter()
+            .map(|relay| (relay, Direction::Backward))
+            .chain(back.into_iter().map(|relay| (relay, Direction::Forward)));
+        Ok(a_to_b.chain(b_to_a.filter(move |_| !oneway)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    const BOUND: Duration = Duration::from_secs(30);
+
+    /// Three regions whose peer listeners are ours; both ends of a connection opened by the first region towards the second.
+    struct Net {
+        links: Links,
+        listeners: Vec<TcpListener>,
+    }
+
+    impl Net {
+        async fn start() -> Net {
+            let (mut listeners, mut endpoints) = (Vec::new(), Vec::new());
+            for _ in 0..3 {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+                let address = listener.local_addr().unwrap();
+                endpoints.push(Endpoints { peer: address, replication: address });
+                listeners.push(listener);
+            }
+            Net { links: Links::start(&endpoints).await.unwrap(), listeners }
+        }
+
+        async fn connect(&self, from: usize, to: usize, kind: LinkKind) -> (TcpStream, TcpStream) {
+            let near = TcpStream::connect(self.links.address(from, to, kind).unwrap()).await.unwrap();
+            let (far, _) = timeout(BOUND, self.listeners[to].accept()).await.unwrap().unwrap();
+            (near, far)
+        }
+    }
+
+    async fn trip(from: &mut TcpStream, to: &mut TcpStream) -> Duration {
+        let start = Instant::now();
+        from.write_all(b"x").await.unwrap();
+        timeout(BOUND, to.read_exact(&mut [0])).await.expect("nothing came").unwrap();
+        start.elapsed()
+    }
+
+    async fn is_reset(end: &mut TcpStream) -> bool {
+        timeout(BOUND, end.read(&mut [0])).await.unwrap().is_err()
+    }
+
+    fn nothing_came(end: &TcpStream) -> bool {
+        end.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    #[tokio::test]
+    async fn every_ordered_pair_and_kind_has_an_address_of_its_own() {
+        let net = Net::start().await;
+        let mut seen = std::collections::BTreeSet::new();
+        for (from, to) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+            seen.insert(net.links.address(from, to, LinkKind::Peer).unwrap());
+            seen.insert(net.links.address(from, to, LinkKind::Replication).unwrap());
+        }
+        assert_eq!(seen.len(), 12);
+        assert_eq!(net.links.cut(1, 1, false), Err(NoSuchLink { from: 1, to: 1 }));
+        assert_eq!(net.links.set_rtt(0, 3, BOUND, true), Err(NoSuchLink { from: 0, to: 3 }));
+    }
+
+    #[tokio::test]
+    async fn a_one_way_cut_spares_what_the_other_side_opened() {
+        let net = Net::start().await;
+        let (mut ours, _far) = net.connect(0, 1, LinkKind::Peer).await;
+        let (mut subscription, _publisher) = net.connect(0, 1, LinkKind::Replication).await;
+        let (mut theirs, mut at_ours) = net.connect(1, 0, LinkKind::Peer).await;
+        net.links.cut(0, 1, true).unwrap();
+        assert!(is_reset(&mut ours).await && is_reset(&mut subscription).await);
+        trip(&mut theirs, &mut at_ours).await;
+        net.links.cut(0, 1, false).unwrap();
+        assert!(is_reset(&mut theirs).await);
+        net.links.heal(0, 1, false).unwrap();
+        let (mut ours, mut far) = net.connect(0, 1, LinkKind::Peer).await;
+        trip(&mut ours, &mut far).await;
+    }
+
+    #[tokio::test]
+    async fn a_one_way_freeze_holds_bytes_whoever_opened_the_connection() {
+        let net = Net::start().await;
+        let (mut a_end, mut b_end) = net.connect(0, 1, LinkKind::Peer).await;
+        let (mut b_opened, mut a_accepted) = net.connect(1, 0, LinkKind::Replication).await;
+        net.links.freeze(0, 1, true).unwrap();
+        a_end.write_all(b"x").await.unwrap();
+        a_accepted.write_all(b"x").await.unwrap();
+        for _ in 0..10 {
+            trip(&mut b_end, &mut a_end).await;
+            trip(&mut b_opened, &mut a_accepted).await;
+            assert!(nothing_came(&b_end) && nothing_came(&b_opened));
+        }
+        net.links.heal(0, 1, true).unwrap();
+        timeout(BOUND, b_end.read_exact(&mut [0])).await.unwrap().unwrap();
+        timeout(BOUND, b_opened.read_exact(&mut [0])).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_round_trip_takes_the_rtt_and_survives_a_heal() {
+        let net = Net::start().await;
+        let rtt = Duration::from_millis(80);
+        net.links.set_rtt(0, 1, rtt, false).unwrap();
+        net.links.freeze(0, 1, false).unwrap();
+        net.links.heal(0, 1, false).unwrap();
+        let (mut near, mut far) = net.connect(0, 1, LinkKind::Peer).await;
+        assert!(trip(&mut near, &mut far).await >= rtt / 2);
+        assert!(trip(&mut far, &mut near).await >= rtt / 2);
+        net.links.set_rtt(0, 1, rtt * 2, true).unwrap();
+        let (mut near, mut far) = net.connect(1, 0, LinkKind::Replication).await;
+        assert!(
+            trip(&mut far, &mut near).await >= rtt,
+            "bytes from a to b take the new delay on b's connection too"
+        );
+        assert!(trip(&mut near, &mut far).await >= rtt / 2, "the other direction keeps its own");
+    }
+}

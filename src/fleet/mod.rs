@@ -1,0 +1,21 @@
+//! FLOOR 4, the fleet: a whole deployment on one machine, for `onceway demo`, the drills and the integration tests.
+//!
+//! The pieces, each usable alone: [`binaries`] finds Postgres, [`cluster`] runs a private one, [`process`] runs a gateway,
+//! [`relay`] and [`links`] are the network between regions, [`ledger`] and [`upstream`] the sample payments service,
+//! [`janitor`] cleans up behind a supervisor that was killed. Processes are found and stopped through `/proc`: Linux only.
+//! Nothing here may decide anything about keys, claims or views; the fleet only starts, breaks and mends things.
+
+pub mod account;
+pub mod behave;
+pub mod binaries;
+pub mod cluster;
+pub mod janitor;
+pub mod ledger;
+pub mod links;
+pub mod ports;
+pub mod process;
+pub mod proctable;
+pub mod relay;
+pub mod scratch;
+pub mod shared_memory;
+pub mod upstream;

@@ -1,0 +1,131 @@
+//! The ports of a fleet, as the demo's contract lays them out, and the check that all are free before anything starts.
+//!
+//! Region number i has base + 10·i: +1 public, +2 admin, +3 peer, +4 sample upstream, +5 Postgres; base + 0 is control. It must
+//! not hold a port open: whoever owns it binds it.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use anyhow::{Context, Result, bail};
+
+/// The ports of one region, all on 127.0.0.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionPorts {
+    /// Public listener of the gateway, plain HTTP.
+    pub public: u16,
+    /// Admin listener of the gateway.
+    pub admin: u16,
+    /// Peer listener of the gateway, mTLS.
+    pub peer: u16,
+    /// The sample payments service.
+    pub upstream: u16,
+    /// Postgres.
+    pub postgres: u16,
+}
+
+/// The ports of a whole fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetPorts {
+    /// The supervisor's control listener.
+    pub control: u16,
+    /// By region number.
+    pub regions: Vec<RegionPorts>,
+}
+
+impl FleetPorts {
+    /// Lays out the ports. Error if they do not fit below 65536, or `base` is 0.
+    pub fn lay_out(base: u16, regions: usize) -> Result<FleetPorts> {
+        if base == 0 {
+            bail!("port base 0 is no port: choose one with --port-base, such as 7400");
+        }
+        let region = |number: usize| -> Option<RegionPorts> {
+            let first = u16::try_from(number.checked_mul(10)?).ok()?.checked_add(base)?;
+            let port = |offset: u16| first.checked_add(offset);
+            Some(RegionPorts {
+                public: port(1)?,
+                admin: port(2)?,
+                peer: port(3)?,
+                upstream: port(4)?,
+                postgres: port(5)?,
+            })
+        };
+        let laid_out: Option<Vec<RegionPorts>> = (0..regions).map(region).collect();
+        let regions = laid_out.with_context(|| {
+            format!("{regions} regions do not fit above port {base}: choose a lower --port-base")
+        })?;
+        Ok(FleetPorts { control: base, regions })
+    }
+
+    /// Checks that every port can be bound on 127.0.0.1 now; `names` are the regions', for the message. The error names every
+    /// taken port and what it is for.
+    pub fn check_free(&self, names: &[String]) -> Result<()> {
+        let mut wanted = vec![(self.control, "control".to_owned())];
+        for (ports, name) in self.regions.iter().zip(names) {
+            let of = |purpose: &str| format!("{purpose} of {name}");
+            wanted.push((ports.public, of("public")));
+            wanted.push((ports.admin, of("admin")));
+            wanted.push((ports.peer, of("peer")));
+            wanted.push((ports.upstream, of("sample upstream")));
+            wanted.push((ports.postgres, of("Postgres")));
+        }
+        let mut taken = Vec::new();
+        for (port, purpose) in wanted {
+            if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+                taken.push(match error.kind() {
+                    std::io::ErrorKind::AddrInUse => format!("port {port} ({purpose}) is taken"),
+                    _ => format!("port {port} ({purpose}) cannot be bound: {error}"),
+                });
+            }
+        }
+        if !taken.is_empty() {
+            bail!("{}: stop what listens there, or choose other ports with --port-base", taken.join(", "));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_contract_is_kept_to_the_letter() {
+        let ports = FleetPorts::lay_out(7400, 3).unwrap();
+        assert_eq!(ports.control, 7400);
+        assert_eq!(
+            ports.regions[0],
+            RegionPorts { public: 7401, admin: 7402, peer: 7403, upstream: 7404, postgres: 7405 }
+        );
+        assert_eq!(
+            ports.regions[2],
+            RegionPorts { public: 7421, admin: 7422, peer: 7423, upstream: 7424, postgres: 7425 }
+        );
+    }
+
+    #[test]
+    fn ports_beyond_the_last_are_refused() {
+        assert!(FleetPorts::lay_out(65_520, 3).is_err());
+        assert!(FleetPorts::lay_out(0, 3).is_err());
+        assert!(FleetPorts::lay_out(7400, 100_000).is_err());
+        FleetPorts::lay_out(65_510, 3).unwrap();
+    }
+
+    #[test]
+    fn a_taken_port_is_named() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let taken = listener.local_addr().unwrap().port();
+        let mut ports = FleetPorts { control: free(), regions: vec![] };
+        ports.regions.push(RegionPorts {
+            public: free(),
+            admin: free(),
+            peer: free(),
+            upstream: taken,
+            postgres: free(),
+        });
+        let error = ports.check_free(&["eu-west".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains(&format!("port {taken} (sample upstream of eu-west) is taken")), "{error}");
+    }
+
+    fn free() -> u16 {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    }
+}

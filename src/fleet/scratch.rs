@@ -1,0 +1,96 @@
+//! Temporary folders of a deployment, with a mark that says "this one may be deleted whole".
+//!
+//! Used by the demo's supervisor and by [`crate::fleet::janitor`], which deletes nothing without the mark. It must never
+//! delete a folder that the user named.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rand::TryRng;
+use rand::rngs::SysRng;
+
+const MARK: &str = ".onceway-scratch";
+const DELETE_BOUND: Duration = Duration::from_secs(10);
+
+/// Makes an empty folder with a random name (`<prefix>-<uuid>`) under the system's folder for temporary files. Other
+/// accounts may walk through it (Postgres may run under another one), not write to it. Blocks. The path has no symbolic links.
+pub fn create(prefix: &str) -> Result<PathBuf> {
+    let mut bytes = [0_u8; 16];
+    SysRng.try_fill_bytes(&mut bytes).context("the system gives no random bytes")?;
+    let name = format!("{prefix}-{}", uuid::Builder::from_random_bytes(bytes).into_uuid());
+    let parent = std::env::temp_dir();
+    let parent = parent
+        .canonicalize()
+        .with_context(|| format!("no folder for temporary files at {}", parent.display()))?;
+    let dir = parent.join(name);
+    fs::create_dir(&dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
+    fs::write(dir.join(MARK), "made by onceway; deleted with everything in it when its deployment ends\n")?;
+    Ok(dir)
+}
+
+/// Deletes a folder made by [`create`], with all it holds; no error if it is gone. Refuses a folder without the mark.
+/// Blocks at most about ten seconds: a dying process may still put a file into a folder that is being emptied.
+pub fn delete(dir: &Path) -> Result<()> {
+    if !dir.exists() {
+        return Ok(());
+    }
+    if !dir.join(MARK).is_file() {
+        bail!("{} is not a temporary folder of onceway and stays", dir.display());
+    }
+    let deadline = Instant::now() + DELETE_BOUND;
+    loop {
+        // The mark goes last: a deletion that is interrupted can be taken up again.
+        match delete_contents(dir).and_then(|()| fs::remove_dir_all(dir)) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !dir.exists() => return Ok(()),
+            Err(error) if Instant::now() > deadline => {
+                return Err(error).with_context(|| format!("cannot delete {}", dir.display()));
+            }
+            Err(_busy) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn delete_contents(dir: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name() == MARK {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scratch_folder_is_open_to_walk_and_goes_whole() {
+        let dir = create("onceway-test").unwrap();
+        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o755);
+        fs::create_dir_all(dir.join("a/b")).unwrap();
+        fs::write(dir.join("a/b/c"), "x").unwrap();
+        delete(&dir).unwrap();
+        assert!(!dir.exists());
+        delete(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_folder_without_the_mark_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("precious"), "x").unwrap();
+        assert!(delete(dir.path()).is_err());
+        assert!(dir.path().join("precious").exists());
+    }
+}
