@@ -52,6 +52,15 @@ pub(super) struct ByRegion<T> {
     pub at: At,
     /// Its entries.
     pub entries: BTreeMap<RegionName, Located<T>>,
+    /// The keys that could not be read: what is wrong with them has been said.
+    pub broken: Vec<String>,
+}
+
+impl<T> ByRegion<T> {
+    /// Whether it says anything about this region, right or wrong.
+    pub fn mentions(&self, region: &RegionName) -> bool {
+        self.entries.contains_key(region) || self.broken.iter().any(|key| key == region.as_str())
+    }
 }
 
 impl<T> ByRegion<T> {
@@ -329,16 +338,20 @@ fn by_region<T>(
     name: &str,
     read: impl Fn(&DeValue<'_>) -> Result<T, String>,
 ) -> ByRegion<T> {
-    let Some(mut section) = section else { return ByRegion { at: parent.clone(), entries: BTreeMap::new() } };
+    let Some(mut section) = section else {
+        return ByRegion { at: parent.clone(), entries: BTreeMap::new(), broken: Vec::new() };
+    };
     section.rename(name.to_owned());
     let one = |key: &str, value: &DeValue<'_>| {
         let region = RegionName::parse(key).map_err(|error| error.to_string())?;
         Ok((region, read(value)?))
     };
     let entries = section.entries(one).into_iter();
-    let entries =
+    let entries: BTreeMap<RegionName, Located<T>> =
         entries.map(|Located { at, value: (region, value) }| (region, Located { at, value })).collect();
-    ByRegion { at: section.at().clone(), entries }
+    let mut broken = section.keys();
+    broken.retain(|key| !entries.keys().any(|region| region.as_str() == key));
+    ByRegion { at: section.at().clone(), entries, broken }
 }
 
 fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
