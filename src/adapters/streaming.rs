@@ -83,7 +83,7 @@ impl Streaming {
         self.is_late(context)
     }
 
-    /// The next piece of data, past any trailers.
+    /// The next piece of data, past trailers and empty frames.
     fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, hyper::Error>>> {
         loop {
             match Pin::new(&mut self.incoming).poll_frame(context) {
@@ -91,8 +91,10 @@ impl Streaming {
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(Some(Ok(frame))) => {
-                    // Trailers are dropped: they must never become headers.
-                    if let Ok(data) = frame.into_data() {
+                    // Trailers are dropped: they must never become headers. So are HTTP/2's empty last frames.
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
                         return Poll::Ready(Some(Ok(data)));
                     }
                 }

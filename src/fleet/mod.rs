@@ -19,3 +19,4 @@ pub mod relay;
 pub mod scratch;
 pub mod shared_memory;
 pub mod upstream;
+pub mod wait;

@@ -117,7 +117,7 @@ impl PathPattern {
             return Err(format!("path {text:?} must start with '/'"));
         };
         let (inner, rest) = match inner.strip_suffix('*') {
-            Some(head) if head.is_empty() => ("", true),
+            Some("") => ("", true),
             Some(head) => match head.strip_suffix('/') {
                 Some(head) => (head, true),
                 None => return Err(format!("path {text:?}: '*' must be a whole last segment")),

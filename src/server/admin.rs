@@ -7,20 +7,31 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
+use tokio::net::TcpListener;
 
-use super::percent;
+use super::{Listeners, percent};
 use crate::gateway::Gateway;
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
 use crate::protocol::key::{Key, KeyId, Tenant};
+
+/// The most connections at a time.
+const MOST_CONNECTIONS: usize = 100;
+/// How long a request's head may take.
+const HEAD_TIME: Duration = Duration::from_secs(10);
 
 /// Answers the admin listener's requests.
 pub struct Admin<P: Ports> {
@@ -139,4 +150,29 @@ fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Answer {
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     answer.headers_mut().insert("cache-control", HeaderValue::from_static("no-store"));
     answer
+}
+
+/// Listens for operators, health checks and scrapers in the background.
+pub fn listen<P: Ports>(listeners: &mut Listeners, listener: TcpListener, admin: Arc<Admin<P>>) {
+    listeners.add(listener, MOST_CONNECTIONS, move |stream, _, mut stop| {
+        let admin = admin.clone();
+        async move {
+            let service = service_fn(move |request: Request<Incoming>| {
+                let admin = admin.clone();
+                async move { admin.answer(request).await }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIME)
+                .serve_connection(TokioIo::new(stream), service);
+            let mut connection = std::pin::pin!(connection);
+            // An error is the caller's hang-up.
+            tokio::select! {
+                biased;
+                _ = &mut connection => return,
+                () = stop.wait() => connection.as_mut().graceful_shutdown(),
+            }
+            let _ = connection.await;
+        }
+    });
 }

@@ -107,10 +107,15 @@ pub const LINTS: Rule = Rule {
 };
 
 pub const SQL: Rule = Rule {
-    reason: "SQL stands under src/adapters/postgres (and in src/fleet/cluster.rs, which builds clusters), beside what \
-             knows the schema: everybody else asks a port.",
+    reason: "SQL stands under src/adapters/postgres (and in src/fleet/cluster.rs with its tests, which build clusters), \
+             beside what knows the schema: everybody else asks a port.",
     check: |source| {
-        let home = ["src/adapters/postgres/", "src/adapters/postgres.rs", "src/fleet/cluster.rs"];
+        let home = [
+            "src/adapters/postgres/",
+            "src/adapters/postgres.rs",
+            "src/fleet/cluster.rs",
+            "src/fleet/cluster_tests.rs",
+        ];
         if !source.within(&["src/", "simulation/"]) || source.within(&home) {
             return Vec::new();
         }
@@ -132,6 +137,9 @@ pub const SQL: Rule = Rule {
             ("src/adapters/postgres/a.rs", text.replace(" //~", "")),
             ("src/adapters/postgres/claim.sql", "-- claims".to_string()),
             ("src/fleet/cluster.rs", text.replace(" //~", "")),
+            ("src/fleet/cluster_tests.rs", text.replace(" //~", "")),
+            ("src/fleet/upstream_tests.rs", text.to_string()),
+            ("src/fleet/deployment.rs", text.to_string()),
             ("tests/a.rs", text.replace(" //~", "")),
         ]
     },
