@@ -3,10 +3,12 @@
 //! Neighbours: `ports` says what each must promise; `config` builds them, `server` shares their header rules and identity. Nothing
 //! here may resend, cache, or read meaning into a status.
 
+pub mod bundle;
 pub mod connection;
 pub mod headers;
 pub mod identity;
 pub mod peers;
+pub mod postgres;
 pub mod streaming;
 pub mod system;
 pub mod upstream;

@@ -8,6 +8,7 @@ pub mod peer;
 pub mod percent;
 pub mod problem;
 pub mod public;
+pub mod run;
 
 use std::future::Future;
 use std::net::SocketAddr;

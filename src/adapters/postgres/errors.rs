@@ -1,0 +1,121 @@
+//! What a failure says about the effect: the only place that turns Postgres' errors into definite or unknown.
+//!
+//! Neighbours: `run` calls it. The text is a SQLSTATE and our own words: never a message, DETAIL or parameter of the server, which
+//! may hold a key. It must not retry and must not know what the statement was for.
+
+use std::error::Error as _;
+
+use deadpool_postgres::PoolError;
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+use crate::ports::store::StoreError;
+
+/// What a statement can do to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing: whatever happened to it, nothing was written.
+    Reads,
+    /// It commits by itself.
+    Writes,
+}
+
+/// No connection could be had, or the statement could not be prepared: it was never sent.
+pub(super) fn not_sent(what: &str, why: &str) -> StoreError {
+    StoreError::Definite(format!("{what}: {why}"))
+}
+
+/// No connection from the pool.
+pub(super) fn no_connection(what: &str, error: &PoolError) -> StoreError {
+    let why = match error {
+        PoolError::Backend(error) => format!("cannot connect, {}", told(error)),
+        PoolError::Timeout(_) => "no free connection in time".to_owned(),
+        PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
+            "the connection pool is closed".to_owned()
+        }
+    };
+    not_sent(what, &why)
+}
+
+/// The statement was sent and failed.
+pub(super) fn failed(what: &str, effect: Effect, error: &Error) -> StoreError {
+    let text = format!("{what}: {}", told(error));
+    let unknown = match error.as_db_error() {
+        None => true,
+        Some(error) => !nothing_written(error),
+    };
+    after_sending(effect, unknown, text)
+}
+
+/// The statement was sent and no answer came.
+pub(super) fn silent(what: &str, effect: Effect, millis: u128) -> StoreError {
+    after_sending(effect, true, format!("{what}: no answer within {millis} ms"))
+}
+
+/// The statement succeeded and its answer cannot be read.
+pub(super) fn unreadable(what: &str, effect: Effect, why: &str) -> StoreError {
+    after_sending(effect, true, format!("{what}: cannot read the answer: {why}"))
+}
+
+fn after_sending(effect: Effect, unknown: bool, text: String) -> StoreError {
+    match (effect, unknown) {
+        (Effect::Reads, true | false) | (Effect::Writes, false) => StoreError::Definite(text),
+        (Effect::Writes, true) => StoreError::Unknown(text),
+    }
+}
+
+/// Whether the connection may serve another call. A statement whose plan or text the server no longer has is cured by a new one.
+pub(super) fn reusable(error: &Error) -> bool {
+    error.as_db_error().is_some_and(|error| {
+        nothing_written(error)
+            && *error.code() != SqlState::FEATURE_NOT_SUPPORTED
+            && *error.code() != SqlState::INVALID_SQL_STATEMENT_NAME
+    })
+}
+
+/// An ERROR aborts an autocommit statement. FATAL and PANIC, the end of the server (57P), a broken connection (08) and
+/// "completion unknown" (40003) may come after the commit record was written.
+fn nothing_written(error: &DbError) -> bool {
+    let ended = match error.parsed_severity() {
+        Some(Severity::Panic | Severity::Fatal) | None => true,
+        Some(
+            Severity::Error
+            | Severity::Warning
+            | Severity::Notice
+            | Severity::Debug
+            | Severity::Info
+            | Severity::Log,
+        ) => false,
+    };
+    let code = error.code().code();
+    !(ended || code.starts_with("08") || code.starts_with("57P") || code == "40003")
+}
+
+/// An error in our own words.
+pub(super) fn told(error: &Error) -> String {
+    if let Some(code) = error.code() {
+        return format!("SQLSTATE {}", code.code());
+    }
+    let io = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    match io {
+        Some(io) => format!("connection failed ({:?})", io.kind()),
+        None if error.is_closed() => "connection closed".to_owned(),
+        None => "connection or protocol failure".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_never_leave_doubt_and_writes_do_when_silent() {
+        assert!(matches!(silent("a look-up", Effect::Reads, 9), StoreError::Definite(_)));
+        let StoreError::Unknown(text) = silent("a claim", Effect::Writes, 9) else {
+            panic!("a silent write is unknown");
+        };
+        assert_eq!(text, "a claim: no answer within 9 ms");
+        assert!(matches!(not_sent("a claim", "late"), StoreError::Definite(_)));
+        assert!(matches!(unreadable("a claim", Effect::Writes, "x"), StoreError::Unknown(_)));
+    }
+}

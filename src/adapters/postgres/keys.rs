@@ -1,0 +1,261 @@
+//! The port `KeyStore`: claims, outcomes, look-ups, the gate.
+//!
+//! Neighbours: `statements` has the SQL, `rows` reads, `run` bounds. Every claim and every outcome is one statement that compares what it
+//! relies on. It must not repeat a statement, nor read a meaning into rows.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::errors::{self, Effect};
+use super::run::Call;
+use super::{PgStore, answer, rows, statements};
+use crate::ports::KeyStore;
+use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Written};
+use crate::protocol::decide::Basis;
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Answer, AnswerBody, Row, Token};
+use crate::protocol::time::Date;
+
+impl KeyStore for PgStore {
+    async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
+        const WHAT: &str = "a claim";
+        let (tenant, key) = (ask.id.tenant().as_str(), ask.id.key().as_bytes());
+        let (nonce, request_id) = (Uuid::from_u128(ask.nonce.0), Uuid::from_u128(ask.request_id.0));
+        let gate = big(WHAT, ask.gate.0)?;
+        let raw = ask.fingerprint.raw.as_bytes().as_slice();
+        let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
+        let (hold, retention) = (millis(ask.hold), millis(ask.retention));
+        let rows = match &ask.basis {
+            Basis::Absent => {
+                let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::CLAIM };
+                self.on_keys(
+                    call,
+                    &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical, &hold, &retention],
+                )
+                .await?
+            }
+            Basis::Known { own, over, attempt } => {
+                let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::RECLAIM };
+                let attempt = small(WHAT, *attempt)?;
+                let own_epoch = own.map(|(token, _)| big(WHAT, token.epoch)).transpose()?;
+                let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
+                let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
+                let over = rows::over_json(over);
+                self.on_keys(
+                    call,
+                    &[
+                        &tenant,
+                        &key,
+                        &gate,
+                        &nonce,
+                        &request_id,
+                        &raw,
+                        &canonical,
+                        &hold,
+                        &retention,
+                        &attempt,
+                        &own_epoch,
+                        &own_attempt,
+                        &own_nonce,
+                        &over,
+                    ],
+                )
+                .await?
+            }
+        };
+        claim_reply(WHAT, &rows)
+    }
+
+    async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
+        const WHAT: &str = "a settlement";
+        let Some(headers) = answer::encode(&answer.headers) else {
+            return Err(errors::not_sent(WHAT, "a header is too long to be stored"));
+        };
+        let status = status(WHAT, answer.status)?;
+        let body = match &answer.body {
+            AnswerBody::Kept(bytes) => Some(bytes.as_slice()),
+            AnswerBody::NotKept => None,
+        };
+        let sql = &self.sql.settle;
+        self.end(WHAT, attempt, sql, &[&status, &headers, &body], &Outcome::Settled(answer)).await
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {
+        self.end("a release", attempt, &self.sql.release, &[], &Outcome::Released).await
+    }
+
+    async fn doubt(&self, attempt: &Attempt, status: Option<u16>) -> Result<Written, StoreError> {
+        const WHAT: &str = "a doubt";
+        let status = status.map(|status| self::status(WHAT, status)).transpose()?;
+        self.end(WHAT, attempt, &self.sql.doubt, &[&status], &Outcome::InDoubt).await
+    }
+
+    async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
+        const WHAT: &str = "a look-up";
+        let call = |sql| Call { what: WHAT, effect: Effect::Reads, sql };
+        let found = match ids {
+            [] => return Ok(Vec::new()),
+            [id] => {
+                let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
+                self.on_keys(call(&self.sql.look_up_one), &[&tenant, &key]).await?
+            }
+            [_, _, ..] => {
+                let tenants: Vec<&str> = ids.iter().map(|id| id.tenant().as_str()).collect();
+                let keys: Vec<&[u8]> = ids.iter().map(|id| id.key().as_bytes()).collect();
+                self.on_keys(call(&self.sql.look_up_many), &[&tenants, &keys]).await?
+            }
+        };
+        let mut all = vec![Vec::new(); ids.len()];
+        for row in &found {
+            let read = || {
+                let at = usize::try_from(rows::get::<i64>(row, "ord")?).map_err(|_| "ord")?;
+                Ok((at.checked_sub(1).ok_or("ord")?, rows::read(row)?))
+            };
+            let (at, row) = read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))?;
+            all.get_mut(at).ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?.push(row);
+        }
+        Ok(all)
+    }
+
+    async fn gate(&self) -> Result<Gate, StoreError> {
+        const WHAT: &str = "reading the gate";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::GATE };
+        let found = self.on_control(call, &[]).await?;
+        let [row] = found.as_slice() else {
+            return Err(errors::not_sent(WHAT, "the store has no gate: run `onceway store init`"));
+        };
+        let of: &str =
+            rows::get(row, "origin").map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))?;
+        if of != self.origin.to_string() {
+            // A gateway that is pointed at another region's store must never get a version to claim with.
+            let why = format!("the store belongs to {of}, not to {}: check the address", self.origin);
+            return Err(errors::not_sent(WHAT, &why));
+        }
+        read_gate(row).map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
+        const WHAT: &str = "approving a boot";
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.approve };
+        let version = big(WHAT, version.0)?;
+        let (system, timeline) = (boot.system.cast_signed(), boot.timeline.cast_signed());
+        let changed = self.on_control(call, &[&version, &system, &timeline, &boot.started]).await?;
+        Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
+    }
+}
+
+/// How an attempt ends.
+enum Outcome<'a> {
+    Settled(&'a Answer),
+    Released,
+    InDoubt,
+}
+
+impl PgStore {
+    /// Writes an outcome under a token and nonce; when that changes nothing, a second statement says why.
+    async fn end(
+        &self,
+        what: &'static str,
+        attempt: &Attempt,
+        sql: &str,
+        outcome_params: super::Params<'_>,
+        outcome: &Outcome<'_>,
+    ) -> Result<Written, StoreError> {
+        let (tenant, key) = (attempt.id.tenant().as_str(), attempt.id.key().as_bytes());
+        let (epoch, number) = (big(what, attempt.token.epoch)?, small(what, attempt.token.attempt)?);
+        let nonce = Uuid::from_u128(attempt.nonce.0);
+        let named: super::Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
+        let all = [named, outcome_params].concat();
+        let changed = self.on_keys(Call { what, effect: Effect::Writes, sql }, &all).await?;
+        if !changed.is_empty() {
+            return Ok(Written::Done);
+        }
+        let call = Call { what, effect: Effect::Reads, sql: &self.sql.standing };
+        let found = self.on_keys(call, named).await?;
+        let why_not = |why| errors::unreadable(what, Effect::Reads, why);
+        let [row] = found.as_slice() else { return Err(why_not("rows")) };
+        standing(row, outcome).map_err(why_not)
+    }
+}
+
+/// What it means that a write under this token and nonce changed nothing.
+fn standing(row: &tokio_postgres::Row, outcome: &Outcome<'_>) -> Result<Written, rows::Unreadable> {
+    let state: Option<i16> = rows::get(row, "state")?;
+    let (done, allowed): (bool, &[i16]) = match outcome {
+        // Another answer under the same token (a probe's, say) is not ours: it was lost to that one.
+        Outcome::Settled(answer) => {
+            (state == Some(rows::SETTLED) && rows::answer(row)? == **answer, &[rows::CLAIMED, rows::IN_DOUBT])
+        }
+        Outcome::Released => (state == Some(rows::RELEASED), &[rows::CLAIMED, rows::IN_DOUBT]),
+        Outcome::InDoubt => (state == Some(rows::IN_DOUBT), &[rows::CLAIMED]),
+    };
+    if done {
+        return Ok(Written::Done);
+    }
+    // A row that would allow the write was held back by the boot, even if that was approved between the two statements.
+    let held_back = state.is_some_and(|state| allowed.contains(&state));
+    Ok(if held_back || !rows::get::<bool>(row, "open")? { Written::GateMoved } else { Written::Lost })
+}
+
+fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<ClaimReply, StoreError> {
+    let unknown = |why| errors::unreadable(what, Effect::Writes, why);
+    let mut standing = Vec::new();
+    for row in found {
+        match rows::get::<&str>(row, "verdict").map_err(unknown)? {
+            "won" => {
+                let token: Token = rows::token(row).map_err(unknown)?;
+                let expires = Date(rows::get(row, "expires_ms").map_err(unknown)?);
+                return Ok(ClaimReply::Won { token, expires });
+            }
+            "gate" => return Ok(ClaimReply::GateMoved),
+            "found" => standing.push(row),
+            _ => return Err(unknown("verdict")),
+        }
+    }
+    // Nothing was written by a claim that found rows, so not being able to read them leaves no doubt.
+    let definite = |why| errors::unreadable(what, Effect::Reads, why);
+    if standing.is_empty() {
+        return Err(unknown("no row"));
+    }
+    let rows = standing.into_iter().map(rows::read).collect::<Result<_, _>>().map_err(definite)?;
+    Ok(ClaimReply::Found(rows))
+}
+
+fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
+    let approved = match rows::get::<Option<i64>>(row, "boot_started")? {
+        None => None,
+        Some(started) => Some(Boot {
+            system: rows::get::<i64>(row, "boot_system")?.cast_unsigned(),
+            timeline: rows::get::<i32>(row, "boot_timeline")?.cast_unsigned(),
+            started,
+        }),
+    };
+    Ok(Gate {
+        version: GateVersion(u64::try_from(rows::get::<i64>(row, "version")?).map_err(|_| "version")?),
+        epoch: u64::try_from(rows::get::<i64>(row, "epoch")?).map_err(|_| "epoch")?,
+        approved,
+        running: Boot {
+            system: rows::get::<i64>(row, "system_identifier")?.cast_unsigned(),
+            timeline: rows::get::<i32>(row, "timeline_id")?.cast_unsigned(),
+            started: rows::get(row, "started")?,
+        },
+    })
+}
+
+fn big(what: &str, value: u64) -> Result<i64, StoreError> {
+    i64::try_from(value).map_err(|_| errors::not_sent(what, "a number is too large to be stored"))
+}
+
+fn small(what: &str, value: u32) -> Result<i32, StoreError> {
+    i32::try_from(value).map_err(|_| errors::not_sent(what, "an attempt number is too large to be stored"))
+}
+
+fn status(what: &str, value: u16) -> Result<i16, StoreError> {
+    i16::try_from(value).map_err(|_| errors::not_sent(what, "a status is not one of HTTP's"))
+}
+
+/// Whole milliseconds, rounded up: a stored hold or retention is never shorter than the promised one.
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}

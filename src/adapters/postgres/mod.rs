@@ -1,0 +1,102 @@
+//! The key store of one region over its Postgres: [`PgStore`] is the port `KeyStore` and `Replica`.
+//!
+//! One concern per file: `connect` (the only connector), `run` (one call: connection, bound, classification), `errors`
+//! (definite or unknown), `statements` (SQL with the region's own leaf in it), `rows` and `answer` (columns to values and back),
+//! `keys` and `replica` (the two ports), [`provision`] (makes and checks a store). Neighbours: `protocol` says what rows mean.
+//!
+//! It must not decide, must not send anything twice, and must never let a key, a tenant, a parameter or a server's DETAIL line into an
+//! error or a log: those lines may hold keys.
+
+mod answer;
+mod connect;
+mod errors;
+mod keys;
+mod names;
+pub mod provision;
+mod replica;
+mod rows;
+mod run;
+mod statements;
+
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use tokio_postgres::Config;
+
+use crate::ports::store::StoreError;
+use crate::protocol::region::Origin;
+
+use run::Call;
+pub(self) use run::Params;
+use statements::Statements;
+
+/// Connections for heartbeats, the gate and replication beside those for keys: a full key pool cannot starve them.
+const CONTROL_CONNECTIONS: usize = 2;
+
+/// How to reach and use the region's store.
+#[derive(Clone)]
+pub struct StoreConfig {
+    /// This region and the generation of its store; it must be the one that the store was made for.
+    pub origin: Origin,
+    /// Where the store is and who we are there: the gateway role. Time bounds and keep-alives are set here, whatever it says.
+    pub postgres: Config,
+    /// The most connections for keys, at least 1; two more are used for heartbeats and the gate.
+    pub connections: usize,
+    /// The most that any one call may take: up to half of it to get a connection, up to half for the statement. The server itself
+    /// gives a statement up a little earlier, so that most late statements are known to have written nothing.
+    pub statement_within: Duration,
+}
+
+impl StoreConfig {
+    /// 16 connections, 2 s per call.
+    pub fn new(origin: Origin, postgres: Config) -> Self {
+        Self { origin, postgres, connections: 16, statement_within: Duration::from_secs(2) }
+    }
+}
+
+/// The region's store. Connects when first used and again whenever a connection was lost; cheap to share by reference.
+pub struct PgStore {
+    origin: Origin,
+    keys: Pool,
+    control: Pool,
+    within: Duration,
+    sql: Statements,
+}
+
+impl PgStore {
+    /// A store by its settings. Opens no connection yet, so it succeeds while Postgres is down.
+    ///
+    /// # Errors
+    /// No connections allowed, or a bound under 10 ms.
+    pub fn new(config: &StoreConfig) -> Result<Self, StoreError> {
+        if config.connections == 0 || config.statement_within < Duration::from_millis(10) {
+            return Err(StoreError::Definite(
+                "a store needs at least 1 connection and 10 ms per call: raise the setting".to_owned(),
+            ));
+        }
+        let tuned = connect::tuned(&config.postgres, config.statement_within.mul_f64(0.4));
+        Ok(Self {
+            origin: config.origin.clone(),
+            keys: connect::pool(&tuned, config.connections)?,
+            control: connect::pool(&tuned, CONTROL_CONNECTIONS)?,
+            within: config.statement_within,
+            sql: Statements::new(&config.origin),
+        })
+    }
+
+    async fn on_keys(
+        &self,
+        call: Call<'_>,
+        params: Params<'_>,
+    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
+        run::run(&self.keys, self.within, call, params).await
+    }
+
+    async fn on_control(
+        &self,
+        call: Call<'_>,
+        params: Params<'_>,
+    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
+        run::run(&self.control, self.within, call, params).await
+    }
+}

@@ -1,0 +1,238 @@
+//! Replication between stores: the publication of the own leaves, one subscription per peer.
+//!
+//! Neighbours: `schema` made the leaves, `publisher` looks at a peer. The rule that everything here serves (reference, sections 1 and 5): a
+//! slot that is missing under an existing subscription is never made again, since rows would be missing in silence. It must not drop a
+//! subscription, nor a slot that somebody uses, nor any row.
+
+use tokio_postgres::Client;
+
+use super::super::names;
+use super::publisher::{self, Publisher, Slot};
+use super::{Error, Plan, Report, Status, execute, get, holds, query};
+use crate::protocol::region::Origin;
+
+const PUBLISHING: &str = "making the publication";
+const SUBSCRIBING: &str = "making a subscription";
+const RESEED: &str = "rows are missing here and no repair in place is safe: this region is not covered for that origin; \
+    drop the subscription, empty the two leaves of that origin here, run `onceway store init` again";
+
+/// Makes the publication of the own leaves.
+pub(super) async fn init_publication(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
+    let name = names::publication(&plan.me);
+    if holds(client, PUBLISHING, "select true from pg_publication where pubname = $1", &[&name]).await? {
+        return check_publication(client, plan, report).await;
+    }
+    let sql = format!(
+        "create publication {name} for table {}, {} with (publish = 'insert, update, delete')",
+        names::records(&plan.me),
+        names::heartbeats(&plan.me)
+    );
+    execute(client, PUBLISHING, &sql).await?;
+    report.add(format!("publication {name}"), Status::Changed);
+    Ok(())
+}
+
+/// Reports whether it publishes both own leaves, all their changes, and nothing else.
+pub(super) async fn check_publication(
+    client: &Client,
+    plan: &Plan,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let name = names::publication(&plan.me);
+    let status = match publisher::published(client, &name)
+        .await
+        .map_err(|error| super::failed(PUBLISHING, &error))?
+    {
+        None => Status::Pending("it is missing: run `onceway store init`".to_owned()),
+        Some(tables) if tables != publisher::leaves(&plan.me) => {
+            Status::Broken(format!("it publishes {}: it must be the own two leaves", tables.join(", ")))
+        }
+        Some(_) => {
+            let sql = "select pubinsert and pubupdate and pubdelete and not pubtruncate and not pubviaroot \
+                       from pg_publication where pubname = $1";
+            if holds(client, PUBLISHING, sql, &[&name]).await? {
+                Status::Fine
+            } else {
+                Status::Broken("it must publish insert, update and delete: `alter publication` it".to_owned())
+            }
+        }
+    };
+    report.add(format!("publication {name}"), status);
+    Ok(())
+}
+
+/// A subscription as it stands here.
+struct Subscribed {
+    conninfo: String,
+    enabled: bool,
+    publications: Vec<String>,
+    slot: Option<String>,
+    tables: i64,
+    copied: i64,
+    streaming: bool,
+}
+
+/// Makes the subscription to a peer once that is ready; an existing one is only looked at, and pointed at a new address.
+pub(super) async fn init_subscription(
+    client: &Client,
+    plan: &Plan,
+    peer: &Origin,
+    conninfo: &str,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let conninfo = kept_alive(conninfo);
+    let name = names::subscription(&plan.me.region, &peer.region);
+    let publisher = publisher::look(plan, peer, &conninfo, &name).await;
+    let status = match (subscribed(client, &name).await?, publisher) {
+        (None, Err(why)) => Status::Pending(why),
+        (None, Ok(publisher)) => create(client, plan, peer, &conninfo, &name, &publisher).await?,
+        (Some(found), publisher) => {
+            let status = standing(peer, &found, publisher.map(|publisher| publisher.slot));
+            if found.conninfo == conninfo || matches!(status, Status::Broken(_)) {
+                status
+            } else {
+                let sql = format!("alter subscription {name} connection {}", names::literal(&conninfo));
+                execute(client, SUBSCRIBING, &sql).await?;
+                Status::Changed
+            }
+        }
+    };
+    report.add(line(peer), status);
+    Ok(())
+}
+
+/// Reports how the subscription to a peer stands.
+pub(super) async fn check_subscription(
+    client: &Client,
+    plan: &Plan,
+    peer: &Origin,
+    conninfo: &str,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let conninfo = kept_alive(conninfo);
+    let name = names::subscription(&plan.me.region, &peer.region);
+    let status = match subscribed(client, &name).await? {
+        None => Status::Pending("it is missing: run `onceway store init`".to_owned()),
+        Some(found) => {
+            let publisher = publisher::look(plan, peer, &conninfo, &name).await;
+            match standing(peer, &found, publisher.map(|publisher| publisher.slot)) {
+                Status::Fine if found.conninfo != conninfo => {
+                    Status::Pending("it uses another address: run `onceway store init`".to_owned())
+                }
+                status => status,
+            }
+        }
+    };
+    report.add(line(peer), status);
+    Ok(())
+}
+
+async fn create(
+    client: &Client,
+    plan: &Plan,
+    peer: &Origin,
+    conninfo: &str,
+    name: &str,
+    publisher: &Publisher,
+) -> Result<Status, Error> {
+    let [records, heartbeats] = [names::records(peer), names::heartbeats(peer)];
+    let empty =
+        format!("select not exists (select from {records}) and not exists (select from {heartbeats})");
+    if !holds(client, SUBSCRIBING, &empty, &[]).await? {
+        // Copying into them would stop at the first row that is there already.
+        return Ok(Status::Broken(format!(
+            "there are rows of an earlier subscription in {records} or {heartbeats}; {RESEED}"
+        )));
+    }
+    match &publisher.slot {
+        Some(Slot { active: true, .. }) => {
+            return Ok(Status::Pending(format!("slot {name} at {} is in use", peer.region)));
+        }
+        Some(Slot { active: false, .. }) => {
+            // Left by an attempt that broke off before the subscription was stored: nobody knows a position in it.
+            let sql = "select pg_drop_replication_slot($1)";
+            if let Err(error) = publisher.client.query(sql, &[&name]).await {
+                return Ok(Status::Pending(super::failed(SUBSCRIBING, &error).to_string()));
+            }
+        }
+        None => {}
+    }
+    let sql = format!(
+        "create subscription {name} connection {} publication {} with (copy_data = true, synchronous_commit = off)",
+        names::literal(conninfo),
+        names::publication(peer)
+    );
+    Ok(match client.batch_execute(&sql).await {
+        Ok(()) => Status::Changed,
+        // The publisher may have gone since it was looked at, or its role lacks a right: both end by repeating.
+        Err(error) => {
+            Status::Pending(format!("{} (plan of {})", super::failed(SUBSCRIBING, &error), plan.me))
+        }
+    })
+}
+
+/// How an existing subscription stands; `slot` as its publisher tells it.
+fn standing(peer: &Origin, found: &Subscribed, slot: Result<Option<Slot>, String>) -> Status {
+    let publication = names::publication(peer);
+    if found.publications != [publication.as_str()] {
+        let theirs = found.publications.join(", ");
+        return Status::Broken(format!("it follows {theirs}, not {publication}; {RESEED}"));
+    }
+    if found.slot.is_none() {
+        return Status::Broken(format!("it has no slot; {RESEED}"));
+    }
+    match slot {
+        Err(why) => return Status::Pending(why),
+        Ok(None) => return Status::Broken(format!("its slot at {} is missing; {RESEED}", peer.region)),
+        Ok(Some(slot)) if slot.wal_status.as_deref() == Some("lost") => {
+            return Status::Broken(format!("its slot at {} was lost; {RESEED}", peer.region));
+        }
+        Ok(Some(_)) => {}
+    }
+    if !found.enabled {
+        return Status::Broken("it is disabled: `alter subscription ... enable` it".to_owned());
+    }
+    if found.tables != 2 || found.copied != found.tables {
+        return Status::Pending(format!("the initial copy runs ({} of 2 tables done)", found.copied));
+    }
+    if !found.streaming {
+        return Status::Pending(
+            "no worker is running: it is starting, or look into the log of Postgres".to_owned(),
+        );
+    }
+    Status::Fine
+}
+
+async fn subscribed(client: &Client, name: &str) -> Result<Option<Subscribed>, Error> {
+    const WHAT: &str = "reading a subscription";
+    let sql = "select s.subconninfo, s.subenabled, s.subpublications, s.subslotname::text, count(k.srrelid), \
+                      count(k.srrelid) filter (where k.srsubstate = 'r'), \
+                      exists (select from pg_stat_subscription w where w.subid = s.oid and w.relid is null and w.pid is not null) \
+               from pg_subscription s left join pg_subscription_rel k on k.srsubid = s.oid \
+               where s.subname = $1 and s.subdbid = (select oid from pg_database where datname = current_database()) \
+               group by s.oid";
+    let rows = query(client, WHAT, sql, &[&name]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(Subscribed {
+        conninfo: get(row, WHAT, 0)?,
+        enabled: get(row, WHAT, 1)?,
+        publications: get(row, WHAT, 2)?,
+        slot: get(row, WHAT, 3)?,
+        tables: get(row, WHAT, 4)?,
+        copied: get(row, WHAT, 5)?,
+        streaming: get(row, WHAT, 6)?,
+    }))
+}
+
+/// A connection string of keywords gets keep-alives unless it has its own; a URL stays as it is.
+fn kept_alive(conninfo: &str) -> String {
+    if conninfo.contains("://") || conninfo.contains("keepalives") {
+        conninfo.to_owned()
+    } else {
+        format!("{conninfo} connect_timeout=5 keepalives_idle=5 keepalives_interval=2 keepalives_count=3")
+    }
+}
+
+fn line(peer: &Origin) -> String {
+    format!("subscription from {peer}")
+}

@@ -1,0 +1,108 @@
+//! A peer's store, as its replication role shows it: is it ready to be subscribed to, and how does our slot stand there?
+//!
+//! Neighbours: `mesh` decides what to do about it. Whatever is wrong here is a reason to wait, told in words. It must not change
+//! anything at the peer.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::{Client, Config};
+
+use super::super::{connect, errors, names};
+use super::Plan;
+use crate::protocol::region::Origin;
+
+const LOOK_WITHIN: Duration = Duration::from_secs(10);
+
+/// A peer that is ready.
+pub(super) struct Publisher {
+    /// A connection as its replication role.
+    pub(super) client: Client,
+    /// The slot that our subscription's name stands for.
+    pub(super) slot: Option<Slot>,
+}
+
+/// A replication slot.
+pub(super) struct Slot {
+    /// Whether somebody reads from it now.
+    pub(super) active: bool,
+    /// Whether its WAL is still there: reserved, extended, unreserved, lost.
+    pub(super) wal_status: Option<String>,
+}
+
+/// Looks at a peer, for at most ten seconds. The error says in words what it is not ready for.
+pub(super) async fn look(
+    plan: &Plan,
+    peer: &Origin,
+    conninfo: &str,
+    slot: &str,
+) -> Result<Publisher, String> {
+    let looked = timeout(LOOK_WITHIN, look_within(plan, peer, conninfo, slot)).await;
+    looked.unwrap_or_else(|_late| Err(format!("{peer} does not answer")))
+}
+
+async fn look_within(plan: &Plan, peer: &Origin, conninfo: &str, slot: &str) -> Result<Publisher, String> {
+    let reach = |error: tokio_postgres::Error| format!("cannot look at {peer}: {}", errors::told(&error));
+    let config = for_us(conninfo).ok_or_else(|| format!("the connection string of {peer} cannot be read"))?;
+    let client = connect::single(&connect::tuned(&config, LOOK_WITHIN)).await.map_err(reach)?;
+    let not_made = || format!("{peer} has no store yet: run `onceway store init` there");
+
+    let sql = "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+               where n.nspname = 'onceway' and c.relname = 'meta')";
+    let made: bool = client.query_one(sql, &[]).await.and_then(|row| row.try_get(0)).map_err(reach)?;
+    if !made {
+        return Err(not_made());
+    }
+    let row = client.query_opt("select deployment from onceway.meta", &[]).await.map_err(reach)?;
+    let deployment: String = row.ok_or_else(not_made)?.try_get(0).map_err(reach)?;
+    if deployment != plan.deployment {
+        return Err(format!("the store at {peer}'s address belongs to deployment {deployment}"));
+    }
+    for origin in &plan.all {
+        let sql = "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+                   where 'onceway.' || c.relname = any($1) and n.nspname = 'onceway'";
+        let there: i64 =
+            client.query_one(sql, &[&leaves(origin)]).await.and_then(|row| row.try_get(0)).map_err(reach)?;
+        if there != 2 {
+            return Err(format!("{peer} has no leaves for {origin} yet: run `onceway store init` there"));
+        }
+    }
+    match published(&client, &names::publication(peer)).await.map_err(reach)? {
+        Some(tables) if tables == leaves(peer) => {}
+        Some(_) | None => {
+            return Err(format!("the store at {peer}'s address does not publish the leaves of {peer}"));
+        }
+    }
+    let sql = "select active, wal_status from pg_replication_slots where slot_name = $1";
+    let slot = match client.query_opt(sql, &[&slot]).await.map_err(reach)? {
+        None => None,
+        Some(row) => {
+            Some(Slot { active: row.try_get(0).map_err(reach)?, wal_status: row.try_get(1).map_err(reach)? })
+        }
+    };
+    Ok(Publisher { client, slot })
+}
+
+/// What a publication holds, by name; `None` if there is none of that name.
+pub(super) async fn published(
+    client: &Client,
+    publication: &str,
+) -> Result<Option<Vec<String>>, tokio_postgres::Error> {
+    let sql = "select array(select schemaname || '.' || tablename from pg_publication_tables t \
+                            where t.pubname = p.pubname order by 1) \
+               from pg_publication p where p.pubname = $1";
+    client.query_opt(sql, &[&publication]).await?.map(|row| row.try_get(0)).transpose()
+}
+
+/// The leaves of an origin, sorted by name.
+pub(super) fn leaves(origin: &Origin) -> Vec<String> {
+    vec![names::heartbeats(origin), names::records(origin)]
+}
+
+/// The connection string without what only libpq knows: keep-alives have other names in our client, which sets its own.
+pub(super) fn for_us(conninfo: &str) -> Option<Config> {
+    if conninfo.contains("://") {
+        return conninfo.parse().ok();
+    }
+    conninfo.replace("keepalives_count", "keepalives_retries").parse().ok()
+}

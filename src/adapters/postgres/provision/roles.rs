@@ -1,0 +1,236 @@
+//! The two roles of a store and their rights: the gateway reads everything and writes its own leaves only; replication reads
+//! the own leaves only.
+//!
+//! Neighbours: `schema` made what the rights are about. A right that is missing is granted; one too many is reported, never taken
+//! away: a person gave it. It must not change an existing role's password.
+
+use tokio_postgres::Client;
+
+use super::super::{names, statements};
+use super::{Error, Plan, Report, Role, Status, execute, get, holds, query};
+
+const WHAT: &str = "setting up the roles";
+
+/// Measured (reference, sections 2, 7 and 8): claims commit locally; plans made on empty leaves must not become table scans.
+const SETTINGS: [(&str, &str); 7] = [
+    ("synchronous_commit", "local"),
+    ("default_transaction_isolation", "read committed"),
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("jit", "off"),
+    ("search_path", "onceway"),
+];
+
+/// One right.
+struct Right {
+    kind: Kind,
+    object: String,
+    privilege: &'static str,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Schema,
+    Table,
+    Function,
+}
+
+impl Kind {
+    fn sql(self) -> (&'static str, &'static str) {
+        match self {
+            Kind::Schema => ("schema", "select has_schema_privilege($1, $2, $3)"),
+            Kind::Table => ("table", "select has_table_privilege($1, $2, $3)"),
+            Kind::Function => ("function", "select has_function_privilege($1, $2, $3)"),
+        }
+    }
+}
+
+/// Creates the roles if missing, sets the gateway's settings, grants the missing rights.
+pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
+    let gateway = &plan.gateway_role;
+    let mut changed = create(client, gateway, "login").await?;
+    let set = settings(client, &gateway.name).await?;
+    for (name, value) in SETTINGS {
+        if !set.contains(&format!("{name}={value}")) {
+            let value = names::literal(value);
+            let sql = format!(
+                "alter role {} in database {} set {name} = {value}",
+                gateway.name,
+                names::identifier(&database(client).await?)
+            );
+            execute(client, WHAT, &sql).await?;
+            changed = true;
+        }
+    }
+    changed |= grant(client, &gateway.name, &gateway_rights(plan)).await?;
+    add(client, plan, gateway, changed, report).await?;
+
+    let replication = &plan.replication_role;
+    let mut changed = create(client, replication, "login replication").await?;
+    changed |= grant(client, &replication.name, &replication_rights(plan)).await?;
+    add(client, plan, replication, changed, report).await
+}
+
+/// Reports missing roles, settings and rights, and rights too many.
+pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
+    for (role, rights) in
+        [(&plan.gateway_role, gateway_rights(plan)), (&plan.replication_role, replication_rights(plan))]
+    {
+        let line = role_line(role);
+        if !exists(client, role).await? {
+            report.add(line, Status::Pending("it is missing: run `onceway store init`".to_owned()));
+            continue;
+        }
+        let mut missing = missing(client, &role.name, &rights)
+            .await?
+            .into_iter()
+            .map(|right| format!("{} on {}", right.privilege, right.object))
+            .collect::<Vec<_>>();
+        if role.name == plan.gateway_role.name {
+            let set = settings(client, &role.name).await?;
+            let wanted = SETTINGS.iter().map(|(name, value)| format!("{name}={value}"));
+            missing.extend(wanted.filter(|wanted| !set.contains(wanted)));
+        }
+        if missing.is_empty() {
+            add(client, plan, role, false, report).await?;
+        } else {
+            let why = format!("it lacks {}: run `onceway store init`", missing.join(", "));
+            report.add(line, Status::Pending(why));
+        }
+    }
+    Ok(())
+}
+
+async fn add(
+    client: &Client,
+    plan: &Plan,
+    role: &Role,
+    changed: bool,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let status = match excess(client, plan, role).await? {
+        Some(why) => Status::Broken(why),
+        None if changed => Status::Changed,
+        None => Status::Fine,
+    };
+    report.add(role_line(role), status);
+    Ok(())
+}
+
+/// What a role may do and must not, or lacks and must have.
+async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<String>, Error> {
+    let sql = "select rolsuper, rolcanlogin, rolreplication from pg_roles where rolname = $1";
+    let rows = query(client, WHAT, sql, &[&role.name]).await?;
+    let Some(row) = rows.first() else { return Ok(Some("it vanished meanwhile".to_owned())) };
+    let (superuser, login, replication): (bool, bool, bool) =
+        (get(row, WHAT, 0)?, get(row, WHAT, 1)?, get(row, WHAT, 2)?);
+    let is_replication = role.name == plan.replication_role.name;
+    if superuser {
+        return Ok(Some("it is a superuser and could write every leaf: use a role of its own".to_owned()));
+    }
+    if !login || (is_replication && !replication) {
+        return Ok(Some("it lacks LOGIN or REPLICATION: `alter role` it".to_owned()));
+    }
+    for origin in &plan.all {
+        if *origin == plan.me && !is_replication {
+            continue;
+        }
+        for leaf in [names::records(origin), names::heartbeats(origin)] {
+            let sql = "select has_table_privilege($1, $2, 'insert, update, delete, truncate')";
+            if holds(client, WHAT, sql, &[&role.name, &leaf]).await? {
+                return Ok(Some(format!("it may write {leaf}, which is not its to write: revoke that")));
+            }
+        }
+    }
+    Ok(None)
+}
+
+async fn exists(client: &Client, role: &Role) -> Result<bool, Error> {
+    holds(client, WHAT, "select true from pg_roles where rolname = $1", &[&role.name]).await
+}
+
+async fn create(client: &Client, role: &Role, attributes: &str) -> Result<bool, Error> {
+    if exists(client, role).await? {
+        return Ok(false);
+    }
+    let password =
+        role.password.as_ref().map(|text| format!(" password {}", names::literal(text))).unwrap_or_default();
+    execute(client, WHAT, &format!("create role {} {attributes}{password}", role.name)).await?;
+    Ok(true)
+}
+
+async fn grant(client: &Client, role: &str, rights: &[Right]) -> Result<bool, Error> {
+    let missing = missing(client, role, rights).await?;
+    for right in &missing {
+        let (kind, _) = right.kind.sql();
+        let sql = format!("grant {} on {kind} {} to {role}", right.privilege, right.object);
+        execute(client, WHAT, &sql).await?;
+    }
+    Ok(!missing.is_empty())
+}
+
+async fn missing<'a>(client: &Client, role: &str, rights: &'a [Right]) -> Result<Vec<&'a Right>, Error> {
+    let mut missing = Vec::new();
+    for right in rights {
+        let (_, sql) = right.kind.sql();
+        if !holds(client, WHAT, sql, &[&role, &right.object, &right.privilege]).await? {
+            missing.push(right);
+        }
+    }
+    Ok(missing)
+}
+
+async fn settings(client: &Client, role: &str) -> Result<Vec<String>, Error> {
+    let sql = "select s.setconfig from pg_db_role_setting s join pg_roles r on r.oid = s.setrole \
+               join pg_database d on d.oid = s.setdatabase where r.rolname = $1 and d.datname = current_database()";
+    match query(client, WHAT, sql, &[&role]).await?.first() {
+        Some(row) => get(row, WHAT, 0),
+        None => Ok(Vec::new()),
+    }
+}
+
+async fn database(client: &Client) -> Result<String, Error> {
+    let rows = query(client, WHAT, "select current_database()::text", &[]).await?;
+    rows.first().map_or_else(|| Ok(String::new()), |row| get(row, WHAT, 0))
+}
+
+fn gateway_rights(plan: &Plan) -> Vec<Right> {
+    let mut rights = vec![Right { kind: Kind::Schema, object: "onceway".to_owned(), privilege: "usage" }];
+    let mut table = |object: String, privileges: &[&'static str]| {
+        rights.extend(privileges.iter().map(|privilege| Right {
+            kind: Kind::Table,
+            object: object.clone(),
+            privilege,
+        }));
+    };
+    for object in ["records", "heartbeats", "meta"] {
+        table(format!("onceway.{object}"), &["select"]);
+    }
+    table("onceway.gate".to_owned(), &["select", "update"]);
+    table("onceway.peer_memory".to_owned(), &["select", "insert", "update", "delete"]);
+    for origin in &plan.all {
+        let own: &[&'static str] =
+            if *origin == plan.me { &["select", "insert", "update", "delete"] } else { &["select"] };
+        table(names::records(origin), own);
+        table(names::heartbeats(origin), own);
+    }
+    let control = ["pg_control_system()".to_owned(), "pg_control_checkpoint()".to_owned()];
+    rights.extend(statements::routine_signatures().into_iter().chain(control).map(|object| Right {
+        kind: Kind::Function,
+        object,
+        privilege: "execute",
+    }));
+    rights
+}
+
+fn replication_rights(plan: &Plan) -> Vec<Right> {
+    let tables = [names::records(&plan.me), names::heartbeats(&plan.me), "onceway.meta".to_owned()];
+    let mut rights = vec![Right { kind: Kind::Schema, object: "onceway".to_owned(), privilege: "usage" }];
+    rights.extend(tables.map(|object| Right { kind: Kind::Table, object, privilege: "select" }));
+    rights
+}
+
+fn role_line(role: &Role) -> String {
+    format!("role {}", role.name)
+}

@@ -1,0 +1,171 @@
+//! The schema of a store: numbered migrations, the leaves of all origins, the claim routines, the gate.
+//!
+//! Neighbours: `provision::init` runs it inside one transaction. It must not touch a store of another deployment, region or
+//! generation, and never edits or drops anything that holds rows.
+
+use tokio_postgres::Client;
+
+use super::super::{names, statements};
+use super::{Error, Plan, Report, Status, execute, get, holds, query};
+use crate::protocol::digest::digest;
+use crate::protocol::region::Origin;
+
+/// All migrations, oldest first; the number is the place.
+const MIGRATIONS: [&str; 1] = [include_str!("../sql/0001_base.sql")];
+const NOT_MADE: &str = "run `onceway store init`";
+
+/// Migrates, adds what is missing.
+pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
+    let applied = applied(client, plan).await?;
+    for (at, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
+        const WHAT: &str = "migrating the schema";
+        execute(client, WHAT, migration).await?;
+        let number = number_of(at);
+        let insert = "insert into onceway.migrations (number, digest) values ($1, $2)";
+        query(client, WHAT, insert, &[&number, &text_digest(migration)]).await?;
+        let meta = "insert into onceway.meta (schema_version, deployment) values ($1, $2) \
+                    on conflict (one) do update set schema_version = excluded.schema_version";
+        query(client, WHAT, meta, &[&number, &plan.deployment]).await?;
+    }
+    report.add(version_line(), if applied < MIGRATIONS.len() { Status::Changed } else { Status::Fine });
+
+    for origin in &plan.all {
+        let there = has_leaves(client, origin).await?;
+        if !there {
+            execute(client, "making the leaves", &statements::leaves(origin)).await?;
+        }
+        report.add(leaves_line(origin), if there { Status::Fine } else { Status::Changed });
+    }
+    own_rows(client, plan, report).await?;
+
+    let there = has_routines(client, plan).await?;
+    if !there {
+        const WHAT: &str = "installing the routines";
+        execute(client, WHAT, &statements::routines(&plan.me)).await?;
+        query(client, WHAT, "update onceway.meta set routines = $1", &[&routines_digest(plan)]).await?;
+    }
+    report.add("claim routines", if there { Status::Fine } else { Status::Changed });
+    Ok(())
+}
+
+/// Reports the same; false if there is no schema to look at any further.
+pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<bool, Error> {
+    let applied = applied(client, plan).await?;
+    let missing = |there: bool| if there { Status::Fine } else { Status::Pending(NOT_MADE.to_owned()) };
+    report.add(version_line(), missing(applied == MIGRATIONS.len()));
+    if applied == 0 {
+        return Ok(false);
+    }
+    let mut all_there = true;
+    for origin in &plan.all {
+        let there = has_leaves(client, origin).await?;
+        all_there &= there;
+        report.add(leaves_line(origin), missing(there));
+    }
+    let gate = holds(client, "reading the gate", "select count(*) = 1 from onceway.gate", &[]).await?;
+    report.add("the gate", missing(gate));
+    report.add("claim routines", missing(has_routines(client, plan).await?));
+    Ok(all_there)
+}
+
+/// How many migrations are applied, all of them ours, in the store of the plan.
+async fn applied(client: &Client, plan: &Plan) -> Result<usize, Error> {
+    const WHAT: &str = "reading the schema's version";
+    if !holds(client, WHAT, "select to_regclass('onceway.migrations') is not null", &[]).await? {
+        return Ok(0);
+    }
+    let rows = query(client, WHAT, "select deployment from onceway.meta", &[]).await?;
+    let deployment: Option<&str> = rows.first().map(|row| get(row, WHAT, 0)).transpose()?;
+    if deployment != Some(&plan.deployment) {
+        return Err(Error::Foreign(format!(
+            "it belongs to deployment {}, not to {}",
+            deployment.unwrap_or("(none)"),
+            plan.deployment
+        )));
+    }
+    let rows = query(client, WHAT, "select origin from onceway.gate", &[]).await?;
+    let origin: Option<&str> = rows.first().map(|row| get(row, WHAT, 0)).transpose()?;
+    let me = plan.me.to_string();
+    if origin.is_some_and(|origin| origin != me) {
+        return Err(Error::Foreign(format!("it belongs to {}, not to {me}", origin.unwrap_or("(none)"))));
+    }
+    let rows =
+        query(client, WHAT, "select number, digest from onceway.migrations order by number", &[]).await?;
+    if rows.len() > MIGRATIONS.len() {
+        return Err(Error::Foreign(format!(
+            "its schema has version {}, this program knows {}: use a newer onceway",
+            rows.len(),
+            MIGRATIONS.len()
+        )));
+    }
+    for (at, (row, ours)) in rows.iter().zip(MIGRATIONS).enumerate() {
+        let (number, theirs): (i32, &str) = (get(row, WHAT, 0)?, get(row, WHAT, 1)?);
+        if number != number_of(at) || theirs != text_digest(ours) {
+            return Err(Error::Foreign(format!(
+                "its migration {number} is not the one of this program: use the onceway that made it"
+            )));
+        }
+    }
+    Ok(rows.len())
+}
+
+/// The rows and the index that only the own origin has. A heartbeat is made once, with the gate: one that vanished
+/// later must show as a regression, not start again in silence.
+async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
+    const WHAT: &str = "making the gate";
+    let me = plan.me.to_string();
+    let made = query(
+        client,
+        WHAT,
+        "insert into onceway.gate (origin, version, epoch) values ($1, 1, 1) on conflict do nothing returning 1",
+        &[&me],
+    )
+    .await?;
+    if !made.is_empty() {
+        let heartbeat = format!(
+            "insert into {} (origin, seq, epoch, beat_at) values ($1, 0, 1, clock_timestamp())",
+            names::heartbeats(&plan.me)
+        );
+        query(client, WHAT, &heartbeat, &[&me]).await?;
+    }
+    let index = names::expiry_index(&plan.me);
+    execute(
+        client,
+        WHAT,
+        &format!("create index if not exists {index} on {} (expires_at)", names::records(&plan.me)),
+    )
+    .await?;
+    report.add("the gate", if made.is_empty() { Status::Fine } else { Status::Changed });
+    Ok(())
+}
+
+async fn has_leaves(client: &Client, origin: &Origin) -> Result<bool, Error> {
+    let sql = "select to_regclass($1) is not null and to_regclass($2) is not null";
+    let leaves = [names::records(origin), names::heartbeats(origin)];
+    holds(client, "looking for leaves", sql, &[&leaves[0], &leaves[1]]).await
+}
+
+async fn has_routines(client: &Client, plan: &Plan) -> Result<bool, Error> {
+    let sql = "select routines = $1 from onceway.meta";
+    holds(client, "reading the routines' digest", sql, &[&routines_digest(plan)]).await
+}
+
+fn routines_digest(plan: &Plan) -> String {
+    text_digest(&statements::routines(&plan.me))
+}
+
+fn text_digest(text: &str) -> String {
+    digest("onceway/store/sql/1", &[text.as_bytes()]).to_string()
+}
+
+fn number_of(at: usize) -> i32 {
+    i32::try_from(at).map_or(i32::MAX, |at| at.saturating_add(1))
+}
+
+fn version_line() -> String {
+    format!("schema version {}", MIGRATIONS.len())
+}
+
+fn leaves_line(origin: &Origin) -> String {
+    format!("leaves of {origin}")
+}

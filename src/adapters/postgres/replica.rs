@@ -1,0 +1,100 @@
+//! The port `Replica`: heartbeats, what is remembered of peers, the state of incoming replication.
+//!
+//! Neighbours: `statements` has the SQL, `run` bounds. It uses the control connections, so a full key pool cannot hold a heartbeat back.
+//! It must not judge lag or health.
+
+use super::errors::{self, Effect};
+use super::run::Call;
+use super::{PgStore, names, rows, statements};
+use crate::ports::Replica;
+use crate::ports::store::{Heartbeat, PeerMemory, StoreError, Subscription};
+use crate::protocol::region::Origin;
+
+impl Replica for PgStore {
+    async fn beat(&self) -> Result<Option<u64>, StoreError> {
+        const WHAT: &str = "a heartbeat";
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.beat };
+        let found = self.on_control(call, &[]).await?;
+        let Some(row) = found.first() else { return Ok(None) };
+        number(row, "seq").map(Some).map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
+    }
+
+    async fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
+        self.list("reading the heartbeats", statements::HEARTBEATS, |row| {
+            Ok(Heartbeat { origin: origin(row)?, seq: number(row, "seq")?, epoch: number(row, "epoch")? })
+        })
+        .await
+    }
+
+    async fn remember(&self, memory: &[PeerMemory]) -> Result<(), StoreError> {
+        const WHAT: &str = "remembering the peers";
+        if memory.is_empty() {
+            return Ok(());
+        }
+        let origins: Vec<String> = memory.iter().map(|peer| peer.origin.to_string()).collect();
+        let applied = memory
+            .iter()
+            .map(|peer| i64::try_from(peer.applied))
+            .collect::<Result<Vec<i64>, _>>()
+            .map_err(|_| errors::not_sent(WHAT, "a heartbeat's number is too large to be stored"))?;
+        // A lag beyond what fits means the same as the largest that fits.
+        let lags: Vec<Option<i64>> = memory
+            .iter()
+            .map(|peer| {
+                peer.lag.map(|lag| i64::try_from(lag.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX))
+            })
+            .collect();
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::REMEMBER };
+        self.on_control(call, &[&origins, &applied, &lags]).await?;
+        Ok(())
+    }
+
+    async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
+        self.list("recalling the peers", statements::RECALL, |row| {
+            Ok(PeerMemory {
+                origin: origin(row)?,
+                applied: number(row, "applied")?,
+                lag: rows::get::<Option<i64>>(row, "lag_ms")?.map(rows::millis).transpose()?,
+            })
+        })
+        .await
+    }
+
+    async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
+        let prefix = names::subscription_prefix(&self.origin.region);
+        let found = self
+            .list("reading the subscriptions", statements::SUBSCRIPTIONS, |row| {
+                let name: &str = rows::get(row, "name")?;
+                // Somebody else's subscription in the same database is none of ours.
+                let Some(from) = name.strip_prefix(&prefix).and_then(names::region) else { return Ok(None) };
+                let (ready, streaming) = (rows::get(row, "ready")?, rows::get(row, "streaming")?);
+                Ok(Some(Subscription { from: from.to_string(), ready, streaming }))
+            })
+            .await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+}
+
+impl PgStore {
+    async fn list<T>(
+        &self,
+        what: &'static str,
+        sql: &'static str,
+        read: impl Fn(&tokio_postgres::Row) -> Result<T, rows::Unreadable> + Send,
+    ) -> Result<Vec<T>, StoreError> {
+        let found = self.on_control(Call { what, effect: Effect::Reads, sql }, &[]).await?;
+        found
+            .iter()
+            .map(read)
+            .collect::<Result<_, _>>()
+            .map_err(|why| errors::unreadable(what, Effect::Reads, why))
+    }
+}
+
+fn origin(row: &tokio_postgres::Row) -> Result<Origin, rows::Unreadable> {
+    Origin::parse(rows::get(row, "origin")?).map_err(|_| "origin")
+}
+
+fn number(row: &tokio_postgres::Row, name: &'static str) -> Result<u64, rows::Unreadable> {
+    u64::try_from(rows::get::<i64>(row, name)?).map_err(|_| name)
+}

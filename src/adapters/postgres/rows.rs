@@ -1,0 +1,144 @@
+//! Columns to rows of a key, and the parts of rows that are kept as JSON.
+//!
+//! Neighbours: `keys` reads with it; `sql/columns.sql` names the columns. A row that cannot be read fails the whole call: an unreadable
+//! row is never an absent one. It must not judge times: the database did.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_postgres::types::FromSql;
+use uuid::Uuid;
+
+use super::answer;
+use crate::protocol::fingerprint::{Digest32, Fingerprint};
+use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::time::Date;
+
+/// What is wrong with a row, in our own words.
+pub(super) type Unreadable = &'static str;
+
+/// The numbers of `state` in the schema.
+pub(super) const CLAIMED: i16 = 1;
+pub(super) const IN_DOUBT: i16 = 2;
+pub(super) const RELEASED: i16 = 3;
+pub(super) const SETTLED: i16 = 4;
+const TOMBSTONE: i16 = 5;
+
+/// One column by name.
+pub(super) fn get<'a, T: FromSql<'a>>(
+    row: &'a tokio_postgres::Row,
+    name: &'static str,
+) -> Result<T, Unreadable> {
+    // The error would quote the column's type only, but our own words are enough.
+    row.try_get(name).map_err(|_wrong_type| name)
+}
+
+/// A whole row of a key.
+pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
+    Ok(Row {
+        origin: Origin::parse(get(row, "origin")?).map_err(|_| "origin")?,
+        token: token(row)?,
+        nonce: Nonce(get::<Uuid>(row, "nonce")?.as_u128()),
+        fingerprint: Fingerprint {
+            raw: digest(get(row, "fp_raw")?)?,
+            canonical: get::<Option<&[u8]>>(row, "fp_canonical")?.map(digest).transpose()?,
+        },
+        state: state(row)?,
+        over: over(&get(row, "over")?)?,
+        risk: get::<Vec<&str>>(row, "risk")?
+            .into_iter()
+            .map(|name| RegionName::parse(name).map_err(|_| "risk"))
+            .collect::<Result<_, _>>()?,
+        request_id: RequestId(get::<Uuid>(row, "request_id")?.as_u128()),
+        expires: Date(get(row, "expires_ms")?),
+    })
+}
+
+/// The token of a row.
+pub(super) fn token(row: &tokio_postgres::Row) -> Result<Token, Unreadable> {
+    Ok(Token {
+        epoch: u64::try_from(get::<i64>(row, "epoch")?).map_err(|_| "epoch")?,
+        attempt: u32::try_from(get::<i32>(row, "attempt")?).map_err(|_| "attempt")?,
+    })
+}
+
+fn state(row: &tokio_postgres::Row) -> Result<State, Unreadable> {
+    let left = millis(get(row, "hold_left_ms")?)?;
+    match get::<i16>(row, "state")? {
+        CLAIMED => Ok(State::Claimed { left }),
+        IN_DOUBT => {
+            let status = get::<Option<i16>>(row, "doubt_status")?;
+            let status =
+                status.map(|status| u16::try_from(status).map_err(|_| "doubt_status")).transpose()?;
+            Ok(State::InDoubt { status, left })
+        }
+        RELEASED => Ok(State::Released),
+        // Past retention: whether the origin has reaped the answer yet makes no difference.
+        SETTLED if get(row, "expired")? => Ok(State::Tombstone),
+        SETTLED => {
+            Ok(State::Settled { answer: Arc::new(answer(row)?), age: millis(get(row, "settled_age_ms")?)? })
+        }
+        TOMBSTONE => Ok(State::Tombstone),
+        _ => Err("state"),
+    }
+}
+
+/// The stored answer of a settled row.
+pub(super) fn answer(row: &tokio_postgres::Row) -> Result<Answer, Unreadable> {
+    Ok(Answer {
+        status: u16::try_from(get::<i16>(row, "answer_status")?).map_err(|_| "answer_status")?,
+        headers: answer::decode(get(row, "answer_headers")?).ok_or("answer_headers")?,
+        body: match get::<Option<Vec<u8>>>(row, "answer_body")? {
+            Some(bytes) => AnswerBody::Kept(bytes),
+            None => AnswerBody::NotKept,
+        },
+    })
+}
+
+/// The rows that a claim supersedes, as kept in `over`.
+pub(super) fn over_json(over: &[(Origin, Token)]) -> Value {
+    over.iter()
+        .map(|(origin, token)| {
+            json!({ "origin": origin.to_string(), "epoch": token.epoch, "attempt": token.attempt })
+        })
+        .collect()
+}
+
+fn over(value: &Value) -> Result<Vec<(Origin, Token)>, Unreadable> {
+    let entry = |entry: &Value| {
+        let origin = Origin::parse(entry.get("origin")?.as_str()?).ok()?;
+        let epoch = entry.get("epoch")?.as_u64()?;
+        let attempt = u32::try_from(entry.get("attempt")?.as_u64()?).ok()?;
+        Some((origin, Token { epoch, attempt }))
+    };
+    value.as_array().and_then(|list| list.iter().map(entry).collect()).ok_or("over")
+}
+
+fn digest(bytes: &[u8]) -> Result<Digest32, Unreadable> {
+    Digest32::from_slice(bytes).ok_or("fingerprint")
+}
+
+/// A span that the database told in milliseconds.
+pub(super) fn millis(value: i64) -> Result<Duration, Unreadable> {
+    u64::try_from(value).map(Duration::from_millis).map_err(|_| "a negative span")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn superseded_rows_come_back() {
+        let list = vec![
+            (Origin::parse("eu#1").unwrap(), Token { epoch: u64::MAX, attempt: u32::MAX }),
+            (Origin::parse("us-east#4").unwrap(), Token { epoch: 1, attempt: 1 }),
+        ];
+        assert_eq!(over(&over_json(&list)), Ok(list));
+        assert_eq!(over(&over_json(&[])), Ok(vec![]));
+        for bad in [json!({}), json!([{}]), json!([{"origin": "eu", "epoch": 1, "attempt": 1}])] {
+            assert_eq!(over(&bad), Err("over"), "{bad}");
+        }
+    }
+}

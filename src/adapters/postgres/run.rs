@@ -1,0 +1,95 @@
+//! One call: a connection, the prepared statement, its rows, all within a bound.
+//!
+//! Neighbours: `keys` and `replica` call it, `errors` classifies. A connection goes back to its pool only when its call came to an
+//! end: after a timeout, a broken call or a caller that went away it is dropped, since an answer may still be on its way. It must not repeat
+//! anything.
+
+use std::time::Duration;
+
+use deadpool_postgres::{ClientWrapper, Object, Pool};
+use tokio::time::timeout;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::errors::{self, Effect};
+use crate::ports::store::StoreError;
+
+/// A statement and what it is.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    /// For error texts: "a claim".
+    pub(super) what: &'static str,
+    /// Whether it writes.
+    pub(super) effect: Effect,
+    /// The statement.
+    pub(super) sql: &'a str,
+}
+
+/// A statement's parameters.
+pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// Runs the call once. At most half of `within` goes by before the statement is sent, and as much after.
+pub(super) async fn run(
+    pool: &Pool,
+    within: Duration,
+    call: Call<'_>,
+    params: Params<'_>,
+) -> Result<Vec<Row>, StoreError> {
+    let half = within / 2;
+    let Ok(prepared) = timeout(half, prepare(pool, call)).await else {
+        return Err(errors::not_sent(call.what, "no connection in time"));
+    };
+    let (mut connection, statement) = prepared?;
+    match timeout(half, connection.client()?.query(&statement, params)).await {
+        Ok(Ok(rows)) => {
+            connection.keep();
+            Ok(rows)
+        }
+        Ok(Err(error)) => {
+            if errors::reusable(&error) {
+                connection.keep();
+            }
+            Err(errors::failed(call.what, call.effect, &error))
+        }
+        Err(_late) => Err(errors::silent(call.what, call.effect, half.as_millis())),
+    }
+}
+
+async fn prepare(pool: &Pool, call: Call<'_>) -> Result<(Connection, tokio_postgres::Statement), StoreError> {
+    let object = pool.get().await.map_err(|error| errors::no_connection(call.what, &error))?;
+    let mut connection = Connection(Some(object));
+    match connection.client()?.prepare_cached(call.sql).await {
+        Ok(statement) => Ok((connection, statement)),
+        Err(error) => {
+            if errors::reusable(&error) {
+                connection.keep();
+            }
+            Err(errors::not_sent(call.what, &errors::told(&error)))
+        }
+    }
+}
+
+/// A borrowed connection that is thrown away unless its call came to an end.
+struct Connection(Option<Object>);
+
+impl Connection {
+    fn client(&self) -> Result<&ClientWrapper, StoreError> {
+        self.0
+            .as_deref()
+            .ok_or_else(|| StoreError::Definite("the connection was given back already".to_owned()))
+    }
+
+    /// Gives it back to its pool.
+    fn keep(&mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(object) = self.0.take() {
+            tracing::debug!("a connection to the store is dropped: its last call did not come to an end");
+            drop(Object::take(object));
+        }
+    }
+}

@@ -1,0 +1,1 @@
+select origin, seq, epoch from onceway.heartbeats order by origin

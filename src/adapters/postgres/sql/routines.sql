@@ -1,0 +1,114 @@
+-- The claim routines of one region: they write its own leaf and read all. Installed again whenever their text changes; a
+-- change of the columns needs a migration that drops them first.
+--
+-- VOLATILE on purpose: each statement inside gets a new snapshot, so the loser of a race sees the winner's row and the answer
+-- is never empty (reference, section 7). The gate row is share-locked by the statement that writes, and both its version and the
+-- approved boot are compared there: once a change of the gate is committed, no older claim can commit.
+
+create or replace function onceway.claim(
+    p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
+    p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_retention_ms bigint
+) returns table ({returned}) language plpgsql volatile as $claim$
+#variable_conflict use_column
+begin
+    for round in 1..10 loop
+        -- First, because a replay then writes nothing and takes no lock.
+        return query
+            select case when r.origin = '{origin}' and r.state = 1 and r.nonce = p_nonce then 'won' else 'found' end,
+                   {columns}
+              from onceway.records r where r.tenant = p_tenant and r.key = p_key;
+        if found then return; end if;
+
+        return query
+            with g as materialized (
+                select epoch from onceway.gate
+                 where version = p_gate and boot_started = pg_postmaster_start_time() for share
+            )
+            insert into {records} as r (
+                tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id,
+                held_at, hold, expires_at
+            )
+            select p_tenant, p_key, '{origin}', 1, g.epoch, 1, p_nonce, p_fp_raw, p_fp_canonical, p_request_id,
+                   clock_timestamp(), p_hold_ms * interval '1 millisecond',
+                   clock_timestamp() + p_retention_ms * interval '1 millisecond'
+              from g
+            on conflict do nothing
+            returning 'won', {columns};
+        if found then return; end if;
+
+        perform from onceway.gate where version = p_gate and boot_started = pg_postmaster_start_time();
+        if not found then
+            verdict := 'gate';
+            return next;
+            return;
+        end if;
+    end loop;
+    raise exception 'the row of a claim keeps vanishing' using errcode = 'OW001';
+end
+$claim$;
+
+-- A claim that stands on known rows: a compare-and-set on the own one, or a first own row beside rows of other origins.
+create or replace function onceway.reclaim(
+    p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
+    p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_retention_ms bigint,
+    p_attempt int, p_own_epoch bigint, p_own_attempt int, p_own_nonce uuid, p_over jsonb
+) returns table ({returned}) language plpgsql volatile as $reclaim$
+#variable_conflict use_column
+begin
+    if p_own_nonce is not null then
+        return query
+            with g as materialized (
+                select epoch from onceway.gate
+                 where version = p_gate and boot_started = pg_postmaster_start_time() for share
+            )
+            update {records} as r
+               set state = 1, epoch = g.epoch, attempt = p_attempt + 1, nonce = p_nonce, request_id = p_request_id,
+                   fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, over = p_over, risk = '{}',
+                   doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
+                   expires_at = clock_timestamp() + p_retention_ms * interval '1 millisecond'
+              from g
+             where r.tenant = p_tenant and r.key = p_key and r.origin = '{origin}'
+               and r.epoch = p_own_epoch and r.attempt = p_own_attempt and r.nonce = p_own_nonce
+               and (r.state in (2, 3) or (r.state = 1 and r.held_at + r.hold <= clock_timestamp()))
+            returning 'won', {columns};
+    else
+        return query
+            with g as materialized (
+                select epoch from onceway.gate
+                 where version = p_gate and boot_started = pg_postmaster_start_time() for share
+            )
+            insert into {records} as r (
+                tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, request_id,
+                held_at, hold, expires_at
+            )
+            select p_tenant, p_key, '{origin}', 1, g.epoch, p_attempt + 1, p_nonce, p_fp_raw, p_fp_canonical, p_over,
+                   p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond',
+                   clock_timestamp() + p_retention_ms * interval '1 millisecond'
+              from g
+            on conflict do nothing
+            returning 'won', {columns};
+    end if;
+    if found then return; end if;
+
+    -- The own claim, written by an earlier call whose commit was not confirmed: before the gate, which may have moved since.
+    return query
+        select 'won', {columns} from {records} r
+         where r.tenant = p_tenant and r.key = p_key and r.origin = '{origin}' and r.state = 1 and r.nonce = p_nonce;
+    if found then return; end if;
+
+    perform from onceway.gate where version = p_gate and boot_started = pg_postmaster_start_time();
+    if not found then
+        verdict := 'gate';
+        return next;
+        return;
+    end if;
+
+    return query
+        select 'found', {columns} from onceway.records r where r.tenant = p_tenant and r.key = p_key;
+    if not found then
+        raise exception 'the rows that a claim stood on are gone' using errcode = 'OW002';
+    end if;
+end
+$reclaim$;
+
+revoke all on function {claim_signature}, {reclaim_signature} from public;

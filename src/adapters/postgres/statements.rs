@@ -1,0 +1,105 @@
+//! The SQL of one region: the files of `sql/` with the names of its own leaves filled in.
+//!
+//! Neighbours: `keys`, `replica` and `provision` run them. Everything filled in is made by `names` from validated names. It must not
+//! hold values: those are parameters.
+
+use super::names;
+use crate::protocol::region::Origin;
+
+const COLUMNS: &str = include_str!("sql/columns.sql");
+const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint";
+const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
+/// What the claim routines return: a verdict and the columns of `columns.sql`.
+const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint, attempt int, nonce uuid, fp_raw bytea, \
+    fp_canonical bytea, over jsonb, risk text[], request_id uuid, doubt_status smallint, answer_status smallint, \
+    answer_headers bytea, answer_body bytea, hold_left_ms bigint, settled_age_ms bigint, expires_ms bigint, expired boolean";
+
+/// Statements that need no name.
+pub(super) const CLAIM: &str = include_str!("sql/claim.sql");
+pub(super) const RECLAIM: &str = include_str!("sql/reclaim.sql");
+pub(super) const GATE: &str = include_str!("sql/gate.sql");
+pub(super) const HEARTBEATS: &str = include_str!("sql/heartbeats.sql");
+pub(super) const REMEMBER: &str = include_str!("sql/remember.sql");
+pub(super) const RECALL: &str = include_str!("sql/recall.sql");
+pub(super) const SUBSCRIPTIONS: &str = include_str!("sql/subscriptions.sql");
+
+/// Statements with the own leaves in them.
+pub(super) struct Statements {
+    pub(super) settle: String,
+    pub(super) release: String,
+    pub(super) doubt: String,
+    pub(super) standing: String,
+    pub(super) look_up_one: String,
+    pub(super) look_up_many: String,
+    pub(super) approve: String,
+    pub(super) beat: String,
+}
+
+impl Statements {
+    pub(super) fn new(me: &Origin) -> Self {
+        Self {
+            settle: fill(include_str!("sql/settle.sql"), me),
+            release: fill(include_str!("sql/release.sql"), me),
+            doubt: fill(include_str!("sql/doubt.sql"), me),
+            standing: fill(include_str!("sql/standing.sql"), me),
+            look_up_one: fill(include_str!("sql/look_up_one.sql"), me),
+            look_up_many: fill(include_str!("sql/look_up_many.sql"), me),
+            approve: fill(include_str!("sql/approve.sql"), me),
+            beat: fill(include_str!("sql/beat.sql"), me),
+        }
+    }
+}
+
+/// The claim routines of a region.
+pub(super) fn routines(me: &Origin) -> String {
+    let [claim, reclaim] = routine_signatures();
+    fill(include_str!("sql/routines.sql"), me)
+        .replace("{returned}", RETURNED)
+        .replace("{claim_signature}", &claim)
+        .replace("{reclaim_signature}", &reclaim)
+}
+
+/// The claim routines by name and argument types.
+pub(super) fn routine_signatures() -> [String; 2] {
+    [format!("onceway.claim({CLAIM_TYPES})"), format!("onceway.reclaim({CLAIM_TYPES}, {RECLAIM_TYPES})")]
+}
+
+/// The leaves of an origin.
+pub(super) fn leaves(origin: &Origin) -> String {
+    fill(include_str!("sql/leaf.sql"), origin)
+}
+
+fn fill(template: &str, origin: &Origin) -> String {
+    template
+        .replace("{columns}", COLUMNS.trim_end())
+        .replace("{records}", &names::records(origin))
+        .replace("{heartbeats}", &names::heartbeats(origin))
+        .replace("{origin}", &origin.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_placeholder_is_filled() {
+        let me = Origin::parse("eu-west-1#1").unwrap();
+        let all = Statements::new(&me);
+        let texts = [
+            all.settle,
+            all.release,
+            all.doubt,
+            all.standing,
+            all.look_up_one,
+            all.look_up_many,
+            all.approve,
+            all.beat,
+            routines(&me),
+            leaves(&me),
+        ];
+        for text in texts {
+            let open = text.replace("'{}'", "");
+            assert!(!open.contains('{') && !open.contains('}'), "{open}");
+        }
+    }
+}
