@@ -142,8 +142,12 @@ pub struct Provision {
     pub admin_url: SecretSource,
     /// The role that gateways connect as.
     pub gateway_role: String,
+    /// Its password, should it have to be created.
+    pub gateway_password: Option<SecretSource>,
     /// The role that other regions replicate as.
     pub replication_role: String,
+    /// Its password, should it have to be created.
+    pub replication_password: Option<SecretSource>,
     /// libpq connection strings of every other region's Postgres, as seen from this region's.
     pub publishers: BTreeMap<RegionName, Secret>,
 }
@@ -314,13 +318,18 @@ fn provision(section: Section<'_>) -> (Option<Provision>, ByRegion<Secret>) {
     if gateway_role == replication_role {
         section.fail("gateway_role and replication_role must be two roles: each may do only its own work");
     }
+    let password = |key, variable_key| SecretSource::read_if_there(&section, key, variable_key, |_| Ok(()));
+    let gateway_password = password("gateway_password", "gateway_password_env");
+    let replication_password = password("replication_password", "replication_password_env");
     let publishers = by_region(section.table("publishers"), section.at(), PUBLISHERS, conninfo);
     section.finish();
     let values = publishers.clone().values();
     let provision = admin_url.map(|admin_url| Provision {
         admin_url,
         gateway_role,
+        gateway_password,
         replication_role,
+        replication_password,
         publishers: values,
     });
     (provision, publishers)
