@@ -177,6 +177,10 @@ fn wrong_arguments_end_with_2_and_failures_with_1() {
         &["ring", "show", "--ring", "absent.toml"],
         &["certs", "--out", "somewhere"],
         &["status", "--token-file", "absent"],
+        &["serve", "--config", "config/ring.toml"],
+        &["store", "check", "--config", "absent.toml"],
+        &["store", "init", "--config", "config/us-east.toml", "--wait", "soon"],
+        &["demo", "--rtt", "60"],
     ] {
         assert_eq!(onceway(bad).status.code(), Some(2), "{bad:?}");
     }
@@ -185,6 +189,52 @@ fn wrong_arguments_end_with_2_and_failures_with_1() {
     let unreachable = onceway(&["status", "--admin", "http://127.0.0.1:1"]);
     assert_eq!(unreachable.status.code(), Some(1));
     assert!(err(&unreachable).contains("is a gateway running there?"));
+}
+
+/// The reference region with another store, alone in a folder with the files that it names.
+fn region_with(from: &str, to: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["us-east.toml", "ring.toml", "routes.toml", "credentials.toml"] {
+        let text =
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)).unwrap();
+        assert!(name != "us-east.toml" || text.contains(from));
+        let text = if name == "us-east.toml" { text.replacen(from, to, 1) } else { text };
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
+    let folder = region_with("\"ONCEWAY_ADMIN_URL\"", "\"ONCEWAY_TEST_ADMIN_URL\"");
+    let file = folder.path().join("us-east.toml");
+    let run = |url: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+        command.args(["store", "check", "--config", file.to_str().unwrap()]);
+        command.env_remove("ONCEWAY_TEST_ADMIN_URL").env_remove("ONCEWAY_LOG");
+        for password in ["ONCEWAY_GATEWAY_PASSWORD", "ONCEWAY_REPLICATION_PASSWORD"] {
+            command.env(password, "planted-secret");
+        }
+        command.envs(url.map(|url| ("ONCEWAY_TEST_ADMIN_URL", url))).output().unwrap()
+    };
+    let unset = run(None);
+    assert_eq!(unset.status.code(), Some(2));
+    assert!(err(&unset).contains("ONCEWAY_TEST_ADMIN_URL is not set"), "{}", err(&unset));
+    let unreachable = run(Some("postgres://somebody:planted-secret@127.0.0.1:1/onceway"));
+    assert_eq!(unreachable.status.code(), Some(1));
+    assert!(err(&unreachable).contains("cannot reach the store of us-east"), "{}", err(&unreachable));
+    assert!(!err(&unreachable).contains("planted"), "{}", err(&unreachable));
+}
+
+#[test]
+fn serve_starts_nothing_before_all_is_valid() {
+    // The certificates of the reference file are not there.
+    let folder = region_with("[log]", "# no certificates\n[log]");
+    let file = folder.path().join("us-east.toml");
+    let output = onceway(&["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("certs/us-east.pem"), "{}", err(&output));
+    assert!(!err(&output).contains("listening"), "{}", err(&output));
 }
 
 #[test]
