@@ -6,11 +6,14 @@
 
 mod certs;
 mod check;
+mod demo;
 mod http;
 mod janitor;
 mod logging;
 mod ring;
+mod serve;
 mod status;
+mod store;
 mod table;
 
 use std::io::{ErrorKind, Write};
@@ -49,11 +52,15 @@ Exit codes:
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Demo),
     Check(check::Check),
     #[command(subcommand)]
     Ring(ring::Command),
-    Status(status::Status),
     Certs(certs::Certs),
+    #[command(subcommand)]
+    Store(store::Command),
+    Serve(serve::Serve),
+    Status(status::Status),
     #[command(hide = true)]
     Janitor(janitor::Janitor),
 }
@@ -65,6 +72,8 @@ enum Failure {
     Failed(String),
     /// The arguments or the configuration are wrong; nothing was tried: exit code 2.
     Bad(String),
+    /// It was begun and is not complete: exit code 3.
+    Incomplete(String),
 }
 
 impl Failure {
@@ -85,16 +94,20 @@ impl From<Errors> for Failure {
 /// Runs the command that the process's arguments name. Blocks until it has ended.
 pub fn run() -> ExitCode {
     let ended = match Cli::parse().command {
+        Command::Demo(demo) => demo.run(),
         Command::Check(check) => check.run(),
         Command::Ring(command) => command.run(),
-        Command::Status(status) => status.run(),
         Command::Certs(certs) => certs.run(),
+        Command::Store(command) => command.run(),
+        Command::Serve(serve) => serve.run(),
+        Command::Status(status) => status.run(),
         Command::Janitor(janitor) => janitor.run(),
     };
     let (code, text) = match ended {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Failed(text)) => (1, text),
         Err(Failure::Bad(text)) => (2, text),
+        Err(Failure::Incomplete(text)) => (3, text),
     };
     eprintln!("onceway: {text}");
     ExitCode::from(code)

@@ -156,7 +156,7 @@ impl Explain {
             }
             false => "the arc's order: weighted rendezvous over all regions with a weight above 0".to_owned(),
         };
-        let arc = thousands(file.ring.arc(&id).0.into());
+        let arc = file.ring.arc(&id);
         let rows = [
             ("tenant", id.tenant().to_string()),
             ("key", format!("digest {}", id.digest())),

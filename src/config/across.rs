@@ -55,7 +55,7 @@ impl Members<'_> {
     /// Every region but this one must be in the table.
     fn all_in<T>(&self, table: &ByRegion<T>, name: &str, what: &str) {
         let others = self.ring.regions().iter().filter(|region| region.name != *self.me);
-        for region in others.filter(|region| !table.entries.contains_key(&region.name)) {
+        for region in others.filter(|region| !table.mentions(&region.name)) {
             self.problems
                 .add(&table.at, format!("{name} has no {0}: add {0} = \"...\", {what}", region.name));
         }
@@ -82,7 +82,7 @@ pub fn probes_reach(me: &RegionName, others: &Others, ring: &Ring, routes: &[Rou
     let probes = |route: &&RouteAt| policy(route).is_some_and(|policy| policy.recovery == Recovery::Probe);
     let (Some(false), Some(probed)) = (others.shared, routes.iter().find(probes)) else { return };
     let owners = ring.regions().iter().filter(|region| region.weight > 0 && region.name != *me);
-    for region in owners.filter(|region| !others.elsewhere.entries.contains_key(&region.name)) {
+    for region in owners.filter(|region| !others.elsewhere.mentions(&region.name)) {
         problems.add(
             &others.elsewhere.at,
             format!(

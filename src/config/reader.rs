@@ -277,6 +277,11 @@ impl<'a> Section<'a> {
         all
     }
 
+    /// All keys that stand there.
+    pub fn keys(&self) -> Vec<String> {
+        self.table.keys().map(|key| key.get_ref().to_string()).collect()
+    }
+
     /// Reports every key that nobody asked for, with the nearest one that there is.
     pub fn finish(self) {
         let asked = self.asked.borrow();

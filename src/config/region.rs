@@ -52,6 +52,15 @@ pub(super) struct ByRegion<T> {
     pub at: At,
     /// Its entries.
     pub entries: BTreeMap<RegionName, Located<T>>,
+    /// The keys that could not be read: what is wrong with them has been said.
+    pub broken: Vec<String>,
+}
+
+impl<T> ByRegion<T> {
+    /// Whether it says anything about this region, right or wrong.
+    pub fn mentions(&self, region: &RegionName) -> bool {
+        self.entries.contains_key(region) || self.broken.iter().any(|key| key == region.as_str())
+    }
 }
 
 impl<T> ByRegion<T> {
@@ -133,8 +142,12 @@ pub struct Provision {
     pub admin_url: SecretSource,
     /// The role that gateways connect as.
     pub gateway_role: String,
+    /// Its password, should it have to be created.
+    pub gateway_password: Option<SecretSource>,
     /// The role that other regions replicate as.
     pub replication_role: String,
+    /// Its password, should it have to be created.
+    pub replication_password: Option<SecretSource>,
     /// libpq connection strings of every other region's Postgres, as seen from this region's.
     pub publishers: BTreeMap<RegionName, Secret>,
 }
@@ -305,13 +318,18 @@ fn provision(section: Section<'_>) -> (Option<Provision>, ByRegion<Secret>) {
     if gateway_role == replication_role {
         section.fail("gateway_role and replication_role must be two roles: each may do only its own work");
     }
+    let password = |key, variable_key| SecretSource::read_if_there(&section, key, variable_key, |_| Ok(()));
+    let gateway_password = password("gateway_password", "gateway_password_env");
+    let replication_password = password("replication_password", "replication_password_env");
     let publishers = by_region(section.table("publishers"), section.at(), PUBLISHERS, conninfo);
     section.finish();
     let values = publishers.clone().values();
     let provision = admin_url.map(|admin_url| Provision {
         admin_url,
         gateway_role,
+        gateway_password,
         replication_role,
+        replication_password,
         publishers: values,
     });
     (provision, publishers)
@@ -329,16 +347,20 @@ fn by_region<T>(
     name: &str,
     read: impl Fn(&DeValue<'_>) -> Result<T, String>,
 ) -> ByRegion<T> {
-    let Some(mut section) = section else { return ByRegion { at: parent.clone(), entries: BTreeMap::new() } };
+    let Some(mut section) = section else {
+        return ByRegion { at: parent.clone(), entries: BTreeMap::new(), broken: Vec::new() };
+    };
     section.rename(name.to_owned());
     let one = |key: &str, value: &DeValue<'_>| {
         let region = RegionName::parse(key).map_err(|error| error.to_string())?;
         Ok((region, read(value)?))
     };
     let entries = section.entries(one).into_iter();
-    let entries =
+    let entries: BTreeMap<RegionName, Located<T>> =
         entries.map(|Located { at, value: (region, value) }| (region, Located { at, value })).collect();
-    ByRegion { at: section.at().clone(), entries }
+    let mut broken = section.keys();
+    broken.retain(|key| !entries.keys().any(|region| region.as_str() == key));
+    ByRegion { at: section.at().clone(), entries, broken }
 }
 
 fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {

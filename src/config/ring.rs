@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::reader::{self, At, Problems, Section, Source};
+use super::reader::{self, At, Located, Problems, Section, Source};
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
@@ -54,17 +54,18 @@ pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<RingFile
     if sections.is_empty() {
         top.fail("no region is listed: write a [[region]] with name and weight for each");
     }
-    let sections = sections.into_iter().map(region);
-    let regions: Vec<Option<RegionSpec>> = sections.collect();
-    let pins: Vec<Option<Pin>> = top.tables("pin").into_iter().map(pin).collect();
+    let somewhere = top.at_key("region");
+    let regions: Vec<Option<Located<RegionSpec>>> = sections.into_iter().map(region).collect();
+    let pins: Vec<Option<Located<Pin>>> = top.tables("pin").into_iter().map(pin).collect();
     let drift = clock(&top);
-    let at = top.at_key("region");
     top.finish();
-    let regions: Option<Vec<RegionSpec>> = regions.into_iter().collect();
-    let pins: Option<Vec<Pin>> = pins.into_iter().collect();
+    let (regions, pins): (Option<Vec<_>>, Option<Vec<_>>) =
+        (regions.into_iter().collect(), pins.into_iter().collect());
+    let (region_places, regions): (Vec<At>, Vec<RegionSpec>) = apart(regions?);
+    let (pin_places, pins): (Vec<At>, Vec<Pin>) = apart(pins?);
     // What is missing has been reported, so the file is refused; the rest is checked all the same.
     let place_by = place_by.unwrap_or(PlaceBy::Key);
-    let spec = RingSpec { seed: seed.unwrap_or_default(), place_by, regions: regions?, pins: pins? };
+    let spec = RingSpec { seed: seed.unwrap_or_default(), place_by, regions, pins };
     if spec.regions.is_empty() {
         return None;
     }
@@ -75,10 +76,29 @@ pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<RingFile
             Some(RingFile { deployment, place_by, pins: spec.pins, ring, drift, heartbeat })
         }
         Err(error) => {
-            error.problems.into_iter().for_each(|problem| problems.add(&at, problem));
+            for problem in error.problems {
+                let at = place(&problem, &spec, &region_places, &pin_places);
+                problems.add(at.unwrap_or(&somewhere), problem);
+            }
             None
         }
     }
+}
+
+fn apart<T>(all: Vec<Located<T>>) -> (Vec<At>, Vec<T>) {
+    all.into_iter().map(|located| (located.at, located.value)).unzip()
+}
+
+/// The section that a problem of the ring is about: the last pin or region of the name with which it begins.
+fn place<'a>(problem: &str, spec: &RingSpec, regions: &'a [At], pins: &'a [At]) -> Option<&'a At> {
+    let is_of_pin = |pin: &Pin| {
+        let tenant = &pin.tenant;
+        problem.starts_with(&format!("the pin of tenant {tenant} "))
+            || problem.starts_with(&format!("tenant {tenant} is pinned"))
+    };
+    let is_of_region = |region: &RegionSpec| problem.starts_with(&format!("region {} ", region.name));
+    let pin = spec.pins.iter().rposition(is_of_pin).and_then(|index| pins.get(index));
+    pin.or_else(|| spec.regions.iter().rposition(is_of_region).and_then(|index| regions.get(index)))
 }
 
 /// Between two heartbeats, unless the file says otherwise.
@@ -103,21 +123,23 @@ fn clock(top: &Section<'_>) -> Drift {
     drift
 }
 
-fn region(section: Section<'_>) -> Option<RegionSpec> {
+fn region(section: Section<'_>) -> Option<Located<RegionSpec>> {
+    let at = section.at().clone();
     let name = section.required("name", "name the region, such as name = \"us-east\"", region_name);
     let weight = section.required("weight", "write 1, or 0 for an edge that owns no keys", |value| {
         reader::number(value, 0, u64::from(u32::MAX)).map(|weight| weight as u32)
     });
     section.finish();
-    Some(RegionSpec { name: name?, weight: weight? })
+    Some(Located { at, value: RegionSpec { name: name?, weight: weight? } })
 }
 
-fn pin(section: Section<'_>) -> Option<Pin> {
+fn pin(section: Section<'_>) -> Option<Located<Pin>> {
+    let at = section.at().clone();
     let tenant = section.required("tenant", "name the tenant whose keys are pinned", tenant);
     let advice = "list the regions that may run its keys, home first";
     let regions = section.required("regions", advice, |value| reader::list(value, region_name));
     section.finish();
-    Some(Pin { tenant: tenant?, regions: regions? })
+    Some(Located { at, value: Pin { tenant: tenant?, regions: regions? } })
 }
 
 /// The name of a deployment, for people.

@@ -96,8 +96,10 @@ fn route(mut section: Section<'_>) -> Option<Route> {
         Some(Handling::Required) => policy(&section).map(|policy| Protection::Required(Arc::new(policy))),
         Some(Handling::Optional) => policy(&section).map(|policy| Protection::Optional(Arc::new(policy))),
         None => {
-            // Whatever was meant, the rest can be read for more problems.
-            let _checked = policy(&section);
+            // What was meant is not known: all keys of a policy may stand here, and none must.
+            for key in POLICY_KEYS {
+                section.has(key);
+            }
             None
         }
     };

@@ -48,21 +48,31 @@ impl SecretSource {
         variable_key: &'static str,
         check: impl Fn(&str) -> Result<(), String>,
     ) -> Option<Self> {
-        let both = section.has(key) && section.has(variable_key);
-        if both {
-            section.fail_at(variable_key, format!("{key} and {variable_key} are both written: keep one"));
-        }
         if !section.has(key) && !section.has(variable_key) {
             section.fail(format!(
                 "{key} is missing: write {key}, or {variable_key} with the name of an environment variable that holds it"
             ));
         }
+        Self::read_if_there(section, key, variable_key, check)
+    }
+
+    /// Like [`SecretSource::read`], but neither of the keys must be there.
+    pub fn read_if_there(
+        section: &Section<'_>,
+        key: &'static str,
+        variable_key: &'static str,
+        check: impl Fn(&str) -> Result<(), String>,
+    ) -> Option<Self> {
         let written = section.optional(key, |value| {
             let text = reader::text(value)?;
             check(&text).map(|()| Self::Written(Secret::new(&text)))
         });
         let variable = section.optional(variable_key, |value| reader::text(value).map(Self::Variable));
-        if both { None } else { written.or(variable) }
+        if section.has(key) && section.has(variable_key) {
+            section.fail_at(variable_key, format!("{key} and {variable_key} are both written: keep one"));
+            return None;
+        }
+        written.or(variable)
     }
 
     /// The secret itself.

@@ -160,12 +160,13 @@ impl Deployment {
             );
             subscribe.push((origin(name), conninfo));
         }
+        let role = |name: &str| provision::Role { name: name.to_owned(), password: None };
         Ok(provision::Plan {
             me: origin(&region.name),
             all: names.iter().map(origin).collect(),
             deployment: files::DEPLOYMENT.to_owned(),
-            gateway_role: files::GATEWAY_ROLE.to_owned(),
-            replication_role: files::REPLICATION_ROLE.to_owned(),
+            gateway_role: role(files::GATEWAY_ROLE),
+            replication_role: role(files::REPLICATION_ROLE),
             admin: region.cluster.url(files::DATABASE).parse()?,
             subscribe,
         })
