@@ -105,15 +105,15 @@ impl Solo {
 }
 
 async fn provision(name: &RegionName, cluster: &Cluster) {
-    use onceway::adapters::postgres::provision::{Plan, init};
+    use onceway::adapters::postgres::provision::{Plan, Role, init};
     use onceway::protocol::region::Origin;
     let me = Origin { region: name.clone(), generation: 1 };
     let plan = Plan {
         me: me.clone(),
         all: vec![me],
         deployment: files::DEPLOYMENT.to_owned(),
-        gateway_role: files::GATEWAY_ROLE.to_owned(),
-        replication_role: files::REPLICATION_ROLE.to_owned(),
+        gateway_role: Role { name: files::GATEWAY_ROLE.to_owned(), password: None },
+        replication_role: Role { name: files::REPLICATION_ROLE.to_owned(), password: None },
         admin: cluster.url(files::DATABASE).parse().expect("a URL"),
         subscribe: Vec::new(),
     };
