@@ -329,7 +329,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
 /// A text.
 pub fn text(value: &DeValue<'_>) -> Result<String, String> {
     match value.as_str() {
-        Some(text) if text.is_empty() => Err("must not be empty".to_owned()),
+        Some("") => Err("must not be empty".to_owned()),
         Some(text) => Ok(text.to_owned()),
         None => Err(format!("must be a text in quotes, not {}", kind(value))),
     }
