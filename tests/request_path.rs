@@ -57,7 +57,8 @@ fn bad_keys_credentials_and_bodies_are_refused_and_nothing_happens() {
             (&["one, two"], "key-repeated"),
         ];
         for (values, expected) in keys {
-            let request = values.iter().fold(base(), |request, value| request.with("Idempotency-Key", *value));
+            let request =
+                values.iter().fold(base(), |request, value| request.with("Idempotency-Key", *value));
             let answer = ask(request).await;
             assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (400, expected), "{values:?}");
         }
@@ -183,7 +184,12 @@ fn nothing_happened_is_passed_on_and_a_retry_runs_again() {
             let refused = send("/v1/charges", &key, BODY, &format!("status={status}")).await;
             assert_eq!((refused.status.as_u16(), count(&key).await), (status, 0));
             let retry = send("/v1/charges", &key, BODY, "").await;
-            assert_eq!((retry.status.as_u16(), retry.header("idempotent-replayed")), (201, ""), "{}", retry.text());
+            assert_eq!(
+                (retry.status.as_u16(), retry.header("idempotent-replayed")),
+                (201, ""),
+                "{}",
+                retry.text()
+            );
             assert_eq!(count(&key).await, 1);
         }
     });
@@ -211,7 +217,12 @@ fn an_unknown_status_is_in_doubt_and_the_probe_says_what_became_of_it() {
         assert_eq!(support::key_status(&solo().await.region, &key).await["state"], "in-doubt");
         // The attempt got its answer, so it is over, and "did not happen" counts at once.
         let retry = send("/v1/charges", &key, BODY, "").await;
-        assert_eq!((retry.status.as_u16(), retry.header("idempotent-replayed")), (201, ""), "{}", retry.text());
+        assert_eq!(
+            (retry.status.as_u16(), retry.header("idempotent-replayed")),
+            (201, ""),
+            "{}",
+            retry.text()
+        );
         assert_eq!(count(&key).await, 1);
     });
 }
@@ -223,7 +234,12 @@ fn a_dropped_answer_is_found_again_by_the_probe() {
         let lost = send("/v1/charges", &key, BODY, "drop-answer").await;
         assert_eq!((lost.status.as_u16(), code(&lost).as_str()), (504, "outcome-unknown"));
         let retry = send("/v1/charges", &key, BODY, "").await;
-        assert_eq!((retry.status.as_u16(), retry.header("idempotent-replayed")), (201, "true"), "{}", retry.text());
+        assert_eq!(
+            (retry.status.as_u16(), retry.header("idempotent-replayed")),
+            (201, "true"),
+            "{}",
+            retry.text()
+        );
         assert_eq!(retry.header("original-request-id"), lost.header("onceway-request-id"));
         let again = send("/v1/charges", &key, BODY, "").await;
         assert_eq!((&again.body, count(&key).await), (&retry.body, 1));
@@ -237,10 +253,17 @@ fn a_probe_that_says_no_counts_only_once_the_attempt_is_over() {
         let lost = send("/v1/charges", &key, BODY, "hang").await;
         assert_eq!((lost.status.as_u16(), code(&lost).as_str()), (504, "outcome-unknown"));
         let early = send("/v1/charges", &key, BODY, "").await;
-        assert_eq!((early.status.as_u16(), code(&early).as_str()), (409, "outcome-unknown"), "the hold still runs");
+        assert_eq!(
+            (early.status.as_u16(), code(&early).as_str()),
+            (409, "outcome-unknown"),
+            "the hold still runs"
+        );
         assert!(early.header("retry-after").parse::<u64>().is_ok_and(|after| (1..=7).contains(&after)));
         let late = persist("/v1/charges", &key).await;
-        assert_eq!((late.status.as_u16(), late.header("idempotent-replayed"), count(&key).await), (201, "", 1));
+        assert_eq!(
+            (late.status.as_u16(), late.header("idempotent-replayed"), count(&key).await),
+            (201, "", 1)
+        );
     });
 }
 
@@ -280,7 +303,8 @@ fn an_expired_key_is_gone_and_never_runs() {
     run(async {
         let key = key("expired");
         assert_eq!(send("/v1/payouts", &key, BODY, "").await.status, 201);
-        until("the key's retention to end", async || send("/v1/payouts", &key, BODY, "").await.status != 201).await;
+        until("the key's retention to end", async || send("/v1/payouts", &key, BODY, "").await.status != 201)
+            .await;
         for body in [BODY, OTHER_BODY] {
             let answer = send("/v1/payouts", &key, body, "").await;
             assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (410, "key-expired"));
@@ -330,7 +354,10 @@ fn an_optional_route_protects_those_who_send_a_key() {
         let key = key("note");
         let first = send("/v1/notes", &key, BODY, "").await;
         let again = send("/v1/notes", &key, BODY, "").await;
-        assert_eq!((&first.body, again.header("idempotent-replayed"), count(&key).await), (&again.body, "true", 1));
+        assert_eq!(
+            (&first.body, again.header("idempotent-replayed"), count(&key).await),
+            (&again.body, "true", 1)
+        );
     });
 }
 
@@ -352,7 +379,10 @@ fn a_client_that_hangs_up_cancels_nothing() {
         })
         .await;
         let retry = send("/v1/charges", &key, BODY, "").await;
-        assert_eq!((retry.status.as_u16(), retry.header("idempotent-replayed"), count(&key).await), (201, "true", 1));
+        assert_eq!(
+            (retry.status.as_u16(), retry.header("idempotent-replayed"), count(&key).await),
+            (201, "true", 1)
+        );
     });
 }
 
@@ -361,7 +391,9 @@ fn unprotected_requests_stream_both_ways() {
     run(async {
         let address = solo().await.public().trim_start_matches("http://").to_owned();
         let mut stream = TcpStream::connect(&address).await.unwrap();
-        let head = format!("POST /v1/blobs HTTP/1.1\r\nHost: {address}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
+        let head = format!(
+            "POST /v1/blobs HTTP/1.1\r\nHost: {address}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).await.unwrap();
         // Larger than any buffer on the way: it arrives only if nobody waits for its end.
         let chunk = vec![b'x'; 64 * 1024];

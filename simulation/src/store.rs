@@ -36,7 +36,11 @@ impl SimStore {
         Self { cluster, region }
     }
 
-    async fn call<T>(&self, effect: Effect, statement: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
+    async fn call<T>(
+        &self,
+        effect: Effect,
+        statement: impl FnOnce(&mut Table) -> T,
+    ) -> Result<T, StoreError> {
         let (_, latency) = self.cluster.manners(&self.region);
         pause(latency / 2).await;
         let (mode, _) = self.cluster.manners(&self.region);

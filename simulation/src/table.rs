@@ -170,11 +170,13 @@ impl Table {
     fn own_yields(&self, own: Option<&Stored>, seen: Option<(Token, Nonce)>, now: i64) -> bool {
         match (own, seen) {
             (None, None) => true,
-            (Some(row), Some((token, nonce))) if row.token == token && row.nonce == nonce => match row.phase {
-                Phase::Claimed => row.left(now).is_zero(),
-                Phase::InDoubt(_) | Phase::Released => true,
-                Phase::Settled(..) => false,
-            },
+            (Some(row), Some((token, nonce))) if row.token == token && row.nonce == nonce => {
+                match row.phase {
+                    Phase::Claimed => row.left(now).is_zero(),
+                    Phase::InDoubt(_) | Phase::Released => true,
+                    Phase::Settled(..) => false,
+                }
+            }
             (None, Some(_)) | (Some(_), None | Some(_)) => false,
         }
     }
@@ -198,9 +200,7 @@ impl Table {
     pub(crate) fn settle(&mut self, attempt: &Attempt, answer: &Answer) -> Written {
         let now = self.clock.micros();
         self.end(attempt, |phase| match phase {
-            Phase::Claimed | Phase::InDoubt(_) => {
-                Some(Some(Phase::Settled(Arc::new(answer.clone()), now)))
-            }
+            Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Settled(Arc::new(answer.clone()), now))),
             Phase::Settled(..) => Some(None),
             Phase::Released => None,
         })

@@ -190,8 +190,12 @@ impl SimUpstream {
         let attempt = arrival.attempt.clone();
         service.arrivals.push(arrival);
         let effect = match &mode {
-            UpstreamMode::Answer { after, status, body, effect: true } => Some((*after, *status, body.clone())),
-            UpstreamMode::EffectThenDrop | UpstreamMode::HangInBody => Some((Duration::ZERO, 200, Bytes::new())),
+            UpstreamMode::Answer { after, status, body, effect: true } => {
+                Some((*after, *status, body.clone()))
+            }
+            UpstreamMode::EffectThenDrop | UpstreamMode::HangInBody => {
+                Some((Duration::ZERO, 200, Bytes::new()))
+            }
             UpstreamMode::Answer { effect: false, .. }
             | UpstreamMode::Refuse
             | UpstreamMode::DropBeforeEffect

@@ -91,13 +91,17 @@ impl Ask {
             bail!("only http:// addresses can be asked");
         }
         let authority = uri.authority().context("the URL names no host")?;
-        let stream = TcpStream::connect((authority.host().trim_matches(['[', ']']), authority.port_u16().unwrap_or(80)));
+        let stream = TcpStream::connect((
+            authority.host().trim_matches(['[', ']']),
+            authority.port_u16().unwrap_or(80),
+        ));
         let stream = stream.await.context("cannot connect")?;
         stream.set_nodelay(true)?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        let mut request = Request::builder().method(self.method.clone()).uri(target).header("host", authority.as_str());
+        let mut request =
+            Request::builder().method(self.method.clone()).uri(target).header("host", authority.as_str());
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }

@@ -35,14 +35,18 @@ impl Control {
     pub async fn start(deployment: Arc<Deployment>, events: UnboundedSender<Value>) -> Result<Control> {
         let address = ("127.0.0.1", deployment.ports.control);
         let listener = TcpListener::bind(address).await.context("cannot bind the control port")?;
+        // Weak: only a call at work holds the deployment, so that it can be shut down by its one owner.
+        let deployment = Arc::downgrade(&deployment);
         let accepting = tokio::spawn(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else { continue };
-                let (deployment, events) = (Arc::downgrade(&deployment), events.clone());
+                let (deployment, events) = (deployment.clone(), events.clone());
                 tokio::spawn(async move {
                     let service = service_fn(move |request| {
                         let (deployment, events) = (deployment.upgrade(), events.clone());
-                        async move { Ok::<_, std::convert::Infallible>(answer(deployment, &events, &request).await) }
+                        async move {
+                            Ok::<_, std::convert::Infallible>(answer(deployment, &events, &request).await)
+                        }
                     });
                     // An error is the caller's hang-up.
                     let _ = hyper::server::conn::http1::Builder::new()
@@ -122,7 +126,9 @@ fn link(
     let oneway = match query("oneway").as_deref() {
         None | Some("0" | "false") => false,
         Some("1" | "true") => true,
-        Some(other) => return Err((StatusCode::BAD_REQUEST, format!("oneway={other}: say 1 or leave it out"))),
+        Some(other) => {
+            return Err((StatusCode::BAD_REQUEST, format!("oneway={other}: say 1 or leave it out")));
+        }
     };
     let links = &deployment.links;
     let done = match action {
@@ -136,7 +142,10 @@ fn link(
             links.set_rtt(from, to, parse_span(&text)?, oneway)
         }
         other => {
-            return Err((StatusCode::NOT_FOUND, format!("no link action {other:?}: cut, heal, freeze, or ?rtt=200ms")));
+            return Err((
+                StatusCode::NOT_FOUND,
+                format!("no link action {other:?}: cut, heal, freeze, or ?rtt=200ms"),
+            ));
         }
     };
     done.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
@@ -168,7 +177,10 @@ fn parse_part(word: Option<&str>) -> Result<Part, Refusal> {
         None => Ok(Part::Both),
         Some("gateway") => Ok(Part::Gateway),
         Some("postgres") => Ok(Part::Postgres),
-        Some(other) => Err((StatusCode::BAD_REQUEST, format!("part={other}: gateway, postgres, or leave it out for both"))),
+        Some(other) => Err((
+            StatusCode::BAD_REQUEST,
+            format!("part={other}: gateway, postgres, or leave it out for both"),
+        )),
     }
 }
 
@@ -182,7 +194,8 @@ fn part_word(part: Part) -> &'static str {
 
 /// A span such as `200ms` or `2s`.
 fn parse_span(text: &str) -> Result<Duration, Refusal> {
-    crate::config::span::parse(text).map_err(|error| (StatusCode::BAD_REQUEST, format!("rtt={text}: {error}")))
+    crate::config::span::parse(text)
+        .map_err(|error| (StatusCode::BAD_REQUEST, format!("rtt={text}: {error}")))
 }
 
 /// A query parameter, percent-decoded.

@@ -15,6 +15,10 @@ use tokio::sync::mpsc;
 use super::control::{self, Control};
 use super::deployment::{Deployment, Options};
 use super::tour::{self, Narrator};
+use super::wait;
+
+/// How long control calls at work may take when everything ends.
+const CALLS_END_WITHIN: Duration = Duration::from_secs(15);
 
 /// How the demo runs.
 #[derive(Clone, Debug)]
@@ -69,10 +73,12 @@ pub async fn run(demo: Demo) -> Result<Ended> {
     if !demo.json {
         eprintln!("  … cleaning up");
     }
-    // The tour and the control listener have been dropped: this is the last holder.
+    // The tour and the control listener have been dropped: only a control call at work may still hold it.
+    let alone = async || Ok((Arc::strong_count(&deployment) == 1).then_some(()));
+    wait::for_some("the last control call to end", CALLS_END_WITHIN, alone).await?;
     match Arc::try_unwrap(deployment) {
         Ok(deployment) => deployment.shut_down().await?,
-        Err(_shared) => anyhow::bail!("a control call is still at work; the janitor cleans up"),
+        Err(_shared) => anyhow::bail!("a control call began while all was ending; the janitor cleans up"),
     }
     ended
 }
@@ -119,7 +125,10 @@ fn announce(demo: &Demo, deployment: &Deployment) {
     println!("\nonceway: three regions are up, {:?} apart.\n", demo.rtt);
     for region in &deployment.regions {
         let shown = region.show();
-        println!("  {:<9} public {}   admin {}   upstream {}", shown.name, shown.public, shown.admin, shown.upstream);
+        println!(
+            "  {:<9} public {}   admin {}   upstream {}",
+            shown.name, shown.public, shown.admin, shown.upstream
+        );
     }
     println!("  control   {control}   (GET /regions, GET /ledger, POST /regions/eu-west/kill, …)\n");
 }

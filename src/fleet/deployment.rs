@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
@@ -126,11 +126,15 @@ impl Deployment {
         progress("provisioning schema, publications and subscriptions");
         let provision = async |region: &Region| {
             let plan = self.plan(names, region)?;
+            let last = Mutex::new(String::new());
             let done = async || {
                 let report = provision::init(&plan).await?;
+                *last.lock().unwrap_or_else(PoisonError::into_inner) = report.to_string();
                 Ok(report.is_complete().then_some(()))
             };
-            wait::for_some(&format!("replication into {}", region.name), SERVES_WITHIN, done).await
+            let provisioned =
+                wait::for_some(&format!("the store of {}", region.name), SERVES_WITHIN, done).await;
+            provisioned.with_context(|| last.into_inner().unwrap_or_else(PoisonError::into_inner))
         };
         self.each(provision).await?;
         progress("starting a gateway per region");
@@ -238,7 +242,10 @@ fn local(port: u16) -> SocketAddr {
 }
 
 fn endpoints(ports: &FleetPorts) -> Vec<Endpoints> {
-    let of = |ports: &super::ports::RegionPorts| Endpoints { peer: local(ports.peer), replication: local(ports.postgres) };
+    let of = |ports: &super::ports::RegionPorts| Endpoints {
+        peer: local(ports.peer),
+        replication: local(ports.postgres),
+    };
     ports.regions.iter().map(of).collect()
 }
 

@@ -94,7 +94,8 @@ pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
     write(dir, "routes.toml", &routes)?;
     let mut known = String::from("# SHA-256 of the demo's tokens.\n");
     for (tenant, token) in TENANTS {
-        let digest: String = credentials::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest: String =
+            credentials::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         write!(known, "\n[[credential]]\ntenant = \"{tenant}\"\nsha256 = \"{digest}\"\n")?;
     }
     write(dir, "credentials.toml", &known)?;

@@ -160,7 +160,11 @@ impl Region {
         let ports = [self.ports.public, self.ports.admin, self.ports.peer];
         let accepting = async || {
             if let State::Exited { how } = process.state() {
-                anyhow::bail!("the gateway of {} ended while starting ({how}): {}", self.name, process.log_tail());
+                anyhow::bail!(
+                    "the gateway of {} ended while starting ({how}): {}",
+                    self.name,
+                    process.log_tail()
+                );
             }
             for port in ports {
                 if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
@@ -169,7 +173,8 @@ impl Region {
             }
             Ok(Some(()))
         };
-        wait::for_some(&format!("the gateway of {} to listen", self.name), GATEWAY_STARTS_WITHIN, accepting).await
+        wait::for_some(&format!("the gateway of {} to listen", self.name), GATEWAY_STARTS_WITHIN, accepting)
+            .await
     }
 
     /// The gateway's process, while it lives.

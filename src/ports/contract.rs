@@ -50,7 +50,10 @@ async fn bounded<C: Clock, F: Future>(clock: &C, most: Duration, what: &str, fut
         if let Poll::Ready(value) = future.as_mut().poll(context) {
             return Poll::Ready(value);
         }
-        assert!(late.as_mut().poll(context).is_pending(), "{what}: nothing came within {most:?} and {SLACK:?}");
+        assert!(
+            late.as_mut().poll(context).is_pending(),
+            "{what}: nothing came within {most:?} and {SLACK:?}"
+        );
         Poll::Pending
     })
     .await

@@ -90,7 +90,10 @@ pub async fn run(config: Config) -> Result<()> {
     }
     let left = gateway.stop(config.process.drain).await;
     if left > 0 {
-        tracing::warn!(left, "the drain time is over; what still runs is cut, its keys are in doubt after their hold");
+        tracing::warn!(
+            left,
+            "the drain time is over; what still runs is cut, its keys are in doubt after their hold"
+        );
     }
     listeners.stop().await;
     tracing::info!("stopped");
@@ -144,6 +147,8 @@ fn largest_body(config: &Config) -> usize {
 
 async fn bind(address: std::net::SocketAddr, purpose: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address} ({purpose}): choose another address under [listen], or free the port")
+        format!(
+            "cannot listen on {address} ({purpose}): choose another address under [listen], or free the port"
+        )
     })
 }

@@ -67,10 +67,13 @@ impl Solo {
         fs::write(dir.join("routes.toml"), routes).expect("routes");
         let upstream = upstream.map_or(ports.upstream, |address| address.port());
         let seen = RegionPorts { upstream, ..ports };
-        let file = files::write_region(&dir, &files::RegionFile { name: &name, ports: seen, peers: Vec::new() });
+        let file =
+            files::write_region(&dir, &files::RegionFile { name: &name, ports: seen, peers: Vec::new() });
         let file = file.expect("a region file");
-        let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.expect("a task").expect("Postgres");
-        let cluster = Cluster::create(&binaries, &dir.join("postgres"), ports.postgres, &[]).await.expect("a cluster");
+        let binaries =
+            tokio::task::spawn_blocking(Binaries::find_or_install).await.expect("a task").expect("Postgres");
+        let cluster =
+            Cluster::create(&binaries, &dir.join("postgres"), ports.postgres, &[]).await.expect("a cluster");
         cluster.start().await.expect("Postgres starts");
         cluster.create_database(files::DATABASE).await.expect("a database");
         provision(&name, &cluster).await;

@@ -115,7 +115,9 @@ impl Region for Played {
                 PeerBehaviour::NotOwner { epoch } => ForwardReply::NotOwner { epoch },
                 PeerBehaviour::Hang => std::future::pending().await,
                 // The link makes it: what the handler says does not arrive.
-                PeerBehaviour::Refuse | PeerBehaviour::BreakAfterReading => ForwardReply::NotOwner { epoch: 0 },
+                PeerBehaviour::Refuse | PeerBehaviour::BreakAfterReading => {
+                    ForwardReply::NotOwner { epoch: 0 }
+                }
             }
         })
     }
@@ -173,7 +175,9 @@ impl<P: Peers> PeersBench for Link<P> {
         let mode = match behaviour {
             PeerBehaviour::Refuse => LinkMode::Refuse,
             PeerBehaviour::BreakAfterReading => LinkMode::LoseReply,
-            PeerBehaviour::Answer { .. } | PeerBehaviour::NotOwner { .. } | PeerBehaviour::Hang => LinkMode::Up,
+            PeerBehaviour::Answer { .. } | PeerBehaviour::NotOwner { .. } | PeerBehaviour::Hang => {
+                LinkMode::Up
+            }
         };
         self.world.network.set_link(&region("eu"), &region("us"), mode, Duration::from_millis(3));
         self.peer.arrived.lock().unwrap().clear();
@@ -243,10 +247,13 @@ impl<U: Upstream> UpstreamBench for Service<U> {
         let probes = match behaviour {
             ProbeBehaviour::Happened { status, body } => ProbeMode::Happened { status, body },
             ProbeBehaviour::DidNotHappen => ProbeMode::DidNotHappen,
-            ProbeBehaviour::UnderWay | ProbeBehaviour::Garbage | ProbeBehaviour::Refuse => ProbeMode::CannotSay,
+            ProbeBehaviour::UnderWay | ProbeBehaviour::Garbage | ProbeBehaviour::Refuse => {
+                ProbeMode::CannotSay
+            }
             ProbeBehaviour::Hang => ProbeMode::Silent,
         };
-        let answer = UpstreamBehaviour::Answer { after: Duration::ZERO, status: 200, body: Default::default() };
+        let answer =
+            UpstreamBehaviour::Answer { after: Duration::ZERO, status: 200, body: Default::default() };
         self.behave(answer).await;
         self.world.upstreams.set_probes(&region("eu"), probes);
     }

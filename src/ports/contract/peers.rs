@@ -156,7 +156,8 @@ pub async fn an_unlisted_region_is_not_sent_to<B: PeersBench>(bench: &B) {
     let unlisted = bench.unlisted();
     let error = failure(bench, &unlisted, forward("unlisted")).await;
     assert!(matches!(error, PeerError::NotSent(_)), "peers: {unlisted} is nobody's name: {error}");
-    let error = ping(bench, &unlisted, Duration::from_secs(1)).await.expect_err("peers: nobody answered a ping");
+    let error =
+        ping(bench, &unlisted, Duration::from_secs(1)).await.expect_err("peers: nobody answered a ping");
     assert!(matches!(error, PeerError::NotSent(_)), "peers: {unlisted} is nobody's name: {error}");
     assert!(bench.arrived().await.is_empty(), "peers: a forward to nobody arrived");
 }
@@ -267,7 +268,10 @@ fn forward(key: &str) -> Forward {
     headers.append("x-twice", HeaderValue::from_static("2"));
     headers.insert("x-latin", HeaderValue::from_bytes(b"caf\xe9").expect("obs-text is allowed"));
     Forward {
-        id: KeyId::new(tenant, Key::parse(&format!("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{{|}}~{key}")).expect("a key")),
+        id: KeyId::new(
+            tenant,
+            Key::parse(&format!("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{{|}}~{key}")).expect("a key"),
+        ),
         method: Method::POST,
         target: Uri::from_static("/v1/charges?a=1&b=%20"),
         headers,

@@ -176,8 +176,15 @@ pub async fn a_broken_request_is_unknown_and_not_resent<B: UpstreamBench>(bench:
     bench.behave(UpstreamBehaviour::BreakAfterReading).await;
     for round in 1..=2 {
         let error = failed(bench, request("broken"), AMPLE).await;
-        assert!(matches!(error, SendError::Unknown(_)), "upstream: it was read, so it may have worked: {error}");
-        assert_eq!(bench.arrived().await.len(), round, "upstream: one request must arrive once, broken or not");
+        assert!(
+            matches!(error, SendError::Unknown(_)),
+            "upstream: it was read, so it may have worked: {error}"
+        );
+        assert_eq!(
+            bench.arrived().await.len(),
+            round,
+            "upstream: one request must arrive once, broken or not"
+        );
     }
 }
 
@@ -259,7 +266,8 @@ pub async fn whatever_else_cannot_say<B: UpstreamBench>(bench: &B) {
 pub async fn a_passed_request_arrives_whole_and_once<B: UpstreamBench>(bench: &B) {
     bench.behave(answers(203, "passed")).await;
     let call = bench.upstream().pass(passed());
-    let response = bounded(bench.clock(), AMPLE, "upstream: pass", call).await.expect("upstream: pass failed");
+    let response =
+        bounded(bench.clock(), AMPLE, "upstream: pass", call).await.expect("upstream: pass failed");
     assert_eq!(response.status().as_u16(), 203, "upstream: the status changed on the way");
     let read = whole(response.into_body()).await.expect("upstream: the body broke off");
     assert_eq!(read, b"passed", "upstream: the body changed on the way");

@@ -157,8 +157,14 @@ async fn create(
         }
         None => {}
     }
+    // The slot first, from outside: `create subscription` would make it inside its own transaction, and making a slot waits for
+    // every transaction that runs at the publisher. Regions that subscribe to each other at once then wait in a circle for ever.
+    let sql = "select pg_create_logical_replication_slot($1, 'pgoutput')";
+    if let Err(error) = publisher.client.query(sql, &[&name]).await {
+        return Ok(Status::Pending(super::failed(SUBSCRIBING, &error).to_string()));
+    }
     let sql = format!(
-        "create subscription {name} connection {} publication {} with (copy_data = true, synchronous_commit = off)",
+        "create subscription {name} connection {} publication {} with (create_slot = false, slot_name = {name}, copy_data = true, synchronous_commit = off)",
         names::literal(conninfo),
         names::publication(peer)
     );

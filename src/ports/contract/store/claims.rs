@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::super::together;
 use super::{
-    LONG, SHORT, StoreBench, answer, asks, claim, claimed, doubt, finds, id, is_claimed, known, open, release,
-    row, rows, settle, wins,
+    LONG, SHORT, StoreBench, answer, asks, claim, claimed, doubt, finds, id, is_claimed, known, open,
+    release, row, rows, settle, wins,
 };
 use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, ClaimReply, GateVersion, Written};
@@ -60,7 +60,11 @@ pub async fn an_absent_key_is_won_with_attempt_one<B: StoreBench>(bench: &B) {
 pub async fn a_second_claim_finds_the_first<B: StoreBench>(bench: &B) {
     let first = claimed(bench, "second", 1).await;
     let found = finds(bench, &asks(bench, &first.id, 2).await, "a claimed key must not be won again").await;
-    assert_eq!((found.token, found.nonce), (first.token, first.nonce), "store: the first claim must be found");
+    assert_eq!(
+        (found.token, found.nonce),
+        (first.token, first.nonce),
+        "store: the first claim must be found"
+    );
     let State::Claimed { left } = found.state else { panic!("store: it must be claimed: {found:?}") };
     assert!(left > Duration::ZERO, "store: a claim just made must have hold left");
     assert_eq!(row(bench, &first.id).await.nonce, first.nonce, "store: a lost claim must change nothing");
@@ -79,7 +83,9 @@ pub async fn of_many_claims_at_once_one_wins<B: StoreBench>(bench: &B) {
         for (ask, reply) in racing.iter().zip(&replies) {
             match reply {
                 ClaimReply::Won { .. } => winners.push(ask.nonce),
-                ClaimReply::Found(rows) => assert!(!rows.is_empty(), "store: a claim found nothing in its way"),
+                ClaimReply::Found(rows) => {
+                    assert!(!rows.is_empty(), "store: a claim found nothing in its way")
+                }
                 ClaimReply::GateMoved => panic!("store: the gate moved though nobody touched it"),
             }
         }
@@ -105,7 +111,11 @@ pub async fn a_repeated_claim_finds_itself<B: StoreBench>(bench: &B) {
     let mut again = asks(bench, &ask.id, 2).await;
     again.basis = known(&row(bench, &ask.id).await);
     let second = claim(bench, &again).await;
-    assert_eq!(claim(bench, &again).await, second, "store: a repeated claim on a known basis must find itself");
+    assert_eq!(
+        claim(bench, &again).await,
+        second,
+        "store: a repeated claim on a known basis must find itself"
+    );
     let row = row(bench, &ask.id).await;
     assert_eq!(row.token.attempt, 2, "store: repeating a claim must not count attempts");
 }
@@ -237,7 +247,11 @@ pub async fn a_hold_that_is_over_is_superseded<B: StoreBench>(bench: &B) {
     wins(bench, &ask).await;
     bench.pass(SHORT).await;
     let over = row(bench, &ask.id).await;
-    assert_eq!(over.state, State::Claimed { left: Duration::ZERO }, "store: a hold that is over has none left");
+    assert_eq!(
+        over.state,
+        State::Claimed { left: Duration::ZERO },
+        "store: a hold that is over has none left"
+    );
     let mut next = asks(bench, &ask.id, 2).await;
     finds(bench, &next, "a claim that saw no row must be shown one whose hold is over").await;
     next.basis = known(&over);

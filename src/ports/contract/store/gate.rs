@@ -35,7 +35,11 @@ pub async fn a_restart_closes_the_gate<B: StoreBench>(bench: &B) {
     assert_eq!(closed.approved, before.approved, "store: a restart approves nothing by itself");
     for version in [before.version, closed.version] {
         fresh.gate = version;
-        assert_eq!(claim(bench, &fresh).await, ClaimReply::GateMoved, "store: a closed gate let a claim pass");
+        assert_eq!(
+            claim(bench, &fresh).await,
+            ClaimReply::GateMoved,
+            "store: a closed gate let a claim pass"
+        );
     }
     assert!(rows(bench, &fresh.id).await.is_empty(), "store: a closed gate let a row pass");
     assert_eq!(settle(bench, &held, &answer()).await, Written::GateMoved, "store: settled while closed");
@@ -46,7 +50,11 @@ pub async fn a_restart_closes_the_gate<B: StoreBench>(bench: &B) {
     assert!(is_claimed(&row(bench, &held.id).await), "store: look-ups must go on while the gate is closed");
     fresh.gate = open(bench).await.version;
     wins(bench, &fresh).await;
-    assert_eq!(settle(bench, &held, &answer()).await, Written::Done, "store: a held claim survives a restart");
+    assert_eq!(
+        settle(bench, &held, &answer()).await,
+        Written::Done,
+        "store: a held claim survives a restart"
+    );
 }
 
 /// An approval that saw another version, or names another boot than the running one, is lost and opens nothing.
@@ -82,7 +90,11 @@ pub async fn an_approval_moves_the_version<B: StoreBench>(bench: &B) {
     assert_eq!(old, Written::Lost, "store: an approval at an old version must be lost");
     let mut ask = asks(bench, &id(bench, "old-version"), 1).await;
     ask.gate = closed.version;
-    assert_eq!(claim(bench, &ask).await, ClaimReply::GateMoved, "store: a claim under the old version passed");
+    assert_eq!(
+        claim(bench, &ask).await,
+        ClaimReply::GateMoved,
+        "store: a claim under the old version passed"
+    );
 }
 
 async fn gate<B: StoreBench>(bench: &B) -> Gate {

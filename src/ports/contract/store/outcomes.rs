@@ -160,7 +160,11 @@ pub async fn another_name_has_lost<B: StoreBench>(bench: &B) {
     }
     assert!(super::is_claimed(&row(bench, &right.id).await), "store: a lost write changed the row");
     assert_eq!(settle(bench, &right, &answer()).await, Written::Done);
-    assert_eq!(settle(bench, &wrong[0], &answer()).await, Written::Lost, "store: another nonce settled again");
+    assert_eq!(
+        settle(bench, &wrong[0], &answer()).await,
+        Written::Lost,
+        "store: another nonce settled again"
+    );
 }
 
 /// A settled key is never claimed, released or doubted.
@@ -173,7 +177,11 @@ pub async fn settled_is_final<B: StoreBench>(bench: &B) {
     ask.basis = known(&before);
     finds(bench, &ask, "a settled key must not be won on its own row's basis").await;
     assert_eq!(release(bench, &attempt).await, Written::Lost, "store: a settled attempt was released");
-    assert_eq!(doubt(bench, &attempt, Some(500)).await, Written::Lost, "store: a settled attempt was doubted");
+    assert_eq!(
+        doubt(bench, &attempt, Some(500)).await,
+        Written::Lost,
+        "store: a settled attempt was doubted"
+    );
     assert_eq!(stored(&row(bench, &attempt.id).await.state), answer(), "store: the answer must stay");
 }
 

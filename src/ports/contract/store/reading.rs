@@ -53,7 +53,11 @@ pub async fn a_new_claim_replaces_the_fingerprint<B: StoreBench>(bench: &B) {
     ask.basis = known(&row(bench, &first.id).await);
     ask.fingerprint = fingerprint_of("re-serialised");
     wins(bench, &ask).await;
-    assert_eq!(row(bench, &first.id).await.fingerprint, ask.fingerprint, "store: the newest claim's must stand");
+    assert_eq!(
+        row(bench, &first.id).await.fingerprint,
+        ask.fingerprint,
+        "store: the newest claim's must stand"
+    );
 }
 
 /// A settled key past its retention reads as a tombstone, and is never claimed again.
