@@ -17,7 +17,10 @@
 //! attempt), any decision taken from a wall clock of this process, any storage of requests.
 
 pub mod adapters;
+pub mod cli;
+pub mod config;
 pub mod fleet;
 pub mod gateway;
 pub mod ports;
 pub mod protocol;
+pub mod server;

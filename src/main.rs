@@ -1,3 +1,5 @@
 //! The `onceway` binary: hands the arguments to `onceway::cli` and returns its exit code. It must not do anything else.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    onceway::cli::run()
+}

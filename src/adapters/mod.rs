@@ -1,6 +1,15 @@
-//! FLOOR 3, the adapters: the real world behind the ports.
+//! The adapters: the ports over the real world. They translate and never decide.
 //!
-//! Neighbours: `ports` says what each must do, `server` and `cli` put them together. An adapter translates and bounds its own
-//! time; it must not decide what anything means, and must not know another adapter.
+//! Neighbours: `ports` says what each must promise; `config` builds them, `server` shares their header rules and identity. Nothing
+//! here may resend, cache, or read meaning into a status.
 
+pub mod bundle;
+pub mod connection;
+pub mod headers;
+pub mod identity;
+pub mod peers;
 pub mod postgres;
+pub mod streaming;
+pub mod system;
+pub mod upstream;
+pub mod wire;

@@ -15,13 +15,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::Signal;
 use tokio::process::Command;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 use tokio_postgres::NoTls;
 
 use super::account::Account;
 use super::binaries::Binaries;
 use super::process::{Launch, Process, State};
-use super::{proctable, shared_memory};
+use super::{proctable, shared_memory, wait};
 
 /// The superuser of every private cluster; no password.
 pub const SUPERUSER: &str = "postgres";
@@ -182,26 +182,29 @@ impl Cluster {
             }
             Some(_) | None => self.spawn().await?,
         };
-        let deadline = Instant::now() + START_BOUND;
-        loop {
+        let trouble = Mutex::new(String::new());
+        let note = |what| *trouble.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        let answering = async || {
             // A foreign listener may take the connection and never say a word; a server that ended needs no waiting for.
             let tried = tokio::select! {
-                tried = timeout(TRY_BOUND, self.answers()) => tried.context("no word from the server").flatten(),
+                biased;
                 how = server.exited() => Err(anyhow!("{how}")),
+                tried = timeout(TRY_BOUND, self.answers()) => tried.context("no word from the server").flatten(),
             };
-            let Err(error) = tried else { return Ok(()) };
+            let Err(error) = tried else { return Ok(Some(())) };
             if let State::Exited { how } = server.state() {
-                bail!("Postgres on port {} ended while starting ({how}): {}", self.port, server.log_tail());
+                note(how);
+                bail!("Postgres on port {} ended while starting", self.port);
             }
-            if Instant::now() > deadline {
-                bail!(
-                    "Postgres on port {} does not answer after {START_BOUND:?} ({error:#}): {}",
-                    self.port,
-                    server.log_tail()
-                );
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
+            note(format!("{error:#}"));
+            Ok(None)
+        };
+        let what = format!("Postgres on port {} to answer", self.port);
+        let started = wait::for_some(&what, START_BOUND, answering).await;
+        started.map_err(|error| {
+            let trouble = trouble.lock().unwrap_or_else(PoisonError::into_inner);
+            anyhow!("{error} ({trouble}): {}", server.log_tail())
+        })
     }
 
     async fn spawn(&self) -> Result<Arc<Process>> {

@@ -1,4 +1,7 @@
-//! Tests of private clusters with real servers. Part of [`crate::fleet::cluster`].
+//! Tests of private clusters with real servers: kill and restart, pause and resume, drop, and a start that must fail.
+//!
+//! Part of [`crate::fleet::cluster`], whose Postgres they ask in its own language. They must leave no process behind and
+//! know nothing of the store's schema: the tables here are their own.
 
 use std::net::{Ipv4Addr, TcpListener};
 

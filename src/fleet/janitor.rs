@@ -104,12 +104,12 @@ fn said_bye() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use rustix::process::Pid;
 
     use super::*;
+    use crate::fleet::wait;
 
+    const BOUND: Duration = Duration::from_secs(30);
     const ROLE: &str = "ONCEWAY_TEST_ROLE";
     const DIR: &str = "ONCEWAY_TEST_DIR";
 
@@ -145,14 +145,6 @@ mod tests {
             .unwrap()
     }
 
-    async fn until(what: &str, condition: impl Fn() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !condition() {
-            assert!(Instant::now() < deadline, "waited in vain until {what}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
     #[tokio::test]
     async fn the_end_of_the_pipe_cleans_up_and_spares_others() {
         let dir = scratch::create("onceway-test").unwrap();
@@ -167,16 +159,18 @@ mod tests {
         let pid = Pid::from_raw(i32::try_from(janitor.pid().unwrap()).unwrap()).unwrap();
 
         // Deaf to the terminal's signals, once it has got that far; the catching mask in /proc tells.
-        until("the janitor catches signals", || catches(pid, &[1, 2, 15])).await;
+        let deaf = async || Ok(catches(pid, &[1, 2, 15]).then_some(()));
+        wait::for_some("the janitor to catch signals", BOUND, deaf).await.unwrap();
         for deaf_to in
             [rustix::process::Signal::INT, rustix::process::Signal::TERM, rustix::process::Signal::HUP]
         {
             proctable::signal(pid, deaf_to);
         }
         drop(janitor);
-        let status = timeout(Duration::from_secs(30), inside.wait()).await.unwrap().unwrap();
+        let status = timeout(BOUND, inside.wait()).await.unwrap().unwrap();
         assert!(status.to_string().contains("signal: 9"), "{status}");
-        until("the folder is gone", || !dir.exists()).await;
+        let gone = async || Ok((!dir.exists()).then_some(()));
+        wait::for_some("the folder to go", BOUND, gone).await.unwrap();
         assert!(outside.try_wait().unwrap().is_none() && foreign.try_wait().unwrap().is_none());
         foreign.kill().await.unwrap();
         outside.kill().await.unwrap();

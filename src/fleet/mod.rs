@@ -2,20 +2,28 @@
 //!
 //! The pieces, each usable alone: [`binaries`] finds Postgres, [`cluster`] runs a private one, [`process`] runs a gateway,
 //! [`relay`] and [`links`] are the network between regions, [`ledger`] and [`upstream`] the sample payments service,
-//! [`janitor`] cleans up behind a supervisor that was killed. Processes are found and stopped through `/proc`: Linux only.
+//! [`deployment`] puts them together, [`demo`] and [`tour`] show it, [`control`] takes it apart; [`janitor`] cleans up behind a supervisor that was killed. Processes are found and stopped through `/proc`: Linux only.
 //! Nothing here may decide anything about keys, claims or views; the fleet only starts, breaks and mends things.
 
 pub mod account;
 pub mod behave;
 pub mod binaries;
+pub mod client;
 pub mod cluster;
+pub mod control;
+pub mod demo;
+pub mod deployment;
+pub mod files;
 pub mod janitor;
 pub mod ledger;
 pub mod links;
 pub mod ports;
 pub mod process;
 pub mod proctable;
+pub mod region;
 pub mod relay;
 pub mod scratch;
 pub mod shared_memory;
+pub mod tour;
 pub mod upstream;
+pub mod wait;

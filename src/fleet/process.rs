@@ -197,6 +197,7 @@ pub fn tail(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::wait;
 
     fn shell(dir: &Path, script: &str) -> Launch {
         Launch {
@@ -258,12 +259,8 @@ mod tests {
     }
 
     async fn wait_for_log(child: &Process, word: &str) {
-        let seen = async {
-            while !child.log_tail().contains(word) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        timeout(Duration::from_secs(20), seen).await.unwrap();
+        let seen = async || Ok(child.log_tail().contains(word).then_some(()));
+        wait::for_some(word, Duration::from_secs(20), seen).await.unwrap();
     }
 
     #[tokio::test]

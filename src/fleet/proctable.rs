@@ -6,13 +6,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 use rustix::process::{Pid, Signal, kill_process};
 
-const PAUSE_BETWEEN_SCANS: Duration = Duration::from_millis(3);
+use super::wait;
 
 /// What a process is doing, as far as signals are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +81,8 @@ pub fn signal(pid: Pid, signal: Signal) {
 /// Stops (SIGSTOP) `root` and all its descendants, and returns when a scan has seen all of them stopped twice in a row:
 /// a fork that raced with one scan shows in the next. Blocks at most `bound`; then it is an error, and the signals are sent.
 pub fn stop_tree(root: Pid, bound: Duration) -> Result<()> {
-    let deadline = Instant::now() + bound;
     let mut quiet_scans = 0;
-    while quiet_scans < 2 {
+    wait::blocking_until(&format!("process {root:?} and its children to stop"), bound, || {
         let alive = |entry: &Entry| entry.activity == Activity::Alive;
         let moving: Vec<Entry> = read(root).into_iter().chain(descendants(root)).filter(alive).collect();
         quiet_scans = if moving.is_empty() { quiet_scans + 1 } else { 0 };
@@ -95,12 +93,8 @@ pub fn stop_tree(root: Pid, bound: Duration) -> Result<()> {
             .iter()
             .filter(|entry| !has_moving_parent(entry))
             .for_each(|entry| signal(entry.pid, Signal::STOP));
-        if Instant::now() > deadline {
-            bail!("process {root:?} or a child of it could not be stopped within {bound:?}");
-        }
-        thread::sleep(PAUSE_BETWEEN_SCANS);
-    }
-    Ok(())
+        quiet_scans >= 2
+    })
 }
 
 /// Lets `root` and all its descendants continue (SIGCONT). Children first, so that the parent finds them awake.
@@ -146,18 +140,16 @@ fn without_deleted_mark(path: PathBuf) -> PathBuf {
 
 /// Kills every process of [`living_under`] until two scans in a row find none. Blocks at most `bound`; then it is an error.
 pub fn kill_all_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool, bound: Duration) -> Result<()> {
-    let deadline = Instant::now() + bound;
     let mut quiet_scans = 0;
-    while quiet_scans < 2 {
-        let found = living_under(dir, is_ours);
+    let mut found = Vec::new();
+    let what = format!("the processes in {} to die", dir.display());
+    let died = wait::blocking_until(&what, bound, || {
+        found = living_under(dir, is_ours);
         quiet_scans = if found.is_empty() { quiet_scans + 1 } else { 0 };
         found.iter().for_each(|pid| signal(*pid, Signal::KILL));
-        if Instant::now() > deadline {
-            bail!("processes {found:?} in {} do not die within {bound:?}", dir.display());
-        }
-        thread::sleep(PAUSE_BETWEEN_SCANS);
-    }
-    Ok(())
+        quiet_scans >= 2
+    });
+    died.map_err(|error| anyhow!("{error}: {found:?} live on"))
 }
 
 /// Whether an executable is a Postgres server.
@@ -168,6 +160,8 @@ pub fn is_postgres(exe: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const BOUND: Duration = Duration::from_secs(20);
 
     #[test]
     fn a_command_name_with_parentheses_does_not_confuse() {
@@ -183,27 +177,19 @@ mod tests {
         let mut shell =
             std::process::Command::new("sh").args(["-c", "sleep 600 & sleep 600 & wait"]).spawn().unwrap();
         let root = Pid::from_child(&shell);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while descendants(root).len() < 2 {
-            assert!(Instant::now() < deadline, "the shell has not started its children");
-            thread::sleep(PAUSE_BETWEEN_SCANS);
-        }
+        wait::blocking_until("the shell's children", BOUND, || descendants(root).len() >= 2).unwrap();
         let children = descendants(root);
-        stop_tree(root, Duration::from_secs(20)).unwrap();
+        stop_tree(root, BOUND).unwrap();
         assert_eq!(read(root).unwrap().activity, Activity::Stopped);
         assert!(descendants(root).iter().all(|entry| entry.activity == Activity::Stopped));
         continue_tree(root);
-        while descendants(root).iter().any(|entry| entry.activity == Activity::Stopped) {
-            assert!(Instant::now() < deadline, "a child stays stopped");
-            thread::sleep(PAUSE_BETWEEN_SCANS);
-        }
+        let none_stopped = || descendants(root).iter().all(|entry| entry.activity != Activity::Stopped);
+        wait::blocking_until("the children to go on", BOUND, none_stopped).unwrap();
         kill_tree(root);
         shell.wait().unwrap();
         for child in children {
-            while read(child.pid).is_some_and(|entry| entry.activity != Activity::Over) {
-                assert!(Instant::now() < deadline, "a child lives on");
-                thread::sleep(PAUSE_BETWEEN_SCANS);
-            }
+            let over = || read(child.pid).is_none_or(|entry| entry.activity == Activity::Over);
+            wait::blocking_until("a child to die", BOUND, over).unwrap();
         }
     }
 }

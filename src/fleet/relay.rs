@@ -15,7 +15,9 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
+
+use super::wait;
 
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Bound of what is under way per connection and direction: 256 chunks, at most 4 MiB. Then the sender waits.
@@ -125,6 +127,10 @@ async fn accept(listener: TcpListener, target: SocketAddr, conditions: watch::Re
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
+            // What ended first: each connection ends once, so this cannot starve the listener, but callers in a hurry could
+            // starve this, and it would pile up.
+            biased;
+            Some(_done) = connections.join_next() => {}
             accepted = listener.accept() => {
                 // An error here is the connection's (it was reset before we took it), not the listener's.
                 let Ok((client, _)) = accepted else { continue };
@@ -135,7 +141,6 @@ async fn accept(listener: TcpListener, target: SocketAddr, conditions: watch::Re
                     connections.spawn(carry(client, target, now.cuts, conditions.clone()));
                 }
             }
-            Some(_done) = connections.join_next() => {}
         }
     }
 }
@@ -238,9 +243,7 @@ async fn deliver(
     mut conditions: watch::Receiver<Conditions>,
 ) -> Result<(), Broken> {
     while let Some((due, item)) = arriving.recv().await {
-        if due > Instant::now() {
-            sleep_until(due).await;
-        }
+        wait::pause_until(due).await;
         conditions.wait_for(|now| !now.way(direction).frozen).await.map_err(|_| Broken)?;
         match item {
             Item::Data(bytes) => to.write_all(&bytes).await.map_err(|_| Broken)?,

@@ -6,12 +6,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rand::TryRng;
 use rand::rngs::SysRng;
+
+use super::wait;
 
 const MARK: &str = ".onceway-scratch";
 const DELETE_BOUND: Duration = Duration::from_secs(10);
@@ -42,17 +43,23 @@ pub fn delete(dir: &Path) -> Result<()> {
     if !dir.join(MARK).is_file() {
         bail!("{} is not a temporary folder of onceway and stays", dir.display());
     }
-    let deadline = Instant::now() + DELETE_BOUND;
-    loop {
+    let mut trouble = None;
+    let deleted = wait::blocking_until("its last file to go", DELETE_BOUND, || {
         // The mark goes last: a deletion that is interrupted can be taken up again.
         match delete_contents(dir).and_then(|()| fs::remove_dir_all(dir)) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !dir.exists() => return Ok(()),
-            Err(error) if Instant::now() > deadline => {
-                return Err(error).with_context(|| format!("cannot delete {}", dir.display()));
+            Ok(()) => true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !dir.exists() => true,
+            Err(busy) => {
+                trouble = Some(busy);
+                false
             }
-            Err(_busy) => thread::sleep(Duration::from_millis(20)),
         }
+    });
+    match (deleted, trouble) {
+        (Err(_in_vain), Some(error)) => {
+            Err(error).with_context(|| format!("cannot delete {}", dir.display()))
+        }
+        (outcome, _) => outcome,
     }
 }
 

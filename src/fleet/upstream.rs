@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use super::behave::{Behave, Then};
 use super::ledger::{Answer, Ledger, Order, Outcome};
+use super::wait;
 
 /// Where probes are asked. Request headers: `Idempotency-Key`, `Onceway-Tenant` and, to tell operations apart,
 /// [`EFFECT_PATH`]. Every answer carries [`EFFECT`].
@@ -94,13 +95,15 @@ async fn accept(listener: TcpListener, door: Arc<Door>, stopped: watch::Receiver
     let mut stop = stopped.clone();
     loop {
         tokio::select! {
+            // Busy callers must starve neither the stop nor the cleaning up; each connection ends once, so both leave room.
+            biased;
             _ = stop.wait_for(|stopping| *stopping) => break,
+            Some(_done) = connections.join_next() => {}
             accepted = listener.accept() => {
                 if let Ok((stream, _)) = accepted {
                     connections.spawn(converse(stream, door.clone(), stopped.clone()));
                 }
             }
-            Some(_done) = connections.join_next() => {}
         }
     }
     drop(listener);
@@ -117,8 +120,9 @@ async fn converse(stream: TcpStream, door: Arc<Door>, mut stopped: watch::Receiv
     let mut connection = std::pin::pin!(connection);
     // An error is the caller's hang-up or a dropped answer: both are wanted here.
     tokio::select! {
-        _ = connection.as_mut() => return,
+        biased;
         _ = stopped.wait_for(|stopping| *stopping) => {}
+        _ = connection.as_mut() => return,
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
@@ -169,7 +173,7 @@ impl Door {
     async fn describe(&self, request: &Request<Incoming>, behave: Behave) -> Reply {
         let uri = request.uri();
         let body = json!({"method": request.method().as_str(), "path": uri.path(), "query": uri.query(), "region": self.region});
-        tokio::time::sleep(behave.slow.unwrap_or_default()).await;
+        wait::pause(behave.slow.unwrap_or_default()).await;
         answer(behave.then, StatusCode::OK, Answer { body: to_bytes(&body), padded_to: padding(behave.then) })
             .await
     }
@@ -201,7 +205,7 @@ impl Door {
             Err(what) => return Ok(problem(StatusCode::BAD_REQUEST, what)),
         };
         if !behave.then.has_effect() {
-            tokio::time::sleep(behave.slow.unwrap_or_default()).await;
+            wait::pause(behave.slow.unwrap_or_default()).await;
             return answer(behave.then, StatusCode::CREATED, Answer { body: Bytes::new(), padded_to: 0 })
                 .await;
         }
@@ -230,7 +234,7 @@ impl Door {
         let (ledger, region) = (self.ledger.clone(), self.region.clone());
         let in_progress = ledger.begin(&order);
         let task = tokio::spawn(async move {
-            tokio::time::sleep(slow.unwrap_or_default()).await;
+            wait::pause(slow.unwrap_or_default()).await;
             tokio::task::spawn_blocking(move || {
                 let performed = ledger.perform(&order, &region, amount, write_answer);
                 drop(in_progress);

@@ -1,6 +1,280 @@
 //! The gateway: the choreography of a request, over ports.
 //!
-//! Neighbours: `protocol` decides, `ports` performs, `server` feeds requests in. It must not touch sockets, SQL or clocks.
+//! Neighbours: `protocol` decides, `ports` perform, `server` feeds requests in. The life of a request reads top to bottom in
+//! [`request`]; what runs beside requests is in [`heartbeat`]. It must not touch sockets, SQL or clocks (only through ports),
+//! must not decide what rows mean (`protocol::decide` does), and knows statuses in [`reply`] only.
 
+mod admit;
+mod attach;
+pub mod canonical;
 pub mod credentials;
+mod forward;
+mod heartbeat;
+mod metrics;
+mod outcome;
+pub mod problems;
+mod race;
+mod recover;
+pub mod reply;
+mod request;
 pub mod route;
+pub mod status;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio::sync::Notify;
+
+use crate::ports::peers::{Forward, ForwardReply, Pong};
+use crate::ports::store::Gate;
+use crate::ports::{Body, Clock, Ports, Upstream};
+use crate::protocol::digest::Digest32;
+use crate::protocol::lag::LagMeter;
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::time::{Drift, Moment};
+use crate::protocol::view::View;
+use admit::Admitted;
+use attach::Attached;
+use credentials::Credentials;
+use problems::Problem;
+use route::{Policy, Routes};
+
+/// Everything a gateway is told before it starts.
+pub struct Settings {
+    /// The region it serves in.
+    pub me: RegionName,
+    /// Which requests need a key, and how they are performed.
+    pub routes: Routes,
+    /// Who may ask.
+    pub credentials: Credentials,
+    /// How wrong clocks may be.
+    pub drift: Drift,
+    /// How often, how long.
+    pub timings: Timings,
+    /// Digest of the settings that all regions must share.
+    pub shared: Digest32,
+}
+
+/// Periods and bounds of one gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct Timings {
+    /// Between two heartbeats.
+    pub heartbeat: Duration,
+    /// Between two pings to a peer.
+    pub ping: Duration,
+    /// After how much silence a peer counts as not reachable.
+    pub silent_after: Duration,
+    /// Between two looks at the copies of other regions' heartbeats.
+    pub poll: Duration,
+    /// Between two looks at records that duplicates wait for.
+    pub attach_poll: Duration,
+    /// How long a client may take to send its body.
+    pub body_within: Duration,
+    /// What claiming a key may take at most, repeats included.
+    pub claim_within: Duration,
+    /// How long an answer waits to be stored before the client is told that its outcome is unknown.
+    pub settle_within: Duration,
+    /// How long a question to the upstream's status address may take.
+    pub probe_within: Duration,
+}
+
+impl Settings {
+    /// How long an answer to a request under this policy may take at the owner.
+    pub fn patience(&self, policy: &Policy) -> Duration {
+        let timings = &self.timings;
+        policy.wait
+            + timings.claim_within
+            + policy.upstream_timeout.max(timings.probe_within)
+            + timings.settle_within
+    }
+}
+
+/// One gateway of one region.
+pub struct Gateway<P: Ports> {
+    ports: P,
+    settings: Settings,
+    view: View,
+    origin: Origin,
+    attached: Arc<Attached>,
+    health: Mutex<Health>,
+    typical: BTreeMap<Arc<str>, Mutex<Option<Duration>>>,
+    in_flight: AtomicUsize,
+    idle: Notify,
+    stopping: AtomicBool,
+}
+
+/// What this gateway knows of its store and its peers.
+struct Health {
+    store: StoreHealth,
+    beat: Option<(u64, Moment)>,
+    peers: BTreeMap<RegionName, Peer>,
+}
+
+/// Whether keys can be run here.
+#[derive(Clone, Debug)]
+enum StoreHealth {
+    /// Claims pass, as far as is known.
+    Open(Gate),
+    /// They do not; the reason is for status and logs.
+    Closed(String),
+}
+
+/// What is known of one peer.
+struct Peer {
+    /// When its last pong arrived.
+    heard: Option<Moment>,
+    /// When the ping of its last pong was sent.
+    asked: Option<Moment>,
+    round_trip: Option<Duration>,
+    pong: Option<Pong>,
+    /// Its highest heartbeat seen in this region's store, or remembered; `None` until the store was read.
+    applied: Option<u64>,
+    lag: LagMeter,
+    trouble: Option<String>,
+}
+
+impl Peer {
+    fn unknown() -> Self {
+        let lag = LagMeter::new(LAG_PERIOD);
+        Self { heard: None, asked: None, round_trip: None, pong: None, applied: None, lag, trouble: None }
+    }
+}
+
+/// The trailing period over which the largest lag is kept.
+const LAG_PERIOD: Duration = Duration::from_secs(600);
+
+/// Why a gateway cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[error("region {0} is not in the ring: add it to ring.toml (weight 0 for an edge), or name another region")]
+pub struct NotInRing(RegionName);
+
+impl<P: Ports> Gateway<P> {
+    /// A gateway that has done nothing yet.
+    pub fn new(ports: P, settings: Settings, view: View) -> Result<Arc<Self>, NotInRing> {
+        let origin = view.origin(&settings.me).ok_or_else(|| NotInRing(settings.me.clone()))?;
+        let others = view.members().keys().filter(|name| **name != settings.me);
+        let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
+        let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
+        metrics::prepare(&settings, &view);
+        Ok(Arc::new(Self {
+            ports,
+            settings,
+            view,
+            origin,
+            attached: Arc::default(),
+            health: Mutex::new(Health {
+                store: StoreHealth::Closed("starting".to_owned()),
+                beat: None,
+                peers,
+            }),
+            typical,
+            in_flight: AtomicUsize::new(0),
+            idle: Notify::new(),
+            stopping: AtomicBool::new(false),
+        }))
+    }
+
+    /// Starts what runs beside requests. The tasks end when `stop` has returned and the gateway is dropped.
+    pub fn start(self: &Arc<Self>) {
+        heartbeat::start(self);
+        request::start_poller(self);
+    }
+
+    /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.
+    pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
+        if request.uri().path() == problems::PAGE {
+            return reply::problems_page();
+        }
+        match admit::admit(self, request).await {
+            Admitted::Pass(request) => self.pass(request).await,
+            Admitted::Refused(problem, echo) => {
+                metrics::refused(&problem);
+                let mut response = reply::refuse(&problem);
+                if let Some(echo) = echo {
+                    response.headers_mut().insert(reply::KEY, echo);
+                }
+                response
+            }
+            Admitted::Keyed(ask) => request::answer(self, *ask).await,
+        }
+    }
+
+    /// Answers a request that a peer forwarded. It is never forwarded again.
+    pub async fn serve_forward(self: &Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
+        if self.view.owner(&forward.id) != Some(&self.settings.me) {
+            tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view.epoch(), "refused a forward: not the owner");
+            return ForwardReply::NotOwner { epoch: self.view.epoch() };
+        }
+        match admit::admit_forward(self, forward) {
+            Ok(ask) => ForwardReply::Answer(request::answer_here(self, ask).await),
+            Err(problem) => {
+                metrics::refused(&problem);
+                ForwardReply::Answer(reply::refuse(&problem))
+            }
+        }
+    }
+
+    /// Refuses new keyed requests and waits until those begun have ended, at most `within`. Returns how many are left.
+    pub async fn stop(&self, within: Duration) -> usize {
+        self.stopping.store(true, Ordering::SeqCst);
+        let clock = self.ports.clock();
+        let until = clock.now() + within;
+        let all_ended = async {
+            loop {
+                let idle = self.idle.notified();
+                if self.in_flight.load(Ordering::SeqCst) == 0 {
+                    return;
+                }
+                idle.await;
+            }
+        };
+        race::race(all_ended, clock.sleep_until(until)).await;
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    async fn pass(&self, request: Request<Body>) -> Response<Body> {
+        let answered = self.ports.upstream().pass(request).await;
+        metrics::passed(&answered);
+        match answered {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::warn!(%error, "pass-through failed");
+                reply::refuse(&Problem::UpstreamUnavailable { after: Duration::from_secs(1) })
+            }
+        }
+    }
+
+    fn ports(&self) -> &P {
+        &self.ports
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What an attempt on this route typically takes, as observed.
+    fn typical(&self, route: &str) -> Option<Duration> {
+        *self.typical.get(route)?.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes one more observation of the upstream's latency in.
+    fn observe_upstream(&self, ask: &admit::Ask, started: Moment) {
+        let took = self.ports.clock().now().since(started);
+        metrics::upstream(&ask.route, took);
+        if let Some(typical) = self.typical.get(&ask.route) {
+            let mut typical = typical.lock().unwrap_or_else(PoisonError::into_inner);
+            *typical = Some(typical.map_or(took, |before| (before * 7 + took) / 8));
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+}

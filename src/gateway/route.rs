@@ -3,9 +3,10 @@
 //! Neighbours: `config` parses and checks them, [`super::admit`] matches them. All regions share one set of routes. It must
 //! not read files nor answer requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, Uri};
 
 use crate::protocol::decide::Recovery;
 use crate::protocol::key::Syntax;
@@ -15,7 +16,7 @@ use crate::protocol::outcome::OutcomeSets;
 #[derive(Clone, Debug)]
 pub struct Route {
     /// Its name, in metrics and logs.
-    pub name: String,
+    pub name: Arc<str>,
     /// The methods it takes; empty means any.
     pub methods: Vec<Method>,
     /// The paths it takes.
@@ -30,9 +31,9 @@ pub enum Protection {
     /// Streams straight through; a key is passed on like any header.
     Off,
     /// Requests with a key are protected; those without stream straight through.
-    Optional(Policy),
+    Optional(Arc<Policy>),
     /// Requests without a key are refused.
-    Required(Policy),
+    Required(Arc<Policy>),
 }
 
 /// How keyed requests of a route are performed and remembered.
@@ -43,7 +44,7 @@ pub struct Policy {
     /// The rule for a key in doubt.
     pub recovery: Recovery,
     /// The upstream's status address, present on every route whose recovery is `probe`.
-    pub probe: Option<String>,
+    pub probe: Option<Uri>,
     /// How long a claim may go without an outcome.
     pub hold: Duration,
     /// How long a duplicate waits for the running attempt.
@@ -116,7 +117,7 @@ impl PathPattern {
             return Err(format!("path {text:?} must start with '/'"));
         };
         let (inner, rest) = match inner.strip_suffix('*') {
-            Some(head) if head.is_empty() => ("", true),
+            Some("") => ("", true),
             Some(head) => match head.strip_suffix('/') {
                 Some(head) => (head, true),
                 None => return Err(format!("path {text:?}: '*' must be a whole last segment")),
@@ -187,11 +188,6 @@ impl Routes {
             None if *method == Method::POST || *method == Method::PATCH => Matched::Refused,
             None => Matched::PassThrough,
         }
-    }
-
-    /// The route of this name.
-    pub fn named(&self, name: &str) -> Option<&Route> {
-        self.0.iter().find(|route| route.name == name)
     }
 }
 

@@ -5,6 +5,7 @@
 //! must lie. Every failing method says *definite* or *unknown*. No port may decide anything.
 
 pub mod body;
+pub mod contract;
 pub mod observe;
 pub mod peers;
 pub mod store;

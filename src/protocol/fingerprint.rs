@@ -85,7 +85,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_byte_that_moves_changes_the_digest(text in "[ -~]{2,40}", a in 0usize..40, b in 0usize..40, c in 0usize..40, d in 0usize..40) {
+        fn a_byte_that_moves_changes_the_digest(
+            text in "[ -~]{2,40}",
+            (a, b, c, d) in (0usize..40, 0usize..40, 0usize..40, 0usize..40),
+        ) {
             let cut = |x: usize, y: usize| {
                 let (x, y) = (x.min(y).min(text.len()), x.max(y).min(text.len()));
                 (&text[..x], &text[x..y], &text.as_bytes()[y..])

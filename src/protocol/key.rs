@@ -183,22 +183,22 @@ fn trim(value: &[u8]) -> &[u8] {
 /// What follows the opening quote, up to the end of the header line.
 fn quoted(rest: &[u8]) -> Result<Key, KeyError> {
     let mut text = String::with_capacity(rest.len());
-    let mut bytes = rest.iter().copied();
+    let mut bytes = rest.iter();
     loop {
         match bytes.next() {
             None => return Err(KeyError::Malformed { why: "the closing double quote is missing" }),
             Some(b'"') => break,
             Some(b'\\') => match bytes.next() {
-                Some(escaped @ (b'"' | b'\\')) => text.push(char::from(escaped)),
+                Some(&escaped @ (b'"' | b'\\')) => text.push(char::from(escaped)),
                 Some(_) | None => {
                     return Err(KeyError::Malformed { why: "a backslash may only precede '\"' or '\\'" });
                 }
             },
-            Some(byte) if byte.is_ascii_graphic() => text.push(char::from(byte)),
+            Some(&byte) if byte.is_ascii_graphic() => text.push(char::from(byte)),
             Some(_) => return Err(NOT_VISIBLE),
         }
     }
-    match trim(&bytes.collect::<Vec<u8>>()).first() {
+    match trim(bytes.as_slice()).first() {
         None => Key::parse(&text),
         Some(b',') => Err(KeyError::Repeated),
         Some(b';') => Err(PARAMETERS),
@@ -436,7 +436,9 @@ mod tests {
         }
 
         #[test]
-        fn strict_agrees_with_the_sfv_crate(line in prop_oneof!["[ -~\t]{0,30}", "\"([!-~]|\\\\[\"\\\\]){0,20}\"( |;a|,|;a=1){0,2}"]) {
+        fn strict_agrees_with_the_sfv_crate(
+            line in prop_oneof!["[ -~\t]{0,30}", r#""([!-~]|\\["\\]){0,20}"( |;a|,|;a=1){0,2}"#],
+        ) {
             let ours = Key::from_header_values(&[line.as_bytes()], Syntax::Strict);
             let theirs = sfv::Parser::new(line.trim_matches([' ', '\t'])).parse::<sfv::Item>().ok()
                 .filter(|item| item.params.is_empty())
@@ -446,7 +448,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_key_or_an_error(lines in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..3)) {
+        fn any_bytes_are_a_key_or_an_error(
+            lines in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..3),
+        ) {
             let lines: Vec<&[u8]> = lines.iter().map(Vec::as_slice).collect();
             for syntax in [Syntax::Lenient, Syntax::Strict] {
                 if let Ok(key) = Key::from_header_values(&lines, syntax) {

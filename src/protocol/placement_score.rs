@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn powers_of_two_are_exact() {
-        for power in 0..64 {
+        for power in 0..64u32 {
             assert_eq!(log2(1 << power), u64::from(power) << FRACTION);
         }
     }

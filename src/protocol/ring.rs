@@ -18,7 +18,7 @@ use std::fmt;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::digest::{Digest32, digest};
-use super::key::{Key, KeyId, Tenant};
+use super::key::{KeyId, Tenant};
 use super::placement_score::Score;
 use super::region::RegionName;
 
@@ -171,18 +171,14 @@ impl Ring {
         Ok(Self { seed: spec.seed, place_by: spec.place_by, regions, width, table, pins, digest })
     }
 
-    /// The key's arc: the top 16 bits of xxh3_64 under the seed, over the tenant, or over tenant, a zero byte and key.
+    /// The key's arc: the top 16 bits of xxh3_64 under the seed, over the tenant; or over the
+    /// key, under the tenant's hash as the seed (one contiguous copy of both would cost more than both hashes).
     pub fn arc(&self, id: &KeyId) -> Arc16 {
         let hash = match self.place_by {
             PlaceBy::Tenant => xxh3_64_with_seed(id.tenant().as_bytes(), self.seed),
             PlaceBy::Key => {
-                // A tenant cannot hold a zero byte, so no two pairs share these bytes.
-                let (tenant, key) = (id.tenant().as_bytes(), id.key().as_bytes());
-                let mut bytes = [0; Tenant::MAX_LEN + 1 + Key::MAX_LEN];
-                bytes[..tenant.len()].copy_from_slice(tenant);
-                let end = tenant.len() + 1 + key.len();
-                bytes[tenant.len() + 1..end].copy_from_slice(key);
-                xxh3_64_with_seed(&bytes[..end], self.seed)
+                let seed = xxh3_64_with_seed(id.tenant().as_bytes(), self.seed);
+                xxh3_64_with_seed(id.key().as_bytes(), seed)
             }
         };
         Arc16((hash >> 48) as u16)

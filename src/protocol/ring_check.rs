@@ -44,13 +44,12 @@ pub fn problems(spec: &RingSpec) -> Vec<String> {
             if !seen.insert(name) {
                 problems.push(format!("the pin of tenant {tenant} names region {name} twice: name it once"));
             }
+            let pin = format!("the pin of tenant {tenant} names region {name}");
             match weights.get(name) {
-                None => {
-                    problems.push(format!("the pin of tenant {tenant} names region {name}, which the ring does not have"));
+                None => problems.push(format!("{pin}, which the ring does not have: add or drop it")),
+                Some(0) => {
+                    problems.push(format!("{pin}, whose weight is 0: raise it or name another region"))
                 }
-                Some(0) => problems.push(format!(
-                    "the pin of tenant {tenant} names region {name}, whose weight is 0: it can own nothing; raise the weight or name another"
-                )),
                 Some(1..) => {}
             }
         }

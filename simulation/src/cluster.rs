@@ -1,0 +1,178 @@
+//! All regions' stores and the replication between them: per pair, asynchronous, in commit order.
+//!
+//! Neighbours: [`crate::table`] is one region's Postgres, [`crate::store`] the port to it. A link ships lazily: whoever reads a store
+//! first lets everything arrive that is due by then, so that no task is needed and nothing depends on when one runs. It must
+//! not lose or reorder commits of a link: native replication does not either.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use onceway::ports::store::Subscription;
+use onceway::protocol::region::{Origin, RegionName};
+
+use crate::clock::SimClock;
+use crate::store::SimStore;
+use crate::table::Table;
+
+/// What a region's store does with the statements of its gateways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Executes and answers.
+    #[default]
+    Up,
+    /// Refuses connections: nothing was written, surely.
+    Refuse,
+    /// Does not answer: after this long the caller gives up. Nothing was written, but the caller cannot know.
+    Stall(Duration),
+    /// Executes, and the reply is lost: after this long the caller gives up. It was written, but the caller cannot know.
+    LoseReplies(Duration),
+}
+
+/// One direction of replication between two regions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    shipped: usize,
+    delay: Duration,
+    held: bool,
+}
+
+#[derive(Debug)]
+struct Region {
+    clock: SimClock,
+    table: Table,
+    mode: StoreMode,
+    latency: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    regions: BTreeMap<RegionName, Region>,
+    links: BTreeMap<(RegionName, RegionName), Link>,
+}
+
+/// The stores of all regions. Cheap to clone; all clones are the same cluster. A region that was never added panics: a
+/// scenario's mistake.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster(Arc<Mutex<Inner>>);
+
+impl Cluster {
+    /// Adds a region with an empty store, replicated to and from all others without delay.
+    pub fn add(&self, origin: Origin, clock: SimClock) {
+        let mut inner = self.lock();
+        let name = origin.region.clone();
+        let others: Vec<RegionName> = inner.regions.keys().cloned().collect();
+        for other in others {
+            inner.links.insert((name.clone(), other.clone()), Link::default());
+            inner.links.insert((other, name.clone()), Link::default());
+        }
+        let system = inner.regions.len() as u64 + 1;
+        let table = Table::new(origin, system, clock.clone());
+        let region = Region { clock, table, mode: StoreMode::Up, latency: Duration::ZERO };
+        inner.regions.insert(name, region);
+    }
+
+    /// The port to a region's store.
+    pub fn store(&self, region: &RegionName) -> SimStore {
+        SimStore::new(self.clone(), region.clone())
+    }
+
+    /// The origin under which a region writes.
+    pub fn origin(&self, region: &RegionName) -> Origin {
+        self.lock().region(region).table.origin().clone()
+    }
+
+    /// Restarts a region's Postgres: same data, a new boot.
+    pub fn restart(&self, region: &RegionName) {
+        let mut inner = self.lock();
+        inner.catch_up(region);
+        inner.region(region).table.restart();
+    }
+
+    /// Switches how a region's store treats statements, from the next one on.
+    pub fn set_mode(&self, region: &RegionName, mode: StoreMode) {
+        self.lock().region(region).mode = mode;
+    }
+
+    /// Sets how long a statement takes there and back.
+    pub fn set_latency(&self, region: &RegionName, latency: Duration) {
+        self.lock().region(region).latency = latency;
+    }
+
+    /// Sets how long commits of `from` take to `to`; those that were due before have arrived.
+    pub fn set_delay(&self, from: &RegionName, to: &RegionName, delay: Duration) {
+        let mut inner = self.lock();
+        inner.catch_up(to);
+        inner.link(from, to).delay = delay;
+    }
+
+    /// Holds the link from `from` to `to`, or lets it go: what was held then arrives as it was due.
+    pub fn hold(&self, from: &RegionName, to: &RegionName, held: bool) {
+        let mut inner = self.lock();
+        inner.catch_up(to);
+        inner.link(from, to).held = held;
+    }
+
+    /// How the store of `region` treats the next statement, and how long that takes.
+    pub(crate) fn manners(&self, region: &RegionName) -> (StoreMode, Duration) {
+        let mut inner = self.lock();
+        let region = inner.region(region);
+        (region.mode, region.latency)
+    }
+
+    /// Executes one statement on a region's store, with everything applied that is due.
+    pub(crate) fn execute<T>(&self, region: &RegionName, statement: impl FnOnce(&mut Table) -> T) -> T {
+        let mut inner = self.lock();
+        inner.catch_up(region);
+        statement(&mut inner.region(region).table)
+    }
+
+    pub(crate) fn subscriptions(&self, to: &RegionName) -> Vec<Subscription> {
+        let inner = self.lock();
+        let incoming = inner.links.iter().filter(|((_, subscriber), _)| subscriber == to);
+        let shown = incoming.map(|((from, _), link)| Subscription {
+            from: from.to_string(),
+            ready: true,
+            streaming: !link.held,
+        });
+        shown.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn region(&mut self, name: &RegionName) -> &mut Region {
+        self.regions.get_mut(name).unwrap_or_else(|| panic!("no region {name} in this cluster: add it first"))
+    }
+
+    fn link(&mut self, from: &RegionName, to: &RegionName) -> &mut Link {
+        let pair = (from.clone(), to.clone());
+        self.links.get_mut(&pair).unwrap_or_else(|| panic!("no link from {from} to {to}: add both regions"))
+    }
+
+    /// Applies at `to` every commit that is due, each link's in its own order.
+    fn catch_up(&mut self, to: &RegionName) {
+        let mut due = Vec::new();
+        for ((from, subscriber), link) in &mut self.links {
+            if subscriber != to || link.held {
+                continue;
+            }
+            let Some(publisher) = self.regions.get(from) else { continue };
+            let now = publisher.clock.elapsed();
+            let arrived = |commit: &&crate::table::Commit| commit.at + link.delay <= now;
+            let log = &publisher.table.log()[link.shipped..];
+            let fresh: Vec<_> = log.iter().take_while(arrived).cloned().collect();
+            link.shipped += fresh.len();
+            due.push((publisher.table.origin().clone(), fresh));
+        }
+        let table = &mut self.region(to).table;
+        for (origin, commits) in due {
+            for commit in commits {
+                table.apply(&origin, commit);
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Simulated randomness: one ChaCha8 stream per process, all from one seed.
+//!
+//! Neighbours: [`crate::world`] deals the streams. It must not be shared between processes: one more draw in one of them would
+//! change what all the others do.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use onceway::ports::Dice;
+use onceway::protocol::record::{Nonce, RequestId};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// One stream of the seed's randomness.
+#[derive(Debug)]
+pub struct SimDice(Mutex<ChaCha8Rng>);
+
+impl SimDice {
+    /// Stream number `stream` of `seed`.
+    pub fn new(seed: u64, stream: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(stream);
+        Self(Mutex::new(rng))
+    }
+
+    /// 64 random bits.
+    pub fn bits(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
+    }
+
+    fn wide(&self) -> u128 {
+        u128::from(self.bits()) << 64 | u128::from(self.bits())
+    }
+}
+
+impl Dice for SimDice {
+    fn nonce(&self) -> Nonce {
+        Nonce(self.wide())
+    }
+
+    fn request_id(&self) -> RequestId {
+        RequestId(self.wide())
+    }
+
+    fn jitter(&self, most: Duration) -> Duration {
+        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        let part = u128::from(most) * u128::from(self.bits()) / u128::from(u64::MAX);
+        Duration::from_nanos(u64::try_from(part).unwrap_or(most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_replays_and_differs_from_its_neighbour() {
+        let draw = |seed, stream| {
+            let dice = SimDice::new(seed, stream);
+            (dice.nonce(), dice.request_id(), dice.jitter(Duration::from_secs(9)))
+        };
+        assert_eq!(draw(1, 2), draw(1, 2));
+        assert_ne!(draw(1, 2), draw(1, 3));
+        assert_ne!(draw(1, 2), draw(2, 2));
+    }
+
+    #[test]
+    fn jitter_stays_within_its_bounds_and_uses_them() {
+        let dice = SimDice::new(7, 0);
+        let most = Duration::from_nanos(3);
+        let mut seen = [0_u32; 4];
+        for _ in 0..1_000 {
+            seen[usize::try_from(dice.jitter(most).as_nanos()).unwrap()] += 1;
+        }
+        assert!(seen[..3].iter().all(|count| *count > 200), "{seen:?}");
+        assert_eq!(dice.jitter(Duration::ZERO), Duration::ZERO);
+        assert!(dice.jitter(Duration::MAX) <= Duration::from_nanos(u64::MAX));
+    }
+}

@@ -1,0 +1,119 @@
+//! The port to one region's store: what a statement suffers on its way, and what its caller can know afterwards.
+//!
+//! Neighbours: [`crate::table`] executes the statements, [`crate::cluster`] holds the switches. It must not execute a statement twice.
+
+use std::time::Duration;
+
+use onceway::ports::store::{
+    Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError, Subscription,
+    Written,
+};
+use onceway::ports::{KeyStore, Replica};
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::{Answer, Row};
+use onceway::protocol::region::RegionName;
+
+use crate::clock::pause;
+use crate::cluster::{Cluster, StoreMode};
+use crate::table::Table;
+
+/// A region's store, as its gateways reach it.
+#[derive(Clone, Debug)]
+pub struct SimStore {
+    cluster: Cluster,
+    region: RegionName,
+}
+
+/// Whether a statement can write: only then can a lost reply leave anything unknown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Reads,
+    Writes,
+}
+
+impl SimStore {
+    pub(crate) fn new(cluster: Cluster, region: RegionName) -> Self {
+        Self { cluster, region }
+    }
+
+    async fn call<T>(&self, effect: Effect, statement: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
+        let (_, latency) = self.cluster.manners(&self.region);
+        pause(latency / 2).await;
+        let (mode, _) = self.cluster.manners(&self.region);
+        match mode {
+            StoreMode::Up => {
+                let reply = self.cluster.execute(&self.region, statement);
+                pause(latency / 2).await;
+                Ok(reply)
+            }
+            StoreMode::Refuse => Err(StoreError::Definite("connection refused".to_owned())),
+            StoreMode::Stall(bound) => Err(silent(effect, bound).await),
+            StoreMode::LoseReplies(bound) => {
+                self.cluster.execute(&self.region, statement);
+                Err(silent(effect, bound).await)
+            }
+        }
+    }
+}
+
+async fn silent(effect: Effect, bound: Duration) -> StoreError {
+    pause(bound).await;
+    let why = format!("no reply for {bound:?}");
+    match effect {
+        Effect::Reads => StoreError::Definite(why),
+        Effect::Writes => StoreError::Unknown(why),
+    }
+}
+
+impl KeyStore for SimStore {
+    async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
+        self.call(Effect::Writes, |table| table.claim(ask)).await
+    }
+
+    async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.settle(attempt, answer)).await
+    }
+
+    async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.release(attempt)).await
+    }
+
+    async fn doubt(&self, attempt: &Attempt, status: Option<u16>) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.doubt(attempt, status)).await
+    }
+
+    async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
+        self.call(Effect::Reads, |table| ids.iter().map(|id| table.read(id)).collect()).await
+    }
+
+    async fn gate(&self) -> Result<Gate, StoreError> {
+        self.call(Effect::Reads, |table| table.gate()).await
+    }
+
+    async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.approve(version, boot)).await
+    }
+}
+
+impl Replica for SimStore {
+    async fn beat(&self) -> Result<Option<u64>, StoreError> {
+        self.call(Effect::Writes, Table::beat).await
+    }
+
+    async fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
+        self.call(Effect::Reads, |table| table.heartbeats()).await
+    }
+
+    async fn remember(&self, memory: &[PeerMemory]) -> Result<(), StoreError> {
+        self.call(Effect::Writes, |table| table.remember(memory)).await
+    }
+
+    async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
+        self.call(Effect::Reads, |table| table.recall()).await
+    }
+
+    async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
+        self.call(Effect::Reads, |_| ()).await?;
+        Ok(self.cluster.subscriptions(&self.region))
+    }
+}

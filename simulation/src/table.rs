@@ -1,0 +1,336 @@
+//! One region's Postgres in memory: its gate, its tables, its log of commits, and the statements on them.
+//!
+//! Neighbours: [`crate::store`] sends the statements, [`crate::cluster`] ships the log to other regions. Each statement is one
+//! transaction, judged by this region's own wall clock. It must not decide what rows mean, and must not wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceway::ports::store::{
+    Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, Written,
+};
+use onceway::protocol::decide::Basis;
+use onceway::protocol::fingerprint::Fingerprint;
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::{Answer, Nonce, RequestId, Row, State, Token};
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::time::Date;
+
+use crate::clock::SimClock;
+
+/// A stored row: times are wall times of its origin, in microseconds.
+#[derive(Clone, Debug)]
+struct Stored {
+    token: Token,
+    nonce: Nonce,
+    fingerprint: Fingerprint,
+    phase: Phase,
+    over: Vec<(Origin, Token)>,
+    risk: Vec<RegionName>,
+    request_id: RequestId,
+    hold: Duration,
+    held_at: i64,
+    expires: Date,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Claimed,
+    InDoubt(Option<u16>),
+    Released,
+    Settled(Arc<Answer>, i64),
+}
+
+/// What one commit changed: this region's row of a key, or its heartbeat.
+#[derive(Clone, Debug)]
+enum Change {
+    Row(KeyId, Box<Stored>),
+    Beat { seq: u64, epoch: u64 },
+}
+
+/// One commit in the log that replication ships.
+#[derive(Clone, Debug)]
+pub(crate) struct Commit {
+    /// When it committed, since the world began.
+    pub(crate) at: Duration,
+    change: Change,
+}
+
+/// One region's Postgres.
+#[derive(Debug)]
+pub(crate) struct Table {
+    origin: Origin,
+    clock: SimClock,
+    version: GateVersion,
+    epoch: u64,
+    approved: Option<Boot>,
+    running: Boot,
+    rows: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
+    beats: BTreeMap<Origin, (u64, u64)>,
+    memory: BTreeMap<Origin, PeerMemory>,
+    log: Vec<Commit>,
+}
+
+impl Table {
+    /// An empty store at epoch 1, started now; its boot is not approved yet.
+    pub(crate) fn new(origin: Origin, system: u64, clock: SimClock) -> Self {
+        let running = Boot { system, timeline: 1, started: clock.micros() };
+        Self {
+            origin,
+            clock,
+            version: GateVersion(1),
+            epoch: 1,
+            approved: None,
+            running,
+            rows: BTreeMap::new(),
+            beats: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// Starts the server anew, over the same data.
+    pub(crate) fn restart(&mut self) {
+        self.running.started = self.clock.micros().max(self.running.started + 1);
+    }
+
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    pub(crate) fn log(&self) -> &[Commit] {
+        &self.log
+    }
+
+    pub(crate) fn gate(&self) -> Gate {
+        Gate {
+            version: self.version,
+            epoch: self.epoch,
+            approved: self.approved.clone(),
+            running: self.running.clone(),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.approved.as_ref() == Some(&self.running)
+    }
+
+    pub(crate) fn approve(&mut self, version: GateVersion, boot: &Boot) -> Written {
+        if version != self.version || *boot != self.running {
+            return Written::Lost;
+        }
+        self.approved = Some(boot.clone());
+        self.version.0 += 1;
+        Written::Done
+    }
+
+    /// One claim statement: the gate, the nonce, then what stands in the way.
+    pub(crate) fn claim(&mut self, ask: &ClaimAsk) -> ClaimReply {
+        if !self.is_open() || ask.gate != self.version {
+            return ClaimReply::GateMoved;
+        }
+        let now = self.clock.micros();
+        let own = self.own(&ask.id);
+        if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
+            return ClaimReply::Won { token: own.token, expires: own.expires };
+        }
+        let (over, attempt) = match &ask.basis {
+            Basis::Absent if self.rows.get(&ask.id).is_none_or(BTreeMap::is_empty) => (Vec::new(), 1),
+            Basis::Known { own: seen, over, attempt }
+                if self.own_yields(own, *seen, now) && self.others_yield(&ask.id, over, *attempt) =>
+            {
+                // What this row superseded before stays superseded.
+                let kept = own.into_iter().flat_map(|own| own.over.iter().cloned());
+                let kept = kept.filter(|(origin, _)| !over.iter().any(|(named, _)| named == origin));
+                (over.iter().cloned().chain(kept).collect(), attempt + 1)
+            }
+            Basis::Absent | Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
+        };
+        let token = Token { epoch: self.epoch, attempt };
+        let retention = i64::try_from(ask.retention.as_micros()).unwrap_or(i64::MAX);
+        let expires = Date(now.saturating_add(retention).div_euclid(1_000));
+        let row = Stored {
+            token,
+            nonce: ask.nonce,
+            fingerprint: ask.fingerprint,
+            phase: Phase::Claimed,
+            over,
+            risk: Vec::new(),
+            request_id: ask.request_id,
+            hold: ask.hold,
+            held_at: now,
+            expires,
+        };
+        self.write(&ask.id, row);
+        ClaimReply::Won { token, expires }
+    }
+
+    /// Whether the own row is the one that the basis saw, in a state that lets a new attempt begin.
+    fn own_yields(&self, own: Option<&Stored>, seen: Option<(Token, Nonce)>, now: i64) -> bool {
+        match (own, seen) {
+            (None, None) => true,
+            (Some(row), Some((token, nonce))) if row.token == token && row.nonce == nonce => match row.phase {
+                Phase::Claimed => row.left(now).is_zero(),
+                Phase::InDoubt(_) | Phase::Released => true,
+                Phase::Settled(..) => false,
+            },
+            (None, Some(_)) | (Some(_), None | Some(_)) => false,
+        }
+    }
+
+    /// Whether each row of another origin is superseded knowingly: by this basis, or by a row that stands; or nothing came of it.
+    fn others_yield(&self, id: &KeyId, over: &[(Origin, Token)], attempt: u32) -> bool {
+        let Some(rows) = self.rows.get(id) else { return true };
+        rows.iter().filter(|(origin, _)| **origin != self.origin).all(|(origin, row)| {
+            let named = |list: &[(Origin, Token)]| {
+                list.iter().any(|(named, token)| named == origin && *token >= row.token)
+            };
+            let masked = || named(over) || rows.values().any(|other| named(&other.over));
+            match row.phase {
+                Phase::Settled(..) => false,
+                Phase::Claimed | Phase::InDoubt(_) => masked(),
+                Phase::Released => masked() || row.token.attempt <= attempt,
+            }
+        })
+    }
+
+    pub(crate) fn settle(&mut self, attempt: &Attempt, answer: &Answer) -> Written {
+        let now = self.clock.micros();
+        self.end(attempt, |phase| match phase {
+            Phase::Claimed | Phase::InDoubt(_) => {
+                Some(Some(Phase::Settled(Arc::new(answer.clone()), now)))
+            }
+            Phase::Settled(..) => Some(None),
+            Phase::Released => None,
+        })
+    }
+
+    pub(crate) fn release(&mut self, attempt: &Attempt) -> Written {
+        self.end(attempt, |phase| match phase {
+            Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Released)),
+            Phase::Released => Some(None),
+            Phase::Settled(..) => None,
+        })
+    }
+
+    pub(crate) fn doubt(&mut self, attempt: &Attempt, status: Option<u16>) -> Written {
+        self.end(attempt, |phase| match phase {
+            Phase::Claimed => Some(Some(Phase::InDoubt(status))),
+            Phase::InDoubt(_) => Some(None),
+            Phase::Released | Phase::Settled(..) => None,
+        })
+    }
+
+    /// Moves the attempt's row along an arrow: `None` is no arrow, `Some(None)` is there already.
+    fn end(&mut self, attempt: &Attempt, arrow: impl FnOnce(&Phase) -> Option<Option<Phase>>) -> Written {
+        if !self.is_open() {
+            return Written::GateMoved;
+        }
+        let own = self.own(&attempt.id);
+        let own = own.filter(|row| row.token == attempt.token && row.nonce == attempt.nonce);
+        let Some(row) = own else { return Written::Lost };
+        match arrow(&row.phase) {
+            None => Written::Lost,
+            Some(None) => Written::Done,
+            Some(Some(phase)) => {
+                let row = Stored { phase, ..row.clone() };
+                self.write(&attempt.id, row);
+                Written::Done
+            }
+        }
+    }
+
+    /// All rows of a key, in the order of their origins.
+    pub(crate) fn read(&self, id: &KeyId) -> Vec<Row> {
+        let now = self.clock.micros();
+        let rows = self.rows.get(id).into_iter().flatten();
+        rows.map(|(origin, row)| row.shown(origin.clone(), now)).collect()
+    }
+
+    pub(crate) fn beat(&mut self) -> Option<u64> {
+        if !self.is_open() {
+            return None;
+        }
+        let seq = self.beats.get(&self.origin).map_or(0, |(seq, _)| *seq) + 1;
+        self.beats.insert(self.origin.clone(), (seq, self.epoch));
+        self.commit(Change::Beat { seq, epoch: self.epoch });
+        Some(seq)
+    }
+
+    pub(crate) fn heartbeats(&self) -> Vec<Heartbeat> {
+        let beat = |(origin, (seq, epoch)): (&Origin, &(u64, u64))| Heartbeat {
+            origin: origin.clone(),
+            seq: *seq,
+            epoch: *epoch,
+        };
+        self.beats.iter().map(beat).collect()
+    }
+
+    pub(crate) fn remember(&mut self, memory: &[PeerMemory]) {
+        for peer in memory {
+            self.memory.insert(peer.origin.clone(), peer.clone());
+        }
+    }
+
+    pub(crate) fn recall(&self) -> Vec<PeerMemory> {
+        self.memory.values().cloned().collect()
+    }
+
+    /// Applies another region's commit, as its apply worker would: no gate, no comparison.
+    pub(crate) fn apply(&mut self, from: &Origin, commit: Commit) {
+        match commit.change {
+            Change::Row(id, row) => {
+                self.rows.entry(id).or_default().insert(from.clone(), *row);
+            }
+            Change::Beat { seq, epoch } => {
+                self.beats.insert(from.clone(), (seq, epoch));
+            }
+        }
+    }
+
+    fn own(&self, id: &KeyId) -> Option<&Stored> {
+        self.rows.get(id)?.get(&self.origin)
+    }
+
+    fn write(&mut self, id: &KeyId, row: Stored) {
+        self.rows.entry(id.clone()).or_default().insert(self.origin.clone(), row.clone());
+        self.commit(Change::Row(id.clone(), Box::new(row)));
+    }
+
+    fn commit(&mut self, change: Change) {
+        self.log.push(Commit { at: self.clock.elapsed(), change });
+    }
+}
+
+impl Stored {
+    /// What is left of the hold at `now`, by the clock of whoever reads: never more than the whole of it.
+    fn left(&self, now: i64) -> Duration {
+        let passed = Duration::from_micros(u64::try_from(now.saturating_sub(self.held_at)).unwrap_or(0));
+        self.hold.saturating_sub(passed)
+    }
+
+    fn shown(&self, origin: Origin, now: i64) -> Row {
+        let state = match &self.phase {
+            Phase::Claimed => State::Claimed { left: self.left(now) },
+            Phase::InDoubt(status) => State::InDoubt { status: *status, left: self.left(now) },
+            Phase::Released => State::Released,
+            Phase::Settled(..) if now.div_euclid(1_000) >= self.expires.as_millis() => State::Tombstone,
+            Phase::Settled(answer, at) => {
+                let age = Duration::from_micros(u64::try_from(now.saturating_sub(*at)).unwrap_or(0));
+                State::Settled { answer: answer.clone(), age }
+            }
+        };
+        Row {
+            origin,
+            token: self.token,
+            nonce: self.nonce,
+            fingerprint: self.fingerprint,
+            state,
+            over: self.over.clone(),
+            risk: self.risk.clone(),
+            request_id: self.request_id,
+            expires: self.expires,
+        }
+    }
+}

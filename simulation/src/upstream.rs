@@ -1,0 +1,307 @@
+//! The protected services: one per region, or one shared by all, with a ledger of what really happened.
+//!
+//! Neighbours: [`crate::world`] gives each region its port. The ledger is the truth that no gateway sees: it counts effects by key.
+//! An effect that was begun happens at its time, whether or not the caller still waits. It must not know records.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
+use onceway::ports::upstream::{Probe, ProbeReply, Send, SendError};
+use onceway::ports::{Body, BodyError, Upstream, body};
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::{RequestId, Token};
+use onceway::protocol::region::RegionName;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::clock::{SimClock, pause};
+
+/// What an upstream does with requests, from the next one on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamMode {
+    /// Takes its time, performs the effect if told to, and answers.
+    Answer {
+        /// How long it takes.
+        after: Duration,
+        /// The answer's status.
+        status: u16,
+        /// The answer's body.
+        body: Bytes,
+        /// Whether the effect happens.
+        effect: bool,
+    },
+    /// Refuses connections: nothing was sent, surely.
+    Refuse,
+    /// Performs the effect at once, then breaks the connection without a word.
+    EffectThenDrop,
+    /// Breaks the connection without having done anything.
+    DropBeforeEffect,
+    /// Does nothing and never answers.
+    Hang,
+    /// Performs the effect and begins an answer that never ends.
+    HangInBody,
+}
+
+/// What an upstream's status address answers, from the next question on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ProbeMode {
+    /// The truth, by the ledger.
+    #[default]
+    Ledger,
+    /// That it happened, with this answer.
+    Happened {
+        /// The answer's status.
+        status: u16,
+        /// The answer's body.
+        body: Bytes,
+    },
+    /// That it did not happen.
+    DidNotHappen,
+    /// Nothing that could be used.
+    CannotSay,
+    /// Nothing at all, ever.
+    Silent,
+}
+
+/// One effect of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Happening {
+    /// When it happens or happened, since the world began.
+    pub at: Duration,
+    /// Whose upstream was asked.
+    pub region: RegionName,
+    /// The attempt's token.
+    pub token: Token,
+    /// The request that made the attempt.
+    pub request_id: RequestId,
+    status: u16,
+    body: Bytes,
+}
+
+/// A request as an upstream saw it.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The attempt, if it came with a key.
+    pub attempt: Option<(KeyId, Token, RequestId)>,
+    /// Its method.
+    pub method: Method,
+    /// Its path and query.
+    pub target: Uri,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its whole body.
+    pub body: Bytes,
+}
+
+#[derive(Debug)]
+struct Service {
+    mode: UpstreamMode,
+    probes: ProbeMode,
+    arrivals: Vec<Arrival>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: bool,
+    services: BTreeMap<RegionName, Service>,
+    ledger: BTreeMap<KeyId, Vec<Happening>>,
+}
+
+/// All upstreams and their ledger. Cheap to clone; all clones are the same services.
+#[derive(Clone, Debug)]
+pub struct Upstreams {
+    clock: SimClock,
+    inner: Arc<Mutex<Inner>>,
+}
+
+impl Upstreams {
+    /// No upstream yet. If they are `shared`, each can tell what happened at any other.
+    pub fn new(clock: SimClock, shared: bool) -> Self {
+        let inner = Inner { shared, services: BTreeMap::new(), ledger: BTreeMap::new() };
+        Self { clock, inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// Adds a region's upstream, which answers 200 at once and tells the truth.
+    pub fn add(&self, region: RegionName) {
+        let mode =
+            UpstreamMode::Answer { after: Duration::ZERO, status: 200, body: Bytes::new(), effect: true };
+        let service = Service { mode, probes: ProbeMode::Ledger, arrivals: Vec::new() };
+        self.lock().services.insert(region, service);
+    }
+
+    /// Switches what a region's upstream does.
+    pub fn set_mode(&self, region: &RegionName, mode: UpstreamMode) {
+        self.lock().service(region).mode = mode;
+    }
+
+    /// Switches what a region's status address answers.
+    pub fn set_probes(&self, region: &RegionName, probes: ProbeMode) {
+        self.lock().service(region).probes = probes;
+    }
+
+    /// The effects on a key that have happened by now, in the order in which they were begun.
+    pub fn effects(&self, id: &KeyId) -> Vec<Happening> {
+        let now = self.clock.elapsed();
+        let inner = self.lock();
+        inner.ledger.get(id).into_iter().flatten().filter(|effect| effect.at <= now).cloned().collect()
+    }
+
+    /// All requests that arrived at a region's upstream.
+    pub fn arrivals(&self, region: &RegionName) -> Vec<Arrival> {
+        self.lock().service(region).arrivals.clone()
+    }
+
+    /// The port of a region to its upstream.
+    pub fn upstream(&self, region: &RegionName) -> SimUpstream {
+        SimUpstream { upstreams: self.clone(), region: region.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn service(&mut self, region: &RegionName) -> &mut Service {
+        self.services.get_mut(region).unwrap_or_else(|| panic!("no upstream of {region}: add it first"))
+    }
+}
+
+/// A region's upstream, as its gateways reach it.
+#[derive(Clone, Debug)]
+pub struct SimUpstream {
+    upstreams: Upstreams,
+    region: RegionName,
+}
+
+impl SimUpstream {
+    /// Lets a request arrive; says how the upstream treats it.
+    fn arrive(&self, arrival: Arrival) -> UpstreamMode {
+        let mut inner = self.upstreams.lock();
+        let service = inner.service(&self.region);
+        let mode = service.mode.clone();
+        if mode == UpstreamMode::Refuse {
+            return mode;
+        }
+        let attempt = arrival.attempt.clone();
+        service.arrivals.push(arrival);
+        let effect = match &mode {
+            UpstreamMode::Answer { after, status, body, effect: true } => Some((*after, *status, body.clone())),
+            UpstreamMode::EffectThenDrop | UpstreamMode::HangInBody => Some((Duration::ZERO, 200, Bytes::new())),
+            UpstreamMode::Answer { effect: false, .. }
+            | UpstreamMode::Refuse
+            | UpstreamMode::DropBeforeEffect
+            | UpstreamMode::Hang => None,
+        };
+        if let (Some((id, token, request_id)), Some((after, status, body))) = (attempt, effect) {
+            let at = self.upstreams.clock.elapsed() + after;
+            let region = self.region.clone();
+            let happening = Happening { at, region, token, request_id, status, body };
+            inner.ledger.entry(id).or_default().push(happening);
+        }
+        mode
+    }
+
+    /// The answer, by the mode; a body that never ends breaks off at `until`.
+    async fn answer(&self, mode: UpstreamMode, until: Option<Instant>) -> Result<Response<Body>, SendError> {
+        match mode {
+            UpstreamMode::Answer { after, status, body, effect: _ } => {
+                pause(after).await;
+                Ok(response(status, body::full(body)))
+            }
+            UpstreamMode::Refuse => Err(SendError::NotSent("connection refused".to_owned())),
+            UpstreamMode::EffectThenDrop | UpstreamMode::DropBeforeEffect => {
+                Err(SendError::Unknown("connection reset".to_owned()))
+            }
+            UpstreamMode::Hang => pending().await,
+            UpstreamMode::HangInBody => {
+                let end = async move {
+                    match until {
+                        Some(until) => sleep_until(until).await,
+                        None => pending().await,
+                    }
+                    Some(Err(BodyError("the upstream took too long".to_owned())))
+                };
+                let endless = body::full(Bytes::from_static(b"first bytes")).with_trailers(end);
+                Ok(response(200, endless.boxed_unsync()))
+            }
+        }
+    }
+
+    fn told(&self, probe: &Probe) -> ProbeMode {
+        let mut inner = self.upstreams.lock();
+        let asked = if inner.shared { &self.region } else { &probe.region };
+        let Some(service) = inner.services.get(asked) else { return ProbeMode::CannotSay };
+        if service.mode == UpstreamMode::Refuse {
+            return ProbeMode::CannotSay;
+        }
+        if service.probes != ProbeMode::Ledger {
+            return service.probes.clone();
+        }
+        let now = self.upstreams.clock.elapsed();
+        let happenings = inner.ledger.entry(probe.id.clone()).or_default();
+        let of_attempt = |effect: &&Happening| effect.token == probe.token && effect.region == probe.region;
+        match happenings.iter().find(of_attempt) {
+            None => ProbeMode::DidNotHappen,
+            Some(effect) if effect.at > now => ProbeMode::CannotSay,
+            Some(effect) => ProbeMode::Happened { status: effect.status, body: effect.body.clone() },
+        }
+    }
+}
+
+fn response<B>(status: u16, body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(status)
+        .unwrap_or_else(|_| panic!("a scenario lets an upstream answer {status}, which is no status"));
+    response
+}
+
+impl Upstream for SimUpstream {
+    async fn send(&self, send: Send, within: Duration) -> Result<Response<Body>, SendError> {
+        let until = Instant::now() + within;
+        let mode = self.arrive(Arrival {
+            attempt: Some((send.id, send.token, send.request_id)),
+            method: send.method,
+            target: send.target,
+            headers: send.headers,
+            body: send.body,
+        });
+        match timeout(within, self.answer(mode, Some(until))).await {
+            Ok(answered) => answered,
+            Err(_) => Err(SendError::Unknown(format!("no answer within {within:?}"))),
+        }
+    }
+
+    async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
+        match self.told(&probe) {
+            ProbeMode::Happened { status, body } => {
+                ProbeReply::Happened(response(status, Some(body).filter(|body| body.len() <= limit)))
+            }
+            ProbeMode::DidNotHappen => ProbeReply::DidNotHappen,
+            ProbeMode::CannotSay | ProbeMode::Ledger => ProbeReply::CannotSay("no usable answer".to_owned()),
+            ProbeMode::Silent => {
+                pause(within).await;
+                ProbeReply::CannotSay(format!("no answer within {within:?}"))
+            }
+        }
+    }
+
+    async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
+        let (head, streamed) = request.into_parts();
+        let read = body::collect(streamed, usize::MAX).await;
+        let (body::Collected::Whole(bytes) | body::Collected::Over(bytes, _)) =
+            read.map_err(|error| SendError::Unknown(error.to_string()))?;
+        let mode = self.arrive(Arrival {
+            attempt: None,
+            method: head.method,
+            target: head.uri,
+            headers: head.headers,
+            body: bytes,
+        });
+        self.answer(mode, None).await
+    }
+}

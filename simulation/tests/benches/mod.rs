@@ -1,0 +1,268 @@
+//! The simulated sides of the contract's benches.
+//!
+//! Neighbours: `contract.rs` and `breaches.rs` run the suites on them. They must add no behaviour of their own: what a bench asks for
+//! is one of the simulation's switches.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderValue, Response, StatusCode, Uri};
+use onceway::ports::body;
+use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
+use onceway::ports::contract::store::StoreBench;
+use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
+use onceway::ports::peers::{Forward, ForwardReply, Pong};
+use onceway::ports::{KeyStore, Peers, Ports, Replica, Upstream};
+use onceway::protocol::digest::digest;
+use onceway::protocol::key::Tenant;
+use onceway::protocol::region::{Origin, RegionName};
+use simulation::clock::SimClock;
+use simulation::peers::{Answering, LinkMode, Region, SimPeers};
+use simulation::ports::SimPorts;
+use simulation::store::SimStore;
+use simulation::upstream::{ProbeMode, SimUpstream, UpstreamMode};
+use simulation::world::World;
+use tokio::runtime::{Builder, Runtime};
+
+/// A paused runtime: time moves only when every task waits.
+pub fn paused() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+/// A region's name.
+pub fn region(name: &str) -> RegionName {
+    RegionName::parse(name).unwrap()
+}
+
+/// Three regions, and the ports of a process in the first one.
+fn world() -> (World, SimPorts) {
+    let names = [region("eu"), region("us"), region("ap")];
+    let world = World::new(1, &names, false);
+    let ports = world.ports(&names[0]);
+    (world, ports)
+}
+
+/// Two regions' stores; the one under test is `eu`'s, behind the wrapper `S`.
+pub struct Stores<S> {
+    world: World,
+    store: S,
+}
+
+impl<S> Stores<S> {
+    /// A fresh store behind a wrapper.
+    pub fn new(wrap: impl FnOnce(SimStore) -> S) -> Self {
+        let (world, ports) = world();
+        world.cluster.set_latency(&region("eu"), Duration::from_millis(2));
+        Self { store: wrap(ports.store().clone()), world }
+    }
+}
+
+impl<S: KeyStore + Replica> StoreBench for Stores<S> {
+    type Store = S;
+
+    fn store(&self) -> &S {
+        &self.store
+    }
+
+    fn origin(&self) -> Origin {
+        self.world.cluster.origin(&region("eu"))
+    }
+
+    fn peers(&self) -> Vec<Origin> {
+        vec![self.world.cluster.origin(&region("us")), self.world.cluster.origin(&region("ap"))]
+    }
+
+    fn tenant(&self, name: &str) -> Tenant {
+        Tenant::parse(name).unwrap()
+    }
+
+    async fn restart(&self) {
+        self.world.cluster.restart(&region("eu"));
+    }
+
+    async fn pass(&self, span: Duration) {
+        tokio::time::sleep(span).await;
+    }
+}
+
+/// A peer `us` of `eu`; the peers under test are `eu`'s, behind the wrapper `P`.
+pub struct Link<P> {
+    world: World,
+    ports: SimPorts,
+    peers: P,
+    peer: Arc<Played>,
+}
+
+/// A region played by the bench.
+struct Played {
+    behaviour: Mutex<PeerBehaviour>,
+    pong: Mutex<Pong>,
+    arrived: Mutex<Vec<Forward>>,
+}
+
+impl Region for Played {
+    fn forward(&self, _from: RegionName, forward: Forward) -> Answering<'_, ForwardReply> {
+        self.arrived.lock().unwrap().push(forward);
+        let behaviour = self.behaviour.lock().unwrap().clone();
+        Box::pin(async move {
+            match behaviour {
+                PeerBehaviour::Answer { after, status, body } => {
+                    tokio::time::sleep(after).await;
+                    let mut response = Response::new(body::full(body));
+                    *response.status_mut() = StatusCode::from_u16(status).unwrap();
+                    ForwardReply::Answer(response)
+                }
+                PeerBehaviour::NotOwner { epoch } => ForwardReply::NotOwner { epoch },
+                PeerBehaviour::Hang => std::future::pending().await,
+                // The link makes it: what the handler says does not arrive.
+                PeerBehaviour::Refuse | PeerBehaviour::BreakAfterReading => ForwardReply::NotOwner { epoch: 0 },
+            }
+        })
+    }
+
+    fn pong(&self) -> Answering<'_, Pong> {
+        let hangs = matches!(*self.behaviour.lock().unwrap(), PeerBehaviour::Hang);
+        let pong = self.pong.lock().unwrap().clone();
+        Box::pin(async move { if hangs { std::future::pending().await } else { pong } })
+    }
+}
+
+impl<P> Link<P> {
+    /// A peer behind a wrapper of the port.
+    pub fn new(wrap: impl FnOnce(SimPeers) -> P) -> Self {
+        let (world, ports) = world();
+        let pong = Pong {
+            epoch: 1,
+            view: digest("onceway/test", &[]),
+            shared: digest("onceway/test", &[]),
+            serving: true,
+            beat: None,
+            applied: Default::default(),
+        };
+        let peer = Arc::new(Played {
+            behaviour: Mutex::new(PeerBehaviour::Hang),
+            pong: Mutex::new(pong),
+            arrived: Mutex::default(),
+        });
+        world.network.plug(region("us"), peer.clone());
+        Self { peers: wrap(ports.peers().clone()), world, ports, peer }
+    }
+}
+
+impl<P: Peers> PeersBench for Link<P> {
+    type Peers = P;
+    type Clock = SimClock;
+
+    fn peers(&self) -> &P {
+        &self.peers
+    }
+
+    fn clock(&self) -> &SimClock {
+        self.ports.clock()
+    }
+
+    fn peer(&self) -> RegionName {
+        region("us")
+    }
+
+    fn unlisted(&self) -> RegionName {
+        region("nowhere")
+    }
+
+    async fn behave(&self, behaviour: PeerBehaviour) {
+        let mode = match behaviour {
+            PeerBehaviour::Refuse => LinkMode::Refuse,
+            PeerBehaviour::BreakAfterReading => LinkMode::LoseReply,
+            PeerBehaviour::Answer { .. } | PeerBehaviour::NotOwner { .. } | PeerBehaviour::Hang => LinkMode::Up,
+        };
+        self.world.network.set_link(&region("eu"), &region("us"), mode, Duration::from_millis(3));
+        self.peer.arrived.lock().unwrap().clear();
+        *self.peer.behaviour.lock().unwrap() = behaviour;
+    }
+
+    async fn set_pong(&self, pong: Pong) {
+        *self.peer.pong.lock().unwrap() = pong;
+    }
+
+    async fn arrived(&self) -> Vec<Forward> {
+        self.peer.arrived.lock().unwrap().clone()
+    }
+}
+
+/// The upstream of `eu`, behind the wrapper `U`.
+pub struct Service<U> {
+    world: World,
+    ports: SimPorts,
+    upstream: U,
+    forgotten: Mutex<usize>,
+}
+
+impl<U> Service<U> {
+    /// An upstream behind a wrapper of the port.
+    pub fn new(wrap: impl FnOnce(SimUpstream) -> U) -> Self {
+        let (world, ports) = world();
+        Self { upstream: wrap(ports.upstream().clone()), world, ports, forgotten: Mutex::new(0) }
+    }
+}
+
+impl<U: Upstream> UpstreamBench for Service<U> {
+    type Upstream = U;
+    type Clock = SimClock;
+
+    fn upstream(&self) -> &U {
+        &self.upstream
+    }
+
+    fn clock(&self) -> &SimClock {
+        self.ports.clock()
+    }
+
+    fn region(&self) -> RegionName {
+        region("eu")
+    }
+
+    fn status_address(&self) -> Uri {
+        Uri::from_static("/status")
+    }
+
+    async fn behave(&self, behaviour: UpstreamBehaviour) {
+        let mode = match behaviour {
+            UpstreamBehaviour::Answer { after, status, body } => {
+                UpstreamMode::Answer { after, status, body, effect: true }
+            }
+            UpstreamBehaviour::Refuse => UpstreamMode::Refuse,
+            UpstreamBehaviour::BreakAfterReading => UpstreamMode::EffectThenDrop,
+            UpstreamBehaviour::Hang => UpstreamMode::Hang,
+            UpstreamBehaviour::HangInBody => UpstreamMode::HangInBody,
+        };
+        self.world.upstreams.set_mode(&region("eu"), mode);
+        *self.forgotten.lock().unwrap() = self.world.upstreams.arrivals(&region("eu")).len();
+    }
+
+    async fn behave_probed(&self, behaviour: ProbeBehaviour) {
+        let probes = match behaviour {
+            ProbeBehaviour::Happened { status, body } => ProbeMode::Happened { status, body },
+            ProbeBehaviour::DidNotHappen => ProbeMode::DidNotHappen,
+            ProbeBehaviour::UnderWay | ProbeBehaviour::Garbage | ProbeBehaviour::Refuse => ProbeMode::CannotSay,
+            ProbeBehaviour::Hang => ProbeMode::Silent,
+        };
+        let answer = UpstreamBehaviour::Answer { after: Duration::ZERO, status: 200, body: Default::default() };
+        self.behave(answer).await;
+        self.world.upstreams.set_probes(&region("eu"), probes);
+    }
+
+    async fn arrived(&self) -> Vec<Arrived> {
+        let forgotten = *self.forgotten.lock().unwrap();
+        let arrivals = self.world.upstreams.arrivals(&region("eu")).split_off(forgotten);
+        let twice = |headers: &http::HeaderMap| {
+            headers.get_all("x-twice").iter().map(HeaderValue::as_bytes).map(Vec::from).collect()
+        };
+        let seen = |arrival: simulation::upstream::Arrival| Arrived {
+            method: arrival.method,
+            target: arrival.target.to_string(),
+            body: arrival.body,
+            twice: twice(&arrival.headers),
+        };
+        arrivals.into_iter().map(seen).collect()
+    }
+}

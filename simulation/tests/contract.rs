@@ -1,0 +1,37 @@
+//! The ports' contract on the simulated side: every suite of `onceway::ports::contract`.
+//!
+//! Neighbours: `benches` plays the environment; `breaches.rs` shows that the suites can fail. The real side runs the same suites.
+
+mod benches;
+
+use benches::{Link, Service, Stores, paused, region};
+use onceway::ports::{Ports, contract};
+use simulation::world::World;
+
+#[test]
+fn the_clock_keeps_its_contract() {
+    paused().block_on(async {
+        let world = World::new(1, &[region("eu")], false);
+        contract::clock::suite(world.ports(&region("eu")).clock()).await;
+    });
+}
+
+#[test]
+fn the_store_keeps_its_contract() {
+    paused().block_on(async { contract::store::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
+fn the_replica_keeps_its_contract() {
+    paused().block_on(async { contract::replica::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
+fn the_peers_keep_their_contract() {
+    paused().block_on(async { contract::peers::suite(&Link::new(|peers| peers)).await });
+}
+
+#[test]
+fn the_upstream_keeps_its_contract() {
+    paused().block_on(async { contract::upstream::suite(&Service::new(|upstream| upstream)).await });
+}

@@ -1,0 +1,51 @@
+//! The bundle of ports that a real gateway runs over.
+//!
+//! Neighbours: `server::run` builds it, `gateway` takes it. It must not hold anything but the adapters.
+
+use super::peers::HttpPeers;
+use super::postgres::PgStore;
+use super::system::{SystemClock, SystemDice};
+use super::upstream::HttpUpstream;
+use crate::ports::Ports;
+
+/// Postgres, peers over mTLS, an upstream over HTTP, the clocks and the dice of this machine.
+pub struct RealPorts {
+    /// Clocks.
+    pub clock: SystemClock,
+    /// Randomness.
+    pub dice: SystemDice,
+    /// The region's Postgres.
+    pub store: PgStore,
+    /// The other regions.
+    pub peers: HttpPeers,
+    /// The protected service.
+    pub upstream: HttpUpstream,
+}
+
+impl Ports for RealPorts {
+    type Clock = SystemClock;
+    type Dice = SystemDice;
+    type Store = PgStore;
+    type Peers = HttpPeers;
+    type Upstream = HttpUpstream;
+
+    fn clock(&self) -> &SystemClock {
+        &self.clock
+    }
+
+    fn dice(&self) -> &SystemDice {
+        &self.dice
+    }
+
+    fn store(&self) -> &PgStore {
+        &self.store
+    }
+
+    fn peers(&self) -> &HttpPeers {
+        &self.peers
+    }
+
+    fn upstream(&self) -> &HttpUpstream {
+        &self.upstream
+    }
+}

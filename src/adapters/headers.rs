@@ -1,0 +1,95 @@
+//! Which headers end at this hop, and which only onceway itself may write.
+//!
+//! Neighbours: `upstream`, `wire` and `server::public` strip by these rules, so that all three agree. It must not know routes: which
+//! headers a replay carries is `gateway::route`'s.
+
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderName};
+
+/// Names under this prefix are written by onceway only; a client's are never passed on.
+pub const RESERVED_PREFIX: &str = "onceway-";
+
+/// Names under this prefix are set at the public listener only, from what it saw itself.
+pub const FORWARDED_PREFIX: &str = "x-forwarded-";
+
+/// Headers of one connection, beside those that `Connection` names (RFC 9110 section 7.6.1).
+const HOP_BY_HOP: &[&str] =
+    &["connection", "http2-settings", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// Whether a header ends at this hop whatever `Connection` says.
+pub fn is_hop_by_hop(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(&name.as_str()) || name.as_str().starts_with("proxy-")
+}
+
+/// The names listed in all `Connection` lines, in lower case; what is no header name is left out.
+pub fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let mut names = Vec::new();
+    for line in headers.get_all(CONNECTION) {
+        for part in line.as_bytes().split(|byte| *byte == b',') {
+            names.extend(HeaderName::from_bytes(part.trim_ascii()));
+        }
+    }
+    names
+}
+
+/// Removes what ends at this hop: the names above and those that `Connection` names.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    for name in named_by_connection(headers) {
+        headers.remove(name);
+    }
+    remove_where(headers, is_hop_by_hop);
+}
+
+/// Removes every header whose name starts with `prefix` (lower case).
+pub fn strip_prefix(headers: &mut HeaderMap, prefix: &str) {
+    remove_where(headers, |name| name.as_str().starts_with(prefix));
+}
+
+fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in lines {
+            map.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+        }
+        map
+    }
+
+    #[test]
+    fn what_ends_at_this_hop_is_stripped() {
+        let mut headers = map(&[
+            ("Connection", "close, X-Private ,, b@d"),
+            ("Connection", "x-other"),
+            ("X-Private", "1"),
+            ("X-Other", "1"),
+            ("Keep-Alive", "5"),
+            ("Proxy-Authorization", "secret"),
+            ("Proxy-Anything", "1"),
+            ("TE", "trailers"),
+            ("Trailer", "x"),
+            ("Transfer-Encoding", "chunked"),
+            ("Upgrade", "h2c"),
+            ("HTTP2-Settings", "x"),
+            ("Accept", "a"),
+            ("Accept", "b"),
+        ]);
+        strip_hop_by_hop(&mut headers);
+        assert_eq!(headers, map(&[("accept", "a"), ("accept", "b")]));
+    }
+
+    #[test]
+    fn prefixes_are_stripped_in_any_case() {
+        let mut headers = map(&[("ONCEWAY-Tenant", "1"), ("onceway", "2"), ("Onceway-Token", "3")]);
+        strip_prefix(&mut headers, RESERVED_PREFIX);
+        assert_eq!(headers, map(&[("onceway", "2")]));
+    }
+}

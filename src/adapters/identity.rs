@@ -1,0 +1,363 @@
+//! Who this region is to its peers: certificates, and the TLS settings that both ends of a peer connection use.
+//!
+//! Neighbours: `peers` dials with it, `server::peer` listens with it, `cli` and `fleet` [`generate`] test and demo material. A region's
+//! name stands in its certificate as the DNS name `<region>.onceway`, and a claim to be a region counts only with such a
+//! certificate from the deployment's own authority. It must not fall back to anything weaker than TLS 1.3 with both sides
+//! authenticated (design, section 2; reliability reference, C.1).
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose,
+};
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use super::system::SystemClock;
+use crate::ports::Clock;
+use crate::protocol::region::RegionName;
+
+/// The one protocol spoken between peers: HTTP/2.
+pub const ALPN: &[u8] = b"h2";
+
+/// Why a region's TLS material cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// A file could not be read or written.
+    #[error("{path}: {cause}")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{path}: {cause}")]
+    Content {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, and what should be there.
+        cause: String,
+    },
+    /// Certificates could not be made.
+    #[error("cannot make certificates: {0}")]
+    Generate(#[from] rcgen::Error),
+}
+
+/// Where a region's TLS material is; all PEM.
+#[derive(Clone, Debug)]
+pub struct IdentityFiles {
+    /// The region's certificate, followed by intermediate ones if any.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The certificates of the authorities whose regions are peers. Use an authority of the deployment's own.
+    pub authorities: PathBuf,
+}
+
+/// A region's identity, ready for use. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PeerIdentity {
+    /// Which region this is.
+    pub me: RegionName,
+    /// For dialling peers.
+    pub client_config: Arc<ClientConfig>,
+    /// For the peer listener: clients without a certificate of the authority do not get past the handshake.
+    pub server_config: Arc<ServerConfig>,
+}
+
+/// The name that stands in the certificate of `region`.
+pub fn server_name(region: &RegionName) -> ServerName<'static> {
+    // A region's alphabet is within that of DNS labels, and its length within a label's.
+    ServerName::try_from(dns_name(region)).expect("a region's name is a DNS label")
+}
+
+fn dns_name(region: &RegionName) -> String {
+    format!("{region}.onceway")
+}
+
+/// Whether the first of `certificates`, as TLS verified them, is that of `claimed`.
+pub fn region_of(certificates: &[CertificateDer<'_>], claimed: &RegionName) -> bool {
+    let Some(first) = certificates.first() else { return false };
+    webpki::EndEntityCert::try_from(first)
+        .is_ok_and(|cert| cert.verify_is_valid_for_subject_name(&server_name(claimed)).is_ok())
+}
+
+impl PeerIdentity {
+    /// Reads the files. Blocks; meant for the start of a process.
+    ///
+    /// # Errors
+    /// One line that names the file and what is wrong with it: unreadable, not PEM, a key of another certificate, a
+    /// certificate of another region.
+    pub fn load(me: RegionName, files: &IdentityFiles) -> Result<Self, IdentityError> {
+        let certificate = read(&files.certificate)?;
+        let key = read(&files.key)?;
+        let authorities = read(&files.authorities)?;
+        Self::from_pem(me, files, &certificate, &key, &authorities)
+    }
+
+    fn from_pem(
+        me: RegionName,
+        files: &IdentityFiles,
+        certificate: &[u8],
+        key: &[u8],
+        authorities: &[u8],
+    ) -> Result<Self, IdentityError> {
+        let chain = certificates(&files.certificate, certificate)?;
+        if !region_of(&chain, &me) {
+            return Err(content(
+                &files.certificate,
+                format!("the certificate does not name {} as a DNS name", dns_name(&me)),
+            ));
+        }
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|cause| content(&files.key, format!("no PEM private key: {cause}")))?;
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(&files.authorities, authorities)? {
+            roots.add(authority).map_err(|cause| content(&files.authorities, cause.to_string()))?;
+        }
+        let roots = Arc::new(roots);
+        let mismatch = |cause: rustls::Error| {
+            content(&files.key, format!("cannot be used with {}: {cause}", files.certificate.display()))
+        };
+        let server = server(roots.clone(), chain.clone(), key.clone_key(), files)?.map_err(mismatch)?;
+        let client = client(roots, chain, key).map_err(mismatch)?;
+        Ok(Self { me, client_config: Arc::new(client), server_config: Arc::new(server) })
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn server(
+    roots: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    files: &IdentityFiles,
+) -> Result<Result<ServerConfig, rustls::Error>, IdentityError> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .build()
+        .map_err(|cause| content(&files.authorities, cause.to_string()))?;
+    Ok(ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .and_then(|builder| builder.with_client_cert_verifier(verifier).with_single_cert(chain, key))
+        .map(|mut config| {
+            config.alpn_protocols = vec![ALPN.to_vec()];
+            // No early data and nothing to resume: a captured flight must be worth nothing.
+            config.max_early_data_size = 0;
+            config.send_tls13_tickets = 0;
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config
+        }))
+}
+
+fn client(
+    roots: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ClientConfig, rustls::Error> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.enable_early_data = false;
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
+    fs::read(path).map_err(|cause| IdentityError::File { path: path.to_owned(), cause })
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let all: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|cause| content(path, format!("no PEM certificates: {cause}")))?;
+    if all.is_empty() {
+        return Err(content(path, "no PEM certificate in it".into()));
+    }
+    Ok(all)
+}
+
+fn content(path: &Path, cause: String) -> IdentityError {
+    IdentityError::Content { path: path.to_owned(), cause }
+}
+
+/// How long generated region certificates are valid.
+const REGION_LIFE: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
+/// How long a generated authority is valid.
+const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// How far clocks may be behind the one that generated a certificate.
+const BACKDATE: Duration = Duration::from_secs(24 * 3600);
+
+/// An authority and the certificates it signed for some regions; all PEM.
+pub struct Generated {
+    /// The authority's certificate.
+    pub authority: String,
+    /// The authority's key: whoever has it can be any region. Keep it off the regions' machines.
+    pub authority_key: String,
+    /// Each region's certificate and key.
+    pub regions: Vec<(RegionName, String, String)>,
+}
+
+/// Makes a new authority and one certificate per region, for clients and servers alike, valid from yesterday: regions for
+/// two years, the authority for ten. Takes some milliseconds.
+///
+/// # Errors
+/// Only if the cryptographic library fails.
+pub fn generate(regions: &[RegionName]) -> Result<Generated, IdentityError> {
+    let mut params = params(Vec::new(), "onceway authority", AUTHORITY_LIFE)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+    let mut signed = Vec::with_capacity(regions.len());
+    for region in regions {
+        let name = dns_name(region);
+        let mut params = self::params(vec![name.clone()], &name, REGION_LIFE)?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &authority)?;
+        signed.push((region.clone(), certificate.pem(), key.serialize_pem()));
+    }
+    Ok(Generated {
+        authority: authority.pem(),
+        authority_key: authority.key().serialize_pem(),
+        regions: signed,
+    })
+}
+
+fn params(names: Vec<String>, title: &str, life: Duration) -> Result<CertificateParams, rcgen::Error> {
+    let now = Duration::from_millis(u64::try_from(SystemClock.date().as_millis()).unwrap_or(0));
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let mut params = CertificateParams::new(names)?;
+    params.not_before = epoch + now.saturating_sub(BACKDATE);
+    params.not_after = epoch + now + life;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, title);
+    Ok(params)
+}
+
+impl Generated {
+    /// Writes `ca.pem`, `ca.key` and for each region `<region>.pem` and `<region>.key` into `directory`, which must exist; keys
+    /// readable by their owner only. Blocks.
+    ///
+    /// # Errors
+    /// A file that is there already is never overwritten; files written before it stay.
+    pub fn write(&self, directory: &Path) -> Result<(), IdentityError> {
+        create(&directory.join("ca.pem"), 0o644, &self.authority)?;
+        create(&directory.join("ca.key"), 0o600, &self.authority_key)?;
+        for (region, certificate, key) in &self.regions {
+            let files = files_in(directory, region);
+            create(&files.certificate, 0o644, certificate)?;
+            create(&files.key, 0o600, key)?;
+        }
+        Ok(())
+    }
+}
+
+/// The names under which [`Generated::write`] puts a region's files.
+pub fn files_in(directory: &Path, region: &RegionName) -> IdentityFiles {
+    IdentityFiles {
+        certificate: directory.join(format!("{region}.pem")),
+        key: directory.join(format!("{region}.key")),
+        authorities: directory.join("ca.pem"),
+    }
+}
+
+fn create(path: &Path, mode: u32, text: &str) -> Result<(), IdentityError> {
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|cause| IdentityError::File { path: path.to_owned(), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn region(name: &str) -> RegionName {
+        RegionName::parse(name).unwrap()
+    }
+
+    #[test]
+    fn what_was_generated_can_be_loaded_and_names_its_region_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let (eu, us) = (region("eu"), region("us"));
+        generate(&[eu.clone(), us.clone()]).unwrap().write(directory.path()).unwrap();
+        let files = files_in(directory.path(), &eu);
+        let identity = PeerIdentity::load(eu.clone(), &files).unwrap();
+        assert_eq!(identity.server_config.alpn_protocols, vec![b"h2".to_vec()]);
+        assert_eq!(identity.server_config.max_early_data_size, 0);
+        let chain = certificates(&files.certificate, &read(&files.certificate).unwrap()).unwrap();
+        assert!(region_of(&chain, &eu));
+        assert!(!region_of(&chain, &us));
+        assert!(!region_of(&chain, &region("e")));
+        assert!(!region_of(&[], &eu));
+        for name in ["ca.key", "eu.key", "us.key"] {
+            let mode = fs::metadata(directory.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+    }
+
+    #[test]
+    fn files_are_never_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let generated = generate(&[region("eu")]).unwrap();
+        generated.write(directory.path()).unwrap();
+        let again = generated.write(directory.path()).unwrap_err().to_string();
+        assert!(again.contains("ca.pem") && again.contains("exists"), "{again}");
+    }
+
+    #[test]
+    fn unusable_material_is_named_in_one_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let (eu, us) = (region("eu"), region("us"));
+        generate(&[eu.clone(), us.clone()]).unwrap().write(directory.path()).unwrap();
+        let good = files_in(directory.path(), &eu);
+        let garbage = directory.path().join("garbage.pem");
+        fs::write(&garbage, "nothing to see").unwrap();
+        let missing = directory.path().join("missing.pem");
+        let us_files = files_in(directory.path(), &us);
+        let table = [
+            (IdentityFiles { certificate: missing.clone(), ..good.clone() }, "missing.pem: No such file"),
+            (IdentityFiles { key: missing.clone(), ..good.clone() }, "missing.pem: No such file"),
+            (IdentityFiles { authorities: missing, ..good.clone() }, "missing.pem: No such file"),
+            (
+                IdentityFiles { certificate: garbage.clone(), ..good.clone() },
+                "garbage.pem: no PEM certificate",
+            ),
+            (IdentityFiles { key: garbage.clone(), ..good.clone() }, "garbage.pem: no PEM private key"),
+            (IdentityFiles { authorities: garbage, ..good.clone() }, "garbage.pem: no PEM certificate"),
+            (IdentityFiles { key: us_files.key.clone(), ..good.clone() }, "us.key: cannot be used with"),
+            (
+                IdentityFiles { certificate: us_files.certificate, ..good },
+                "us.pem: the certificate does not name eu.onceway",
+            ),
+        ];
+        for (files, expected) in table {
+            let error = PeerIdentity::load(eu.clone(), &files).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+        }
+    }
+}

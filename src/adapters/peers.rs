@@ -1,0 +1,225 @@
+//! Other regions over HTTP/2 and mutual TLS: one connection each, made when needed, watched while it lives.
+//!
+//! Neighbours: `wire` says what is sent, `identity` who may; `server::peer` is the other end. A connection counts as made only once
+//! the peer answered a hello on it, so everything that can be refused is refused before a forward is written. It must not
+//! resend: what broke after that is unknown, unless hyper gives the request back.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::connection::describe;
+use super::identity::{ALPN, PeerIdentity, server_name};
+use super::streaming::{Patience, streaming};
+use super::wire;
+use crate::ports::Peers;
+use crate::ports::body::{Collected, collect};
+use crate::ports::peers::{Forward, ForwardReply, PeerError, Pong};
+use crate::protocol::region::RegionName;
+
+/// How long making a connection may take, from the name's look-up to the peer's reply to the hello.
+const CONNECT: Duration = Duration::from_secs(1);
+/// How often a connection is tried, even while idle.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// How long the other side may take to answer that.
+const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(2);
+/// The largest reply to a ping, in bytes.
+const PONG_LIMIT: usize = 64 * 1024;
+/// The largest list of headers, in bytes as HTTP/2 counts them: the public listener's 64 KB and 100 headers, prefixed.
+pub const HEADER_LIST: u32 = 128 * 1024;
+/// How many bytes of one answer may be under way unread.
+pub const STREAM_WINDOW: u32 = 1 << 20;
+/// How many bytes of all answers may be under way unread.
+pub const CONNECTION_WINDOW: u32 = 16 << 20;
+
+type Sender = SendRequest<Full<Bytes>>;
+/// What became of making a connection; `None` while it is being made.
+type Making = watch::Receiver<Option<Result<Sender, String>>>;
+
+/// The other regions, by name.
+pub struct HttpPeers {
+    me: RegionName,
+    peers: BTreeMap<RegionName, Arc<Peer>>,
+}
+
+struct Peer {
+    me: RegionName,
+    name: RegionName,
+    address: String,
+    tls: TlsConnector,
+    link: Mutex<Link>,
+}
+
+enum Link {
+    /// Nothing yet, or what there was is gone.
+    Down,
+    /// Somebody is making a connection; whoever else needs one waits for that.
+    Making(Making),
+    /// A connection, as far as is known.
+    Up(Sender),
+}
+
+impl HttpPeers {
+    /// Peers at these addresses (`host:port`; a name is looked up anew for each connection). Connects to nothing yet.
+    pub fn new(identity: &PeerIdentity, addresses: BTreeMap<RegionName, String>) -> Self {
+        let tls = TlsConnector::from(identity.client_config.clone());
+        let peer = |(name, address): (RegionName, String)| {
+            let link = Mutex::new(Link::Down);
+            let peer = Peer { me: identity.me.clone(), name: name.clone(), address, tls: tls.clone(), link };
+            (name, Arc::new(peer))
+        };
+        Self { me: identity.me.clone(), peers: addresses.into_iter().map(peer).collect() }
+    }
+
+    async fn exchange(
+        &self,
+        to: &RegionName,
+        request: Request<Bytes>,
+    ) -> Result<Response<Incoming>, PeerError> {
+        let peer = self
+            .peers
+            .get(to)
+            .ok_or_else(|| PeerError::NotSent(format!("region {to} is not in the list of peers")))?;
+        let mut sender = peer.sender().await.map_err(PeerError::NotSent)?;
+        sender.ready().await.map_err(|error| PeerError::NotSent(describe(&error)))?;
+        match sender.try_send_request(request.map(Full::new)).await {
+            Ok(response) => Ok(response),
+            Err(mut error) => Err(match error.take_message() {
+                Some(_) => PeerError::NotSent(describe(&error.into_error())),
+                None => PeerError::Unknown(describe(&error.into_error())),
+            }),
+        }
+    }
+
+    async fn ask(&self, to: &RegionName) -> Result<Pong, PeerError> {
+        let response = self.exchange(to, wire::encode_question(&self.me, to, wire::PING_PATH)).await?;
+        let (head, body) = response.into_parts();
+        if head.status != StatusCode::OK {
+            return Err(PeerError::Unknown(format!("the ping was answered with {}", head.status)));
+        }
+        match collect(streaming(body, Patience::Endless, None), PONG_LIMIT).await {
+            Ok(Collected::Whole(json)) => {
+                wire::decode_pong(&json).map_err(|error| PeerError::Unknown(error.to_string()))
+            }
+            Ok(Collected::Over(_, _)) => Err(PeerError::Unknown("the ping's reply is too long".into())),
+            Err(error) => Err(PeerError::Unknown(error.to_string())),
+        }
+    }
+}
+
+impl Peers for HttpPeers {
+    async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
+        let request = wire::encode_forward(&self.me, to, forward)
+            .map_err(|error| PeerError::NotSent(error.to_string()))?;
+        let response = self.exchange(to, request).await?;
+        let response = response.map(|body| streaming(body, Patience::Endless, None));
+        wire::decode_reply(response).map_err(|error| match error {
+            wire::WireError::Refused(_) => PeerError::NotSent(error.to_string()),
+            wire::WireError::NotOnce(_)
+            | wire::WireError::Malformed(_)
+            | wire::WireError::Unknown(_)
+            | wire::WireError::Hop
+            | wire::WireError::Pong(_) => PeerError::Unknown(error.to_string()),
+        })
+    }
+
+    async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
+        timeout(within, self.ask(to))
+            .await
+            .unwrap_or_else(|_| Err(PeerError::Unknown("the ping got no answer in time".into())))
+    }
+}
+
+impl Peer {
+    /// The live connection, or the one that somebody is making, or a new one.
+    async fn sender(self: &Arc<Self>) -> Result<Sender, String> {
+        let mut making = match self.link_or_make() {
+            Ok(sender) => return Ok(sender),
+            Err(making) => making,
+        };
+        match making.wait_for(Option::is_some).await {
+            Ok(made) => match &*made {
+                Some(result) => result.clone(),
+                None => Err("the connection was not made".into()),
+            },
+            Err(_) => Err("the connection was not made".into()),
+        }
+    }
+
+    fn link_or_make(self: &Arc<Self>) -> Result<Sender, Making> {
+        let mut link = self.lock();
+        match &*link {
+            Link::Up(sender) if !sender.is_closed() => return Ok(sender.clone()),
+            Link::Making(making) if making.has_changed().is_ok() => return Err(making.clone()),
+            Link::Up(_) | Link::Making(_) | Link::Down => {}
+        }
+        let (tell, making) = watch::channel(None);
+        *link = Link::Making(making.clone());
+        // A task of its own, so that a caller who gives up does not take it from those who wait.
+        let peer = self.clone();
+        tokio::spawn(async move {
+            let made = peer.connect().await;
+            *peer.lock() = match &made {
+                Ok(sender) => Link::Up(sender.clone()),
+                Err(why) => {
+                    tracing::debug!(peer = %peer.name, why, "no connection to peer");
+                    Link::Down
+                }
+            };
+            tell.send_replace(Some(made));
+        });
+        Err(making)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Link> {
+        // The link is replaced whole, so a poisoned one is still whole.
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connect(&self) -> Result<Sender, String> {
+        timeout(CONNECT, self.dial())
+            .await
+            .unwrap_or_else(|_| Err("timed out".into()))
+            .map_err(|why| format!("connect to region {} at {}: {why}", self.name, self.address))
+    }
+
+    async fn dial(&self) -> Result<Sender, String> {
+        let stream = TcpStream::connect(&self.address).await.map_err(|error| error.to_string())?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let stream =
+            self.tls.connect(server_name(&self.name), stream).await.map_err(|error| error.to_string())?;
+        if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
+            return Err("the other side does not speak HTTP/2".into());
+        }
+        let (mut sender, driver) = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE_ANSWER)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(HEADER_LIST)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| describe(&error))?;
+        // What breaks the connection is told to every request on it; the driver's own result adds nothing.
+        tokio::spawn(async move { drop(driver.await) });
+        let hello = wire::encode_question(&self.me, &self.name, wire::HELLO_PATH).map(Full::new);
+        let welcome = sender.send_request(hello).await.map_err(|error| describe(&error))?;
+        if welcome.status() != StatusCode::NO_CONTENT {
+            return Err(format!("the hello was answered with {}", welcome.status()));
+        }
+        Ok(sender)
+    }
+}

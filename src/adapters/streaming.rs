@@ -1,0 +1,150 @@
+//! Bodies as hyper receives them, turned into the ports' [`Body`]: trailers dropped, time bounded, nothing buffered.
+//!
+//! Neighbours: `connection`, `peers` and the listeners wrap what they receive. It must not collect: `ports::body::collect` does.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+use crate::ports::{Body, BodyError};
+
+/// How long the rest of a body may take.
+#[derive(Clone, Copy, Debug)]
+pub enum Patience {
+    /// The whole of it must have arrived by then.
+    Until(Instant),
+    /// Each next piece must arrive this soon after it was asked for.
+    Between(Duration),
+    /// For ever: somebody else bounds it.
+    Endless,
+}
+
+/// What to do once a body has arrived whole. It is dropped unrun if the body breaks off or is given up.
+pub type AtEnd = Box<dyn FnOnce() + Send>;
+
+/// Wraps a body. Dropping the result gives the body up.
+pub fn streaming(incoming: Incoming, patience: Patience, at_end: Option<AtEnd>) -> Body {
+    let sleep = match patience {
+        Patience::Until(deadline) => Some(Box::pin(tokio::time::sleep_until(deadline))),
+        Patience::Between(span) => Some(Box::pin(tokio::time::sleep(span))),
+        Patience::Endless => None,
+    };
+    let mut body = Streaming { incoming, patience, sleep, waiting: false, over: false, at_end };
+    if body.incoming.is_end_stream() {
+        body.finish();
+    }
+    body.boxed_unsync()
+}
+
+struct Streaming {
+    incoming: Incoming,
+    patience: Patience,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// Whether the sender is being waited for: the time the reader takes must not count against the sender.
+    waiting: bool,
+    over: bool,
+    at_end: Option<AtEnd>,
+}
+
+impl Streaming {
+    fn finish(&mut self) {
+        self.over = true;
+        if let Some(at_end) = self.at_end.take() {
+            at_end();
+        }
+    }
+
+    fn fail(&mut self, why: String) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.over = true;
+        self.at_end = None;
+        Poll::Ready(Some(Err(BodyError(why))))
+    }
+
+    fn is_late(&mut self, context: &mut Context<'_>) -> bool {
+        self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(context).is_ready())
+    }
+
+    /// Called when the sender is to be waited for.
+    fn stalled(&mut self, context: &mut Context<'_>) -> bool {
+        let Patience::Between(span) = self.patience else { return false };
+        if !self.waiting {
+            self.waiting = true;
+            if let Some(sleep) = self.sleep.as_mut() {
+                sleep.as_mut().reset(Instant::now() + span);
+            }
+        }
+        self.is_late(context)
+    }
+
+    /// The next piece of data, past trailers and empty frames.
+    fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, hyper::Error>>> {
+        loop {
+            match Pin::new(&mut self.incoming).poll_frame(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(Some(Ok(frame))) => {
+                    // Trailers are dropped: they must never become headers. So are HTTP/2's empty last frames.
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl http_body::Body for Streaming {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        // A deadline also ends a body whose next piece is always there.
+        if matches!(self.patience, Patience::Until(_)) && self.is_late(context) {
+            return self.fail("the body did not end in time".into());
+        }
+        match self.poll_data(context) {
+            Poll::Ready(Some(Ok(data))) => {
+                self.waiting = false;
+                if self.incoming.is_end_stream() {
+                    self.finish();
+                }
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
+            Poll::Ready(Some(Err(error))) => self.fail(format!("the body broke off: {error}")),
+            Poll::Ready(None) => {
+                self.finish();
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                if self.stalled(context) {
+                    return self.fail("the body stalled".into());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.over || self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}

@@ -1,0 +1,106 @@
+//! The clocks and the randomness of this machine.
+//!
+//! Neighbours: `ports::Clock` and `ports::Dice` say what they promise. Nothing else in the house reads a clock or draws a number
+//! for the gateway, and nothing here may be seeded.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rand::TryRng;
+use rand::rngs::SysRng;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::ports::{Clock, Dice};
+use crate::protocol::record::{Nonce, RequestId};
+use crate::protocol::time::{Date, Moment};
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    /// CLOCK_BOOTTIME, as `std::time::Instant` stands still while the machine is suspended (reliability reference, 0.7).
+    fn now(&self) -> Moment {
+        let now = clock_gettime(ClockId::Boottime);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+        Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+    }
+
+    fn date(&self) -> Date {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Date(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    async fn sleep_until(&self, deadline: Moment) {
+        // The runtime's timer goes by another clock, so what it says is checked against this one.
+        loop {
+            let left = self.now().until(deadline);
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
+    }
+}
+
+/// The operating system's randomness.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemDice;
+
+impl Dice for SystemDice {
+    fn nonce(&self) -> Nonce {
+        Nonce(u128::from_le_bytes(bytes()))
+    }
+
+    fn request_id(&self) -> RequestId {
+        RequestId(u128::from_le_bytes(bytes()))
+    }
+
+    fn jitter(&self, most: Duration) -> Duration {
+        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        let drawn = u64::from_le_bytes(bytes());
+        let scaled = (u128::from(drawn) * (u128::from(most) + 1)) >> 64;
+        Duration::from_nanos(u64::try_from(scaled).unwrap_or(most))
+    }
+}
+
+/// # Panics
+/// If the operating system gives no random bytes: two claims could then share a nonce, so nothing may go on.
+fn bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    SysRng.try_fill_bytes(&mut bytes).expect("the operating system gives random bytes");
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sleep_ends_at_its_deadline_or_later() {
+        let clock = SystemClock;
+        let deadline = clock.now() + Duration::from_millis(20);
+        clock.sleep_until(deadline).await;
+        assert!(clock.now() >= deadline);
+        clock.sleep_until(Moment::from_nanos(1)).await;
+    }
+
+    #[test]
+    fn the_date_is_of_this_century() {
+        let date = SystemClock.date().as_millis();
+        assert!(date > 1_700_000_000_000, "{date}");
+    }
+
+    #[test]
+    fn draws_differ_and_jitter_stays_within_its_span() {
+        let dice = SystemDice;
+        assert_ne!(dice.nonce(), dice.nonce());
+        assert_ne!(dice.request_id(), dice.request_id());
+        assert_eq!(dice.jitter(Duration::ZERO), Duration::ZERO);
+        let most = Duration::from_millis(10);
+        let drawn: Vec<Duration> = (0..200).map(|_| dice.jitter(most)).collect();
+        assert!(drawn.iter().all(|span| *span <= most));
+        assert!(drawn.iter().any(|span| *span > most / 2) && drawn.iter().any(|span| *span < most / 2));
+        assert!(dice.jitter(Duration::MAX) <= Duration::from_nanos(u64::MAX));
+    }
+}

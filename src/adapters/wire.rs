@@ -1,0 +1,341 @@
+//! What regions say to each other, as HTTP: forwards, their replies, and pings. Encoding and decoding stand side by side.
+//!
+//! Neighbours: `peers` sends it, `server::peer` receives it; both ends have authenticated each other before. What is malformed is
+//! refused, never guessed. It must not know connections, nor decide what a forward is worth.
+//!
+//! Each of a client's headers travels under [`CLIENT_PREFIX`], so none can be taken for one of ours or for one of the
+//! connection's; a client's own `onceway-*` headers do not travel at all.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::headers::{RESERVED_PREFIX, is_hop_by_hop, strip_hop_by_hop, strip_prefix};
+use crate::ports::Body;
+use crate::ports::body::empty;
+use crate::ports::peers::{Beat, Forward, ForwardReply, Pong};
+use crate::protocol::digest::Digest32;
+use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::record::RequestId;
+use crate::protocol::region::RegionName;
+
+/// Where forwards go, by POST.
+pub const FORWARD_PATH: &str = "/peer/v1/forward";
+/// Where pings go, by GET.
+pub const PING_PATH: &str = "/peer/v1/ping";
+/// Where a fresh connection asks whether it is welcome, by GET: under TLS 1.3 a client learns only from the first reply
+/// whether its certificate was accepted, and a forward must not be the one to find out.
+pub const HELLO_PATH: &str = "/peer/v1/hello";
+
+/// Before the name of each of the client's headers.
+pub const CLIENT_PREFIX: &str = "onceway-client-";
+/// Before the name of each of ours.
+const PEER_PREFIX: &str = "onceway-peer-";
+
+const FROM: HeaderName = HeaderName::from_static("onceway-peer-from");
+const EPOCH: HeaderName = HeaderName::from_static("onceway-peer-epoch");
+const DEADLINE: HeaderName = HeaderName::from_static("onceway-peer-deadline-ms");
+const TENANT: HeaderName = HeaderName::from_static("onceway-peer-tenant");
+const KEY: HeaderName = HeaderName::from_static("onceway-peer-key");
+const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-peer-request-id");
+const METHOD: HeaderName = HeaderName::from_static("onceway-peer-method");
+const TARGET: HeaderName = HeaderName::from_static("onceway-peer-target");
+const HOP: HeaderName = HeaderName::from_static("onceway-peer-hop");
+const REPLY: HeaderName = HeaderName::from_static("onceway-peer-reply");
+/// The `Content-Length` of an answer, which may differ from the bytes that travel (HEAD, 304).
+const LENGTH: HeaderName = HeaderName::from_static("onceway-peer-length");
+
+/// All of ours in a forward.
+const OURS: [HeaderName; 9] = [FROM, EPOCH, DEADLINE, TENANT, KEY, REQUEST_ID, METHOD, TARGET, HOP];
+
+/// Why a message cannot be sent or read. Holds no value of the message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// A header that must stand there once stands there never or several times.
+    #[error("peer message: {0} must be given exactly once")]
+    NotOnce(HeaderName),
+    /// A header's value is not what its name promises.
+    #[error("peer message: {0} is malformed")]
+    Malformed(HeaderName),
+    /// A header that this version does not know, and so cannot heed.
+    #[error("peer message: header {0} is not known")]
+    Unknown(HeaderName),
+    /// The message was forwarded before.
+    #[error("peer message: a forward is never forwarded again")]
+    Hop,
+    /// A ping's reply is not what it should be.
+    #[error("peer message: the ping's reply is malformed: {0}")]
+    Pong(String),
+    /// The other side did not take the message up; nothing was done.
+    #[error("peer message: refused with {0}")]
+    Refused(StatusCode),
+}
+
+/// A request without body to a peer: `path` is [`PING_PATH`] or [`HELLO_PATH`].
+pub fn encode_question(from: &RegionName, to: &RegionName, path: &'static str) -> Request<Bytes> {
+    let mut request = message(to, PathAndQuery::from_static(path));
+    put(request.headers_mut(), FROM, from.as_str().as_bytes()).expect("a region is visible ASCII");
+    request
+}
+
+fn message(to: &RegionName, path: PathAndQuery) -> Request<Bytes> {
+    let mut request = Request::new(Bytes::new());
+    let uri = Uri::builder().scheme("https").authority(format!("{to}.onceway")).path_and_query(path);
+    *request.uri_mut() = uri.build().expect("a region's name makes an authority");
+    request
+}
+
+fn put(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) -> Result<(), WireError> {
+    let value = HeaderValue::from_bytes(value).map_err(|_| WireError::Malformed(name.clone()))?;
+    headers.insert(name, value);
+    Ok(())
+}
+
+/// A forward as a request. The deadline is rounded down to milliseconds.
+///
+/// # Errors
+/// `Malformed` if the target is no path or a header's name is too long to travel.
+pub fn encode_forward(
+    from: &RegionName,
+    to: &RegionName,
+    forward: Forward,
+) -> Result<Request<Bytes>, WireError> {
+    let mut request = message(to, PathAndQuery::from_static(FORWARD_PATH));
+    *request.method_mut() = Method::POST;
+    let target = forward.target.path_and_query().map_or("", PathAndQuery::as_str);
+    if !target.starts_with('/') {
+        return Err(WireError::Malformed(TARGET));
+    }
+    let headers = request.headers_mut();
+    put(headers, FROM, from.as_str().as_bytes())?;
+    put(headers, EPOCH, forward.epoch.to_string().as_bytes())?;
+    put(headers, DEADLINE, forward.deadline.as_millis().to_string().as_bytes())?;
+    put(headers, TENANT, forward.id.tenant().as_bytes())?;
+    put(headers, KEY, forward.id.key().as_bytes())?;
+    put(headers, REQUEST_ID, forward.request_id.to_string().as_bytes())?;
+    put(headers, METHOD, forward.method.as_str().as_bytes())?;
+    put(headers, TARGET, target.as_bytes())?;
+    put(headers, HOP, b"1")?;
+    let mut own = forward.headers;
+    strip_hop_by_hop(&mut own);
+    strip_prefix(&mut own, RESERVED_PREFIX);
+    for (name, value) in &own {
+        let prefixed = HeaderName::try_from(format!("{CLIENT_PREFIX}{name}"))
+            .map_err(|_| WireError::Malformed(name.clone()))?;
+        headers.append(prefixed, value.clone());
+    }
+    *request.body_mut() = forward.body;
+    Ok(request)
+}
+
+/// Who a message says it is from. Counts only if the connection's certificate says the same.
+///
+/// # Errors
+/// `NotOnce` or `Malformed`.
+pub fn decode_from(headers: &HeaderMap) -> Result<RegionName, WireError> {
+    parse(headers, FROM, |text| RegionName::parse(text).ok())
+}
+
+/// Reads a forward from a request's head and its whole body.
+///
+/// # Errors
+/// Anything that [`encode_forward`] would not have written.
+pub fn decode_forward(head: &Parts, body: Bytes) -> Result<Forward, WireError> {
+    let headers = &head.headers;
+    if one(headers, HOP)?.as_bytes() != b"1" {
+        return Err(WireError::Hop);
+    }
+    let tenant = parse(headers, TENANT, |text| Tenant::parse(text).ok())?;
+    let key = parse(headers, KEY, |text| Key::parse(text).ok())?;
+    Ok(Forward {
+        id: KeyId::new(tenant, key),
+        method: parse(headers, METHOD, |text| Method::from_bytes(text.as_bytes()).ok())?,
+        target: target(one(headers, TARGET)?).ok_or(WireError::Malformed(TARGET))?,
+        request_id: parse(headers, REQUEST_ID, request_id)?,
+        epoch: parse(headers, EPOCH, number)?,
+        deadline: parse(headers, DEADLINE, number).map(Duration::from_millis)?,
+        headers: client_headers(headers)?,
+        body,
+    })
+}
+
+fn client_headers(headers: &HeaderMap) -> Result<HeaderMap, WireError> {
+    let mut client = HeaderMap::new();
+    for (name, value) in headers {
+        if let Some(rest) = name.as_str().strip_prefix(CLIENT_PREFIX) {
+            let own = HeaderName::from_bytes(rest.as_bytes())
+                .ok()
+                .filter(|own| !is_hop_by_hop(own) && !own.as_str().starts_with(RESERVED_PREFIX))
+                .ok_or_else(|| WireError::Malformed(name.clone()))?;
+            client.append(own, value.clone());
+        } else if name.as_str().starts_with(RESERVED_PREFIX) && !OURS.contains(name) {
+            return Err(WireError::Unknown(name.clone()));
+        }
+    }
+    Ok(client)
+}
+
+fn one(headers: &HeaderMap, name: HeaderName) -> Result<&HeaderValue, WireError> {
+    let mut values = headers.get_all(&name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => Ok(value),
+        (None, _) | (Some(_), Some(_)) => Err(WireError::NotOnce(name)),
+    }
+}
+
+fn parse<T>(
+    headers: &HeaderMap,
+    name: HeaderName,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, WireError> {
+    let value = one(headers, name.clone())?;
+    value.to_str().ok().and_then(read).ok_or(WireError::Malformed(name))
+}
+
+/// A number as it is written here: digits without sign or leading zeros.
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number: &u64| number.to_string() == text)
+}
+
+fn request_id(text: &str) -> Option<RequestId> {
+    let id = u128::from_str_radix(text.strip_prefix("req_")?, 16).map(RequestId).ok()?;
+    (id.to_string() == text).then_some(id)
+}
+
+/// A path and query, byte for byte: what the parser would drop or change is refused.
+fn target(value: &HeaderValue) -> Option<Uri> {
+    let path = PathAndQuery::try_from(value.as_bytes()).ok()?;
+    (path.as_str().starts_with('/') && path.as_str().as_bytes() == value.as_bytes()).then(|| Uri::from(path))
+}
+
+/// The reply to a forward.
+pub fn encode_reply(reply: ForwardReply) -> Response<Body> {
+    let mut response = match reply {
+        ForwardReply::Answer(mut answer) => {
+            let headers = answer.headers_mut();
+            strip_hop_by_hop(headers);
+            strip_prefix(headers, PEER_PREFIX);
+            if let Some(length) = headers.remove(CONTENT_LENGTH) {
+                headers.insert(LENGTH, length);
+            }
+            headers.insert(REPLY, HeaderValue::from_static("answer"));
+            answer
+        }
+        ForwardReply::NotOwner { epoch } => {
+            let mut response = Response::new(empty());
+            *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
+            response.headers_mut().insert(REPLY, HeaderValue::from_static("not-owner"));
+            response.headers_mut().insert(EPOCH, HeaderValue::from(epoch));
+            response
+        }
+    };
+    *response.version_mut() = http::Version::HTTP_2;
+    response
+}
+
+/// Marks a response as a refusal: the message was not taken up and nothing was done about it.
+pub fn encode_refusal(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(REPLY, HeaderValue::from_static("refused"));
+    response
+}
+
+/// Reads the reply to a forward.
+///
+/// # Errors
+/// `Refused`: nothing was done. Anything else leaves open what was done.
+pub fn decode_reply(mut response: Response<Body>) -> Result<ForwardReply, WireError> {
+    match one(response.headers(), REPLY)?.as_bytes() {
+        b"answer" => {
+            let headers = response.headers_mut();
+            headers.remove(REPLY);
+            // What stands there now is the length of what travelled.
+            headers.remove(CONTENT_LENGTH);
+            if headers.contains_key(LENGTH) {
+                let length = one(headers, LENGTH)?.clone();
+                headers.remove(LENGTH);
+                headers.insert(CONTENT_LENGTH, length);
+            }
+            if let Some(name) = headers.keys().find(|name| name.as_str().starts_with(PEER_PREFIX)) {
+                return Err(WireError::Unknown(name.clone()));
+            }
+            *response.version_mut() = http::Version::HTTP_11;
+            Ok(ForwardReply::Answer(response))
+        }
+        b"not-owner" => Ok(ForwardReply::NotOwner { epoch: parse(response.headers(), EPOCH, number)? }),
+        b"refused" => Err(WireError::Refused(response.status())),
+        _ => Err(WireError::Malformed(REPLY)),
+    }
+}
+
+/// A ping's reply as JSON. Both regions run the same version of this file, or the path says otherwise.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PongMessage {
+    epoch: u64,
+    view: String,
+    shared: String,
+    serving: bool,
+    beat: Option<BeatMessage>,
+    applied: BTreeMap<String, u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BeatMessage {
+    seq: u64,
+    age_ns: u64,
+}
+
+/// A ping's reply as JSON.
+pub fn encode_pong(pong: &Pong) -> Bytes {
+    let nanos = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+    let message = PongMessage {
+        epoch: pong.epoch,
+        view: pong.view.to_string(),
+        shared: pong.shared.to_string(),
+        serving: pong.serving,
+        beat: pong.beat.map(|beat| BeatMessage { seq: beat.seq, age_ns: nanos(beat.age) }),
+        applied: pong.applied.iter().map(|(region, seq)| (region.to_string(), *seq)).collect(),
+    };
+    serde_json::to_vec(&message).expect("strings and numbers always make JSON").into()
+}
+
+/// Reads a ping's reply.
+///
+/// # Errors
+/// `Pong`, with the reason.
+pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
+    let wrong = |what: &str| WireError::Pong(what.to_owned());
+    let message: PongMessage =
+        serde_json::from_slice(json).map_err(|error| WireError::Pong(error.to_string()))?;
+    let mut applied = BTreeMap::new();
+    for (name, seq) in message.applied {
+        applied.insert(RegionName::parse(&name).map_err(|_| wrong("a region's name"))?, seq);
+    }
+    Ok(Pong {
+        epoch: message.epoch,
+        view: hex(&message.view).ok_or_else(|| wrong("view"))?,
+        shared: hex(&message.shared).ok_or_else(|| wrong("shared"))?,
+        serving: message.serving,
+        beat: message.beat.map(|beat| Beat { seq: beat.seq, age: Duration::from_nanos(beat.age_ns) }),
+        applied,
+    })
+}
+
+/// 64 lower-case hex digits.
+fn hex(text: &str) -> Option<Digest32> {
+    let bytes: Vec<u8> = text
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok())
+        .collect::<Option<_>>()?;
+    Digest32::from_slice(&bytes).filter(|digest| digest.to_string() == text)
+}
+
+#[cfg(test)]
+mod tests;

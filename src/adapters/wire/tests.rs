@@ -1,0 +1,271 @@
+//! What is written must be read back, and nothing else: round trips over random messages, and a table of malformed ones.
+//!
+//! Neighbours: `wire`. No connection here: `tests/net.rs` sends messages over real ones.
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+
+use super::*;
+use crate::ports::body::{Collected, collect, full};
+
+fn region(name: &str) -> RegionName {
+    RegionName::parse(name).unwrap()
+}
+
+fn header_lines() -> impl Strategy<Value = HeaderMap> {
+    let name = "[a-z0-9!#$%&'*+.^_`|~-]{1,20}".prop_filter("ends at this hop, or is ours", |name| {
+        HeaderName::from_bytes(name.as_bytes())
+            .is_ok_and(|name| !is_hop_by_hop(&name) && !name.as_str().starts_with(RESERVED_PREFIX))
+    });
+    let byte = prop_oneof![Just(b'\t'), 0x20_u8..0x7f, 0x80_u8..=0xff];
+    vec((name, vec(byte, 0..12)), 0..8).prop_map(|lines| {
+        let mut map = HeaderMap::new();
+        for (name, value) in lines {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            map.append(name, HeaderValue::from_bytes(&value).unwrap());
+        }
+        map
+    })
+}
+
+prop_compose! {
+    fn forwards()(
+        tenant in "[A-Za-z0-9_.-]{1,64}",
+        key in "[!-~]{1,255}",
+        method in "[A-Za-z!#$%&'*+.^_`|~-]{1,12}",
+        target in "/[a-zA-Z0-9/%._~-]{0,40}([?][a-zA-Z0-9=&%?/]{0,20})?",
+        headers in header_lines(),
+        body in vec(any::<u8>(), 0..64),
+        request_id in any::<u128>(),
+        epoch in any::<u64>(),
+        deadline in any::<u64>(),
+    ) -> Forward {
+        Forward {
+            id: KeyId::new(Tenant::parse(&tenant).unwrap(), Key::parse(&key).unwrap()),
+            method: Method::from_bytes(method.as_bytes()).unwrap(),
+            target: target.parse().unwrap(),
+            headers,
+            body: body.into(),
+            request_id: RequestId(request_id),
+            epoch,
+            deadline: Duration::from_millis(deadline),
+        }
+    }
+}
+
+prop_compose! {
+    fn pongs()(
+        epoch in any::<u64>(),
+        view in any::<[u8; 32]>(),
+        shared in any::<[u8; 32]>(),
+        serving in any::<bool>(),
+        beat in option::of((any::<u64>(), any::<u64>())),
+        applied in btree_map("[a-z][a-z0-9]{0,31}", any::<u64>(), 0..5),
+    ) -> Pong {
+        Pong {
+            epoch,
+            view: Digest32::new(view),
+            shared: Digest32::new(shared),
+            serving,
+            beat: beat.map(|(seq, age)| Beat { seq, age: Duration::from_nanos(age) }),
+            applied: applied.into_iter().map(|(name, seq)| (region(&name), seq)).collect(),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn forwards_are_read_as_they_were_written(forward in forwards()) {
+        let request = encode_forward(&region("eu"), &region("us"), forward.clone()).unwrap();
+        prop_assert_eq!(request.uri().to_string(), "https://us.onceway/peer/v1/forward");
+        let (head, body) = request.into_parts();
+        prop_assert_eq!(decode_from(&head.headers).unwrap(), region("eu"));
+        let read = decode_forward(&head, body).unwrap();
+        prop_assert_eq!(read.id, forward.id);
+        prop_assert_eq!(read.method, forward.method);
+        prop_assert_eq!(read.target.to_string(), forward.target.to_string());
+        prop_assert_eq!(read.headers, forward.headers);
+        prop_assert_eq!(read.body, forward.body);
+        prop_assert_eq!(read.request_id, forward.request_id);
+        prop_assert_eq!(read.epoch, forward.epoch);
+        prop_assert_eq!(read.deadline, forward.deadline);
+    }
+
+    #[test]
+    fn pongs_are_read_as_they_were_written(pong in pongs()) {
+        prop_assert_eq!(decode_pong(&encode_pong(&pong)).unwrap(), pong);
+    }
+
+    #[test]
+    fn any_single_missing_or_repeated_header_is_refused(forward in forwards(), which in 0..OURS.len()) {
+        let name = OURS[which].clone();
+        let (mut head, body) =
+            encode_forward(&region("eu"), &region("us"), forward).unwrap().into_parts();
+        let read = |head: &Parts| decode_from(&head.headers).and(decode_forward(head, body.clone()).map(drop));
+        prop_assert!(read(&head).is_ok());
+        let value = head.headers.remove(&name).unwrap();
+        prop_assert_eq!(read(&head), Err(WireError::NotOnce(name.clone())));
+        head.headers.append(name.clone(), value.clone());
+        head.headers.append(name.clone(), value);
+        prop_assert_eq!(read(&head), Err(WireError::NotOnce(name)));
+    }
+}
+
+fn example() -> Forward {
+    Forward {
+        id: KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("k").unwrap()),
+        method: Method::POST,
+        target: "/v1/charges?x=1".parse().unwrap(),
+        headers: HeaderMap::new(),
+        body: Bytes::new(),
+        request_id: RequestId(7),
+        epoch: 3,
+        deadline: Duration::from_secs(5),
+    }
+}
+
+#[test]
+fn malformed_values_are_refused() {
+    let table: &[(&HeaderName, &[&[u8]])] = &[
+        (&EPOCH, &[b"", b"-1", b"+1", b"01", b"1.0", b"18446744073709551616", b"x"]),
+        (&DEADLINE, &[b"", b"1s", b"00", b" 1"]),
+        (&TENANT, &[b"", b"a b", b"a/b", b"\xff"]),
+        (&KEY, &[b"", b"a b", b"\xc3\xa9"]),
+        (
+            &REQUEST_ID,
+            &[
+                b"",
+                b"req_",
+                b"req_7",
+                b"00000000000000000000000000000007",
+                b"req_0000000000000000000000000000000G",
+            ],
+        ),
+        (&METHOD, &[b"", b"PO ST", b"GET\t"]),
+        (&TARGET, &[b"", b"v1", b"*", b"http://a/b", b"/a#b", b"/a b"]),
+    ];
+    for (name, values) in table {
+        for value in *values {
+            let (mut head, body) =
+                encode_forward(&region("eu"), &region("us"), example()).unwrap().into_parts();
+            head.headers.insert((*name).clone(), HeaderValue::from_bytes(value).unwrap());
+            let refused = decode_forward(&head, body).map(drop);
+            assert_eq!(refused, Err(WireError::Malformed((*name).clone())), "{value:?}");
+        }
+    }
+}
+
+#[test]
+fn a_second_hop_is_refused() {
+    for hop in ["2", "0", "", "01"] {
+        let (mut head, body) = encode_forward(&region("eu"), &region("us"), example()).unwrap().into_parts();
+        head.headers.insert(HOP, hop.parse().unwrap());
+        assert_eq!(decode_forward(&head, body).map(drop), Err(WireError::Hop), "{hop:?}");
+    }
+}
+
+#[test]
+fn what_may_not_travel_does_not() {
+    let mut forward = example();
+    for name in [
+        "connection",
+        "keep-alive",
+        "te",
+        "onceway-token",
+        "onceway-peer-hop",
+        "onceway-client-a",
+        "x-listed",
+    ] {
+        forward.headers.append(name, HeaderValue::from_static("x-listed"));
+    }
+    forward.headers.append("accept", HeaderValue::from_static("a"));
+    forward.headers.append("accept", HeaderValue::from_static("b"));
+    let (head, body) = encode_forward(&region("eu"), &region("us"), forward).unwrap().into_parts();
+    let read = decode_forward(&head, body).unwrap();
+    let lines: Vec<_> =
+        read.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+    assert_eq!(lines, [("accept", "a"), ("accept", "b")]);
+}
+
+#[test]
+fn smuggled_and_unknown_headers_are_refused() {
+    for (name, expected_unknown) in [
+        ("onceway-peer-later", true),
+        ("onceway-token", true),
+        ("onceway-client-", false),
+        ("onceway-client-connection", false),
+        ("onceway-client-onceway-token", false),
+    ] {
+        let name = HeaderName::from_static(name);
+        let (mut head, body) = encode_forward(&region("eu"), &region("us"), example()).unwrap().into_parts();
+        head.headers.insert(name.clone(), HeaderValue::from_static("1"));
+        let expected = if expected_unknown { WireError::Unknown(name) } else { WireError::Malformed(name) };
+        assert_eq!(decode_forward(&head, body).map(drop), Err(expected));
+    }
+}
+
+#[tokio::test]
+async fn answers_are_read_as_they_were_written() {
+    let answer = Response::builder()
+        .status(201)
+        .header("content-length", "5")
+        .header("set-cookie", "a")
+        .header("set-cookie", "b")
+        .header("onceway-region", "us")
+        .header("connection", "close")
+        .body(full("hello"))
+        .unwrap();
+    let mut sent = encode_reply(ForwardReply::Answer(answer));
+    assert!(!sent.headers().contains_key(CONTENT_LENGTH));
+    sent.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(99));
+    let Ok(ForwardReply::Answer(read)) = decode_reply(sent) else { panic!("an answer was written") };
+    assert_eq!(read.status(), 201);
+    assert_eq!(read.headers()["content-length"], "5");
+    assert_eq!(read.headers()["onceway-region"], "us");
+    assert_eq!(read.headers().get_all("set-cookie").iter().count(), 2);
+    assert_eq!(read.headers().len(), 4);
+    let Ok(Collected::Whole(body)) = collect(read.into_body(), 5).await else { panic!("a whole body") };
+    assert_eq!(body, "hello");
+}
+
+#[test]
+fn replies_that_are_no_answer() {
+    let read = |response: Response<Body>| match decode_reply(response) {
+        Ok(ForwardReply::NotOwner { epoch }) => format!("not owner {epoch}"),
+        Ok(ForwardReply::Answer(_)) => "answer".into(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(read(encode_reply(ForwardReply::NotOwner { epoch: 9 })), "not owner 9");
+    assert!(read(Response::new(empty())).contains("exactly once"));
+    let refusal = Response::builder().status(403).body(empty()).unwrap();
+    assert_eq!(read(encode_refusal(refusal)), "peer message: refused with 403 Forbidden");
+    let strange = Response::builder().header(REPLY, "perhaps").body(empty()).unwrap();
+    assert!(read(strange).contains("malformed"));
+}
+
+#[test]
+fn pongs_that_are_none_are_refused() {
+    let good = encode_pong(&Pong {
+        epoch: 1,
+        view: Digest32::new([1; 32]),
+        shared: Digest32::new([2; 32]),
+        serving: true,
+        beat: None,
+        applied: BTreeMap::from([(region("eu"), 4)]),
+    });
+    let good = str::from_utf8(&good).unwrap();
+    assert!(decode_pong(good.as_bytes()).is_ok());
+    for (from, to) in [
+        ("\"epoch\":1", "\"epoch\":-1"),
+        ("\"epoch\":1,", ""),
+        ("\"epoch\":1", "\"epoch\":1,\"more\":2"),
+        ("0101", "01"),
+        ("0202", "020G"),
+        ("\"eu\"", "\"EU\""),
+    ] {
+        let bad = good.replacen(from, to, 1);
+        assert_ne!(bad, good);
+        assert!(matches!(decode_pong(bad.as_bytes()), Err(WireError::Pong(_))), "{bad}");
+    }
+}

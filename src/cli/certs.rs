@@ -1,0 +1,54 @@
+//! `onceway certs`: an authority and a certificate per region, for deployments without their own.
+//!
+//! Neighbours: `adapters::identity` makes and writes them. It must not overwrite a file.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Failure, print};
+use crate::adapters::identity;
+use crate::protocol::region::RegionName;
+
+/// Make an authority and one certificate per region, with which regions know each other.
+///
+/// Writes ca.pem, ca.key and for each region REGION.pem and REGION.key. Give each region's machines ca.pem and its own two
+/// files, nothing else: whoever has ca.key can be any region. Files that are there already are never overwritten.
+#[derive(Args)]
+#[command(after_long_help = "\
+Example:
+  onceway certs --out certificates --region us-east eu-west ap-south
+
+Region certificates are valid for two years, the authority for ten.")]
+pub struct Certs {
+    /// The folder to write into; made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// The regions, as in ring.toml.
+    #[arg(long = "region", required = true, num_args = 1.., value_name = "NAME")]
+    regions: Vec<String>,
+}
+
+impl Certs {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let parse = |name: &String| {
+            RegionName::parse(name).map_err(|error| Failure::Bad(format!("--region {name:?}: {error}")))
+        };
+        let mut regions: Vec<RegionName> = self.regions.iter().map(parse).collect::<Result<_, _>>()?;
+        regions.sort();
+        if let Some(twice) = regions.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Failure::Bad(format!("--region {} is given twice: name each once", twice[0])));
+        }
+        std::fs::create_dir_all(&self.out)
+            .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", self.out.display())))?;
+        let made = identity::generate(&regions).map_err(Failure::failed)?;
+        made.write(&self.out).map_err(Failure::failed)?;
+        let names: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
+        let dir = self.out.display();
+        print(&format!(
+            "{dir}: ca.pem, and NAME.pem and NAME.key for {}\nkeep {dir}/ca.key off the regions' machines: who has it can be any region\n",
+            names.join(", ")
+        ))
+    }
+}

@@ -1,0 +1,27 @@
+//! `onceway janitor`, hidden: cleans up behind a demo that was killed.
+//!
+//! Neighbours: `fleet::janitor` starts this command and does its work. It must not run on an async runtime: that has its own.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Failure;
+use crate::fleet::janitor::run_janitor;
+
+/// Wait on stdin for `bye`; if it ends without that, kill what works in DIR.
+#[derive(Args)]
+pub struct Janitor {
+    /// The deployment's folder.
+    dir: PathBuf,
+    /// Delete the folder in the end.
+    #[arg(long)]
+    delete: bool,
+}
+
+impl Janitor {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        run_janitor(&self.dir, self.delete).map_err(Failure::failed)
+    }
+}

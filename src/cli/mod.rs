@@ -1,0 +1,131 @@
+//! The command line: arguments in, one command run, an exit code out.
+//!
+//! One file per command, each with its own arguments and help; `table` lines columns up, `http` asks an admin listener, `logging`
+//! sets logs up. Neighbours: `config` checks files, `server`, `fleet` and `adapters` do the work. It must not decide
+//! anything, and never prints a secret or a key that it was not given for that.
+
+mod certs;
+mod check;
+mod demo;
+mod http;
+mod janitor;
+mod logging;
+mod ring;
+mod serve;
+mod status;
+mod store;
+mod table;
+
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::Errors;
+
+/// A gateway that makes a retried API request take effect once, across regions.
+#[derive(Parser)]
+#[command(name = "onceway", version, max_term_width = 120, after_long_help = HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const HELP: &str = "\
+Start here:
+  onceway demo                                      three regions on this machine, and a guided tour
+  onceway check config/us-east.toml                 is this configuration right? lists every mistake
+  onceway ring show --ring config/ring.toml         who owns how much
+  onceway serve --config config/us-east.toml        run one gateway of one region
+
+Environment:
+  ONCEWAY_LOG                what is logged to stderr, such as info or onceway=debug (default: info)
+  ONCEWAY_CONFIG             the region file, instead of --config
+  ONCEWAY_RING               the ring file, instead of --ring
+  ONCEWAY_ADMIN              an admin listener, instead of --admin
+  ONCEWAY_ADMIN_TOKEN_FILE   the file with its token, instead of --token-file
+
+Exit codes:
+  0  done     1  failed     2  wrong arguments or configuration     3  begun, not complete yet: run it again
+
+`onceway COMMAND --help` explains a command with examples.";
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Demo),
+    Check(check::Check),
+    #[command(subcommand)]
+    Ring(ring::Command),
+    Certs(certs::Certs),
+    #[command(subcommand)]
+    Store(store::Command),
+    Serve(serve::Serve),
+    Status(status::Status),
+    #[command(hide = true)]
+    Janitor(janitor::Janitor),
+}
+
+/// Why a command did not end well, in words; which decides the exit code.
+#[derive(Debug)]
+enum Failure {
+    /// It was tried and failed: exit code 1.
+    Failed(String),
+    /// The arguments or the configuration are wrong; nothing was tried: exit code 2.
+    Bad(String),
+    /// It was begun and is not complete: exit code 3.
+    Incomplete(String),
+}
+
+impl Failure {
+    /// Whatever went wrong, with its causes.
+    fn failed(error: impl Into<anyhow::Error>) -> Self {
+        Self::Failed(format!("{:#}", error.into()))
+    }
+}
+
+impl From<Errors> for Failure {
+    fn from(errors: Errors) -> Self {
+        let count = errors.0.len();
+        let things = if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
+        Self::Bad(format!("{things} in the configuration:\n{errors}"))
+    }
+}
+
+/// Runs the command that the process's arguments name. Blocks until it has ended.
+pub fn run() -> ExitCode {
+    let ended = match Cli::parse().command {
+        Command::Demo(demo) => demo.run(),
+        Command::Check(check) => check.run(),
+        Command::Ring(command) => command.run(),
+        Command::Certs(certs) => certs.run(),
+        Command::Store(command) => command.run(),
+        Command::Serve(serve) => serve.run(),
+        Command::Status(status) => status.run(),
+        Command::Janitor(janitor) => janitor.run(),
+    };
+    let (code, text) = match ended {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(text)) => (1, text),
+        Err(Failure::Bad(text)) => (2, text),
+        Err(Failure::Incomplete(text)) => (3, text),
+    };
+    eprintln!("onceway: {text}");
+    ExitCode::from(code)
+}
+
+/// Writes to stdout. A reader that has left (`| head`) is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(Failure::Failed(format!("cannot write to stdout: {error}"))),
+    }
+}
+
+/// Runs a future to its end on a runtime of its own.
+fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::failed)?;
+    runtime.block_on(future)
+}

@@ -1,0 +1,189 @@
+//! `onceway ring show | explain`: who owns how much, and why a key is where it is.
+//!
+//! Neighbours: `config::ring` reads the file, `protocol::ring` places. The picture is of the file: a gateway's own view is in
+//! `onceway status`. It must not print a key's text, only its digest, so that what is pasted into a ticket gives nothing away.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::table::{Side, bar, columns, thousands};
+use super::{Failure, print};
+use crate::config::load_ring;
+use crate::config::ring::RingFile;
+use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::region::RegionName;
+use crate::protocol::ring::{ARCS, PlaceBy};
+
+/// Look at a ring: who owns how much, and where a key belongs.
+#[derive(Subcommand)]
+pub enum Command {
+    Show(Show),
+    Explain(Explain),
+}
+
+impl Command {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        match self {
+            Self::Show(show) => show.run(),
+            Self::Explain(explain) => explain.run(),
+        }
+    }
+}
+
+/// Show each region's share of the keys as a picture.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway ring show --ring config/ring.toml
+  onceway ring show --ring config/ring.toml --json")]
+pub struct Show {
+    /// The ring file.
+    #[arg(long, env = "ONCEWAY_RING", value_name = "FILE")]
+    ring: PathBuf,
+    /// Print JSON instead of a picture.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Explain where a key belongs, and which rule says so.
+///
+/// Prints the key's arc, the regions in order of preference (home first) and the rule: a pin of the tenant, or the arc. The
+/// key itself is not printed, only its digest as it stands in the logs.
+#[derive(Args)]
+#[command(after_long_help = "\
+Example:
+  onceway ring explain acme order-1001 --ring config/ring.toml")]
+pub struct Explain {
+    /// The tenant.
+    tenant: String,
+    /// The idempotency key, without quotes.
+    key: String,
+    /// The ring file.
+    #[arg(long, env = "ONCEWAY_RING", value_name = "FILE")]
+    ring: PathBuf,
+}
+
+/// How wide the longest bar is.
+const BAR: usize = 40;
+
+impl Show {
+    fn run(&self) -> Result<(), Failure> {
+        let file = load_ring(&self.ring)?;
+        if self.json { print(&as_json(&file)) } else { print(&picture(&file)) }
+    }
+}
+
+/// The regions with the number of arcs that each is home of.
+fn homes(file: &RingFile) -> Vec<(&RegionName, u32, u64)> {
+    let regions = file.ring.regions().iter();
+    // A share is a number of arcs over 65,536, which a f64 holds exactly.
+    regions
+        .map(|region| (&region.name, region.weight, (file.ring.share(&region.name) * f64::from(ARCS)) as u64))
+        .collect()
+}
+
+fn picture(file: &RingFile) -> String {
+    let homes = homes(file);
+    let most = homes.iter().map(|(_, _, arcs)| *arcs).max().unwrap_or(1).max(1);
+    let share = |arcs: u64| format!("{:.2} %", arcs as f64 * 100.0 / f64::from(ARCS));
+    let row = |name: &str, weight: String, arcs: u64, last: String| {
+        vec![name.to_owned(), weight, share(arcs), thousands(arcs), last]
+    };
+    let mut rows = vec![["region", "weight", "share", "arcs", ""].map(str::to_owned).to_vec()];
+    for (name, weight, arcs) in &homes {
+        let last = match weight {
+            0 => "edge: forwards, owns nothing".to_owned(),
+            1.. => bar(*arcs as f64 / most as f64, BAR),
+        };
+        rows.push(row(name.as_str(), weight.to_string(), *arcs, last));
+    }
+    let weights: u32 = homes.iter().map(|(_, weight, _)| weight).sum();
+    rows.push(row("total", weights.to_string(), homes.iter().map(|(_, _, arcs)| arcs).sum(), String::new()));
+    let sides = [Side::Left, Side::Right, Side::Right, Side::Right, Side::Left];
+    let mut text = format!(
+        "ring of {}, place_by = \"{}\", digest {:.16}\n\n{}",
+        file.deployment,
+        place_by(file.place_by),
+        file.ring.digest().to_string(),
+        columns(&sides, &rows)
+    );
+    if !file.pins.is_empty() {
+        text.push_str("\npinned tenants, home first\n");
+        let pins = file.pins.iter().map(|pin| vec![pin.tenant.to_string(), chain(pin.regions.iter())]);
+        text.push_str(&columns(&[Side::Left, Side::Left], &pins.collect::<Vec<_>>()));
+    }
+    text
+}
+
+fn as_json(file: &RingFile) -> String {
+    let regions = homes(file);
+    let regions = regions.iter().map(|(name, weight, arcs)| {
+        json!({ "name": name.as_str(), "weight": weight, "arcs": arcs, "share": file.ring.share(name) })
+    });
+    let pins = file.pins.iter().map(|pin| {
+        let regions: Vec<&str> = pin.regions.iter().map(RegionName::as_str).collect();
+        json!({ "tenant": pin.tenant.as_str(), "regions": regions })
+    });
+    let whole = json!({
+        "deployment": file.deployment,
+        "place_by": place_by(file.place_by),
+        "digest": file.ring.digest().to_string(),
+        "arcs": ARCS,
+        "regions": regions.collect::<Vec<_>>(),
+        "pins": pins.collect::<Vec<_>>(),
+    });
+    format!("{whole}\n")
+}
+
+impl Explain {
+    fn run(&self) -> Result<(), Failure> {
+        let tenant = Tenant::parse(&self.tenant).map_err(|error| Failure::Bad(format!("TENANT: {error}")))?;
+        let key = Key::parse(&self.key).map_err(|error| Failure::Bad(format!("KEY: {error}")))?;
+        let file = load_ring(&self.ring)?;
+        let id = KeyId::new(tenant, key);
+        let order = file.ring.order(&id);
+        let hashed = match file.place_by {
+            PlaceBy::Tenant => "the tenant",
+            PlaceBy::Key => "tenant and key",
+        };
+        let pinned = file.pins.iter().any(|pin| pin.tenant == *id.tenant());
+        let rule = match pinned {
+            true => {
+                format!("the pin of tenant {}: these regions and no others, whatever the arc", id.tenant())
+            }
+            false => "the arc's order: weighted rendezvous over all regions with a weight above 0".to_owned(),
+        };
+        let arc = file.ring.arc(&id);
+        let rows = [
+            ("tenant", id.tenant().to_string()),
+            ("key", format!("digest {}", id.digest())),
+            (
+                "arc",
+                format!(
+                    "{arc} of {}, by {hashed} (place_by = \"{}\")",
+                    thousands(ARCS.into()),
+                    place_by(file.place_by)
+                ),
+            ),
+            ("rule", rule),
+            ("order", chain(order.names())),
+            ("home", order.home().to_string()),
+        ];
+        let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
+        print(&columns(&[Side::Left, Side::Left], &rows))
+    }
+}
+
+fn place_by(place_by: PlaceBy) -> &'static str {
+    match place_by {
+        PlaceBy::Tenant => "tenant",
+        PlaceBy::Key => "key",
+    }
+}
+
+fn chain<'a>(names: impl Iterator<Item = &'a RegionName>) -> String {
+    names.map(RegionName::as_str).collect::<Vec<_>>().join(" > ")
+}

@@ -1,0 +1,178 @@
+//! `onceway status`: what a gateway says of itself, for people.
+//!
+//! Neighbours: `gateway::status` is the contract of the JSON that `server::admin` serves and this reads. A field that an older or
+//! newer gateway does not send is shown as "-". It must not judge: it prints what the gateway says.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::table::{Side, columns};
+use super::{Failure, block_on, http, print};
+
+/// Show what a gateway says of itself: readiness, store, peers, observed lag, replication.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway status                                    the demo's first region
+  onceway status --admin http://127.0.0.1:7412      its second one
+  onceway status --json | jq .readiness
+  onceway status --admin http://10.0.0.7:7402 --token-file secrets/admin-token")]
+pub struct Status {
+    /// The gateway's admin listener.
+    #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
+    admin: String,
+    /// A file with the admin token; not needed where the listener is on loopback.
+    #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Print the gateway's JSON as it is.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let token = match &self.token_file {
+            None => None,
+            Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
+                Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display()))
+            })?),
+        };
+        let token = token.as_deref().map(str::trim);
+        let answer =
+            block_on(async { http::get(&self.admin, "/v1/status", token).await.map_err(Failure::failed) })?;
+        let status: Value = serde_json::from_slice(&answer)
+            .map_err(|error| Failure::Failed(format!("{} answered no JSON: {error}", self.admin)))?;
+        if self.json { print(&format!("{status}\n")) } else { print(&picture(&status)) }
+    }
+}
+
+/// The whole answer as text.
+fn picture(status: &Value) -> String {
+    let readiness = &status["readiness"];
+    let ready = match (readiness["ready"].as_bool(), readiness["serves"].as_bool()) {
+        (Some(true), Some(true)) => "ready, runs keys",
+        (Some(true), _) => "ready, forwards only",
+        (Some(false), _) => "NOT READY",
+        (None, _) => "-",
+    };
+    let store = &status["store"];
+    let open = match store["open"].as_bool() {
+        Some(true) => format!(
+            "open, gate version {}, heartbeat {}",
+            word(&store["gate_version"]),
+            word(&store["heartbeat"])
+        ),
+        Some(false) => format!("CLOSED: {}", word(&store["reason"])),
+        None => "-".to_owned(),
+    };
+    let view = &word(&status["view"]);
+    let shared = &word(&status["shared"]);
+    let mut rows = vec![
+        ("region", word(&status["region"])),
+        ("state", ready.to_owned()),
+        ("store", open),
+        ("in flight", word(&status["in_flight"])),
+        (
+            "view",
+            format!("epoch {}, digest {view:.16}, shared settings {shared:.16}", word(&status["epoch"])),
+        ),
+    ];
+    for reason in readiness["reasons"].as_array().into_iter().flatten() {
+        rows.push(("because", word(reason)));
+    }
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    let mut text = columns(&[Side::Left, Side::Left], &rows);
+    text.push('\n');
+    text.push_str(&regions(status));
+    text
+}
+
+/// A row per region: its share, and for peers how they are and how far this region's copy is behind.
+fn regions(status: &Value) -> String {
+    let header = [
+        "region",
+        "share",
+        "up",
+        "serving",
+        "epoch",
+        "rtt",
+        "lag",
+        "lag max",
+        "copied",
+        "streaming",
+        "trouble",
+    ];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let me = status["region"].as_str();
+    let copies = status["subscriptions"].as_array();
+    for (name, share) in status["shares"].as_object().into_iter().flatten() {
+        let peer = &status["peers"][name];
+        let copy = copies.and_then(|all| all.iter().find(|copy| copy["from"] == name.as_str()));
+        let of_copy = |field: &str| copy.map_or("-".to_owned(), |copy| word(&copy[field]));
+        let share = share.as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0));
+        let mut row = vec![name.clone(), share];
+        if me == Some(name) {
+            row.push("(this one)".to_owned());
+        } else {
+            row.extend([word(&peer["up"]), word(&peer["serving"]), word(&peer["epoch"])]);
+            row.extend(["rtt_ms", "lag_ms", "lag_max_ms"].map(|field| ms(&peer[field])));
+            row.extend([of_copy("ready"), of_copy("streaming")]);
+            row.push(peer["trouble"].as_str().map(|_| word(&peer["trouble"])).unwrap_or_default());
+        }
+        rows.push(row);
+    }
+    use Side::{Left, Right};
+    columns(&[Left, Right, Left, Left, Right, Right, Right, Right, Left, Left, Left], &rows)
+}
+
+/// One value as a word; nothing and unknown things are "-".
+fn word(value: &Value) -> String {
+    match value {
+        Value::Null | Value::Array(_) | Value::Object(_) => "-".to_owned(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "NO".to_owned(),
+        Value::Number(number) => number.to_string(),
+        // Control characters could rewrite the terminal that shows them.
+        Value::String(text) => text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+    }
+}
+
+fn ms(value: &Value) -> String {
+    value.as_f64().map_or("-".to_owned(), |ms| format!("{ms:.1} ms"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::picture;
+
+    #[test]
+    fn a_status_is_a_table() {
+        let status = json!({
+            "region": "a", "origin": "a#1", "epoch": 1, "view": "0123456789abcdef0123", "shared": "fedcba9876543210ffff",
+            "readiness": { "ready": true, "serves": false, "forwards_to": ["b"], "reasons": ["store: starting"] },
+            "store": { "open": false, "reason": "starting", "gate_version": null, "heartbeat": null },
+            "in_flight": 2, "shares": { "a": 0.5, "b": 0.5 },
+            "peers": { "b": { "up": true, "serving": false, "epoch": 1, "rtt_ms": 61.23, "lag_ms": null,
+                "lag_max_ms": 80.0, "trouble": "its \u{1b}[2Jview differs" } },
+            "subscriptions": [{ "from": "b", "ready": true, "streaming": false }],
+        });
+        let text = picture(&status);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1], ["state", "ready,", "forwards", "only"]);
+        assert_eq!(lines[2], ["store", "CLOSED:", "starting"]);
+        assert_eq!(lines[5], ["because", "store:", "starting"]);
+        assert_eq!(lines[8], ["a", "50.00", "%", "(this", "one)"]);
+        let peer = ["b", "50.00", "%", "yes", "NO", "1", "61.2", "ms", "-", "80.0", "ms", "yes", "NO"];
+        assert_eq!(lines[9][..13], peer);
+    }
+
+    #[test]
+    fn what_is_missing_is_a_dash() {
+        assert!(picture(&json!({})).lines().next().is_some_and(|line| line.ends_with('-')));
+    }
+}

@@ -1,0 +1,145 @@
+//! `onceway store init | check`: make a region's store, or say what it lacks.
+//!
+//! Neighbours: `config` names roles and publishers, `adapters::postgres::provision` does it. It must not print a connection string.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::{Failure, block_on, logging, print};
+use crate::adapters::postgres::provision::{self, Plan, Report, Role};
+use crate::config::region::LogFormat;
+use crate::config::secret::SecretSource;
+use crate::config::{Config, span};
+
+/// Make a region's store, or say what it lacks.
+#[derive(Subcommand)]
+pub enum Command {
+    Init(Init),
+    Check(Check),
+}
+
+impl Command {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        match self {
+            Self::Init(init) => init.run(),
+            Self::Check(check) => check.run(),
+        }
+    }
+}
+
+/// Make the region's store: schema, roles, publication, and subscriptions to the other regions.
+///
+/// Safe to repeat and in any order of regions: it adds what is missing and changes nothing else. While another region is not
+/// ready yet, its part is pending; with --wait it is tried again until all is done.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway store init --config config/us-east.toml
+  onceway store init --config config/us-east.toml --wait 60s
+
+Needs [provision] in the region file: a role that may create others, and how to reach the other regions' Postgres.
+
+Exit codes: 0 complete; 1 failed, or something needs a person; 2 wrong arguments or configuration; 3 something is pending.")]
+pub struct Init {
+    /// The region file.
+    #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
+    config: PathBuf,
+    /// How long to try again while something is pending.
+    #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse)]
+    wait: Duration,
+}
+
+/// Say what the region's store has and lacks; change nothing.
+#[derive(Args)]
+#[command(after_long_help = "\
+Example:
+  onceway store check --config config/us-east.toml
+
+Exit codes: 0 complete; 1 failed, or something needs a person; 2 wrong arguments or configuration; 3 something is pending.")]
+pub struct Check {
+    /// The region file.
+    #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Between two tries.
+const AGAIN: Duration = Duration::from_secs(1);
+
+impl Init {
+    fn run(&self) -> Result<(), Failure> {
+        let plan = plan(&self.config)?;
+        let report = block_on(async {
+            let until = tokio::time::Instant::now() + self.wait;
+            loop {
+                let report = provision::init(&plan).await.map_err(Failure::failed)?;
+                let now = tokio::time::Instant::now();
+                if report.is_complete() || report.is_broken() || now >= until {
+                    return Ok(report);
+                }
+                tokio::time::sleep_until(until.min(now + AGAIN)).await;
+            }
+        })?;
+        tell(&report)
+    }
+}
+
+impl Check {
+    fn run(&self) -> Result<(), Failure> {
+        let plan = plan(&self.config)?;
+        tell(&block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?)
+    }
+}
+
+fn tell(report: &Report) -> Result<(), Failure> {
+    print(&report.to_string())?;
+    if report.is_broken() {
+        Err(Failure::Failed("the store needs a person: see the lines marked broken".to_owned()))
+    } else if report.is_complete() {
+        Ok(())
+    } else {
+        Err(Failure::Incomplete(
+            "something is pending: run `onceway store init` again, or with --wait 60s".to_owned(),
+        ))
+    }
+}
+
+/// What the region's store has to be. The first generation of every region: rebuilt stores come with moving arcs.
+fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
+    let config = Config::load(file)?;
+    logging::set_up(LogFormat::Text)?;
+    let written = config.process.provision.as_ref();
+    let provision =
+        written.ok_or_else(|| bad(file, "has no [provision]: say there how to make the store"))?;
+    let environment = |name: &str| std::env::var(name).ok();
+    let secret = |source: &SecretSource| {
+        source.resolve(&environment, |_| Ok(())).map_err(|why| bad(file, &format!("[provision]: {why}")))
+    };
+    let role = |name: &str, password: Option<&SecretSource>| -> Result<Role, Failure> {
+        let password = password.map(secret).transpose()?.map(|secret| secret.reveal().to_owned());
+        Ok(Role { name: name.to_owned(), password })
+    };
+    let view = config.view();
+    let origin = |name| view.origin(name).ok_or_else(|| bad(file, &format!("{name} is not in the ring")));
+    let subscribe = provision.publishers.iter();
+    Ok(Plan {
+        me: origin(&config.me)?,
+        all: view.members().keys().map(origin).collect::<Result<_, _>>()?,
+        deployment: config.deployment.clone(),
+        gateway_role: role(&provision.gateway_role, provision.gateway_password.as_ref())?,
+        replication_role: role(&provision.replication_role, provision.replication_password.as_ref())?,
+        admin: secret(&provision.admin_url)?
+            .reveal()
+            .parse()
+            .map_err(|_| bad(file, "[provision]: the admin URL cannot be read: write postgres://user:password@host:port/database"))?,
+        subscribe: subscribe
+            .map(|(name, conninfo)| Ok((origin(name)?, conninfo.reveal().to_owned())))
+            .collect::<Result<_, Failure>>()?,
+    })
+}
+
+fn bad(file: &std::path::Path, what: &str) -> Failure {
+    Failure::Bad(format!("{}: {what}", file.display()))
+}

@@ -1,0 +1,156 @@
+//! What no file can know alone: the region against the ring, the routes against the clocks.
+//!
+//! Neighbours: `mod` calls it once all files are read. Every rule here says what breaks without it. It must not read anything.
+
+use std::time::Duration;
+
+use super::reader::{Located, Problems};
+use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Others, PUBLISHERS};
+use super::routes::RouteAt;
+use super::span::show;
+use crate::gateway::Timings;
+use crate::gateway::route::{Policy, Protection};
+use crate::protocol::decide::Recovery;
+use crate::protocol::region::RegionName;
+use crate::protocol::ring::Ring;
+use crate::protocol::time::Drift;
+
+/// The region file against the ring.
+pub fn region_in_ring(me: &Located<RegionName>, others: &Others, ring: &Ring, problems: &Problems) {
+    let Located { at, value: me } = me;
+    if !has(ring, me) {
+        let names: Vec<&str> = ring.regions().iter().map(|region| region.name.as_str()).collect();
+        problems.add(
+            at,
+            format!(
+                "region {me} is not in the ring, which has {}: add it there (weight 0 for an edge), or name another",
+                names.join(", ")
+            ),
+        );
+        return;
+    }
+    let Others { addresses, elsewhere, shared: _, publishers } = others;
+    let members = Members { me, ring, problems };
+    members.all_in(addresses, ADDRESSES, "its peer listener, host:port");
+    members.only_in(addresses, ADDRESSES);
+    members.only_in(elsewhere, ELSEWHERE);
+    if let Some(publishers) = publishers {
+        members.all_in(publishers, PUBLISHERS, "the libpq connection string of its Postgres");
+        members.only_in(publishers, PUBLISHERS);
+    }
+}
+
+fn has(ring: &Ring, name: &RegionName) -> bool {
+    ring.regions().iter().any(|region| region.name == *name)
+}
+
+/// The ring's regions, as this one sees them.
+struct Members<'a> {
+    me: &'a RegionName,
+    ring: &'a Ring,
+    problems: &'a Problems,
+}
+
+impl Members<'_> {
+    /// Every region but this one must be in the table.
+    fn all_in<T>(&self, table: &ByRegion<T>, name: &str, what: &str) {
+        let others = self.ring.regions().iter().filter(|region| region.name != *self.me);
+        for region in others.filter(|region| !table.mentions(&region.name)) {
+            self.problems
+                .add(&table.at, format!("{name} has no {0}: add {0} = \"...\", {what}", region.name));
+        }
+    }
+
+    /// No region may be in the table that is this one or not in the ring.
+    fn only_in<T>(&self, table: &ByRegion<T>, name: &str) {
+        for (region, located) in &table.entries {
+            if region == self.me {
+                self.problems
+                    .add(&located.at, format!("{name} names {region}, which is this region: remove it"));
+            } else if !has(self.ring, region) {
+                self.problems.add(
+                    &located.at,
+                    format!("{name} names {region}, which the ring does not have: remove it"),
+                );
+            }
+        }
+    }
+}
+
+/// The routes against the upstreams that can be asked: a probe goes to the region that made the attempt.
+pub fn probes_reach(me: &RegionName, others: &Others, ring: &Ring, routes: &[RouteAt], problems: &Problems) {
+    let probes = |route: &&RouteAt| policy(route).is_some_and(|policy| policy.recovery == Recovery::Probe);
+    let (Some(false), Some(probed)) = (others.shared, routes.iter().find(probes)) else { return };
+    let owners = ring.regions().iter().filter(|region| region.weight > 0 && region.name != *me);
+    for region in owners.filter(|region| !others.elsewhere.mentions(&region.name)) {
+        problems.add(
+            &others.elsewhere.at,
+            format!(
+                "{ELSEWHERE} has no {}, but route {:?} probes and the upstreams are not shared: add its upstream's address, \
+                 or write shared = true if any upstream can answer for all",
+                region.name, probed.value.name
+            ),
+        );
+    }
+}
+
+/// How much longer than its parts a hold must be at least, so that a send is possible at all when all goes slowly.
+const ROOM: Duration = Duration::from_millis(100);
+
+/// Each policy against the clocks and the gateway's bounds.
+pub fn routes_fit(routes: &[RouteAt], drift: Drift, timings: &Timings, problems: &Problems) {
+    for route in routes {
+        if let Some(policy) = policy(route) {
+            let name = &route.value.name;
+            policy_fits(policy, drift, timings, &|text| {
+                problems.add(&route.at, format!("route {name:?}: {text}"));
+            });
+        }
+    }
+}
+
+fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(String)) {
+    let Policy { hold, wait, upstream_timeout, settle_time, retention, .. } = policy;
+    let usable = drift.holder(*hold);
+    let needed = timings.claim_within + *upstream_timeout + ROOM;
+    // Else `protocol::hold::SendBy` would forbid the send of a slow claim, and of every claim if it is much shorter.
+    if usable < needed {
+        fail(format!(
+            "hold {} is too short: {} of it can be relied on (clock drift {} ppm, margin {}), but claiming ({}), the upstream \
+             (upstream_timeout {}) and some room ({}) need {}; lengthen hold or shorten upstream_timeout",
+            show(*hold),
+            show(round(usable)),
+            drift.ppm,
+            show(drift.margin),
+            show(timings.claim_within),
+            show(*upstream_timeout),
+            show(ROOM),
+            show(needed)
+        ));
+    }
+    // A duplicate that waits longer than the hold waits for an attempt that is over.
+    if wait > hold {
+        fail(format!("wait {} is longer than hold {}: shorten wait", show(*wait), show(*hold)));
+    }
+    // Else a key could be forgotten while its attempt may still be at work.
+    if *retention <= *hold + *settle_time {
+        fail(format!(
+            "retention {} must be longer than hold {} and settle_time {} together: lengthen retention",
+            show(*retention),
+            show(*hold),
+            show(*settle_time)
+        ));
+    }
+}
+
+/// To whole milliseconds, downwards.
+fn round(span: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn policy(route: &RouteAt) -> Option<&Policy> {
+    match &route.value.protection {
+        Protection::Off => None,
+        Protection::Optional(policy) | Protection::Required(policy) => Some(policy),
+    }
+}

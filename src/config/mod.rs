@@ -1,0 +1,192 @@
+//! Configuration: TOML files become checked values, and everything that is wrong with them is said at once.
+//!
+//! | file | who shares it | read by |
+//! |---|---|---|
+//! | `ring.toml` | all regions | [`ring`] |
+//! | `routes.toml` | all regions | [`routes`] |
+//! | region file, such as `us-east.toml` | one process | [`region`] |
+//! | `credentials.toml` | all regions, as a rule | [`credentials`] |
+//!
+//! Neighbours: `server` and `cli` take a [`Config`]; the rooms below define what they are told ([`Settings`], `Policy`, `Ring`).
+//! Rules across files are in `across`. It must not open a port or a connection, and must not show a secret.
+
+mod across;
+pub mod credentials;
+mod nearest;
+mod outcomes;
+pub mod reader;
+pub mod region;
+pub mod ring;
+pub mod routes;
+pub mod secret;
+mod shared;
+pub mod span;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::gateway::credentials::Credentials;
+use crate::gateway::route::Routes;
+use crate::gateway::{Settings, Timings};
+use crate::protocol::digest::Digest32;
+use crate::protocol::region::RegionName;
+use crate::protocol::ring::Ring;
+use crate::protocol::time::Drift;
+use crate::protocol::view::View;
+
+use reader::{At, Problem, Problems};
+use region::Process;
+use ring::RingFile;
+use secret::Environment;
+
+/// Everything one gateway process is told, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The region it serves in.
+    pub me: RegionName,
+    /// The deployment's name.
+    pub deployment: String,
+    /// The ring.
+    pub ring: Arc<Ring>,
+    /// How wrong clocks may be.
+    pub drift: Drift,
+    /// Between two heartbeats.
+    pub heartbeat: Duration,
+    /// The routes.
+    pub routes: Routes,
+    /// Who may ask.
+    pub credentials: Credentials,
+    /// Digest of the settings that all regions must share.
+    pub shared: Digest32,
+    /// The settings of this process.
+    pub process: Process,
+}
+
+/// Everything that is wrong with some files; at least one problem.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Errors(pub Vec<Problem>);
+
+impl fmt::Display for Errors {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        out.write_str(&lines.join("\n"))
+    }
+}
+
+impl Config {
+    /// Reads a region file and those that it names, and checks everything. Secrets that stand in the environment are taken
+    /// from there. Blocks: some files, and some milliseconds per region to build the ring.
+    ///
+    /// # Errors
+    /// All problems of all files.
+    pub fn load(region_file: &Path) -> Result<Self, Errors> {
+        Self::load_with(region_file, &|name| std::env::var(name).ok())
+    }
+
+    /// Like [`Config::load`], with another environment.
+    ///
+    /// # Errors
+    /// All problems of all files.
+    pub fn load_with(region_file: &Path, environment: Environment<'_>) -> Result<Self, Errors> {
+        let problems = Problems::default();
+        let config = read(region_file, environment, &problems);
+        match (config, problems.into_sorted()) {
+            (Some(config), none) if none.is_empty() => Ok(config),
+            (_, some) => Err(Errors(some)),
+        }
+    }
+
+    /// What the gateway is told.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            me: self.me.clone(),
+            routes: self.routes.clone(),
+            credentials: self.credentials.clone(),
+            drift: self.drift,
+            timings: timings(self.heartbeat),
+            shared: self.shared,
+        }
+    }
+
+    /// The first view of the deployment.
+    pub fn view(&self) -> View {
+        View::first(self.ring.clone())
+    }
+}
+
+/// Reads a ring file alone.
+///
+/// # Errors
+/// All its problems.
+pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
+    alone(|problems| ring::read(path, &At::file(path), problems))
+}
+
+/// Reads a file of routes alone. Its holds are checked with the default clocks: the ring's are not known.
+///
+/// # Errors
+/// All its problems.
+pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
+    alone(|problems| {
+        let routes = routes::read(path, &At::file(path), problems)?;
+        across::routes_fit(&routes, ring::DRIFT, &timings(ring::HEARTBEAT), problems);
+        Some(Routes(routes.into_iter().map(|route| route.value).collect()))
+    })
+}
+
+/// Reads a file of credentials alone.
+///
+/// # Errors
+/// All its problems.
+pub fn load_credentials(path: &Path) -> Result<Credentials, Errors> {
+    alone(|problems| credentials::read(path, &At::file(path), problems))
+}
+
+fn alone<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Result<T, Errors> {
+    let problems = Problems::default();
+    let value = read(&problems);
+    match (value, problems.into_sorted()) {
+        (Some(value), none) if none.is_empty() => Ok(value),
+        (_, some) => Err(Errors(some)),
+    }
+}
+
+fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -> Option<Config> {
+    let file = region::read(region_file, environment, problems)?;
+    let ring = file.ring.and_then(|ring| ring::read(&ring.value, &ring.at, problems));
+    let routes = file.routes.and_then(|routes| routes::read(&routes.value, &routes.at, problems));
+    let credentials = file.credentials.and_then(|file| credentials::read(&file.value, &file.at, problems));
+    if let (Some(ring), Some(me)) = (&ring, &file.region) {
+        across::region_in_ring(me, &file.others, &ring.ring, problems);
+    }
+    if let (Some(ring), Some(routes)) = (&ring, &routes) {
+        across::routes_fit(routes, ring.drift, &timings(ring.heartbeat), problems);
+    }
+    if let (Some(ring), Some(me), Some(routes)) = (&ring, &file.region, &routes) {
+        across::probes_reach(&me.value, &file.others, &ring.ring, routes, problems);
+    }
+    let RingFile { deployment, place_by: _, pins: _, ring, drift, heartbeat } = ring?;
+    let routes = Routes(routes?.into_iter().map(|route| route.value).collect());
+    let shared = shared::shared(&deployment, &routes, drift, heartbeat);
+    let (me, credentials, process) = (file.region?.value, credentials?, file.process?);
+    Some(Config { me, deployment, ring, drift, heartbeat, routes, credentials, shared, process })
+}
+
+/// The gateway's periods and bounds. Only the heartbeat is a setting so far; the others follow from it or from the bounds of
+/// the store's statements (1.4 s each, at most two in a claim).
+fn timings(heartbeat: Duration) -> Timings {
+    let ms = Duration::from_millis;
+    Timings {
+        heartbeat,
+        ping: ms(250),
+        silent_after: ms(1_000),
+        poll: ms(100),
+        attach_poll: ms(25),
+        body_within: ms(30_000),
+        claim_within: ms(4_000),
+        settle_within: ms(3_000),
+        probe_within: ms(3_000),
+    }
+}

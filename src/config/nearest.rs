@@ -1,0 +1,57 @@
+//! The nearest known word to one that is not known, for messages about misspelt keys.
+//!
+//! Neighbours: `reader` asks. It must not be used to accept anything: a near miss is still an error.
+
+/// The known word with the fewest edits from `word`, if they are few enough to be a slip.
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let scored = known.iter().map(|candidate| (edits(word, candidate), *candidate));
+    let (edits, candidate) = scored.min()?;
+    // A third of the letters: "recovry" is a slip, "foo" is another word.
+    (edits <= (word.len().max(candidate.len()) / 3).max(1)).then_some(candidate)
+}
+
+/// How many letters must be put in, taken out or changed (Levenshtein), `-` and `_` being one letter, case ignored.
+fn edits(left: &str, right: &str) -> usize {
+    let letters = |text: &str| -> Vec<char> {
+        text.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()
+    };
+    let (left, right) = (letters(left), letters(right));
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in right.iter().enumerate() {
+            let changed = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_found_and_other_words_are_not() {
+        let known = ["recovery", "retention", "hold", "wait", "max_attempts"];
+        for (word, found) in [
+            ("recovry", Some("recovery")),
+            ("max-attempts", Some("max_attempts")),
+            ("Hold", Some("hold")),
+            ("retension", Some("retention")),
+            ("colour", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(word, &known), found, "{word}");
+        }
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        assert_eq!(edits("kitten", "sitting"), 3);
+        assert_eq!(edits("", "abc"), 3);
+        assert_eq!(edits("abc", "abc"), 0);
+    }
+}

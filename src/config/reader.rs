@@ -1,0 +1,404 @@
+//! Reads TOML tables value by value, and keeps every problem with its file and line instead of stopping at the first.
+//!
+//! Neighbours: `ring`, `routes`, `region` and `credentials` say which keys there are and how each is read. What nobody asked for is
+//! an unknown key. It must not know any key itself, and never repeats a value in a message: the reading functions do, where
+//! the value is no secret.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::nearest::nearest;
+use super::span;
+
+/// One thing that is wrong: where, what, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Which file.
+    pub file: PathBuf,
+    /// Which line, from 1; 0 if the file as a whole is meant.
+    pub line: usize,
+    /// What is wrong and what to do, in one line.
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(out, "{}: {}", self.file.display(), self.text),
+            line => write!(out, "{}:{line}: {}", self.file.display(), self.text),
+        }
+    }
+}
+
+/// The problems found so far.
+#[derive(Debug, Default)]
+pub struct Problems(RefCell<Vec<Problem>>);
+
+impl Problems {
+    /// Adds one.
+    pub fn add(&self, at: &At, text: impl Into<String>) {
+        let problem = Problem { file: at.file.to_path_buf(), line: at.line, text: text.into() };
+        self.0.borrow_mut().push(problem);
+    }
+
+    /// All of them, by file in the order of first mention, then by line.
+    pub fn into_sorted(self) -> Vec<Problem> {
+        let mut all = self.0.into_inner();
+        let mut files: Vec<PathBuf> = Vec::new();
+        for problem in &all {
+            if !files.contains(&problem.file) {
+                files.push(problem.file.clone());
+            }
+        }
+        all.sort_by_key(|problem| (files.iter().position(|file| *file == problem.file), problem.line));
+        all
+    }
+}
+
+/// A place in a file.
+#[derive(Clone, Debug)]
+pub struct At {
+    /// Which file.
+    pub file: Arc<Path>,
+    /// Which line, from 1; 0 if the file as a whole is meant.
+    pub line: usize,
+}
+
+impl At {
+    /// The file as a whole.
+    pub fn file(path: &Path) -> Self {
+        Self { file: path.into(), line: 0 }
+    }
+}
+
+/// A value and where it was written.
+#[derive(Clone, Debug)]
+pub struct Located<T> {
+    /// Where.
+    pub at: At,
+    /// What.
+    pub value: T,
+}
+
+/// A file's text.
+#[derive(Debug)]
+pub struct Source {
+    path: Arc<Path>,
+    text: String,
+}
+
+impl Source {
+    /// Reads the file; if it cannot be read, that is a problem of `wanted_by`. Blocks.
+    pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Self> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Some(Self { path: path.into(), text }),
+            Err(error) => {
+                problems.add(wanted_by, format!("cannot read {}: {error}", path.display()));
+                None
+            }
+        }
+    }
+
+    /// Parses the text. What is no TOML is reported, and nothing of it is read.
+    pub fn parse<'a>(&'a self, problems: &Problems) -> Option<Spanned<DeTable<'a>>> {
+        let (document, errors) = DeTable::parse_recoverable(&self.text);
+        for error in &errors {
+            let at = self.at(error.span().map_or(0, |span| span.start));
+            problems.add(&at, format!("not TOML: {}", error.message()));
+        }
+        errors.is_empty().then_some(document)
+    }
+
+    fn at(&self, offset: usize) -> At {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        At { file: self.path.clone(), line: 1 + before.iter().filter(|byte| **byte == b'\n').count() }
+    }
+}
+
+/// One table being read. [`Section::finish`] reports what was not asked for.
+pub struct Section<'a> {
+    source: &'a Source,
+    problems: &'a Problems,
+    table: &'a DeTable<'a>,
+    at: At,
+    /// How messages name it: `[listen]`, `route "charges"`; empty at the top.
+    name: String,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl<'a> Section<'a> {
+    /// The whole document.
+    pub fn top(source: &'a Source, document: &'a Spanned<DeTable<'a>>, problems: &'a Problems) -> Self {
+        let at = At { file: source.path.clone(), line: 1 };
+        Self {
+            source,
+            problems,
+            table: document.get_ref(),
+            at,
+            name: String::new(),
+            asked: RefCell::default(),
+        }
+    }
+
+    /// Gives the section a name of its own for messages, once it is known.
+    pub fn rename(&mut self, name: String) {
+        self.name = name;
+    }
+
+    /// Where the section begins.
+    pub fn at(&self) -> &At {
+        &self.at
+    }
+
+    /// How messages name the section.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reports a problem of the section as a whole.
+    pub fn fail(&self, text: impl fmt::Display) {
+        self.problems.add(&self.at, self.said(text));
+    }
+
+    /// Reports a problem of one key, at its line if it is there.
+    pub fn fail_at(&self, key: &'static str, text: impl fmt::Display) {
+        self.problems.add(&self.at_key(key), self.said(text));
+    }
+
+    /// Where the key stands; the section's place if it does not.
+    pub fn at_key(&self, key: &'static str) -> At {
+        self.table
+            .get_key_value(key)
+            .map_or_else(|| self.at.clone(), |(key, _)| self.source.at(key.span().start))
+    }
+
+    /// Whether the key stands there.
+    pub fn has(&self, key: &'static str) -> bool {
+        self.asked.borrow_mut().push(key);
+        self.table.contains_key(key)
+    }
+
+    /// The key's value, if it stands there and reads well. What `read` refuses is reported.
+    pub fn optional<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<T> {
+        self.located(key, read).map(|located| located.value)
+    }
+
+    /// Like [`Section::optional`], with the place.
+    pub fn located<T>(
+        &self,
+        key: &'static str,
+        read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<Located<T>> {
+        self.asked.borrow_mut().push(key);
+        let value = self.table.get(key)?;
+        match read(value.get_ref()) {
+            Ok(value) => Some(Located { at: self.at_key(key), value }),
+            Err(why) => {
+                self.fail_at(key, format!("{key}: {why}"));
+                None
+            }
+        }
+    }
+
+    /// The key's value; if it is absent, `advice` says what to write.
+    pub fn required<T>(
+        &self,
+        key: &'static str,
+        advice: &str,
+        read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<T> {
+        self.required_located(key, advice, read).map(|located| located.value)
+    }
+
+    /// Like [`Section::required`], with the place.
+    pub fn required_located<T>(
+        &self,
+        key: &'static str,
+        advice: &str,
+        read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<Located<T>> {
+        if !self.has(key) {
+            self.fail(format!("{key} is missing: {advice}"));
+        }
+        self.located(key, read)
+    }
+
+    /// The table under this key.
+    pub fn table(&self, key: &'static str) -> Option<Section<'a>> {
+        self.asked.borrow_mut().push(key);
+        let value = self.table.get(key)?;
+        match value.get_ref() {
+            DeValue::Table(table) => Some(self.below(table, self.at_key(key), format!("[{key}]"))),
+            other => {
+                self.fail_at(key, format!("{key} must be a table, not {}", kind(other)));
+                None
+            }
+        }
+    }
+
+    /// The tables of the array under this key: `[[key]]`.
+    pub fn tables(&self, key: &'static str) -> Vec<Section<'a>> {
+        self.asked.borrow_mut().push(key);
+        let Some(value) = self.table.get(key) else { return Vec::new() };
+        let DeValue::Array(items) = value.get_ref() else {
+            self.fail_at(key, format!("{key} must be a list of tables: write [[{key}]]"));
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for item in items.iter() {
+            let at = self.source.at(item.span().start);
+            match item.get_ref() {
+                DeValue::Table(table) => sections.push(self.below(table, at, format!("[[{key}]]"))),
+                other => self.problems.add(&at, format!("[[{key}]] must be a table, not {}", kind(other))),
+            }
+        }
+        sections
+    }
+
+    /// All entries, whatever their keys: for tables whose keys are names. Counts as asking for all of them.
+    pub fn entries<T>(&self, read: impl Fn(&str, &DeValue<'_>) -> Result<T, String>) -> Vec<Located<T>> {
+        let mut all = Vec::new();
+        for (key, value) in self.table.iter() {
+            let at = self.source.at(key.span().start);
+            match read(key.get_ref(), value.get_ref()) {
+                Ok(value) => all.push(Located { at, value }),
+                Err(why) => self.problems.add(&at, self.said(format!("{}: {why}", key.get_ref()))),
+            }
+        }
+        all
+    }
+
+    /// All keys that stand there.
+    pub fn keys(&self) -> Vec<String> {
+        self.table.keys().map(|key| key.get_ref().to_string()).collect()
+    }
+
+    /// Reports every key that nobody asked for, with the nearest one that there is.
+    pub fn finish(self) {
+        let asked = self.asked.borrow();
+        for (key, _) in self.table.iter() {
+            let key_text: &str = key.get_ref();
+            if asked.contains(&key_text) {
+                continue;
+            }
+            let advice = match nearest(key_text, &asked) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => {
+                    let mut known = asked.clone();
+                    known.sort_unstable();
+                    known.dedup();
+                    format!("known here are {}", known.join(", "))
+                }
+            };
+            let at = self.source.at(key.span().start);
+            self.problems.add(&at, self.said(format!("unknown key {key_text:?}: {advice}")));
+        }
+    }
+
+    fn below(&self, table: &'a DeTable<'a>, at: At, name: String) -> Section<'a> {
+        let (source, problems) = (self.source, self.problems);
+        Section { source, problems, table, at, name, asked: RefCell::default() }
+    }
+
+    fn said(&self, text: impl fmt::Display) -> String {
+        if self.name.is_empty() { text.to_string() } else { format!("{}: {text}", self.name) }
+    }
+}
+
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a decimal number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// A text.
+pub fn text(value: &DeValue<'_>) -> Result<String, String> {
+    match value.as_str() {
+        Some("") => Err("must not be empty".to_owned()),
+        Some(text) => Ok(text.to_owned()),
+        None => Err(format!("must be a text in quotes, not {}", kind(value))),
+    }
+}
+
+/// `true` or `false`.
+pub fn flag(value: &DeValue<'_>) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| format!("must be true or false, not {}", kind(value)))
+}
+
+/// A whole number from `least` to `most`. The number is not repeated in the message: it may be the seed.
+pub fn number(value: &DeValue<'_>, least: u64, most: u64) -> Result<u64, String> {
+    let range = match most {
+        u64::MAX => format!("must be a whole number from {least} to 2^64 - 1"),
+        most => format!("must be a whole number from {least} to {most}"),
+    };
+    let DeValue::Integer(integer) = value else { return Err(format!("{range}, not {}", kind(value))) };
+    match u64::from_str_radix(integer.as_str(), integer.radix()) {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        Ok(_) | Err(_) => Err(range),
+    }
+}
+
+/// A span of time between two others.
+pub fn time(
+    value: &DeValue<'_>,
+    least: std::time::Duration,
+    most: std::time::Duration,
+) -> Result<std::time::Duration, String> {
+    let Some(text) = value.as_str() else {
+        return Err(format!("must be a span of time in quotes, such as \"10s\", not {}", kind(value)));
+    };
+    let found = span::parse(text)?;
+    if found < least || found > most {
+        return Err(format!(
+            "{text:?} is out of range: use {:?} to {:?}",
+            span::show(least),
+            span::show(most)
+        ));
+    }
+    Ok(found)
+}
+
+/// A size in bytes between two others.
+pub fn size(value: &DeValue<'_>, least: usize, most: usize) -> Result<usize, String> {
+    let Some(text) = value.as_str() else {
+        return Err(format!("must be a size in quotes, such as \"1MiB\", not {}", kind(value)));
+    };
+    let found = span::parse_size(text)?;
+    if found < least || found > most {
+        return Err(format!("{text:?} is out of range: use {least} to {most} bytes"));
+    }
+    Ok(found)
+}
+
+/// A list whose items are each read by `item`.
+pub fn list<T>(
+    value: &DeValue<'_>,
+    item: impl Fn(&DeValue<'_>) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let Some(items) = value.as_array() else { return Err(format!("must be a list, not {}", kind(value))) };
+    items.iter().map(|one| item(one.get_ref())).collect()
+}
+
+/// One of a few words, each with its meaning.
+pub fn word<T: Copy>(value: &DeValue<'_>, words: &[(&str, T)]) -> Result<T, String> {
+    let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+    let known = known.join(" or ");
+    let Some(text) = value.as_str() else { return Err(format!("must be {known}, not {}", kind(value))) };
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| format!("must be {known}, not {text:?}"))
+}

@@ -1,0 +1,436 @@
+//! The region file: what one gateway process of one region is told, and where the shared files are.
+//!
+//! Neighbours: `mod` reads the files named here, `across` holds it against the ring. Paths are relative to the file. Secrets stay
+//! in [`Secret`]; no message repeats one. It must not open a port or a connection.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use super::reader::{self, At, Located, Problems, Section, Source};
+use super::ring::region_name;
+use super::secret::{Environment, Secret, SecretSource};
+use crate::protocol::region::RegionName;
+
+/// A region file as far as it could be read: each part by itself, so that a mistake in one hides none in the others.
+#[derive(Debug)]
+pub(super) struct RegionFile {
+    /// The region.
+    pub region: Option<Located<RegionName>>,
+    /// `ring.toml`.
+    pub ring: Option<Located<PathBuf>>,
+    /// `routes.toml`.
+    pub routes: Option<Located<PathBuf>>,
+    /// `credentials.toml`.
+    pub credentials: Option<Located<PathBuf>>,
+    /// What it says of other regions.
+    pub others: Others,
+    /// The rest.
+    pub process: Option<Process>,
+}
+
+/// What a region file says of other regions, with the places, to be held against the ring.
+#[derive(Debug)]
+pub(super) struct Others {
+    /// `[peer.addresses]`.
+    pub addresses: ByRegion<String>,
+    /// `[upstream.elsewhere]`.
+    pub elsewhere: ByRegion<String>,
+    /// Whether the upstreams are shared; `None` if it does not say.
+    pub shared: Option<bool>,
+    /// `[provision.publishers]`; `None` if there is no `[provision]`.
+    pub publishers: Option<ByRegion<Secret>>,
+}
+
+/// A table from region to something.
+#[derive(Clone, Debug)]
+pub(super) struct ByRegion<T> {
+    /// Where the table is, or should be.
+    pub at: At,
+    /// Its entries.
+    pub entries: BTreeMap<RegionName, Located<T>>,
+    /// The keys that could not be read: what is wrong with them has been said.
+    pub broken: Vec<String>,
+}
+
+impl<T> ByRegion<T> {
+    /// Whether it says anything about this region, right or wrong.
+    pub fn mentions(&self, region: &RegionName) -> bool {
+        self.entries.contains_key(region) || self.broken.iter().any(|key| key == region.as_str())
+    }
+}
+
+impl<T> ByRegion<T> {
+    fn values(self) -> BTreeMap<RegionName, T> {
+        self.entries.into_iter().map(|(name, located)| (name, located.value)).collect()
+    }
+}
+
+/// The settings of one gateway process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Where it listens.
+    pub listen: Listen,
+    /// The token that the admin listener asks for; `None` only where that listens on loopback.
+    pub admin_token: Option<Secret>,
+    /// Its store.
+    pub store: Store,
+    /// The protected service.
+    pub upstream: Upstream,
+    /// Its peers.
+    pub peer: Peer,
+    /// What `store init` needs; absent where another machine provisions.
+    pub provision: Option<Provision>,
+    /// How logs are written.
+    pub log: LogFormat,
+    /// How long a graceful stop may take.
+    pub drain: Duration,
+}
+
+/// Where a gateway listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// For clients, plain HTTP.
+    pub public: SocketAddr,
+    /// For operators and health checks, plain HTTP.
+    pub admin: SocketAddr,
+    /// For peers, mTLS.
+    pub peer: SocketAddr,
+}
+
+/// The region's Postgres.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// The connection URL, with the gateway role.
+    pub url: Secret,
+    /// The most connections at once.
+    pub pool: usize,
+}
+
+/// The protected service.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// `http://host:port` of this region's.
+    pub address: String,
+    /// Whether any region's upstream can answer a probe about any effect.
+    pub shared: bool,
+    /// `http://host:port` of other regions' upstreams, for probes.
+    pub elsewhere: BTreeMap<RegionName, String>,
+}
+
+/// How a gateway and its peers know and find each other.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The region's certificate, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// The certificates of the deployment's authority, PEM.
+    pub ca: PathBuf,
+    /// `host:port` of every other region's peer listener.
+    pub addresses: BTreeMap<RegionName, String>,
+}
+
+/// What provisioning the store needs.
+#[derive(Clone, Debug)]
+pub struct Provision {
+    /// The connection URL of a role that may create roles, tables, publications and subscriptions. Read when needed: serving
+    /// must not need it.
+    pub admin_url: SecretSource,
+    /// The role that gateways connect as.
+    pub gateway_role: String,
+    /// Its password, should it have to be created.
+    pub gateway_password: Option<SecretSource>,
+    /// The role that other regions replicate as.
+    pub replication_role: String,
+    /// Its password, should it have to be created.
+    pub replication_password: Option<SecretSource>,
+    /// libpq connection strings of every other region's Postgres, as seen from this region's.
+    pub publishers: BTreeMap<RegionName, Secret>,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Reads the file; what is wrong is added to `problems`. Blocks.
+pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problems) -> Option<RegionFile> {
+    let source = Source::read(path, &At::file(path), problems)?;
+    let document = source.parse(problems)?;
+    let top = Section::top(&source, &document, problems);
+    let base = path.parent().unwrap_or(Path::new(""));
+    let advice = "say which region of ring.toml this is, such as region = \"us-east\"";
+    let region = top.required_located("region", advice, region_name);
+    let beside = |key, advice: &str| top.required_located(key, advice, |value| file(value, base));
+    let ring = beside("ring", "name the file that all regions share, such as ring = \"ring.toml\"");
+    let routes = beside("routes", "name the file that all regions share, such as routes = \"routes.toml\"");
+    let credentials =
+        beside("credentials", "name the file of token digests, such as credentials = \"credentials.toml\"");
+    let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
+    let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
+    let listen = listen(&top);
+    let admin_token = admin(&top, base, listen.map(|listen| listen.admin));
+    let store = store(&top, environment);
+    let (upstream, elsewhere, shared) = upstream(&top);
+    let (peer, addresses) = peer(&top, base);
+    let (provision, publishers) = top.table("provision").map(provision).unzip();
+    let log = top.table("log").and_then(|log| {
+        let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+        let format = log.optional("format", |value| reader::word(value, &words));
+        log.finish();
+        format
+    });
+    top.finish();
+    let log = log.unwrap_or(LogFormat::Text);
+    let drain = drain.unwrap_or(Duration::from_secs(25));
+    let whole = || -> Option<Process> {
+        // A [provision] that is there must be right; none at all is right too.
+        let provision = provision.map_or(Some(None), |written| written.map(Some))?;
+        let (listen, admin_token, store) = (listen?, admin_token?, store?);
+        Some(Process { listen, admin_token, store, upstream: upstream?, peer: peer?, provision, log, drain })
+    };
+    let process = whole();
+    let others = Others { addresses, elsewhere, shared, publishers };
+    Some(RegionFile { region, ring, routes, credentials, others, process })
+}
+
+/// A section that must be there.
+fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
+    if !top.has(name) {
+        top.fail(format!("[{name}] is missing: {advice}"));
+    }
+    top.table(name)
+}
+
+fn listen(top: &Section<'_>) -> Option<Listen> {
+    let section = needed(top, "listen", "say where to listen: public, admin and peer")?;
+    let at = |key, advice| section.required(key, advice, socket);
+    let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
+    let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
+    let peer = at("peer", "say where other regions connect, such as peer = \"0.0.0.0:7403\"");
+    section.finish();
+    let listen = Listen { public: public?, admin: admin?, peer: peer? };
+    let twice = listen.public == listen.admin || listen.public == listen.peer || listen.admin == listen.peer;
+    if twice {
+        top.fail_at("listen", "[listen]: public, admin and peer must be three different addresses");
+    }
+    Some(listen)
+}
+
+/// The admin token: `Some(None)` if none is needed, `None` if something is wrong.
+fn admin(top: &Section<'_>, base: &Path, address: Option<SocketAddr>) -> Option<Option<Secret>> {
+    let section = top.table("admin");
+    let named = section.as_ref().is_some_and(|section| section.has("token_file"));
+    let token = section
+        .as_ref()
+        .and_then(|section| section.optional("token_file", |value| token(&file(value, base)?)));
+    if let Some(section) = section {
+        section.finish();
+    }
+    match (named, address) {
+        (true, _) => token.map(Some),
+        (false, Some(address)) if address.ip().is_loopback() => Some(None),
+        (false, Some(address)) => {
+            top.fail_at(
+                "listen",
+                format!(
+                    "the admin listener on {address} is open to other machines: name a file with a token ([admin] token_file), \
+                     or listen on 127.0.0.1"
+                ),
+            );
+            None
+        }
+        (false, None) => None,
+    }
+}
+
+/// The token in a file. Never part of a message.
+fn token(path: &Path) -> Result<Secret, String> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let token = text.trim();
+    if token.len() < 16 || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!(
+            "{} must hold one token of 16 or more visible ASCII characters, such as `openssl rand -hex 32` prints",
+            path.display()
+        ));
+    }
+    Ok(Secret::new(token))
+}
+
+fn store(top: &Section<'_>, environment: Environment<'_>) -> Option<Store> {
+    let section = needed(top, "store", "say where the region's Postgres is: url or url_env, and pool")?;
+    let source = SecretSource::read(&section, "url", "url_env", database_url);
+    let pool = section.optional("pool", |value| reader::number(value, 2, 1_000)).unwrap_or(16);
+    let url = source.and_then(|source| {
+        source.resolve(environment, database_url).map_err(|why| section.fail_at("url_env", why)).ok()
+    });
+    section.finish();
+    Some(Store { url: url?, pool: usize::try_from(pool).unwrap_or(usize::MAX) })
+}
+
+fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bool>) {
+    let Some(section) = needed(top, "upstream", "say where the protected service is: address and shared")
+    else {
+        return (None, by_region(None, top.at(), ELSEWHERE, http_address), None);
+    };
+    let advice = "say where the protected service is, such as address = \"http://127.0.0.1:7404\"";
+    let address = section.required("address", advice, http_address);
+    let advice = "say true if any region's upstream can tell whether an effect happened anywhere, false if each knows its own only";
+    let shared = section.required("shared", advice, reader::flag);
+    let elsewhere = by_region(section.table("elsewhere"), section.at(), ELSEWHERE, http_address);
+    section.finish();
+    let values = elsewhere.clone().values();
+    let upstream =
+        address.zip(shared).map(|(address, shared)| Upstream { address, shared, elsewhere: values });
+    (upstream, elsewhere, shared)
+}
+
+fn peer(top: &Section<'_>, base: &Path) -> (Option<Peer>, ByRegion<String>) {
+    let advice = "say how peers are known and found: certificate, key, ca and [peer.addresses]";
+    let Some(section) = needed(top, "peer", advice) else {
+        return (None, by_region(None, top.at(), ADDRESSES, host_and_port));
+    };
+    let pem = |key, advice| section.required(key, advice, |value| file(value, base));
+    let certificate = pem("certificate", "name the region's certificate; `onceway certs` makes one");
+    let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");
+    let ca = pem("ca", "name the certificate of the deployment's authority; `onceway certs` makes one");
+    let addresses = by_region(section.table("addresses"), section.at(), ADDRESSES, host_and_port);
+    section.finish();
+    let values = addresses.clone().values();
+    let files = certificate.zip(key).zip(ca);
+    (files.map(|((certificate, key), ca)| Peer { certificate, key, ca, addresses: values }), addresses)
+}
+
+fn provision(section: Section<'_>) -> (Option<Provision>, ByRegion<Secret>) {
+    let admin_url = SecretSource::read(&section, "admin_url", "admin_url_env", database_url);
+    let role_of = |key, usual: &str| section.optional(key, role).unwrap_or_else(|| usual.to_owned());
+    let gateway_role = role_of("gateway_role", "onceway_gateway");
+    let replication_role = role_of("replication_role", "onceway_replication");
+    if gateway_role == replication_role {
+        section.fail("gateway_role and replication_role must be two roles: each may do only its own work");
+    }
+    let password = |key, variable_key| SecretSource::read_if_there(&section, key, variable_key, |_| Ok(()));
+    let gateway_password = password("gateway_password", "gateway_password_env");
+    let replication_password = password("replication_password", "replication_password_env");
+    let publishers = by_region(section.table("publishers"), section.at(), PUBLISHERS, conninfo);
+    section.finish();
+    let values = publishers.clone().values();
+    let provision = admin_url.map(|admin_url| Provision {
+        admin_url,
+        gateway_role,
+        gateway_password,
+        replication_role,
+        replication_password,
+        publishers: values,
+    });
+    (provision, publishers)
+}
+
+/// How messages name the tables from region to something.
+pub(super) const ADDRESSES: &str = "[peer.addresses]";
+pub(super) const ELSEWHERE: &str = "[upstream.elsewhere]";
+pub(super) const PUBLISHERS: &str = "[provision.publishers]";
+
+/// A table from region to something. Which regions it must have is `across`'s business.
+fn by_region<T>(
+    section: Option<Section<'_>>,
+    parent: &At,
+    name: &str,
+    read: impl Fn(&DeValue<'_>) -> Result<T, String>,
+) -> ByRegion<T> {
+    let Some(mut section) = section else {
+        return ByRegion { at: parent.clone(), entries: BTreeMap::new(), broken: Vec::new() };
+    };
+    section.rename(name.to_owned());
+    let one = |key: &str, value: &DeValue<'_>| {
+        let region = RegionName::parse(key).map_err(|error| error.to_string())?;
+        Ok((region, read(value)?))
+    };
+    let entries = section.entries(one).into_iter();
+    let entries: BTreeMap<RegionName, Located<T>> =
+        entries.map(|Located { at, value: (region, value) }| (region, Located { at, value })).collect();
+    let mut broken = section.keys();
+    broken.retain(|key| !entries.keys().any(|region| region.as_str() == key));
+    ByRegion { at: section.at().clone(), entries, broken }
+}
+
+fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
+    reader::text(value).map(|text| base.join(text))
+}
+
+fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
+    let text = reader::text(value)?;
+    text.parse().map_err(|_| format!("{text:?} must be an IP address and a port, such as \"127.0.0.1:7401\""))
+}
+
+fn host_and_port(value: &DeValue<'_>) -> Result<String, String> {
+    let text = reader::text(value)?;
+    match is_host_and_port(&text) {
+        true => Ok(text),
+        false => Err(format!("{text:?} must be host:port, such as \"eu-west.example.com:7403\"")),
+    }
+}
+
+fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let host_is_right = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            !host.is_empty()
+                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        }
+    };
+    host_is_right && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+fn http_address(value: &DeValue<'_>) -> Result<String, String> {
+    let text = reader::text(value)?;
+    let bare = text.strip_prefix("http://").map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+    match bare {
+        Some(rest) if is_host_and_port(rest) || is_host_and_port(&format!("{rest}:80")) => {
+            Ok(format!("http://{rest}"))
+        }
+        Some(_) | None => Err(
+            "must be http://host:port, without user, path or query (for TLS, put a proxy beside the upstream)".to_owned(),
+        ),
+    }
+}
+
+fn role(value: &DeValue<'_>) -> Result<String, String> {
+    let text = reader::text(value)?;
+    let starts = text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if text.len() > 63 || !starts || !text.bytes().all(allowed) {
+        return Err(format!("{text:?} must be a role's name of at most 63 of a-z, 0-9 and '_'"));
+    }
+    Ok(text)
+}
+
+/// A Postgres URL. It holds a password, so no message repeats it.
+fn database_url(text: &str) -> Result<(), String> {
+    if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+        return Ok(());
+    }
+    Err("must be a Postgres URL, such as \"postgres://user:password@host:5432/database\"".to_owned())
+}
+
+/// A libpq connection string. It may hold a password, so no message repeats it.
+fn conninfo(value: &DeValue<'_>) -> Result<Secret, String> {
+    let text = reader::text(value)?;
+    let has = |key: &str| text.split_whitespace().any(|word| word.starts_with(key));
+    match ["host=", "dbname=", "user="].into_iter().find(|key| !has(key)) {
+        None => Ok(Secret::new(&text)),
+        Some(missing) => Err(format!(
+            "has no {missing}: write a libpq connection string, such as \"host=... port=5432 user=... dbname=...\""
+        )),
+    }
+}

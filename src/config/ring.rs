@@ -1,0 +1,164 @@
+//! `ring.toml`: what all regions agree on about placement, clocks and heartbeats.
+//!
+//! Neighbours: `protocol::ring` checks and builds what is read here, `cli::ring` shows it. Its values are shared: they go into the
+//! digest that peers compare. It must not hold anything of one process.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::reader::{self, At, Located, Problems, Section, Source};
+use crate::protocol::key::Tenant;
+use crate::protocol::region::RegionName;
+use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::time::Drift;
+
+/// A checked `ring.toml`.
+#[derive(Clone, Debug)]
+pub struct RingFile {
+    /// The deployment's name.
+    pub deployment: String,
+    /// What a key is placed by.
+    pub place_by: PlaceBy,
+    /// The pins, as written.
+    pub pins: Vec<Pin>,
+    /// The built ring.
+    pub ring: Arc<Ring>,
+    /// How wrong clocks may be.
+    pub drift: Drift,
+    /// Between two heartbeats.
+    pub heartbeat: Duration,
+}
+
+/// Reads the file; what is wrong is added to `problems`, and then the value only serves to find more. Blocks: it reads a file and builds the ring (milliseconds per region).
+pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<RingFile> {
+    let source = Source::read(path, wanted_by, problems)?;
+    let document = source.parse(problems)?;
+    let top = Section::top(&source, &document, problems);
+    let deployment =
+        top.required("deployment", "name the deployment, such as deployment = \"payments\"", name);
+    let seed = top.required(
+        "seed",
+        "write a random number, such as seed = 0x followed by 16 hex digits from `openssl rand -hex 8`; it can never be changed",
+        |value| reader::number(value, 0, u64::MAX),
+    );
+    let place_by = top.required(
+        "place_by",
+        "say \"tenant\" (a customer's writes stay in one region) or \"key\" (the finest spread); it can never be changed",
+        |value| reader::word(value, &[("tenant", PlaceBy::Tenant), ("key", PlaceBy::Key)]),
+    );
+    let heartbeat = top.optional("heartbeat", |value| {
+        reader::time(value, Duration::from_millis(50), Duration::from_secs(5))
+    });
+    let sections = top.tables("region");
+    if sections.is_empty() {
+        top.fail("no region is listed: write a [[region]] with name and weight for each");
+    }
+    let somewhere = top.at_key("region");
+    let regions: Vec<Option<Located<RegionSpec>>> = sections.into_iter().map(region).collect();
+    let pins: Vec<Option<Located<Pin>>> = top.tables("pin").into_iter().map(pin).collect();
+    let drift = clock(&top);
+    top.finish();
+    let (regions, pins): (Option<Vec<_>>, Option<Vec<_>>) =
+        (regions.into_iter().collect(), pins.into_iter().collect());
+    let (region_places, regions): (Vec<At>, Vec<RegionSpec>) = apart(regions?);
+    let (pin_places, pins): (Vec<At>, Vec<Pin>) = apart(pins?);
+    // What is missing has been reported, so the file is refused; the rest is checked all the same.
+    let place_by = place_by.unwrap_or(PlaceBy::Key);
+    let spec = RingSpec { seed: seed.unwrap_or_default(), place_by, regions, pins };
+    if spec.regions.is_empty() {
+        return None;
+    }
+    match Ring::build(&spec) {
+        Ok(ring) => {
+            let (deployment, ring) = (deployment.unwrap_or_default(), Arc::new(ring));
+            let heartbeat = heartbeat.unwrap_or(HEARTBEAT);
+            Some(RingFile { deployment, place_by, pins: spec.pins, ring, drift, heartbeat })
+        }
+        Err(error) => {
+            for problem in error.problems {
+                let at = place(&problem, &spec, &region_places, &pin_places);
+                problems.add(at.unwrap_or(&somewhere), problem);
+            }
+            None
+        }
+    }
+}
+
+fn apart<T>(all: Vec<Located<T>>) -> (Vec<At>, Vec<T>) {
+    all.into_iter().map(|located| (located.at, located.value)).unzip()
+}
+
+/// The section that a problem of the ring is about: the last pin or region of the name with which it begins.
+fn place<'a>(problem: &str, spec: &RingSpec, regions: &'a [At], pins: &'a [At]) -> Option<&'a At> {
+    let is_of_pin = |pin: &Pin| {
+        let tenant = &pin.tenant;
+        problem.starts_with(&format!("the pin of tenant {tenant} "))
+            || problem.starts_with(&format!("tenant {tenant} is pinned"))
+    };
+    let is_of_region = |region: &RegionSpec| problem.starts_with(&format!("region {} ", region.name));
+    let pin = spec.pins.iter().rposition(is_of_pin).and_then(|index| pins.get(index));
+    pin.or_else(|| spec.regions.iter().rposition(is_of_region).and_then(|index| regions.get(index)))
+}
+
+/// Between two heartbeats, unless the file says otherwise.
+pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
+
+/// How wrong clocks may be, unless the file says otherwise.
+pub(super) const DRIFT: Drift = Drift { ppm: 500, margin: Duration::from_millis(50) };
+
+fn clock(top: &Section<'_>) -> Drift {
+    let mut drift = DRIFT;
+    if let Some(clock) = top.table("clock") {
+        if let Some(ppm) = clock.optional("drift_ppm", |value| reader::number(value, 1, 100_000)) {
+            // At most 100,000, as read.
+            drift.ppm = ppm as u32;
+        }
+        let (least, most) = (Duration::from_millis(1), Duration::from_secs(10));
+        if let Some(margin) = clock.optional("margin", |value| reader::time(value, least, most)) {
+            drift.margin = margin;
+        }
+        clock.finish();
+    }
+    drift
+}
+
+fn region(section: Section<'_>) -> Option<Located<RegionSpec>> {
+    let at = section.at().clone();
+    let name = section.required("name", "name the region, such as name = \"us-east\"", region_name);
+    let weight = section.required("weight", "write 1, or 0 for an edge that owns no keys", |value| {
+        reader::number(value, 0, u64::from(u32::MAX)).map(|weight| weight as u32)
+    });
+    section.finish();
+    Some(Located { at, value: RegionSpec { name: name?, weight: weight? } })
+}
+
+fn pin(section: Section<'_>) -> Option<Located<Pin>> {
+    let at = section.at().clone();
+    let tenant = section.required("tenant", "name the tenant whose keys are pinned", tenant);
+    let advice = "list the regions that may run its keys, home first";
+    let regions = section.required("regions", advice, |value| reader::list(value, region_name));
+    section.finish();
+    Some(Located { at, value: Pin { tenant: tenant?, regions: regions? } })
+}
+
+/// The name of a deployment, for people.
+fn name(value: &toml::de::DeValue<'_>) -> Result<String, String> {
+    let text = reader::text(value)?;
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if text.len() > 64 || !text.bytes().all(allowed) {
+        return Err("must be 1 to 64 letters, digits, '-', '_' or '.'".to_owned());
+    }
+    Ok(text)
+}
+
+/// A region's name.
+pub(super) fn region_name(value: &toml::de::DeValue<'_>) -> Result<RegionName, String> {
+    let text = reader::text(value)?;
+    RegionName::parse(&text).map_err(|error| format!("{text:?}: {error}"))
+}
+
+/// A tenant.
+pub(super) fn tenant(value: &toml::de::DeValue<'_>) -> Result<Tenant, String> {
+    Tenant::parse(&reader::text(value)?).map_err(|error| error.to_string())
+}

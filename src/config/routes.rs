@@ -1,0 +1,299 @@
+//! `routes.toml`: which requests need a key, and the policy under which a key's effect is performed.
+//!
+//! Neighbours: `gateway::route` holds what is read here, `outcomes` reads the lists of statuses, `across` holds each policy against
+//! the clocks. Its values are shared: they go into the digest that peers compare. It must not give recovery a default.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, Method, Uri};
+use toml::de::DeValue;
+
+use super::outcomes;
+use super::reader::{self, At, Located, Problems, Section, Source};
+use crate::gateway::route::{NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route};
+use crate::protocol::decide::Recovery;
+use crate::protocol::key::Syntax;
+
+/// A route and where it was written.
+pub type RouteAt = Located<Route>;
+
+/// The keys that mean something only where keys are handled.
+const POLICY_KEYS: [&str; 14] = [
+    "syntax",
+    "recovery",
+    "max_attempts",
+    "probe",
+    "hold",
+    "wait",
+    "upstream_timeout",
+    "settle_time",
+    "retention",
+    "body_limit",
+    "stored_limit",
+    "final",
+    "nothing_happened",
+    "replay_headers",
+];
+
+const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
+upstream is idempotent by key or checks the token), \"probe\" (ask the upstream's status address, given as probe) or \"park\" (wait for an operator)";
+
+/// Reads the file; what is wrong is added to `problems`. Blocks.
+pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Vec<RouteAt>> {
+    let source = Source::read(path, wanted_by, problems)?;
+    let document = source.parse(problems)?;
+    let top = Section::top(&source, &document, problems);
+    let sections = top.tables("route");
+    if sections.is_empty() {
+        top.fail(
+            "no route is listed, so every POST and PATCH would be refused: write a [[route]] for each path",
+        );
+    }
+    let mut routes: Vec<RouteAt> = Vec::new();
+    for section in sections {
+        let at = section.at().clone();
+        if let Some(route) = route(section) {
+            routes.push(Located { at, value: route });
+        }
+    }
+    top.finish();
+    for (index, later) in routes.iter().enumerate() {
+        for earlier in &routes[..index] {
+            compare(&earlier.value, later, problems);
+        }
+    }
+    Some(routes)
+}
+
+/// Whether a route handles keys, as written.
+#[derive(Clone, Copy)]
+enum Handling {
+    Required,
+    Optional,
+    Off,
+}
+
+fn route(mut section: Section<'_>) -> Option<Route> {
+    let name =
+        section.required("name", "name the route, such as name = \"charges\"; it stands in metrics", name);
+    if let Some(name) = &name {
+        section.rename(format!("route {name:?}"));
+    }
+    let methods = section.optional("methods", |value| reader::list(value, method)).unwrap_or_default();
+    let path = section.required("path", "write the path it takes, such as path = \"/v1/charges\"", |value| {
+        PathPattern::parse(&reader::text(value)?)
+    });
+    let advice = "say \"required\" (requests without a key are refused), \"optional\" or \"off\"";
+    let words = [("required", Handling::Required), ("optional", Handling::Optional), ("off", Handling::Off)];
+    let handling = section.required("key", advice, |value| reader::word(value, &words));
+    let protection = match handling {
+        Some(Handling::Off) => {
+            refuse_policy(&section);
+            Some(Protection::Off)
+        }
+        Some(Handling::Required) => policy(&section).map(|policy| Protection::Required(Arc::new(policy))),
+        Some(Handling::Optional) => policy(&section).map(|policy| Protection::Optional(Arc::new(policy))),
+        None => {
+            // What was meant is not known: all keys of a policy may stand here, and none must.
+            for key in POLICY_KEYS {
+                section.has(key);
+            }
+            None
+        }
+    };
+    section.finish();
+    Some(Route { name: name?.into(), methods, path: path?, protection: protection? })
+}
+
+fn refuse_policy(section: &Section<'_>) {
+    for key in POLICY_KEYS.into_iter().filter(|key| section.has(key)) {
+        section.fail_at(key, format!("{key} has no effect where key = \"off\": remove it, or handle keys"));
+    }
+}
+
+fn policy(section: &Section<'_>) -> Option<Policy> {
+    let syntaxes = [("lenient", Syntax::Lenient), ("strict", Syntax::Strict)];
+    let syntax =
+        section.optional("syntax", |value| reader::word(value, &syntaxes)).unwrap_or(Syntax::Lenient);
+    let recovery = recovery(section);
+    let span = |key, least: u64, default: u64| {
+        let (least, default) = (Duration::from_millis(least), Duration::from_millis(default));
+        let most = Duration::from_secs(3_650 * 86_400);
+        section.optional(key, |value| reader::time(value, least, most)).unwrap_or(default)
+    };
+    let size = |key, least| {
+        section.optional(key, |value| reader::size(value, least, MOST_BYTES)).unwrap_or(DEFAULT_BYTES)
+    };
+    let policy = Policy {
+        syntax,
+        recovery: Recovery::Park,
+        probe: None,
+        hold: span("hold", 1_000, 30_000),
+        wait: span("wait", 0, 5_000),
+        upstream_timeout: span("upstream_timeout", 10, 10_000),
+        settle_time: span("settle_time", 0, 0),
+        retention: span("retention", 60_000, 86_400_000),
+        body_limit: size("body_limit", 0),
+        stored_limit: size("stored_limit", 1),
+        outcomes: outcomes::read(section),
+        replay_headers: replay_headers(section),
+    };
+    let (recovery, probe) = recovery?;
+    Some(Policy { recovery, probe, ..policy })
+}
+
+/// Bodies are kept in memory while they are read, and answers in one row.
+const MOST_BYTES: usize = 256 << 20;
+const DEFAULT_BYTES: usize = 1 << 20;
+
+/// A route's rule for a key in doubt, as written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    Rerun,
+    Probe,
+    Park,
+}
+
+fn recovery(section: &Section<'_>) -> Option<(Recovery, Option<Uri>)> {
+    let words = [("rerun", Rule::Rerun), ("probe", Rule::Probe), ("park", Rule::Park)];
+    let rule = section.required("recovery", RECOVERY, |value| reader::word(value, &words));
+    let attempts = section.optional("max_attempts", |value| reader::number(value, 1, 1_000));
+    let probe = section.optional("probe", probe_address);
+    let rule = rule?;
+    if rule != Rule::Rerun && section.has("max_attempts") {
+        section.fail_at("max_attempts", "max_attempts belongs to recovery = \"rerun\": remove it");
+    }
+    if rule != Rule::Probe && section.has("probe") {
+        section.fail_at("probe", "probe belongs to recovery = \"probe\": remove it, or state that recovery");
+    }
+    match rule {
+        Rule::Rerun => {
+            // At most 1,000, as read.
+            Some((Recovery::Rerun { max_attempts: attempts.unwrap_or(3) as u32 }, None))
+        }
+        Rule::Probe => {
+            if !section.has("probe") {
+                section.fail("probe is missing: recovery = \"probe\" asks the upstream there, such as probe = \"/effects\"");
+            }
+            Some((Recovery::Probe, Some(probe?)))
+        }
+        Rule::Park => Some((Recovery::Park, None)),
+    }
+}
+
+fn probe_address(value: &DeValue<'_>) -> Result<Uri, String> {
+    let text = reader::text(value)?;
+    let wrong = || format!("{text:?} must be a path of the upstream, such as \"/effects\"");
+    let uri: Uri = text.parse().map_err(|_| wrong())?;
+    if !text.starts_with('/') || uri.authority().is_some() { Err(wrong()) } else { Ok(uri) }
+}
+
+fn replay_headers(section: &Section<'_>) -> Vec<HeaderName> {
+    let added = section.optional("replay_headers", |value| reader::list(value, header)).unwrap_or_default();
+    let mut all: Vec<HeaderName> = REPLAY_HEADERS.iter().map(|name| HeaderName::from_static(name)).collect();
+    for header in added {
+        if !all.contains(&header) {
+            all.push(header);
+        }
+    }
+    all
+}
+
+fn header(value: &DeValue<'_>) -> Result<HeaderName, String> {
+    let text = reader::text(value)?;
+    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
+    if NEVER_REPLAYED.contains(&name.as_str()) {
+        return Err(format!(
+            "{text:?} describes one connection, one moment or one client and is never replayed: remove it"
+        ));
+    }
+    Ok(name)
+}
+
+fn method(value: &DeValue<'_>) -> Result<Method, String> {
+    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    let text = reader::text(value)?;
+    match KNOWN.contains(&text.as_str()) {
+        true => text.parse().map_err(|_| format!("{text:?} is no method")),
+        false => Err(format!("{text:?} is no method: use {}", KNOWN.join(", "))),
+    }
+}
+
+fn name(value: &DeValue<'_>) -> Result<String, String> {
+    let text = reader::text(value)?;
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if text.len() > 64 || !text.bytes().all(allowed) {
+        return Err(format!("{text:?} must be 1 to 64 letters, digits, '-', '_' or '.'"));
+    }
+    Ok(text)
+}
+
+/// What is wrong with two routes together.
+fn compare(earlier: &Route, later: &RouteAt, problems: &Problems) {
+    let Located { at, value: later } = later;
+    if earlier.name == later.name {
+        problems
+            .add(at, format!("route {:?} is listed twice: give each route a name of its own", later.name));
+    }
+    let methods = earlier.methods.is_empty()
+        || !later.methods.is_empty() && later.methods.iter().all(|method| earlier.methods.contains(method));
+    if methods && covers(earlier.path.as_str(), later.path.as_str()) {
+        problems.add(
+            at,
+            format!(
+                "route {:?} is never reached: route {:?} before it takes all of {}; put the narrower route first",
+                later.name,
+                earlier.name,
+                later.path.as_str()
+            ),
+        );
+    }
+}
+
+/// Whether every path that `narrow` matches is matched by `wide` too. Both are patterns that were parsed.
+fn covers(wide: &str, narrow: &str) -> bool {
+    let any = |segment: &str| segment.starts_with('{');
+    let (mut wide, mut narrow) = (wide[1..].split('/'), narrow[1..].split('/'));
+    loop {
+        match (wide.next(), narrow.next()) {
+            (Some("*"), _) | (None, None) => return true,
+            (Some(_) | None, Some("*")) | (Some(_), None) | (None, Some(_)) => return false,
+            (Some(w), Some(n)) if any(w) && !n.is_empty() => {}
+            (Some(w), Some(n)) if w == n => {}
+            (Some(_), Some(_)) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::covers;
+
+    #[test]
+    fn a_pattern_covers_narrower_ones_only() {
+        for (wide, narrow) in [
+            ("/a", "/a"),
+            ("/a/{x}", "/a/b"),
+            ("/a/{x}", "/a/{y}"),
+            ("/a/*", "/a/b/c"),
+            ("/*", "/"),
+            ("/a/*", "/a/*"),
+            ("/a/*", "/a/{x}/*"),
+        ] {
+            assert!(covers(wide, narrow), "{wide} {narrow}");
+        }
+        for (wide, narrow) in [
+            ("/a", "/b"),
+            ("/a/b", "/a/{x}"),
+            ("/a/{x}", "/a/"),
+            ("/a/{x}", "/a/*"),
+            ("/a", "/a/b"),
+            ("/a/b", "/a"),
+            ("/a/{x}", "/a/b/c"),
+        ] {
+            assert!(!covers(wide, narrow), "{wide} {narrow}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The digest of the settings that all regions must share, over one canonical text.
+//!
+//! Neighbours: peers compare it in their pings (`ports::peers`). The text is built from the checked values, not from the files, so
+//! comments, order of keys and ways to write a span make no difference; the ring has a digest of its own in the view. It
+//! must not hold anything that may differ between regions, nor any secret.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::gateway::route::{Policy, Protection, Routes};
+use crate::protocol::decide::Recovery;
+use crate::protocol::digest::{Digest32, digest};
+use crate::protocol::key::Syntax;
+use crate::protocol::outcome::Outcome;
+use crate::protocol::time::Drift;
+
+/// The digest over routes, clocks and heartbeats.
+pub fn shared(deployment: &str, routes: &Routes, drift: Drift, heartbeat: Duration) -> Digest32 {
+    digest("onceway/shared/1", &[canonical(deployment, routes, drift, heartbeat).as_bytes()])
+}
+
+/// One line per value. Writing to a `String` cannot fail.
+fn canonical(deployment: &str, routes: &Routes, drift: Drift, heartbeat: Duration) -> String {
+    let mut text = format!(
+        "deployment {deployment}\ndrift {} {}\nheartbeat {}\n",
+        drift.ppm,
+        drift.margin.as_nanos(),
+        heartbeat.as_nanos()
+    );
+    for route in &routes.0 {
+        let methods: Vec<&str> = route.methods.iter().map(|method| method.as_str()).collect();
+        let _ = writeln!(text, "route {} {:?} {}", route.name, methods, route.path.as_str());
+        match &route.protection {
+            Protection::Off => text.push_str("off\n"),
+            Protection::Optional(policy) => write_policy(&mut text, "optional", policy),
+            Protection::Required(policy) => write_policy(&mut text, "required", policy),
+        }
+    }
+    text
+}
+
+fn write_policy(text: &mut String, key: &str, policy: &Policy) {
+    let Policy {
+        syntax,
+        recovery,
+        probe,
+        hold,
+        wait,
+        upstream_timeout,
+        settle_time,
+        retention,
+        body_limit,
+        stored_limit,
+        outcomes,
+        replay_headers,
+    } = policy;
+    let syntax = match syntax {
+        Syntax::Lenient => "lenient",
+        Syntax::Strict => "strict",
+    };
+    let recovery = match recovery {
+        Recovery::Rerun { max_attempts } => format!("rerun {max_attempts}"),
+        Recovery::Probe => "probe".to_owned(),
+        Recovery::Park => "park".to_owned(),
+    };
+    let probe = probe.as_ref().map(ToString::to_string).unwrap_or_default();
+    let spans = [hold, wait, upstream_timeout, settle_time, retention].map(Duration::as_nanos);
+    let mut headers: Vec<&str> = replay_headers.iter().map(|name| name.as_str()).collect();
+    headers.sort_unstable();
+    let outcomes: String = (200..=599)
+        .map(|status| match outcomes.classify(status) {
+            Outcome::Final => 'f',
+            Outcome::NothingHappened => 'n',
+            Outcome::Unknown => 'u',
+        })
+        .collect();
+    let _ = writeln!(
+        text,
+        "{key} {syntax} {recovery} {probe:?} {spans:?} {body_limit} {stored_limit} {outcomes} {headers:?}"
+    );
+}

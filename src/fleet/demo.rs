@@ -1,0 +1,148 @@
+//! `onceway demo`: a whole deployment to play with, and a guided tour of it.
+//!
+//! Neighbours: `deployment` starts it, `control` takes it apart, `tour` shows it around; `cli::demo` parses the options. One line
+//! is printed when all is ready, one per event after. It must leave no process and, without `--data`, no file behind.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::control::{self, Control};
+use super::deployment::{Deployment, Options};
+use super::tour::{self, Narrator};
+
+/// How the demo runs.
+#[derive(Clone, Debug)]
+pub struct Demo {
+    /// Leave when the tour is over.
+    pub exit: bool,
+    /// Show around.
+    pub tour: bool,
+    /// Print JSON lines instead of prose.
+    pub json: bool,
+    /// Round trip between regions.
+    pub rtt: Duration,
+    /// First port.
+    pub port_base: u16,
+    /// Where the data lives; `None`: in a scratch folder.
+    pub data: Option<PathBuf>,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every effect happened once.
+    Well,
+    /// Some effect happened twice, or the tour met something it should not.
+    Badly,
+}
+
+/// Runs the demo until its tour is over or a signal asks it to leave. Everything it started has ended when it returns.
+pub async fn run(demo: Demo) -> Result<Ended> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let options = Options {
+        program: std::env::current_exe().context("where is the onceway binary?")?,
+        port_base: demo.port_base,
+        data: demo.data.clone(),
+        rtt: demo.rtt,
+    };
+    let say = |text: &str| {
+        if !demo.json {
+            eprintln!("  … {text}");
+        }
+    };
+    let deployment = tokio::select! {
+        biased;
+        _ = asked_to_leave(&mut interrupt, &mut terminate) => return Ok(Ended::Well),
+        started = Deployment::start(&options, &say) => Arc::new(started?),
+    };
+    let ended = tokio::select! {
+        biased;
+        _ = asked_to_leave(&mut interrupt, &mut terminate) => Ok(verdict(&deployment)),
+        ended = guide(&demo, &deployment) => ended,
+    };
+    if !demo.json {
+        eprintln!("  … cleaning up");
+    }
+    // The tour and the control listener have been dropped: this is the last holder.
+    match Arc::try_unwrap(deployment) {
+        Ok(deployment) => deployment.shut_down().await?,
+        Err(_shared) => anyhow::bail!("a control call is still at work; the janitor cleans up"),
+    }
+    ended
+}
+
+async fn guide(demo: &Demo, deployment: &Arc<Deployment>) -> Result<Ended> {
+    let (events, mut heard) = mpsc::unbounded_channel();
+    let _control = Control::start(deployment.clone(), events).await?;
+    announce(demo, deployment);
+    let narrator = Narrator { json: demo.json };
+    if demo.tour {
+        let shown = tour::show(deployment, &narrator).await;
+        if let Err(error) = &shown {
+            narrator.failed(&format!("{error:#}"));
+        }
+        if shown.is_err() && demo.exit {
+            tour::totals(deployment, &narrator);
+            return Ok(Ended::Badly);
+        }
+    }
+    tour::totals(deployment, &narrator);
+    if demo.exit {
+        return Ok(verdict(deployment));
+    }
+    if !demo.json {
+        println!("\nEverything stays up. Ctrl-C ends it.");
+    }
+    while let Some(event) = heard.recv().await {
+        if demo.json {
+            println!("{event}");
+        } else {
+            println!("  · {}", in_words(&event));
+        }
+    }
+    std::future::pending().await
+}
+
+fn announce(demo: &Demo, deployment: &Deployment) {
+    let control = format!("http://127.0.0.1:{}", deployment.ports.control);
+    let regions = control::shown(deployment);
+    if demo.json {
+        println!("{}", json!({ "ready": true, "control": control, "regions": regions }));
+        return;
+    }
+    println!("\nonceway: three regions are up, {:?} apart.\n", demo.rtt);
+    for region in &deployment.regions {
+        let shown = region.show();
+        println!("  {:<9} public {}   admin {}   upstream {}", shown.name, shown.public, shown.admin, shown.upstream);
+    }
+    println!("  control   {control}   (GET /regions, GET /ledger, POST /regions/eu-west/kill, …)\n");
+}
+
+/// Whether any effect happened twice. Keyless calls share one row of the ledger and say nothing.
+fn verdict(deployment: &Deployment) -> Ended {
+    let twice = deployment.ledger.totals(None).iter().any(|total| !total.key.is_empty() && total.effects > 1);
+    if twice { Ended::Badly } else { Ended::Well }
+}
+
+fn in_words(event: &Value) -> String {
+    let word = |name: &str| event[name].as_str().unwrap_or("?").to_owned();
+    match event["event"].as_str() {
+        Some("region") => format!("{} {} ({})", word("action"), word("region"), word("part")),
+        Some("link") => format!("link {} – {}: {}", word("from"), word("to"), word("action")),
+        Some(_) | None => event.to_string(),
+    }
+}
+
+async fn asked_to_leave(interrupt: &mut Signal, terminate: &mut Signal) {
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

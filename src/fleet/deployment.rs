@@ -1,0 +1,281 @@
+//! A whole deployment on one machine: three regions, their Postgres, links and sample upstreams, from empty folder to serving.
+//!
+//! Neighbours: `demo` runs one for people, the drills and tests for themselves; `control` takes it apart over HTTP. Everything it starts
+//! ends with it, even if it is killed (`janitor`). It must not decide anything about keys.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use tokio::task::JoinSet;
+
+use super::binaries::Binaries;
+use super::client::Ask;
+use super::cluster::Cluster;
+use super::files::{self, RegionFile};
+use super::janitor::Janitor;
+use super::ledger::Ledger;
+use super::links::{Endpoints, LinkKind, Links};
+use super::ports::FleetPorts;
+use super::process::Launch;
+use super::region::{Action, Part, Region};
+use super::upstream::Upstream;
+use super::{scratch, wait};
+use crate::adapters::postgres::provision;
+use crate::protocol::region::{Origin, RegionName};
+
+/// The regions of the demo, in the order of their ports.
+pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
+
+/// How long everything may take until every region serves.
+const SERVES_WITHIN: Duration = Duration::from_secs(60);
+/// How long an upstream's calls in progress may take when everything ends.
+const UPSTREAM_ENDS_WITHIN: Duration = Duration::from_millis(200);
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The onceway binary.
+    pub program: PathBuf,
+    /// First port; see the demo's contract.
+    pub port_base: u16,
+    /// Where the data lives; a scratch folder, deleted at the end, if `None`.
+    pub data: Option<PathBuf>,
+    /// Round trip between regions.
+    pub rtt: Duration,
+}
+
+/// A running deployment.
+pub struct Deployment {
+    /// The regions, in order.
+    pub regions: Vec<Region>,
+    /// The network between them.
+    pub links: Links,
+    /// Every effect.
+    pub ledger: Arc<Ledger>,
+    /// The ports.
+    pub ports: FleetPorts,
+    upstreams: Vec<Upstream>,
+    dir: PathBuf,
+    scratch: bool,
+    janitor: Janitor,
+}
+
+impl Deployment {
+    /// Starts everything and returns when every region serves and every replication is caught up. `progress` hears what is
+    /// going on, in words.
+    pub async fn start(options: &Options, progress: &dyn Fn(&str)) -> Result<Deployment> {
+        let names = names()?;
+        let ports = FleetPorts::lay_out(options.port_base, names.len())?;
+        ports.check_free(&REGIONS.map(ToOwned::to_owned))?;
+        progress("looking for Postgres");
+        let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
+        let (dir, scratch) = match &options.data {
+            Some(dir) => {
+                fs::create_dir_all(dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
+                (dir.canonicalize()?, false)
+            }
+            None => (scratch::create("onceway-demo")?, true),
+        };
+        let janitor = Janitor::spawn(&options.program, &dir, scratch)?;
+        let links = Links::start(&endpoints(&ports)).await?;
+        let made = async {
+            set_rtt(&links, names.len(), options.rtt)?;
+            let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+            let ledger = Ledger::create(&dir.join(format!("ledger-{stamp}.jsonl")))?;
+            let mut upstreams = Vec::new();
+            for (name, ports) in names.iter().zip(&ports.regions) {
+                upstreams.push(Upstream::start(name.as_str(), local(ports.upstream), ledger.clone()).await?);
+            }
+            files::write_shared(&dir, &names)?;
+            let mut regions = Vec::new();
+            for number in 0..names.len() {
+                regions.push(region(number, &names, &ports, &links, &dir, &binaries, options).await?);
+            }
+            Ok((ledger, upstreams, regions))
+        };
+        let (ledger, upstreams, regions) = match made.await {
+            Ok(made) => made,
+            Err(error) => {
+                drop(janitor);
+                return Err(error);
+            }
+        };
+        let deployment = Deployment { regions, links, ledger, ports, upstreams, dir, scratch, janitor };
+        match deployment.bring_up(&names, progress).await {
+            Ok(()) => Ok(deployment),
+            Err(error) => {
+                let error = error.context(format!("logs were in {}", deployment.dir.display()));
+                deployment.shut_down().await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn bring_up(&self, names: &[RegionName], progress: &dyn Fn(&str)) -> Result<()> {
+        progress("starting a private Postgres per region");
+        self.each(async |region| {
+            region.cluster.start().await?;
+            region.cluster.create_database(files::DATABASE).await
+        })
+        .await?;
+        progress("provisioning schema, publications and subscriptions");
+        let provision = async |region: &Region| {
+            let plan = self.plan(names, region)?;
+            let done = async || {
+                let report = provision::init(&plan).await?;
+                Ok(report.is_complete().then_some(()))
+            };
+            wait::for_some(&format!("replication into {}", region.name), SERVES_WITHIN, done).await
+        };
+        self.each(provision).await?;
+        progress("starting a gateway per region");
+        self.each(async |region| region.act(Action::Start, Part::Gateway).await).await?;
+        self.each(async |region| region.serves().await).await
+    }
+
+    /// Does the same with every region at once.
+    async fn each(&self, work: impl AsyncFn(&Region) -> Result<()>) -> Result<()> {
+        let [one, two, three] = &self.regions[..] else { bail!("a deployment has three regions") };
+        tokio::try_join!(work(one), work(two), work(three))?;
+        Ok(())
+    }
+
+    fn plan(&self, names: &[RegionName], region: &Region) -> Result<provision::Plan> {
+        let origin = |name: &RegionName| Origin { region: name.clone(), generation: 1 };
+        let mine = self.number(region.name.as_str()).context("a region of this deployment")?;
+        let mut subscribe = Vec::new();
+        for (number, name) in names.iter().enumerate().filter(|(number, _)| *number != mine) {
+            let at = self.links.address(mine, number, LinkKind::Replication)?;
+            let conninfo = format!(
+                "host={} port={} user={} dbname={}",
+                at.ip(),
+                at.port(),
+                files::REPLICATION_ROLE,
+                files::DATABASE
+            );
+            subscribe.push((origin(name), conninfo));
+        }
+        let role = |name: &str| provision::Role { name: name.to_owned(), password: None };
+        Ok(provision::Plan {
+            me: origin(&region.name),
+            all: names.iter().map(origin).collect(),
+            deployment: files::DEPLOYMENT.to_owned(),
+            gateway_role: role(files::GATEWAY_ROLE),
+            replication_role: role(files::REPLICATION_ROLE),
+            admin: region.cluster.url(files::DATABASE).parse()?,
+            subscribe,
+        })
+    }
+
+    /// The number of a region.
+    pub fn number(&self, name: &str) -> Option<usize> {
+        self.regions.iter().position(|region| region.name.as_str() == name)
+    }
+
+    /// A region by name.
+    pub fn region(&self, name: &str) -> Option<&Region> {
+        self.regions.iter().find(|region| region.name.as_str() == name)
+    }
+
+    /// Ends everything, whatever its state, and deletes the scratch folder. Takes a few seconds at most.
+    pub async fn shut_down(self) -> Result<()> {
+        let keep = !self.scratch;
+        let mut ending = JoinSet::new();
+        for region in self.regions {
+            ending.spawn(async move {
+                if keep {
+                    region.act(Action::Resume, Part::Both).await?;
+                    region.act(Action::Stop, Part::Both).await
+                } else {
+                    region.act(Action::Kill, Part::Both).await
+                }
+            });
+        }
+        let mut trouble = Ok(());
+        while let Some(ended) = ending.join_next().await {
+            trouble = trouble.and(ended?);
+        }
+        for upstream in self.upstreams {
+            upstream.stop(UPSTREAM_ENDS_WITHIN).await;
+        }
+        drop(self.ledger);
+        if self.scratch {
+            tokio::task::spawn_blocking(move || scratch::delete(&self.dir)).await??;
+        }
+        self.janitor.dismiss().await?;
+        trouble
+    }
+}
+
+impl Region {
+    /// Waits until this region runs keys, reaches its peers and has measured its lag behind each.
+    pub async fn serves(&self) -> Result<()> {
+        let url = format!("{}/v1/status", self.admin());
+        let serving = async || {
+            let Ok(answer) = Ask::get(&url).send(Duration::from_secs(2)).await else { return Ok(None) };
+            let status = answer.json();
+            let peers = status["peers"].as_object().cloned().unwrap_or_default();
+            let caught_up = peers.values().all(|peer| peer["up"] == true && peer["lag_ms"].is_number());
+            let replicated = status["subscriptions"].as_array().cloned().unwrap_or_default();
+            let ready = replicated.iter().all(|one| one["ready"] == true);
+            Ok((status["store"]["open"] == true && caught_up && ready && !peers.is_empty()).then_some(()))
+        };
+        wait::for_some(&format!("{} to serve", self.name), SERVES_WITHIN, serving).await
+    }
+}
+
+fn names() -> Result<Vec<RegionName>> {
+    REGIONS.iter().map(|name| RegionName::parse(name).context("a region's name")).collect()
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+fn endpoints(ports: &FleetPorts) -> Vec<Endpoints> {
+    let of = |ports: &super::ports::RegionPorts| Endpoints { peer: local(ports.peer), replication: local(ports.postgres) };
+    ports.regions.iter().map(of).collect()
+}
+
+fn set_rtt(links: &Links, regions: usize, rtt: Duration) -> Result<()> {
+    for a in 0..regions {
+        for b in a + 1..regions {
+            links.set_rtt(a, b, rtt, false)?;
+        }
+    }
+    Ok(())
+}
+
+async fn region(
+    number: usize,
+    names: &[RegionName],
+    ports: &FleetPorts,
+    links: &Links,
+    dir: &Path,
+    binaries: &Binaries,
+    options: &Options,
+) -> Result<Region> {
+    let (name, own) = (&names[number], ports.regions[number]);
+    let mut peers = Vec::new();
+    for (other, peer) in names.iter().enumerate().filter(|(other, _)| *other != number) {
+        peers.push((peer.clone(), links.address(number, other, LinkKind::Peer)?));
+    }
+    let file = files::write_region(dir, &RegionFile { name, ports: own, peers })?;
+    let home = dir.join(name.as_str());
+    fs::create_dir_all(&home).with_context(|| format!("cannot make folder {}", home.display()))?;
+    let cluster = Cluster::create(binaries, &home.join("postgres"), own.postgres, &[]).await?;
+    let launch = Launch {
+        program: options.program.clone(),
+        args: vec![OsString::from("serve"), OsString::from("--config"), file.into_os_string()],
+        env: Vec::new(),
+        cwd: home.clone(),
+        log: home.join("gateway.log"),
+        account: None,
+    };
+    Ok(Region::new(name.clone(), own, cluster, launch))
+}

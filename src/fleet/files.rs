@@ -1,0 +1,154 @@
+//! The files of a deployment on one machine: ring, routes, credentials, one region file per gateway, certificates.
+//!
+//! Neighbours: `deployment` writes them at each start; `config` reads them like anybody's. The demo has no configuration of its own
+//! kind: what it runs is what a user would write. It must not start anything.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::ports::RegionPorts;
+use crate::adapters::identity;
+use crate::gateway::credentials;
+use crate::protocol::region::RegionName;
+
+/// The demo's tenants and their tokens. They open nothing but a demo.
+pub const TENANTS: [(&str, &str); 2] = [("acme", "sk_demo_acme"), ("globex", "sk_demo_globex")];
+/// The role of the gateways in each Postgres.
+pub const GATEWAY_ROLE: &str = "onceway_gateway";
+/// The role of the subscribers in each Postgres.
+pub const REPLICATION_ROLE: &str = "onceway_replication";
+/// The database of each region.
+pub const DATABASE: &str = "onceway";
+/// The name of the deployment.
+pub const DEPLOYMENT: &str = "demo";
+/// The ring's seed.
+pub const SEED: u64 = 7400;
+
+const ROUTES: &str = r#"# The demo's routes. The same file in every region.
+[[route]]
+name = "charges"
+methods = ["POST"]
+path = "/v1/charges"
+key = "required"
+recovery = "probe"
+probe = "/onceway/effects"
+
+[[route]]
+name = "payouts"
+methods = ["POST"]
+path = "/v1/payouts"
+key = "required"
+recovery = "park"
+
+[[route]]
+name = "emails"
+methods = ["POST"]
+path = "/v1/emails"
+key = "required"
+recovery = "rerun"
+max_attempts = 3
+
+[[route]]
+name = "notes"
+methods = ["POST"]
+path = "/v1/notes"
+key = "optional"
+recovery = "park"
+
+[[route]]
+name = "blobs"
+methods = ["POST"]
+path = "/v1/blobs"
+key = "off"
+"#;
+
+const POLICY: &str = r#"hold = "10s"
+wait = "3s"
+upstream_timeout = "5s"
+settle_time = "0s"
+retention = "24h"
+"#;
+
+/// Where one gateway finds what it needs.
+pub struct RegionFile<'a> {
+    /// Its region.
+    pub name: &'a RegionName,
+    /// Its listeners, its upstream and its Postgres.
+    pub ports: RegionPorts,
+    /// The peers' listeners, as reached from here.
+    pub peers: Vec<(RegionName, SocketAddr)>,
+}
+
+/// Writes what all regions share into `dir`: ring, routes, credentials, certificates.
+pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
+    let mut ring = format!("deployment = \"{DEPLOYMENT}\"\nseed = {SEED}\nplace_by = \"key\"\n");
+    for name in regions {
+        write!(ring, "\n[[region]]\nname = \"{name}\"\nweight = 1\n")?;
+    }
+    write(dir, "ring.toml", &ring)?;
+    let routes = ROUTES.replace("recovery =", &format!("{POLICY}recovery ="));
+    write(dir, "routes.toml", &routes)?;
+    let mut known = String::from("# SHA-256 of the demo's tokens.\n");
+    for (tenant, token) in TENANTS {
+        let digest: String = credentials::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        write!(known, "\n[[credential]]\ntenant = \"{tenant}\"\nsha256 = \"{digest}\"\n")?;
+    }
+    write(dir, "credentials.toml", &known)?;
+    let certificates = dir.join("certificates");
+    if !certificates.join("ca.pem").exists() {
+        fs::create_dir_all(&certificates)?;
+        identity::generate(regions)?.write(&certificates)?;
+    }
+    Ok(())
+}
+
+/// Writes one region's file into `dir` and returns its name.
+pub fn write_region(dir: &Path, region: &RegionFile<'_>) -> Result<std::path::PathBuf> {
+    let RegionFile { name, ports, peers } = region;
+    let mut text = format!(
+        r#"region = "{name}"
+ring = "ring.toml"
+routes = "routes.toml"
+credentials = "credentials.toml"
+
+[listen]
+public = "127.0.0.1:{public}"
+admin = "127.0.0.1:{admin}"
+peer = "127.0.0.1:{peer}"
+
+[store]
+url = "postgres://{GATEWAY_ROLE}@127.0.0.1:{postgres}/{DATABASE}"
+
+[upstream]
+address = "http://127.0.0.1:{upstream}"
+shared = true
+
+[peer]
+certificate = "certificates/{name}.pem"
+key = "certificates/{name}.key"
+ca = "certificates/ca.pem"
+
+[peer.addresses]
+"#,
+        public = ports.public,
+        admin = ports.admin,
+        peer = ports.peer,
+        postgres = ports.postgres,
+        upstream = ports.upstream,
+    );
+    for (peer, address) in peers {
+        writeln!(text, "{peer} = \"{address}\"")?;
+    }
+    let file = format!("{name}.toml");
+    write(dir, &file, &text)?;
+    Ok(dir.join(file))
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
+    let path = dir.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}

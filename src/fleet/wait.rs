@@ -1,0 +1,135 @@
+//! Waiting, in one place: for a condition with a deadline, or for a moment that somebody asked for.
+//!
+//! Used by the whole fleet and its tests; `tests/tidy.rs` lets no other file of the fleet sleep. Waits are on the system's
+//! monotonic clock (tokio's where async). It must not know what is waited for: its callers name it, and an error repeats
+//! the name, so that a deployment that does not come up says what it lacks.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use tokio::time::{sleep, sleep_until, timeout};
+
+/// Between two attempts that ask another process, over a socket or in its log.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
+/// Between two looks at `/proc` or the file system: the moments of a fork or an exit, so it is short.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
+
+/// Tries every 20 ms until `attempt` gives something; at once if it does so the first time. `what` reads as "for `what`" in
+/// the error (`"the gateway to listen"`). An attempt's error ends the wait and is handed on; after `bound`, an attempt that is
+/// still under way is cancelled and the wait is an error.
+pub async fn for_some<T, F>(what: &str, bound: Duration, mut attempt: impl FnMut() -> F) -> Result<T>
+where
+    // Named, and no `AsyncFnMut`: only so can the compiler tell that the whole wait is `Send`, for waits inside tasks.
+    F: Future<Output = Result<Option<T>>>,
+{
+    let attempts = async {
+        loop {
+            if let Some(given) = attempt().await? {
+                return Ok(given);
+            }
+            sleep(BETWEEN_ATTEMPTS).await;
+        }
+    };
+    timeout(bound, attempts).await.unwrap_or_else(|_elapsed| Err(in_vain(what, bound)))
+}
+
+/// Looks every 3 ms until `condition` holds; at once if it holds the first time, and at least once. Blocks its thread at
+/// most `bound`, plus one look; then it is an error that names `what`, as [`for_some`]'s does.
+pub fn blocking_until(what: &str, bound: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
+    let start = Instant::now();
+    while !condition() {
+        if start.elapsed() > bound {
+            bail!(in_vain(what, bound));
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
+    Ok(())
+}
+
+fn in_vain(what: &str, bound: Duration) -> anyhow::Error {
+    anyhow!("waited {bound:?} in vain for {what}")
+}
+
+/// Lets time pass because a caller ordered it (a slow answer of the sample upstream); never to wait for something else.
+pub async fn pause(length: Duration) {
+    sleep(length).await;
+}
+
+/// Lets time pass until bytes on a slow wire are due; returns at once if they are.
+pub async fn pause_until(due: tokio::time::Instant) {
+    // A timer is exact to the millisecond only and rounds up: what is due already must not be held up by one.
+    if due > tokio::time::Instant::now() {
+        sleep_until(due).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+
+    const BOUND: Duration = Duration::from_secs(30);
+
+    /// In a task, because supervisors wait in tasks: the future must be `Send`, whatever the attempt borrows.
+    #[tokio::test]
+    async fn what_an_attempt_gives_is_handed_on() {
+        let waiting = async {
+            let count = AtomicU32::new(0);
+            let counted = async || {
+                tokio::task::yield_now().await;
+                Ok((count.fetch_add(1, Relaxed) == 2).then_some("there"))
+            };
+            (for_some("the third attempt", BOUND, counted).await.unwrap(), count.load(Relaxed))
+        };
+        assert_eq!(tokio::spawn(waiting).await.unwrap(), ("there", 3));
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_the_wait_at_once() {
+        let count = AtomicU32::new(0);
+        let failing = async || -> Result<Option<()>> {
+            count.fetch_add(1, Relaxed);
+            bail!("it is over")
+        };
+        let error = for_some("a miracle", BOUND, failing).await.unwrap_err();
+        assert_eq!((error.to_string().as_str(), count.load(Relaxed)), ("it is over", 1));
+    }
+
+    #[tokio::test]
+    async fn the_bound_ends_a_wait_and_an_attempt_that_hangs() {
+        let bound = Duration::from_millis(1);
+        let never = for_some("a ship", bound, async || Ok(None::<()>)).await;
+        assert_eq!(never.unwrap_err().to_string(), "waited 1ms in vain for a ship");
+        let hanging = for_some("a word", bound, std::future::pending::<Result<Option<()>>>);
+        let error = timeout(BOUND, hanging).await.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "waited 1ms in vain for a word");
+    }
+
+    #[test]
+    fn a_blocking_wait_looks_at_least_once_and_not_for_ever() {
+        for (wanted, bound) in [(1, Duration::ZERO), (3, BOUND)] {
+            let mut looks = 0;
+            let counted = || {
+                looks += 1;
+                looks == wanted
+            };
+            blocking_until("a look", bound, counted).unwrap();
+            assert_eq!(looks, wanted);
+        }
+        let error = blocking_until("nothing", Duration::from_millis(1), || false).unwrap_err();
+        assert_eq!(error.to_string(), "waited 1ms in vain for nothing");
+    }
+
+    #[tokio::test]
+    async fn a_pause_is_never_too_short() {
+        let start = tokio::time::Instant::now();
+        pause(Duration::from_millis(10)).await;
+        assert!(start.elapsed() >= Duration::from_millis(10));
+        let due = tokio::time::Instant::now() + Duration::from_millis(10);
+        pause_until(due).await;
+        assert!(tokio::time::Instant::now() >= due);
+        pause_until(start).await;
+    }
+}

@@ -1,0 +1,194 @@
+//! Admission: from an HTTP request to what it asks, or to a refusal.
+//!
+//! Neighbours: [`super::route`] (policies), [`super::credentials`] (tenants), [`super::canonical`] (the JSON digest);
+//! [`super::request`] takes over from here. The whole body is read and fingerprinted before anything is claimed, so a body that
+//! breaks off leaves nothing behind. It must not touch the store, the peers or the upstream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+
+use super::canonical::canonical_json;
+use super::problems::Problem;
+use super::race::{Won, race};
+use super::reply;
+use super::route::{Matched, Policy, Protection};
+use super::{Gateway, Settings};
+use crate::ports::body::{self, Body, Collected};
+use crate::ports::peers::Forward;
+use crate::ports::{Clock, Dice, Ports};
+use crate::protocol::fingerprint::{self, Fingerprint};
+use crate::protocol::key::{Key, KeyError, KeyId};
+use crate::protocol::record::RequestId;
+use crate::protocol::time::Moment;
+
+/// What a request is, once admitted.
+pub enum Admitted {
+    /// Streams straight through to the local upstream.
+    Pass(Request<Body>),
+    /// Is to take effect once.
+    Keyed(Box<Ask>),
+    /// Refused, with the echo of its key where it had one.
+    Refused(Problem, Option<HeaderValue>),
+}
+
+/// A keyed request, whole.
+#[derive(Clone)]
+pub struct Ask {
+    /// Tenant and key.
+    pub id: KeyId,
+    /// The key header as the client wrote it.
+    pub echo: HeaderValue,
+    /// Name of its route.
+    pub route: Arc<str>,
+    /// The route's policy.
+    pub policy: Arc<Policy>,
+    /// The client's method.
+    pub method: Method,
+    /// The client's path and query.
+    pub target: Uri,
+    /// The client's headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+    /// What it asks, as digests.
+    pub fingerprint: Fingerprint,
+    /// Its id.
+    pub request_id: RequestId,
+    /// When it arrived at this gateway.
+    pub arrived: Moment,
+    /// How long whoever asked will wait for the answer.
+    pub deadline: Duration,
+}
+
+/// Admits a client's request.
+pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Admitted {
+    let settings = gateway.settings();
+    let (route, policy) = match settings.routes.find(request.method(), request.uri().path()) {
+        Matched::PassThrough => return Admitted::Pass(request),
+        Matched::Refused => return Admitted::Refused(Problem::NoRoute, None),
+        Matched::Route(route) => match &route.protection {
+            Protection::Off => return Admitted::Pass(request),
+            Protection::Optional(_) if !request.headers().contains_key(&reply::KEY) => {
+                return Admitted::Pass(request);
+            }
+            Protection::Optional(policy) | Protection::Required(policy) => {
+                (route.name.clone(), policy.clone())
+            }
+        },
+    };
+    let echo = request.headers().get(&reply::KEY).cloned();
+    match keyed(gateway, settings, route, policy, request).await {
+        Ok(ask) => Admitted::Keyed(Box::new(ask)),
+        Err(problem) => {
+            let malformed = matches!(problem, Problem::Key(_));
+            Admitted::Refused(problem, echo.filter(|_| !malformed))
+        }
+    }
+}
+
+async fn keyed<P: Ports>(
+    gateway: &Gateway<P>,
+    settings: &Settings,
+    route: Arc<str>,
+    policy: Arc<Policy>,
+    request: Request<Body>,
+) -> Result<Ask, Problem> {
+    let arrived = gateway.ports().clock().now();
+    let (head, body) = request.into_parts();
+    let tenant = settings.credentials.tenant(&head.headers).ok_or(Problem::CredentialInvalid)?.clone();
+    let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
+    let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
+    let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
+    let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
+    let fingerprint = take_fingerprint(&head.method, &target, &head.headers, &body);
+    let deadline = settings.patience(&policy);
+    Ok(Ask {
+        id: KeyId::new(tenant, key),
+        echo,
+        route,
+        policy,
+        method: head.method,
+        target,
+        headers: head.headers,
+        body,
+        fingerprint,
+        request_id: gateway.ports().dice().request_id(),
+        arrived,
+        deadline,
+    })
+}
+
+/// Admits a request that a peer forwarded: tenant and key as the peer verified them, everything else judged here.
+pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result<Ask, Problem> {
+    let settings = gateway.settings();
+    let matched = settings.routes.find(&forward.method, forward.target.path());
+    let (route, policy) = match matched {
+        Matched::Route(route) => match &route.protection {
+            Protection::Optional(policy) | Protection::Required(policy) => {
+                (route.name.clone(), policy.clone())
+            }
+            Protection::Off => return Err(Problem::NoRoute),
+        },
+        Matched::PassThrough | Matched::Refused => return Err(Problem::NoRoute),
+    };
+    if forward.body.len() > policy.body_limit {
+        return Err(Problem::BodyTooLarge { limit: policy.body_limit });
+    }
+    let fingerprint = take_fingerprint(&forward.method, &forward.target, &forward.headers, &forward.body);
+    let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    Ok(Ask {
+        id: forward.id,
+        echo,
+        route,
+        policy,
+        method: forward.method,
+        target: forward.target,
+        headers: forward.headers,
+        body: forward.body,
+        fingerprint,
+        request_id: forward.request_id,
+        arrived: gateway.ports().clock().now(),
+        deadline: forward.deadline,
+    })
+}
+
+async fn read_body<P: Ports>(
+    gateway: &Gateway<P>,
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+) -> Result<Bytes, Problem> {
+    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > limit as u64) {
+        return Err(Problem::BodyTooLarge { limit });
+    }
+    let clock = gateway.ports().clock();
+    let until = clock.now() + gateway.settings().timings.body_within;
+    match race(body::collect(body, limit), clock.sleep_until(until)).await {
+        Won::First(Ok(Collected::Whole(bytes))) => Ok(bytes),
+        Won::First(Ok(Collected::Over(..))) => Err(Problem::BodyTooLarge { limit }),
+        Won::First(Err(_)) | Won::Second(()) => Err(Problem::BodyBroken),
+    }
+}
+
+/// Both digests: of the raw bytes, and of the canonical form where the body is JSON and has a lossless one.
+fn take_fingerprint(method: &Method, target: &Uri, headers: &HeaderMap, body: &Bytes) -> Fingerprint {
+    let target = target.path_and_query().map_or("/", |target| target.as_str());
+    let raw = fingerprint::raw(method.as_str(), target, body);
+    let canonical = is_json(headers)
+        .then(|| canonical_json(body).ok())
+        .flatten()
+        .map(|text| fingerprint::canonical(method.as_str(), target, &text));
+    Fingerprint { raw, canonical }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(Ok(kind)) = headers.get(CONTENT_TYPE).map(HeaderValue::to_str) else { return false };
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence.ends_with("+json")
+}

@@ -1,0 +1,131 @@
+//! Requests whose key is owned elsewhere: replayed from the local copy, or forwarded, one hop, to the owner.
+//!
+//! Neighbours: [`super::request`] comes here; `ports::peers` carries the hop; [`super::heartbeat`] knows which peers answer pings. A
+//! settled record is final, so any copy of it may be replayed at any time, home up or down. A forward is never sent twice and
+//! never held over an outage: what cannot be reached is refused, and the same key may be sent again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+
+use super::admit::Ask;
+use super::problems::Problem;
+use super::race::{Won, race};
+use super::reply::Reply;
+use super::request::{finish, jittered, read, unknown};
+use super::{Gateway, metrics};
+use crate::ports::peers::{Forward, ForwardReply, PeerError};
+use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
+use crate::protocol::decide::settlement;
+use crate::protocol::record::Reading;
+use crate::protocol::region::RegionName;
+
+/// How much longer than the owner the sender waits, for the way there and back.
+const ON_THE_WAY: Duration = Duration::from_secs(2);
+/// Between two looks at whether a silent peer still answers pings.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Answers from the local copy if it is settled there, else from the owner.
+pub(super) async fn answer<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    owner: &RegionName,
+) -> Response<Body> {
+    match local_copy(gateway, ask).await {
+        Some(reply) => finish(gateway, ask, reply),
+        None => forward(gateway, ask, owner).await,
+    }
+}
+
+/// The reply that the local copy allows: only a settled record decides anything here. A store that does not answer is no
+/// reason to refuse: the owner is asked instead.
+async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
+    let found =
+        metrics::store("look_up", gateway, gateway.ports.store().look_up(std::slice::from_ref(&ask.id)));
+    let rows = found.await.ok()?.pop()?;
+    let Reading::Settled(row) = read(gateway, rows) else { return None };
+    metrics::local_replay();
+    if !ask.fingerprint.same(&row.fingerprint) {
+        return Some(Reply::Refused(Problem::KeyReused, Some(row.expires)));
+    }
+    settlement(&row).map(Reply::Replay)
+}
+
+async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName) -> Response<Body> {
+    if gateway.is_silent(owner) {
+        metrics::forward(owner, "silent");
+        let reply = unavailable(gateway, "the peer answers no pings");
+        return finish(gateway, ask, reply);
+    }
+    let forward = Forward {
+        id: ask.id.clone(),
+        method: ask.method.clone(),
+        target: ask.target.clone(),
+        headers: ask.headers.clone(),
+        body: ask.body.clone(),
+        request_id: ask.request_id,
+        epoch: gateway.view.epoch(),
+        deadline: ask.deadline,
+    };
+    let reply = match race(gateway.ports.peers().forward(owner, forward), given_up(gateway, ask, owner)).await
+    {
+        Won::First(Ok(ForwardReply::Answer(response))) => {
+            metrics::forward(owner, "answered");
+            let (status, key) = (response.status().as_u16(), ask.id.digest());
+            tracing::info!(request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), %key, %owner, status, "forwarded");
+            return response;
+        }
+        Won::First(Ok(ForwardReply::NotOwner { epoch })) => {
+            metrics::forward(owner, "not_owner");
+            tracing::warn!(%owner, their_epoch = epoch, epoch = gateway.view.epoch(), "the regions do not agree on a key's owner");
+            Reply::Refused(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) }, None)
+        }
+        Won::First(Err(PeerError::NotSent(why))) => {
+            metrics::forward(owner, "not_sent");
+            unavailable(gateway, &why)
+        }
+        Won::First(Err(PeerError::Unknown(why))) => {
+            metrics::forward(owner, "unknown");
+            tracing::warn!(%owner, why, "a forward broke after it was sent");
+            unknown(gateway, None)
+        }
+        Won::Second(GivenUp::Silent) => {
+            metrics::forward(owner, "silent");
+            unavailable(gateway, "no answer, and the peer answers no pings")
+        }
+        Won::Second(GivenUp::OutOfTime) => {
+            metrics::forward(owner, "unknown");
+            unknown(gateway, None)
+        }
+    };
+    finish(gateway, ask, reply)
+}
+
+enum GivenUp {
+    Silent,
+    OutOfTime,
+}
+
+/// Completes when the answer is not worth waiting for any more: the peer fell silent, or the time is over.
+async fn given_up<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName) -> GivenUp {
+    let clock = gateway.ports.clock();
+    let begun = clock.now();
+    let end = begun + ask.deadline + ON_THE_WAY;
+    clock.sleep_until(begun + gateway.settings.timings.silent_after).await;
+    loop {
+        let now = clock.now();
+        if now >= end {
+            return GivenUp::OutOfTime;
+        }
+        if gateway.is_silent(owner) {
+            return GivenUp::Silent;
+        }
+        clock.sleep_until(now + LOOK_EVERY).await;
+    }
+}
+
+fn unavailable<P: Ports>(gateway: &Gateway<P>, why: &str) -> Reply {
+    tracing::warn!(why, "refused: the home region cannot be reached");
+    Reply::Refused(Problem::HomeUnavailable { after: jittered(gateway, Duration::from_secs(1)) }, None)
+}

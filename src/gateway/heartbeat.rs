@@ -1,0 +1,321 @@
+//! What runs beside requests: heartbeats, pings, observed lag, and the approval of the store's boot.
+//!
+//! Neighbours: `protocol::lag` measures, `ports::store` and `ports::peers` carry; [`super::status`] shows. Heartbeats are the clock of
+//! replication (design, section 3). No claim passes after a restart of the store until its boot was approved here, and it is
+//! approved only when no peer has seen a later heartbeat of this region than its own store holds: a store that was restored from
+//! an old copy has forgotten claims (protocol reference, 2.9). It must not decide who owns a key.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Gateway, StoreHealth, metrics};
+use crate::ports::peers::{Beat, Pong};
+use crate::ports::store::{Gate, Heartbeat, PeerMemory, StoreError, Written};
+use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
+use crate::protocol::region::RegionName;
+use crate::protocol::time::Moment;
+
+/// How long a ping may take.
+const PING_WITHIN: Duration = Duration::from_secs(2);
+/// How long the approval waits for peers that do not answer, once one has.
+const ASK_AT_MOST: Duration = Duration::from_secs(2);
+/// Between two writes of what is remembered of the peers.
+const REMEMBER_EVERY: Duration = Duration::from_secs(5);
+
+/// Starts the loops. Each ends when the gateway is dropped.
+pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    tokio::spawn(beat_loop(Arc::downgrade(gateway)));
+    tokio::spawn(poll_loop(Arc::downgrade(gateway)));
+    for peer in gateway.view.members().keys().filter(|name| **name != gateway.settings.me) {
+        tokio::spawn(ping_loop(Arc::downgrade(gateway), peer.clone()));
+    }
+}
+
+/// Writes heartbeats; after a restart of the store, sees to its approval.
+async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    let mut asking_since = None;
+    while let Some(gateway) = gateway.upgrade() {
+        let clock = gateway.ports.clock();
+        let begun = clock.now();
+        match gateway.ports.store().beat().await {
+            Ok(Some(seq)) => {
+                asking_since = None;
+                gateway.health().beat = Some((seq, begun));
+                metrics::heartbeat(seq);
+                if !gateway.store_is_open() {
+                    reopen(&gateway).await;
+                }
+            }
+            Ok(None) => {
+                let since = *asking_since.get_or_insert(begun);
+                approve(&gateway, since).await;
+            }
+            Err(error) => {
+                asking_since = None;
+                close(&gateway, error.to_string());
+            }
+        }
+        clock.sleep_until(begun + gateway.settings.timings.heartbeat).await;
+    }
+}
+
+/// The store answers again and its boot is approved: read the gate and let claims pass.
+async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    match gateway.ports.store().gate().await {
+        Ok(gate) if gate.is_open() && gate.epoch == gateway.view.epoch() => open(gateway, gate),
+        Ok(gate) if gate.is_open() => {
+            let (theirs, ours) = (gate.epoch, gateway.view.epoch());
+            close(gateway, format!("the store's gate is at epoch {theirs}, this gateway's view at {ours}"));
+        }
+        Ok(_) => close(gateway, "the store restarted and is not approved yet".to_owned()),
+        Err(error) => close(gateway, error.to_string()),
+    }
+}
+
+/// Approves the running boot, once the peers' memory shows no regression.
+async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking_since: Moment) {
+    let (gate, own) = match own_state(gateway).await {
+        Ok(found) => found,
+        Err(error) => return close(gateway, error.to_string()),
+    };
+    if gate.is_open() {
+        return open(gateway, gate);
+    }
+    let now = gateway.ports.clock().now();
+    let answers = gateway.answers_since(asking_since);
+    if answers.highest > own {
+        let why = format!(
+            "the store went back: heartbeat {} of this region was seen, the store holds {own}; it was restored from an old copy, has forgotten claims and must be rebuilt from its peers",
+            answers.highest
+        );
+        tracing::error!(why, "store refused");
+        return close(gateway, why);
+    }
+    if answers.knowing == 0 && answers.silent > 0 {
+        return close(
+            gateway,
+            "the store restarted; waiting for a peer that remembers this region".to_owned(),
+        );
+    }
+    if answers.silent > 0 && now.since(asking_since) < ASK_AT_MOST {
+        return close(
+            gateway,
+            format!("the store restarted; {} peers have not answered yet", answers.silent),
+        );
+    }
+    match gateway.ports.store().approve(gate.version, &gate.running).await {
+        Ok(Written::Done) => {
+            tracing::info!(heartbeat = own, knowing = answers.knowing, "approved the store's boot");
+            reopen(gateway).await;
+        }
+        Ok(Written::Lost | Written::GateMoved) => reopen(gateway).await,
+        Err(error) => close(gateway, error.to_string()),
+    }
+}
+
+async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), StoreError> {
+    let gate = gateway.ports.store().gate().await?;
+    let beats = gateway.ports.store().heartbeats().await?;
+    Ok((gate, beats.iter().find(|beat| beat.origin == gateway.origin).map_or(0, |beat| beat.seq)))
+}
+
+/// What is remembered elsewhere of this region's heartbeats.
+struct Answers {
+    /// Peers that were asked since and know.
+    knowing: usize,
+    /// Peers that did not answer, or do not know yet.
+    silent: usize,
+    /// The highest heartbeat of this region that anybody has seen, this process included.
+    highest: u64,
+}
+
+/// Asks one peer after the other, over and over, and keeps what it says.
+async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
+    while let Some(gateway) = gateway.upgrade() {
+        let clock = gateway.ports.clock();
+        let asked = clock.now();
+        let answered = gateway.ports.peers().ping(&peer, PING_WITHIN).await;
+        let arrived = clock.now();
+        match answered {
+            Ok(pong) => heard(&gateway, &peer, pong, asked, arrived),
+            Err(error) => not_heard(&gateway, &peer, error.to_string()),
+        }
+        metrics::peer_up(&peer, !gateway.is_silent(&peer));
+        clock.sleep_until(asked + gateway.settings.timings.ping).await;
+    }
+}
+
+fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: Moment, arrived: Moment) {
+    let round_trip = arrived.since(asked);
+    metrics::round_trip(name, round_trip);
+    let trouble = gateway.disagreement(&pong);
+    let mut health = gateway.health();
+    let Some(peer) = health.peers.get_mut(name) else { return };
+    if peer.heard.is_none() || peer.trouble != trouble {
+        match &trouble {
+            Some(trouble) => tracing::error!(peer = %name, trouble, "a peer does not agree with this region"),
+            None => tracing::info!(peer = %name, "a peer answers"),
+        }
+    }
+    if let Some(beat) = pong.beat {
+        peer.lag.announced(beat.seq, beat.age, round_trip, arrived);
+    }
+    peer.trouble = trouble;
+    peer.heard = Some(arrived);
+    peer.asked = Some(asked);
+    peer.round_trip = Some(round_trip);
+    peer.pong = Some(pong);
+}
+
+fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, why: String) {
+    let mut health = gateway.health();
+    let Some(peer) = health.peers.get_mut(name) else { return };
+    if peer.trouble.as_ref() != Some(&why) {
+        tracing::warn!(peer = %name, why, "a peer does not answer");
+        peer.trouble = Some(why);
+    }
+}
+
+/// Looks at the copies of other regions' heartbeats, and keeps what is remembered of them over restarts.
+async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    let mut recalled = false;
+    let mut remembered: Option<Moment> = None;
+    while let Some(gateway) = gateway.upgrade() {
+        let clock = gateway.ports.clock();
+        let begun = clock.now();
+        if !recalled {
+            recalled = recall(&gateway).await;
+        }
+        if let Ok(beats) = gateway.ports.store().heartbeats().await
+            && recalled
+        {
+            seen(&gateway, &beats, clock.now());
+        }
+        metrics::lags(&gateway, clock.now());
+        if recalled && remembered.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY) {
+            let memory = memory(&gateway, begun);
+            if gateway.ports.store().remember(&memory).await.is_ok() {
+                remembered = Some(begun);
+            }
+        }
+        clock.sleep_until(begun + gateway.settings.timings.poll).await;
+    }
+}
+
+async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
+    let Ok(memory) = gateway.ports.store().recall().await else { return false };
+    let now = gateway.ports.clock().now();
+    let mut health = gateway.health();
+    for past in memory {
+        let known = gateway.view.origin(&past.origin.region) == Some(past.origin.clone());
+        if let Some(peer) = health.peers.get_mut(&past.origin.region).filter(|_| known) {
+            peer.applied = Some(past.applied);
+            if let Some(lag) = past.lag {
+                peer.lag.restore(lag, now);
+            }
+        }
+    }
+    true
+}
+
+fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
+    let mut health = gateway.health();
+    for (name, peer) in &mut health.peers {
+        let origin = gateway.view.origin(name);
+        let seq = beats.iter().find(|beat| Some(&beat.origin) == origin.as_ref()).map_or(0, |beat| beat.seq);
+        peer.lag.seen(seq, now);
+        peer.applied = peer.applied.max(Some(seq));
+    }
+}
+
+fn memory<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Vec<PeerMemory> {
+    let health = gateway.health();
+    let of = |(name, peer): (&RegionName, &super::Peer)| {
+        let origin = gateway.view.origin(name)?;
+        Some(PeerMemory { origin, applied: peer.applied?, lag: peer.lag.maximum(now) })
+    };
+    health.peers.iter().filter_map(of).collect()
+}
+
+fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
+    let mut health = gateway.health();
+    if let StoreHealth::Closed(why) = &health.store {
+        tracing::info!(was = why, version = gate.version.0, epoch = gate.epoch, "the store is open");
+    }
+    health.store = StoreHealth::Open(gate);
+    metrics::store_up(true);
+}
+
+fn close<P: Ports>(gateway: &Gateway<P>, why: String) {
+    let mut health = gateway.health();
+    let new = match &health.store {
+        StoreHealth::Open(_) => true,
+        StoreHealth::Closed(before) => *before != why,
+    };
+    if new {
+        tracing::warn!(why, "the store is closed: no key is run here");
+    }
+    health.store = StoreHealth::Closed(why);
+    metrics::store_up(false);
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Tells a peer how this region is.
+    pub async fn pong(&self) -> Pong {
+        let now = self.ports.clock().now();
+        let health = self.health();
+        let applied: BTreeMap<RegionName, u64> =
+            health.peers.iter().filter_map(|(name, peer)| Some((name.clone(), peer.applied?))).collect();
+        Pong {
+            epoch: self.view.epoch(),
+            view: self.view.digest(),
+            shared: self.settings.shared,
+            serving: matches!(health.store, StoreHealth::Open(_)) && !self.is_stopping(),
+            beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
+            applied,
+        }
+    }
+
+    /// Whether a peer has answered no ping for longer than it may.
+    pub(super) fn is_silent(&self, name: &RegionName) -> bool {
+        let now = self.ports.clock().now();
+        let timings = &self.settings.timings;
+        let health = self.health();
+        let Some(peer) = health.peers.get(name) else { return true };
+        let allowed = timings.silent_after + timings.ping + peer.round_trip.unwrap_or_default();
+        peer.heard.is_none_or(|heard| now.since(heard) > allowed)
+    }
+
+    /// What the peers that were asked since `moment` remember of this region.
+    fn answers_since(&self, moment: Moment) -> Answers {
+        let health = self.health();
+        let own = health.beat.map_or(0, |(seq, _)| seq);
+        let mut answers = Answers { knowing: 0, silent: 0, highest: own };
+        for peer in health.peers.values() {
+            let pong = peer.pong.as_ref().filter(|_| peer.asked.is_some_and(|asked| asked >= moment));
+            match pong.and_then(|pong| pong.applied.get(&self.settings.me)) {
+                Some(seen) => {
+                    answers.knowing += 1;
+                    answers.highest = answers.highest.max(*seen);
+                }
+                None => answers.silent += 1,
+            }
+        }
+        answers
+    }
+
+    fn store_is_open(&self) -> bool {
+        matches!(self.health().store, StoreHealth::Open(_))
+    }
+
+    fn disagreement(&self, pong: &Pong) -> Option<String> {
+        if pong.view != self.view.digest() {
+            return Some("its view differs: compare ring.toml in both regions".to_owned());
+        }
+        if pong.shared != self.settings.shared {
+            return Some("its shared settings differ: compare routes.toml in both regions".to_owned());
+        }
+        None
+    }
+}

@@ -1,0 +1,204 @@
+//! Counting: thin functions over the names in `ports::observe`, one per thing that happens.
+//!
+//! Neighbours: every flow of the gateway calls it, `server::admin` renders. Every series that can exist is touched at the start, so that
+//! the first scrape shows HELP and TYPE and a zero for each. It must not decide anything, and no label may hold what a client chose.
+
+use std::future::Future;
+use std::time::Duration;
+
+use http::Response;
+use metrics::{counter, gauge, histogram};
+
+use super::problems::{CODES, Problem};
+use super::{Gateway, Settings};
+use crate::ports::observe::{self, Kind};
+use crate::ports::store::StoreError;
+use crate::ports::upstream::SendError;
+use crate::ports::{Body, Clock, Ports};
+use crate::protocol::region::RegionName;
+use crate::protocol::time::Moment;
+use crate::protocol::view::View;
+
+/// Describes every metric and touches every series.
+pub(super) fn prepare(settings: &Settings, view: &View) {
+    for metric in observe::ALL {
+        match metric.kind {
+            Kind::Counter => metrics::describe_counter!(metric.name, metric.help),
+            Kind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            Kind::Histogram => metrics::describe_histogram!(metric.name, metric.help),
+        }
+    }
+    for route in settings.routes.0.iter().map(|route| route.name.to_string()) {
+        for verdict in ["settled", "released", "in_doubt", "replayed", "refused"] {
+            counter!(observe::ANSWERS, "route" => route.clone(), "verdict" => verdict).absolute(0);
+        }
+        for outcome in ["final", "nothing_happened", "unknown"] {
+            counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
+        }
+    }
+    for code in CODES {
+        counter!(observe::REFUSALS, "code" => *code).absolute(0);
+    }
+    for result in ["answered", "not_sent", "unknown"] {
+        counter!(observe::PASSED, "result" => result).absolute(0);
+    }
+    for result in ["replayed", "waited_out"] {
+        counter!(observe::ATTACHED, "result" => result).absolute(0);
+    }
+    for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
+        counter!(observe::PROBES, "result" => result).absolute(0);
+    }
+    for op in ["claim", "settle", "release", "doubt", "look_up"] {
+        for kind in ["definite", "unknown"] {
+            counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
+        }
+    }
+    let plain = [
+        observe::LOCAL_REPLAYS,
+        observe::CLAIMS_LOST,
+        observe::CLAIMS_UNCONFIRMED,
+        observe::SENDS_REFUSED,
+        observe::SETTLES_RETRIED,
+    ];
+    for name in plain {
+        counter!(name).absolute(0);
+    }
+    for peer in view.members().keys().filter(|name| **name != settings.me) {
+        for result in ["answered", "not_sent", "unknown", "not_owner", "silent"] {
+            counter!(observe::FORWARDS, "to" => peer.to_string(), "result" => result).absolute(0);
+        }
+        peer_up(peer, false);
+    }
+    gauge!(observe::EPOCH).set(view.epoch() as f64);
+    in_flight(0);
+    store_up(false);
+    heartbeat(0);
+}
+
+/// One answer on a keyed route.
+pub(super) fn answer(route: &str, verdict: &'static str) {
+    counter!(observe::ANSWERS, "route" => route.to_owned(), "verdict" => verdict).increment(1);
+}
+
+/// One refusal.
+pub(super) fn refused(problem: &Problem) {
+    counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
+}
+
+/// One request passed through.
+pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
+    let result = match answered {
+        Ok(_) => "answered",
+        Err(SendError::NotSent(_)) => "not_sent",
+        Err(SendError::Unknown(_)) => "unknown",
+    };
+    counter!(observe::PASSED, "result" => result).increment(1);
+}
+
+/// One forward.
+pub(super) fn forward(to: &RegionName, result: &'static str) {
+    counter!(observe::FORWARDS, "to" => to.to_string(), "result" => result).increment(1);
+}
+
+/// One decision by another region's record, from the local copy.
+pub(super) fn local_replay() {
+    counter!(observe::LOCAL_REPLAYS).increment(1);
+}
+
+/// One end of a duplicate's wait.
+pub(super) fn attached(result: &'static str) {
+    counter!(observe::ATTACHED, "result" => result).increment(1);
+}
+
+/// One attempt's outcome.
+pub(super) fn attempt(route: &str, outcome: &'static str) {
+    counter!(observe::ATTEMPTS, "route" => route.to_owned(), "outcome" => outcome).increment(1);
+}
+
+/// One question to the upstream's status address.
+pub(super) fn probe(result: &'static str) {
+    counter!(observe::PROBES, "result" => result).increment(1);
+}
+
+/// One outcome that found no claim of its token.
+pub(super) fn claim_lost() {
+    counter!(observe::CLAIMS_LOST).increment(1);
+}
+
+/// One claim whose commit was not confirmed.
+pub(super) fn claim_unconfirmed() {
+    counter!(observe::CLAIMS_UNCONFIRMED).increment(1);
+}
+
+/// One claim released because its time to send was over.
+pub(super) fn send_refused() {
+    counter!(observe::SENDS_REFUSED).increment(1);
+}
+
+/// One more try to store an outcome.
+pub(super) fn settle_retried() {
+    counter!(observe::SETTLES_RETRIED).increment(1);
+}
+
+/// Times a store call and counts its failure.
+pub(super) async fn store<P: Ports, T>(
+    op: &'static str,
+    gateway: &Gateway<P>,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let clock = gateway.ports.clock();
+    let begun = clock.now();
+    let result = call.await;
+    histogram!(observe::STORE_SECONDS, "op" => op).record(clock.now().since(begun).as_secs_f64());
+    if let Err(error) = &result {
+        let kind = match error {
+            StoreError::Definite(_) => "definite",
+            StoreError::Unknown(_) => "unknown",
+        };
+        counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).increment(1);
+        tracing::warn!(op, %error, "a store call failed");
+    }
+    result
+}
+
+/// What one attempt took.
+pub(super) fn upstream(route: &str, took: Duration) {
+    histogram!(observe::UPSTREAM_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
+}
+
+/// Work in flight.
+pub(super) fn in_flight(count: usize) {
+    gauge!(observe::IN_FLIGHT).set(count as f64);
+}
+
+/// Whether keys can be run here.
+pub(super) fn store_up(up: bool) {
+    gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
+}
+
+/// This region's newest heartbeat.
+pub(super) fn heartbeat(seq: u64) {
+    gauge!(observe::HEARTBEAT).set(seq as f64);
+}
+
+/// Whether a peer answers.
+pub(super) fn peer_up(peer: &RegionName, up: bool) {
+    gauge!(observe::PEER_UP, "peer" => peer.to_string()).set(f64::from(u8::from(up)));
+}
+
+/// A measured round trip.
+pub(super) fn round_trip(peer: &RegionName, took: Duration) {
+    gauge!(observe::PEER_RTT_SECONDS, "peer" => peer.to_string()).set(took.as_secs_f64());
+}
+
+/// The observed lag behind every peer.
+pub(super) fn lags<P: Ports>(gateway: &Gateway<P>, now: Moment) {
+    for (name, peer) in &gateway.health().peers {
+        if let Some(lag) = peer.lag.current(now) {
+            gauge!(observe::LAG_SECONDS, "origin" => name.to_string()).set(lag.as_secs_f64());
+        }
+        if let Some(lag) = peer.lag.maximum(now) {
+            gauge!(observe::LAG_MAX_SECONDS, "origin" => name.to_string()).set(lag.as_secs_f64());
+        }
+    }
+}

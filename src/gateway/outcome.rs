@@ -1,0 +1,240 @@
+//! What came of an attempt: told from the upstream's answer, stored, then told to the client.
+//!
+//! Neighbours: [`super::request`] runs the attempt. An outcome is stored by a task of its own, repeated while the hold runs, so that a
+//! store that fails for a moment loses nothing; the client is never told "settled" before the store has said so. It must not
+//! send anything to the upstream.
+
+use std::sync::Arc;
+
+use http::Response;
+
+use super::admit::Ask;
+use super::problems::Problem;
+use super::race::{Won, race};
+use super::reply::{self, Reply};
+use super::request::{Claim, InFlight, jittered, read, unknown};
+use super::{Gateway, metrics};
+use crate::ports::body::{self, Collected};
+use crate::ports::store::{Attempt, Written};
+use crate::ports::{Body, Clock, KeyStore, Ports};
+use crate::protocol::decide::settlement;
+use crate::protocol::key::KeyId;
+use crate::protocol::outcome::Outcome;
+use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, Row, State};
+use crate::protocol::time::Moment;
+use std::time::Duration;
+
+/// Between two tries to store an outcome.
+const RETRY_EVERY: Duration = Duration::from_millis(200);
+
+/// What is to be stored.
+#[derive(Clone)]
+pub(super) enum Fact {
+    /// The final answer.
+    Settled(Arc<Answer>),
+    /// Nothing happened.
+    Released,
+    /// The effect may or may not have happened; with the upstream's status, where it gave one.
+    InDoubt(Option<u16>),
+}
+
+/// Whether a fact was stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// Durable.
+    Yes,
+    /// The claim was lost to somebody else: what is stored now is theirs.
+    Lost,
+    /// Not yet; the task goes on while the hold runs.
+    NotYet,
+}
+
+/// The upstream answered: settle, release or doubt, by the route's outcome sets.
+pub(super) async fn answered<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    claim: Claim,
+    response: Response<Body>,
+    started: Moment,
+) -> Reply {
+    let (head, rest) = response.into_parts();
+    let status = head.status.as_u16();
+    match ask.policy.outcomes.classify(status) {
+        Outcome::NothingHappened => {
+            metrics::attempt(&ask.route, "nothing_happened");
+            released(gateway, ask, &claim).await;
+            Reply::First {
+                response: Response::from_parts(head, rest),
+                settled: false,
+                expires: claim.expires,
+            }
+        }
+        Outcome::Unknown => doubtful(gateway, ask, &claim, Some(status)).await,
+        Outcome::Final => {
+            let collected = body::collect(rest, ask.policy.stored_limit).await;
+            gateway.observe_upstream(ask, started);
+            let (kept, response) = match collected {
+                Ok(Collected::Whole(bytes)) => {
+                    (AnswerBody::Kept(bytes.to_vec()), reply::whole(head.clone(), bytes))
+                }
+                Ok(Collected::Over(first, rest)) => {
+                    (AnswerBody::NotKept, Response::from_parts(head.clone(), body::chain(first, rest)))
+                }
+                Err(error) => {
+                    tracing::warn!(key = %ask.id.digest(), %error, "the answer broke off");
+                    return doubtful(gateway, ask, &claim, None).await;
+                }
+            };
+            metrics::attempt(&ask.route, "final");
+            let headers = reply::keep_headers(&head.headers, &ask.policy.replay_headers);
+            let answer = Arc::new(Answer { status, headers, body: kept });
+            settled(gateway, ask, claim, answer, response).await
+        }
+    }
+}
+
+/// Settles, then answers: the client is not told before the answer is durable.
+async fn settled<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    claim: Claim,
+    answer: Arc<Answer>,
+    response: Response<Body>,
+) -> Reply {
+    match store(gateway, ask, claim.attempt.clone(), Fact::Settled(answer.clone())).await {
+        Stored::Yes => {
+            gateway.attached.wake(&ask.id, vec![settled_row(gateway, ask, &claim, answer)]);
+            Reply::First { response, settled: true, expires: claim.expires }
+        }
+        Stored::Lost => stored_instead(gateway, ask).await,
+        Stored::NotYet => unknown(gateway, Some(claim.expires)),
+    }
+}
+
+/// The attempt's outcome is not known: in doubt, and the client is told so.
+pub(super) async fn doubtful<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    claim: &Claim,
+    status: Option<u16>,
+) -> Reply {
+    metrics::attempt(&ask.route, "unknown");
+    match store(gateway, ask, claim.attempt.clone(), Fact::InDoubt(status)).await {
+        Stored::Yes | Stored::NotYet => {
+            let after = jittered(gateway, Duration::from_secs(1));
+            Reply::Refused(Problem::OutcomeUnknown { upstream: status, after }, Some(claim.expires))
+        }
+        Stored::Lost => stored_instead(gateway, ask).await,
+    }
+}
+
+/// Nothing happened: the claim is released. Where that cannot be stored the claim ends with its hold, which costs time, not safety.
+pub(super) async fn released<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
+    store(gateway, ask, claim.attempt.clone(), Fact::Released).await;
+}
+
+/// The claim was lost: somebody else's outcome, if there is one, is the answer.
+pub(super) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
+    metrics::claim_lost();
+    tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");
+    let rows = gateway.ports.store().look_up(std::slice::from_ref(&ask.id)).await;
+    let rows = rows.ok().and_then(|mut found| found.pop()).unwrap_or_default();
+    match read(gateway, rows) {
+        Reading::Settled(row) => match settlement(&row) {
+            Some(settlement) => Reply::Replay(settlement),
+            None => unknown(gateway, Some(row.expires)),
+        },
+        Reading::Absent => unknown(gateway, None),
+        Reading::Released(row) | Reading::InProgress(row) | Reading::InDoubt(row, _) | Reading::Gone(row) => {
+            unknown(gateway, Some(row.expires))
+        }
+    }
+}
+
+/// Stores a fact in a task that outlives the request, and waits for it a while.
+pub(super) async fn store<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    attempt: Attempt,
+    fact: Fact,
+) -> Stored {
+    let clock = gateway.ports.clock();
+    let now = clock.now();
+    let give_up = now + ask.policy.hold;
+    let begun = InFlight::begin(gateway.clone());
+    let task = tokio::spawn({
+        let gateway = gateway.clone();
+        async move {
+            let stored = persist(&gateway, &attempt, fact, give_up).await;
+            drop(begun);
+            stored
+        }
+    });
+    match race(task, clock.sleep_until(now + gateway.settings.timings.settle_within)).await {
+        Won::First(Ok(stored)) => stored,
+        Won::First(Err(_)) | Won::Second(()) => Stored::NotYet,
+    }
+}
+
+async fn persist<P: Ports>(gateway: &Gateway<P>, attempt: &Attempt, fact: Fact, give_up: Moment) -> Stored {
+    let (clock, keys) = (gateway.ports.clock(), gateway.ports.store());
+    loop {
+        let written = match &fact {
+            Fact::Settled(answer) => metrics::store("settle", gateway, keys.settle(attempt, answer)).await,
+            Fact::Released => metrics::store("release", gateway, keys.release(attempt)).await,
+            Fact::InDoubt(status) => metrics::store("doubt", gateway, keys.doubt(attempt, *status)).await,
+        };
+        match written {
+            Ok(Written::Done) => return Stored::Yes,
+            Ok(Written::Lost) => return Stored::Lost,
+            // Unknown is repeated too: the write compares token and nonce and says `Done` if it was done already.
+            Ok(Written::GateMoved) | Err(_) => {
+                if clock.now() >= give_up {
+                    tracing::error!(key = %attempt.id.digest(), token = %attempt.token, "an outcome could not be stored while its hold ran; the key is in doubt");
+                    return Stored::NotYet;
+                }
+                metrics::settle_retried();
+                clock.sleep_until(clock.now() + RETRY_EVERY).await;
+            }
+        }
+    }
+}
+
+/// A claim that may have been written was not confirmed and was never sent: ends it, if it shows up while it could.
+pub(super) fn release_unconfirmed<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    id: KeyId,
+    nonce: Nonce,
+    hold: Duration,
+) {
+    let gateway = gateway.clone();
+    tokio::spawn(async move {
+        let clock = gateway.ports.clock();
+        let give_up = clock.now() + hold;
+        while clock.now() < give_up && !gateway.is_stopping() {
+            let found = gateway.ports.store().look_up(std::slice::from_ref(&id)).await;
+            let rows = found.ok().and_then(|mut found| found.pop()).unwrap_or_default();
+            if let Some(row) = rows.into_iter().find(|row| row.origin == gateway.origin && row.nonce == nonce)
+            {
+                let attempt = Attempt { id, token: row.token, nonce };
+                persist(&gateway, &attempt, Fact::Released, give_up).await;
+                return;
+            }
+            clock.sleep_until(clock.now() + RETRY_EVERY).await;
+        }
+    });
+}
+
+fn settled_row<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer: Arc<Answer>) -> Row {
+    Row {
+        origin: gateway.origin.clone(),
+        token: claim.attempt.token,
+        nonce: claim.attempt.nonce,
+        fingerprint: ask.fingerprint,
+        state: State::Settled { answer, age: Duration::ZERO },
+        over: Vec::new(),
+        risk: Vec::new(),
+        request_id: ask.request_id,
+        expires: claim.expires,
+    }
+}

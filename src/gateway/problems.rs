@@ -1,0 +1,369 @@
+//! The problems a client can meet: their codes, words and advice (RFC 9457).
+//!
+//! Neighbours: [`super::reply`] gives them statuses and renders them. A code never changes its meaning: clients branch on it.
+//! It must not hold statuses, nor any text that a client or an upstream chose.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::protocol::key::KeyError;
+
+/// Where the page of all problems is served.
+pub const PAGE: &str = "/.well-known/onceway/problems";
+
+/// Why a request got no answer of the upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// The key header is missing, repeated, empty, over-long or malformed.
+    Key(KeyError),
+    /// No known credential.
+    CredentialInvalid,
+    /// No route takes this state-changing request.
+    NoRoute,
+    /// The body is over the route's limit.
+    BodyTooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The body broke off or was malformed.
+    BodyBroken,
+    /// The key was used for another request.
+    KeyReused,
+    /// Past retention.
+    KeyExpired,
+    /// The first request with this key is still running.
+    InProgress {
+        /// When to ask again.
+        after: Duration,
+    },
+    /// In doubt until an operator settles or releases it.
+    Parked {
+        /// When to ask again.
+        after: Duration,
+    },
+    /// An earlier attempt is in doubt, and the upstream could not say yet what became of it.
+    InDoubt {
+        /// When to ask again.
+        after: Duration,
+    },
+    /// This attempt's outcome is not known.
+    OutcomeUnknown {
+        /// The upstream's status, where it gave one.
+        upstream: Option<u16>,
+        /// When to ask again.
+        after: Duration,
+    },
+    /// The region's store does not answer, or restarted and is not approved yet; nothing was sent.
+    StoreUnavailable {
+        /// When to ask again.
+        after: Duration,
+    },
+    /// The key's arc is moving, or the regions do not agree on its owner; nothing was sent.
+    Moving {
+        /// When to ask again.
+        after: Duration,
+    },
+    /// The time to send under the claim was over; nothing was sent.
+    NotAuthoritative {
+        /// When to ask again.
+        after: Duration,
+    },
+    /// The key's home region cannot be reached.
+    HomeUnavailable {
+        /// When to ask again.
+        after: Duration,
+    },
+    /// The upstream refused the connection; nothing was sent.
+    UpstreamUnavailable {
+        /// When to ask again.
+        after: Duration,
+    },
+    /// This gateway is stopping; nothing was sent.
+    Stopping {
+        /// When to ask again.
+        after: Duration,
+    },
+}
+
+/// Whether the request may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Safe {
+    /// Yes, with the same key: it takes effect at most once.
+    SameKey,
+    /// Not as it is: it would be refused again.
+    No,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: String,
+    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+    safe_to_retry: bool,
+    documentation: String,
+}
+
+/// One kind of problem, for the documentation page.
+struct Kind {
+    code: &'static str,
+    title: &'static str,
+    advice: &'static str,
+}
+
+/// Every code, for those who count.
+pub const CODES: &[&str] = &{
+    let mut codes = [""; KINDS.len()];
+    let mut at = 0;
+    while at < KINDS.len() {
+        codes[at] = KINDS[at].code;
+        at += 1;
+    }
+    codes
+};
+
+const KINDS: &[Kind] = &[
+    Kind {
+        code: "key-missing",
+        title: "This route requires an Idempotency-Key",
+        advice: "Send one header, Idempotency-Key, with a fresh random value such as a UUID for every intended effect, and the same value for every retry of it.",
+    },
+    Kind {
+        code: "key-empty",
+        title: "The Idempotency-Key is empty",
+        advice: "Send 1 to 255 visible ASCII characters.",
+    },
+    Kind {
+        code: "key-too-long",
+        title: "The Idempotency-Key is too long",
+        advice: "Send at most 255 characters.",
+    },
+    Kind {
+        code: "key-malformed",
+        title: "The Idempotency-Key is malformed",
+        advice: "Send visible ASCII characters, best as a quoted string: Idempotency-Key: \"8e03978e-40d5-43dd-bc93-6894a57f9324\".",
+    },
+    Kind {
+        code: "key-repeated",
+        title: "More than one Idempotency-Key",
+        advice: "Send exactly one header with exactly one value.",
+    },
+    Kind {
+        code: "credential-invalid",
+        title: "No valid credential",
+        advice: "Send Authorization: Bearer followed by a token that this gateway knows.",
+    },
+    Kind {
+        code: "no-route",
+        title: "No route takes this request",
+        advice: "State-changing requests are refused unless a route says how they are protected. Check method and path, or ask the operator to add a route.",
+    },
+    Kind {
+        code: "body-too-large",
+        title: "The request body is over this route's limit",
+        advice: "Send a smaller body; nothing was stored or sent.",
+    },
+    Kind {
+        code: "body-broken",
+        title: "The request body could not be read",
+        advice: "The body broke off before its end; nothing was stored or sent. Send the request again with the same key.",
+    },
+    Kind {
+        code: "key-reused",
+        title: "The Idempotency-Key was used for another request",
+        advice: "A key names one intended effect. Use a fresh key for a new request; repeat the exact request to get its answer again.",
+    },
+    Kind {
+        code: "key-expired",
+        title: "The Idempotency-Key is past its retention",
+        advice: "The key was used, its answer is no longer kept, and it never runs again. Find out by other means whether the effect happened, then use a fresh key.",
+    },
+    Kind {
+        code: "in-progress",
+        title: "The first request with this key is still running",
+        advice: "Send the same request again with the same key after Retry-After.",
+    },
+    Kind {
+        code: "outcome-unknown",
+        title: "It is not known whether the effect happened",
+        advice: "Retry with the same key after Retry-After: the effect happens at most once. Never retry with a fresh key. Where safe_to_retry stays true and the answer stays unknown, an operator has to look.",
+    },
+    Kind {
+        code: "store-unavailable",
+        title: "The key store does not answer",
+        advice: "Nothing was sent. Retry with the same key after Retry-After.",
+    },
+    Kind {
+        code: "moving",
+        title: "The key's home is moving",
+        advice: "Nothing was sent. Retry with the same key after Retry-After.",
+    },
+    Kind {
+        code: "not-authoritative",
+        title: "This region may not run the key now",
+        advice: "Nothing was sent. Retry with the same key after Retry-After.",
+    },
+    Kind {
+        code: "home-unavailable",
+        title: "The key's home region cannot be reached",
+        advice: "Retry with the same key after Retry-After. If an earlier attempt reached the home region, the retry will find its answer.",
+    },
+    Kind {
+        code: "upstream-unavailable",
+        title: "The upstream cannot be reached",
+        advice: "Nothing was sent. Retry with the same key after Retry-After.",
+    },
+    Kind {
+        code: "stopping",
+        title: "This gateway is stopping",
+        advice: "Nothing was sent. Retry with the same key.",
+    },
+    Kind {
+        code: "body-not-kept",
+        title: "The answer's body was too large to keep",
+        advice: "The effect happened once and its status is replayed; the first client got the body. Fetch the resource by other means.",
+    },
+];
+
+impl Problem {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Problem::Key(KeyError::Missing) => "key-missing",
+            Problem::Key(KeyError::Empty) => "key-empty",
+            Problem::Key(KeyError::TooLong { .. }) => "key-too-long",
+            Problem::Key(KeyError::Malformed { .. }) => "key-malformed",
+            Problem::Key(KeyError::Repeated) => "key-repeated",
+            Problem::CredentialInvalid => "credential-invalid",
+            Problem::NoRoute => "no-route",
+            Problem::BodyTooLarge { .. } => "body-too-large",
+            Problem::BodyBroken => "body-broken",
+            Problem::KeyReused => "key-reused",
+            Problem::KeyExpired => "key-expired",
+            Problem::InProgress { .. } => "in-progress",
+            Problem::Parked { .. } | Problem::InDoubt { .. } | Problem::OutcomeUnknown { .. } => {
+                "outcome-unknown"
+            }
+            Problem::StoreUnavailable { .. } => "store-unavailable",
+            Problem::Moving { .. } => "moving",
+            Problem::NotAuthoritative { .. } => "not-authoritative",
+            Problem::HomeUnavailable { .. } => "home-unavailable",
+            Problem::UpstreamUnavailable { .. } => "upstream-unavailable",
+            Problem::Stopping { .. } => "stopping",
+        }
+    }
+
+    /// When to ask again, where asking again helps.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Problem::InProgress { after }
+            | Problem::Parked { after }
+            | Problem::InDoubt { after }
+            | Problem::OutcomeUnknown { after, .. }
+            | Problem::StoreUnavailable { after }
+            | Problem::Moving { after }
+            | Problem::NotAuthoritative { after }
+            | Problem::HomeUnavailable { after }
+            | Problem::UpstreamUnavailable { after }
+            | Problem::Stopping { after } => Some(*after),
+            Problem::Key(_)
+            | Problem::CredentialInvalid
+            | Problem::NoRoute
+            | Problem::BodyTooLarge { .. }
+            | Problem::BodyBroken
+            | Problem::KeyReused
+            | Problem::KeyExpired => None,
+        }
+    }
+
+    /// Whether the same request may be sent again with the same key.
+    pub fn safe(&self) -> Safe {
+        match self {
+            Problem::BodyBroken => Safe::SameKey,
+            Problem::Key(_)
+            | Problem::CredentialInvalid
+            | Problem::NoRoute
+            | Problem::BodyTooLarge { .. }
+            | Problem::KeyReused
+            | Problem::KeyExpired => Safe::No,
+            Problem::InProgress { .. }
+            | Problem::Parked { .. }
+            | Problem::InDoubt { .. }
+            | Problem::OutcomeUnknown { .. }
+            | Problem::StoreUnavailable { .. }
+            | Problem::Moving { .. }
+            | Problem::NotAuthoritative { .. }
+            | Problem::HomeUnavailable { .. }
+            | Problem::UpstreamUnavailable { .. }
+            | Problem::Stopping { .. } => Safe::SameKey,
+        }
+    }
+
+    /// The problem document (RFC 9457, section 3).
+    pub fn to_json(&self, status: u16) -> Vec<u8> {
+        let code = self.code();
+        let detail = match self {
+            Problem::Key(error) => format!("{error}. {}", kind(code).advice),
+            Problem::BodyTooLarge { limit } => format!("The limit is {limit} bytes. {}", kind(code).advice),
+            Problem::Parked { .. } => format!("The key is parked for an operator. {}", kind(code).advice),
+            Problem::OutcomeUnknown { upstream: Some(status), .. } => {
+                format!("The upstream answered {status}. {}", kind(code).advice)
+            }
+            Problem::CredentialInvalid
+            | Problem::NoRoute
+            | Problem::BodyBroken
+            | Problem::KeyReused
+            | Problem::KeyExpired
+            | Problem::InProgress { .. }
+            | Problem::InDoubt { .. }
+            | Problem::OutcomeUnknown { upstream: None, .. }
+            | Problem::StoreUnavailable { .. }
+            | Problem::Moving { .. }
+            | Problem::NotAuthoritative { .. }
+            | Problem::HomeUnavailable { .. }
+            | Problem::UpstreamUnavailable { .. }
+            | Problem::Stopping { .. } => kind(code).advice.to_owned(),
+        };
+        let after = self.retry_after().map(|span| span.as_secs() + u64::from(span.subsec_nanos() > 0));
+        document(code, status, detail, after, self.safe())
+    }
+
+    /// What a replay says in place of a body that was not kept.
+    pub fn body_not_kept(status: u16) -> Vec<u8> {
+        let code = "body-not-kept";
+        document(code, status, kind(code).advice.to_owned(), None, Safe::SameKey)
+    }
+}
+
+/// The page that documents every problem.
+pub fn page() -> String {
+    let mut page = String::from(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>onceway: problems</title>\n<h1>Problems</h1>\n",
+    );
+    for Kind { code, title, advice } in KINDS {
+        page.push_str(&format!("<h2 id=\"{code}\">{code}</h2>\n<p><b>{title}.</b> {advice}</p>\n"));
+    }
+    page
+}
+
+fn document(code: &str, status: u16, detail: String, retry_after: Option<u64>, safe: Safe) -> Vec<u8> {
+    let json = Json {
+        r#type: format!("urn:onceway:problem:{code}"),
+        title: kind(code).title,
+        status,
+        detail,
+        code,
+        retry_after,
+        safe_to_retry: super::reply::is_safe(safe),
+        documentation: format!("{PAGE}#{code}"),
+    };
+    serde_json::to_vec(&json).unwrap_or_default()
+}
+
+fn kind(code: &str) -> &'static Kind {
+    KINDS.iter().find(|kind| kind.code == code).unwrap_or(&KINDS[0])
+}

@@ -1,0 +1,219 @@
+//! Answers: the only file with statuses. From what happened to a request to what its client is told.
+//!
+//! Neighbours: every flow of the gateway ends here; `server` renders nothing of its own but framing errors. Errors are RFC 9457
+//! problems with a stable `type`, a documentation link and the members `code`, `retry_after`, `safe_to_retry` (design, section 2).
+//! It must not decide anything, and no text of it may hold a key, a token or a body.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+use super::problems::{Problem, Safe};
+use crate::ports::body::{self, Body};
+use crate::protocol::decide::Settlement;
+use crate::protocol::key::KeyError;
+use crate::protocol::record::{Answer, AnswerBody, RequestId};
+use crate::protocol::region::RegionName;
+use crate::protocol::time::Date;
+
+/// Marks a replay (design, section 2).
+pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+/// Echo of the client's key.
+pub const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Until when the key is promised to be remembered, as an HTTP date.
+pub const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+/// The request that ran the answer which is replayed.
+pub const ORIGINAL: HeaderName = HeaderName::from_static("original-request-id");
+/// The region that ran the answer.
+pub const REGION: HeaderName = HeaderName::from_static("onceway-region");
+/// The id of this request.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-request-id");
+/// Present on a replay whose body was over the stored limit.
+pub const BODY: HeaderName = HeaderName::from_static("onceway-body");
+
+/// What became of a keyed request, before it is rendered.
+pub enum Reply {
+    /// The upstream's answer, on its way to the client for the first time.
+    First {
+        /// The answer.
+        response: Response<Body>,
+        /// Whether it was settled (else nothing happened and the claim was released).
+        settled: bool,
+        /// Until when the key is promised to be remembered.
+        expires: Date,
+    },
+    /// A stored answer, given again.
+    Replay(Settlement),
+    /// Refused, or not known.
+    Refused(Problem, Option<Date>),
+}
+
+impl Reply {
+    /// The word for logs and metrics.
+    pub fn verdict(&self) -> &'static str {
+        match self {
+            Reply::First { settled: true, .. } => "settled",
+            Reply::First { settled: false, .. } => "released",
+            Reply::Replay(_) => "replayed",
+            Reply::Refused(
+                Problem::OutcomeUnknown { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
+                _,
+            ) => "in_doubt",
+            Reply::Refused(..) => "refused",
+        }
+    }
+}
+
+/// Renders a keyed request's reply.
+pub fn render(reply: Reply, key: &HeaderValue, request_id: RequestId, me: &RegionName) -> Response<Body> {
+    let (mut response, expires, region) = match reply {
+        Reply::First { response, settled: _, expires } => (response, Some(expires), me.clone()),
+        Reply::Replay(settlement) => {
+            let (expires, region) = (settlement.expires, settlement.origin.region.clone());
+            (replay(settlement), Some(expires), region)
+        }
+        Reply::Refused(problem, expires) => (refuse(&problem), expires, me.clone()),
+    };
+    let headers = response.headers_mut();
+    headers.insert(KEY, key.clone());
+    headers.insert(REGION, value(region.as_str()));
+    headers.insert(REQUEST_ID, value(&request_id.to_string()));
+    if let Some(date) = expires.and_then(http_date) {
+        headers.insert(EXPIRES, date);
+    }
+    response
+}
+
+/// Renders a refusal.
+pub fn refuse(problem: &Problem) -> Response<Body> {
+    let status = status(problem);
+    let json = problem.to_json(status.as_u16());
+    let mut response = Response::new(body::full(json));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if let Some(after) = problem.retry_after() {
+        headers.insert(RETRY_AFTER, value(&seconds(after).to_string()));
+    }
+    if matches!(problem, Problem::CredentialInvalid) {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// The page that problems link to.
+pub fn problems_page() -> Response<Body> {
+    let mut response = Response::new(body::full(super::problems::page()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    response
+}
+
+fn status(problem: &Problem) -> StatusCode {
+    match problem {
+        Problem::Key(error) => match error {
+            KeyError::Missing
+            | KeyError::Repeated
+            | KeyError::Empty
+            | KeyError::TooLong { .. }
+            | KeyError::Malformed { .. } => StatusCode::BAD_REQUEST,
+        },
+        Problem::BodyBroken => StatusCode::BAD_REQUEST,
+        Problem::CredentialInvalid => StatusCode::UNAUTHORIZED,
+        Problem::NoRoute => StatusCode::NOT_FOUND,
+        Problem::InProgress { .. } | Problem::Parked { .. } | Problem::InDoubt { .. } => StatusCode::CONFLICT,
+        Problem::KeyExpired => StatusCode::GONE,
+        Problem::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        Problem::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+        Problem::UpstreamUnavailable { .. } => StatusCode::BAD_GATEWAY,
+        Problem::StoreUnavailable { .. }
+        | Problem::Moving { .. }
+        | Problem::NotAuthoritative { .. }
+        | Problem::HomeUnavailable { .. }
+        | Problem::Stopping { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        Problem::OutcomeUnknown { upstream: None, .. } => StatusCode::GATEWAY_TIMEOUT,
+        Problem::OutcomeUnknown { upstream: Some(status), .. } => {
+            StatusCode::from_u16(*status).unwrap_or(StatusCode::GATEWAY_TIMEOUT)
+        }
+    }
+}
+
+fn replay(settlement: Settlement) -> Response<Body> {
+    let answer = settlement.answer;
+    let kept = matches!(answer.body, AnswerBody::Kept(_));
+    let mut response = Response::new(body::empty());
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    let headers = response.headers_mut();
+    for (name, bytes) in &answer.headers {
+        if let (Ok(name), Ok(text)) = (HeaderName::try_from(name.as_str()), HeaderValue::from_bytes(bytes)) {
+            headers.append(name, text);
+        }
+    }
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    headers.insert(ORIGINAL, value(&settlement.request_id.to_string()));
+    headers.insert("age", value(&settlement.age.as_secs().to_string()));
+    if kept {
+        *response.body_mut() = body::full(Bytes::from_owner(KeptBody(answer)));
+        return response;
+    }
+    headers.insert(BODY, HeaderValue::from_static("not-kept"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.remove("content-encoding");
+    let status = answer.status;
+    *response.body_mut() = body::full(Problem::body_not_kept(status));
+    response
+}
+
+/// A kept body, shared between all replays of one answer without a copy.
+struct KeptBody(std::sync::Arc<Answer>);
+
+impl AsRef<[u8]> for KeptBody {
+    fn as_ref(&self) -> &[u8] {
+        match &self.0.body {
+            AnswerBody::Kept(bytes) => bytes,
+            AnswerBody::NotKept => &[],
+        }
+    }
+}
+
+/// The upstream's status and those of its headers that a replay carries.
+pub fn keep_headers(headers: &HeaderMap, allowed: &[HeaderName]) -> Vec<(String, Vec<u8>)> {
+    headers
+        .iter()
+        .filter(|(name, _)| allowed.contains(name))
+        .map(|(name, text)| (name.as_str().to_owned(), text.as_bytes().to_vec()))
+        .collect()
+}
+
+/// The client gets the whole answer that was collected: its length is known again.
+pub fn whole(head: http::response::Parts, bytes: Bytes) -> Response<Body> {
+    let mut response = Response::from_parts(head, body::empty());
+    if !response.status().is_informational() && response.status() != StatusCode::NO_CONTENT {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    }
+    *response.body_mut() = body::full(bytes);
+    response
+}
+
+/// A problem of whether the same key may be sent again, for the JSON member.
+pub fn is_safe(safe: Safe) -> bool {
+    match safe {
+        Safe::SameKey => true,
+        Safe::No => false,
+    }
+}
+
+fn seconds(span: Duration) -> u64 {
+    span.as_secs() + u64::from(span.subsec_nanos() > 0)
+}
+
+fn http_date(date: Date) -> Option<HeaderValue> {
+    let millis = u64::try_from(date.as_millis()).ok()?;
+    let when = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))?;
+    Some(value(&httpdate::fmt_http_date(when)))
+}
+
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("?"))
+}

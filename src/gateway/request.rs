@@ -1,0 +1,344 @@
+//! The life of a keyed request, top to bottom.
+//!
+//! Neighbours: [`super::admit`] hands requests in; [`super::forward`] takes those whose owner is elsewhere; [`super::recover`] asks
+//! about keys in doubt; [`super::outcome`] stores what came of an attempt. The order in [`run`] is the safety argument: *claim durably →
+//! check the right to send → send → settle → answer*. Checking before the claim would let a handler that slept send after
+//! somebody else recovered the key. A client that hangs up cancels nothing: the work runs in a task of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::Response;
+
+use super::admit::Ask;
+use super::problems::Problem;
+use super::race::{Won, race};
+use super::recover::{self, Recovered};
+use super::reply::{self, Reply};
+use super::{Gateway, StoreHealth, forward, metrics, outcome};
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError};
+use crate::ports::upstream::{Send, SendError};
+use crate::ports::{Body, Clock, Dice, KeyStore, Ports, Upstream};
+use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
+use crate::protocol::hold::SendBy;
+use crate::protocol::record::{Reader, Reading, Row, resolve};
+use crate::protocol::time::Date;
+
+/// How often one request may lose a race for its key before it is told that another is in progress.
+const ROUNDS: usize = 32;
+
+/// A durable claim of this request.
+pub(super) struct Claim {
+    pub(super) attempt: Attempt,
+    pub(super) expires: Date,
+    pub(super) send_by: SendBy,
+}
+
+/// Answers an admitted client's request: here if this region owns the key, else from the local copy or the owner.
+pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
+    match gateway.view.owner(&ask.id) {
+        Some(owner) if *owner == gateway.settings.me => answer_here(gateway, ask).await,
+        Some(owner) => {
+            let owner = owner.clone();
+            detached(gateway, ask, move |gateway, ask| async move {
+                forward::answer(&gateway, &ask, &owner).await
+            })
+            .await
+        }
+        None => {
+            let after = jittered(gateway, Duration::from_secs(1));
+            finish(gateway, &ask, Reply::Refused(Problem::HomeUnavailable { after }, None))
+        }
+    }
+}
+
+/// Answers a request whose key this region owns.
+pub(super) async fn answer_here<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
+    detached(gateway, ask, |gateway, ask| async move {
+        let reply = serve(&gateway, &ask).await;
+        finish(&gateway, &ask, reply)
+    })
+    .await
+}
+
+/// Runs the work in a task of its own, counted, so that neither a client that hangs up nor a stop cuts it short.
+async fn detached<P, F, W>(gateway: &Arc<Gateway<P>>, ask: Ask, work: F) -> Response<Body>
+where
+    P: Ports,
+    F: FnOnce(Arc<Gateway<P>>, Arc<Ask>) -> W + std::marker::Send + 'static,
+    W: Future<Output = Response<Body>> + std::marker::Send + 'static,
+{
+    let ask = Arc::new(ask);
+    if gateway.is_stopping() {
+        let after = jittered(gateway, Duration::from_secs(1));
+        return finish(gateway, &ask, Reply::Refused(Problem::Stopping { after }, None));
+    }
+    let begun = InFlight::begin(gateway.clone());
+    let task = {
+        let (gateway, ask) = (gateway.clone(), ask.clone());
+        tokio::spawn(async move {
+            let response = work(gateway, ask).await;
+            drop(begun);
+            response
+        })
+    };
+    match task.await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::error!(%error, key = %ask.id.digest(), "a request's task ended before its answer");
+            finish(gateway, &ask, unknown(gateway, None))
+        }
+    }
+}
+
+/// Serves a key that this region owns.
+async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
+    let attach_until = ask.arrived + ask.policy.wait.min(ask.deadline);
+    let mut basis = Basis::Absent;
+    for _ in 0..ROUNDS {
+        let mut rows = match claim(gateway, ask, basis.clone()).await {
+            Ok(Claimed::Ours(claim)) => return run(gateway, ask, claim).await,
+            Ok(Claimed::Found(rows)) => rows,
+            Err(problem) => return Reply::Refused(problem, None),
+        };
+        basis = loop {
+            match verdict(gateway, ask, rows) {
+                Verdict::Claim(next) => break next,
+                Verdict::Replay(settlement) => return Reply::Replay(settlement),
+                Verdict::KeyReused { expires } => return Reply::Refused(Problem::KeyReused, Some(expires)),
+                Verdict::KeyExpired { expires } => return Reply::Refused(Problem::KeyExpired, Some(expires)),
+                Verdict::Parked { expires } => {
+                    let after = jittered(gateway, Duration::from_secs(60));
+                    return Reply::Refused(Problem::Parked { after }, Some(expires));
+                }
+                Verdict::Attach { left, expires } => {
+                    let mut waiter = gateway.attached.join(&ask.id);
+                    match race(waiter.ended(), gateway.ports.clock().sleep_until(attach_until)).await {
+                        Won::First(ended) => {
+                            metrics::attached("replayed");
+                            rows = ended;
+                        }
+                        Won::Second(()) => {
+                            metrics::attached("waited_out");
+                            let after = retry_after(
+                                left.saturating_sub(ask.policy.wait),
+                                gateway.typical(&ask.route),
+                            );
+                            return Reply::Refused(Problem::InProgress { after }, Some(expires));
+                        }
+                    }
+                }
+                Verdict::Probe { doubt, basis } => match recover::probe(gateway, ask, doubt, basis).await {
+                    Recovered::Claim(next) => break next,
+                    Recovered::Reply(reply) => return reply,
+                },
+            }
+        };
+    }
+    Reply::Refused(Problem::InProgress { after: jittered(gateway, Duration::from_secs(1)) }, None)
+}
+
+/// Runs a claimed key: check, send, settle, answer.
+async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Reply {
+    let send = Send {
+        id: ask.id.clone(),
+        token: claim.attempt.token,
+        request_id: ask.request_id,
+        method: ask.method.clone(),
+        target: ask.target.clone(),
+        headers: ask.headers.clone(),
+        body: ask.body.clone(),
+    };
+    // From here to the send there is no await: what is checked is still true when the first byte is written.
+    let started = gateway.ports.clock().now();
+    if !claim.send_by.allows(started) {
+        metrics::send_refused();
+        tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, "the time to send was over; released unsent");
+        outcome::released(gateway, ask, &claim).await;
+        let after = jittered(gateway, Duration::from_secs(1));
+        return Reply::Refused(Problem::NotAuthoritative { after }, Some(claim.expires));
+    }
+    let answered = gateway.ports.upstream().send(send, ask.policy.upstream_timeout).await;
+    match answered {
+        Ok(response) => outcome::answered(gateway, ask, claim, response, started).await,
+        Err(SendError::NotSent(why)) => {
+            tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
+            metrics::attempt(&ask.route, "nothing_happened");
+            outcome::released(gateway, ask, &claim).await;
+            let after = jittered(gateway, Duration::from_secs(1));
+            Reply::Refused(Problem::UpstreamUnavailable { after }, Some(claim.expires))
+        }
+        Err(SendError::Unknown(why)) => {
+            tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "outcome unknown");
+            outcome::doubtful(gateway, ask, &claim, None).await
+        }
+    }
+}
+
+enum Claimed {
+    Ours(Claim),
+    Found(Vec<Row>),
+}
+
+/// Claims the key durably, or says what stands in the way. A claim whose commit was not confirmed is read again by its nonce,
+/// once; what is still not confirmed is never sent, and released in the background.
+async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> Result<Claimed, Problem> {
+    let policy = &ask.policy;
+    let mut claim = ClaimAsk {
+        id: ask.id.clone(),
+        fingerprint: ask.fingerprint,
+        nonce: gateway.ports.dice().nonce(),
+        request_id: ask.request_id,
+        gate: gate_version(gateway, false).await?,
+        basis,
+        hold: policy.hold,
+        retention: policy.retention,
+    };
+    let asked = gateway.ports.clock().now();
+    let send_by = SendBy::new(asked, policy.hold, policy.upstream_timeout, gateway.settings.drift);
+    let mut unconfirmed = false;
+    for _ in 0..2 {
+        match metrics::store("claim", gateway, gateway.ports.store().claim(&claim)).await {
+            Ok(ClaimReply::Won { token, expires }) => {
+                let attempt = Attempt { id: claim.id, token, nonce: claim.nonce };
+                return Ok(Claimed::Ours(Claim { attempt, expires, send_by }));
+            }
+            Ok(ClaimReply::Found(rows)) => return Ok(Claimed::Found(rows)),
+            Ok(ClaimReply::GateMoved) => claim.gate = gate_version(gateway, true).await?,
+            Err(StoreError::Definite(why)) if !unconfirmed => return Err(store_unavailable(gateway, why)),
+            Err(StoreError::Definite(_)) => break,
+            Err(StoreError::Unknown(_)) => {
+                metrics::claim_unconfirmed();
+                unconfirmed = true;
+            }
+        }
+    }
+    if unconfirmed {
+        outcome::release_unconfirmed(gateway, ask.id.clone(), claim.nonce, policy.hold);
+    }
+    Err(store_unavailable(gateway, "a claim was not confirmed".to_owned()))
+}
+
+/// The version of the open gate, as known or read anew.
+async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result<GateVersion, Problem> {
+    let known = match &gateway.health().store {
+        StoreHealth::Open(gate) if !anew => Ok(gate.version),
+        StoreHealth::Open(_) => Err(None),
+        StoreHealth::Closed(why) => Err(Some(why.clone())),
+    };
+    match known {
+        Ok(version) => Ok(version),
+        Err(Some(why)) => Err(store_unavailable(gateway, why)),
+        Err(None) => match gateway.ports.store().gate().await {
+            Ok(gate) if gate.is_open() && gate.epoch == gateway.view.epoch() => {
+                let version = gate.version;
+                gateway.health().store = StoreHealth::Open(gate);
+                Ok(version)
+            }
+            Ok(_) => {
+                let why = "the store restarted and is not approved yet".to_owned();
+                gateway.health().store = StoreHealth::Closed(why.clone());
+                Err(store_unavailable(gateway, why))
+            }
+            Err(error) => Err(store_unavailable(gateway, error.to_string())),
+        },
+    }
+}
+
+fn verdict<P: Ports>(gateway: &Gateway<P>, ask: &Ask, rows: Vec<Row>) -> Verdict {
+    let facts = Facts {
+        fingerprint: &ask.fingerprint,
+        recovery: ask.policy.recovery,
+        settle_time: ask.policy.settle_time,
+        me: &gateway.origin,
+    };
+    decide(read(gateway, rows), &facts)
+}
+
+/// What the rows of a key mean, read from here.
+pub(super) fn read<P: Ports>(gateway: &Gateway<P>, rows: Vec<Row>) -> Reading {
+    resolve(rows, &Reader { me: gateway.origin.clone(), over: Default::default() })
+}
+
+fn store_unavailable<P: Ports>(gateway: &Gateway<P>, why: String) -> Problem {
+    tracing::warn!(why, "refused: the store is not available");
+    Problem::StoreUnavailable { after: jittered(gateway, Duration::from_secs(1)) }
+}
+
+/// The reply to a request whose outcome is not known.
+pub(super) fn unknown<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
+    let after = jittered(gateway, Duration::from_secs(1));
+    Reply::Refused(Problem::OutcomeUnknown { upstream: None, after }, expires)
+}
+
+/// `span` and up to as much again, so that those who were refused together do not come back together.
+pub(super) fn jittered<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
+    span + gateway.ports.dice().jitter(span)
+}
+
+/// Renders, counts and logs the reply: the one line per request.
+pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
+    let verdict = reply.verdict();
+    let code = match &reply {
+        Reply::Refused(problem, _) => {
+            metrics::refused(problem);
+            problem.code()
+        }
+        Reply::First { .. } | Reply::Replay(_) => "-",
+    };
+    metrics::answer(&ask.route, verdict);
+    let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);
+    let took = gateway.ports.clock().now().since(ask.arrived);
+    tracing::info!(
+        request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
+        verdict, code, status = response.status().as_u16(), epoch = gateway.view.epoch(), ms = took.as_millis() as u64,
+        "answered"
+    );
+    response
+}
+
+/// Looks, for all duplicates of this process at once, whether the attempts they wait for have ended elsewhere.
+pub(super) fn start_poller<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    let gateway = Arc::downgrade(gateway);
+    tokio::spawn(async move {
+        while let Some(gateway) = gateway.upgrade() {
+            let ids = gateway.attached.keys();
+            if ids.is_empty() {
+                let attached = gateway.attached.clone();
+                drop(gateway);
+                attached.somebody_joined().await;
+                continue;
+            }
+            if let Ok(found) = gateway.ports.store().look_up(&ids).await {
+                for (id, rows) in ids.iter().zip(found) {
+                    if !matches!(read(&gateway, rows.clone()), Reading::InProgress(_)) {
+                        gateway.attached.wake(id, rows);
+                    }
+                }
+            }
+            let clock = gateway.ports.clock();
+            clock.sleep_until(clock.now() + gateway.settings.timings.attach_poll).await;
+        }
+    });
+}
+
+/// One piece of work that a stop waits for.
+pub(super) struct InFlight<P: Ports>(Arc<Gateway<P>>);
+
+impl<P: Ports> InFlight<P> {
+    pub(super) fn begin(gateway: Arc<Gateway<P>>) -> Self {
+        metrics::in_flight(gateway.in_flight.fetch_add(1, Ordering::SeqCst) + 1);
+        Self(gateway)
+    }
+}
+
+impl<P: Ports> Drop for InFlight<P> {
+    fn drop(&mut self) {
+        let left = self.0.in_flight.fetch_sub(1, Ordering::SeqCst) - 1;
+        metrics::in_flight(left);
+        if left == 0 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}

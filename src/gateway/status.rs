@@ -1,0 +1,274 @@
+//! What a gateway tells about itself: readiness, status, and the life of one key.
+//!
+//! Neighbours: `server::admin` serves these as JSON, `cli` prints them. Field names are a contract: add, never rename. It must not
+//! hold secrets: no token, no body, no header of an answer.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::request::read;
+use super::{Gateway, StoreHealth};
+use crate::ports::store::StoreError;
+use crate::ports::{Clock, KeyStore, Ports, Replica};
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Reading, State};
+use crate::protocol::region::RegionName;
+
+/// Whether global DNS should send clients here.
+#[derive(Clone, Debug, Serialize)]
+pub struct Readiness {
+    /// Can serve or forward.
+    pub ready: bool,
+    /// Keys homed here can be run.
+    pub serves: bool,
+    /// The peers that answer.
+    pub forwards_to: Vec<String>,
+    /// Why something is missing, one reason each.
+    pub reasons: Vec<String>,
+}
+
+/// The state of one gateway.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Its region.
+    pub region: String,
+    /// The origin under which it writes.
+    pub origin: String,
+    /// Its view's epoch.
+    pub epoch: u64,
+    /// Digest of its view.
+    pub view: String,
+    /// Digest of the shared settings.
+    pub shared: String,
+    /// Its readiness.
+    pub readiness: Readiness,
+    /// Its store.
+    pub store: StoreStatus,
+    /// Keyed requests being worked on.
+    pub in_flight: usize,
+    /// Share of the ring per region, between 0 and 1.
+    pub shares: BTreeMap<String, f64>,
+    /// Its peers.
+    pub peers: BTreeMap<String, PeerStatus>,
+    /// Incoming replications; absent while the store does not answer.
+    pub subscriptions: Option<Vec<SubscriptionStatus>>,
+}
+
+/// The state of the region's store.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreStatus {
+    /// Whether claims pass.
+    pub open: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The gate's version, where it is open.
+    pub gate_version: Option<u64>,
+    /// The newest heartbeat.
+    pub heartbeat: Option<u64>,
+}
+
+/// What is known of one peer.
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerStatus {
+    /// Whether it answers pings.
+    pub up: bool,
+    /// Whether it says that it runs keys.
+    pub serving: bool,
+    /// Its epoch, as it said last.
+    pub epoch: Option<u64>,
+    /// Milliseconds since its last answer.
+    pub heard_ms_ago: Option<u64>,
+    /// Newest round trip in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Its highest heartbeat seen in this region's store.
+    pub applied: Option<u64>,
+    /// Observed lag behind it in milliseconds, an upper bound.
+    pub lag_ms: Option<f64>,
+    /// The largest of the trailing ten minutes, kept over restarts.
+    pub lag_max_ms: Option<f64>,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// One incoming replication.
+#[derive(Clone, Debug, Serialize)]
+pub struct SubscriptionStatus {
+    /// The region whose rows it brings.
+    pub from: String,
+    /// Whether the initial copy is done.
+    pub ready: bool,
+    /// Whether it is running.
+    pub streaming: bool,
+}
+
+/// The life of one key, as this region's store shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyStatus {
+    /// The tenant.
+    pub tenant: String,
+    /// The key's digest, as in the logs.
+    pub digest: String,
+    /// Its arc.
+    pub arc: u16,
+    /// Its regions, in order of preference.
+    pub order: Vec<String>,
+    /// Its owner in the view.
+    pub owner: Option<String>,
+    /// What its rows say together: absent, released, in-progress, in-doubt, settled or expired.
+    pub state: &'static str,
+    /// Its rows, one per origin.
+    pub rows: Vec<RowStatus>,
+}
+
+/// One row of a key.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowStatus {
+    /// Who wrote it.
+    pub origin: String,
+    /// claimed, in-doubt, released, settled or expired.
+    pub state: &'static str,
+    /// Its token, epoch and attempt.
+    pub token: String,
+    /// The request that made the attempt.
+    pub request_id: String,
+    /// What is left of its hold, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_left_ms: Option<u64>,
+    /// The status that was stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Until when the key is promised to be remembered, milliseconds since 1970.
+    pub expires_ms: i64,
+    /// Digest of the raw request.
+    pub fingerprint: String,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Whether this gateway can serve or forward.
+    pub fn readiness(&self) -> Readiness {
+        let peers: Vec<RegionName> = self.health().peers.keys().cloned().collect();
+        let (up, down): (Vec<_>, Vec<_>) = peers.into_iter().partition(|name| !self.is_silent(name));
+        let mut reasons = Vec::new();
+        let serves = match &self.health().store {
+            StoreHealth::Open(_) => true,
+            StoreHealth::Closed(why) => {
+                reasons.push(format!("store: {why}"));
+                false
+            }
+        };
+        reasons.extend(down.iter().map(|name| format!("peer {name} does not answer")));
+        if self.is_stopping() {
+            reasons.push("stopping".to_owned());
+        }
+        let ready = !self.is_stopping() && (serves || !up.is_empty());
+        Readiness { ready, serves, forwards_to: up.iter().map(ToString::to_string).collect(), reasons }
+    }
+
+    /// The state of this gateway.
+    pub async fn status(&self) -> Status {
+        let subscriptions = self.ports.store().subscriptions().await.ok().map(|all| {
+            let one = |found: crate::ports::store::Subscription| SubscriptionStatus {
+                from: found.from,
+                ready: found.ready,
+                streaming: found.streaming,
+            };
+            all.into_iter().map(one).collect()
+        });
+        let ring = self.view.ring();
+        let shares = ring.regions().iter().map(|region| (region.name.to_string(), ring.share(&region.name)));
+        Status {
+            region: self.settings.me.to_string(),
+            origin: self.origin.to_string(),
+            epoch: self.view.epoch(),
+            view: self.view.digest().to_string(),
+            shared: self.settings.shared.to_string(),
+            readiness: self.readiness(),
+            store: self.store_status(),
+            in_flight: self.in_flight.load(std::sync::atomic::Ordering::SeqCst),
+            shares: shares.collect(),
+            peers: self.peers_status(),
+            subscriptions,
+        }
+    }
+
+    fn store_status(&self) -> StoreStatus {
+        let health = self.health();
+        let (gate, reason) = match &health.store {
+            StoreHealth::Open(gate) => (Some(gate.version.0), None),
+            StoreHealth::Closed(why) => (None, Some(why.clone())),
+        };
+        let heartbeat = health.beat.map(|(seq, _)| seq);
+        StoreStatus { open: gate.is_some(), reason, gate_version: gate, heartbeat }
+    }
+
+    fn peers_status(&self) -> BTreeMap<String, PeerStatus> {
+        let now = self.ports.clock().now();
+        let names: Vec<RegionName> = self.health().peers.keys().cloned().collect();
+        let up: BTreeMap<RegionName, bool> =
+            names.into_iter().map(|name| (name.clone(), !self.is_silent(&name))).collect();
+        let ms = |span: std::time::Duration| span.as_secs_f64() * 1_000.0;
+        let health = self.health();
+        let of = |(name, peer): (&RegionName, &super::Peer)| {
+            let status = PeerStatus {
+                up: up.get(name).copied().unwrap_or(false),
+                serving: peer.pong.as_ref().is_some_and(|pong| pong.serving),
+                epoch: peer.pong.as_ref().map(|pong| pong.epoch),
+                heard_ms_ago: peer.heard.map(|heard| now.since(heard).as_millis() as u64),
+                rtt_ms: peer.round_trip.map(ms),
+                applied: peer.applied,
+                lag_ms: peer.lag.current(now).map(ms),
+                lag_max_ms: peer.lag.maximum(now).map(ms),
+                trouble: peer.trouble.clone(),
+            };
+            (name.to_string(), status)
+        };
+        health.peers.iter().map(of).collect()
+    }
+
+    /// What this region's store says about a key.
+    pub async fn key_status(&self, id: &KeyId) -> Result<KeyStatus, StoreError> {
+        let rows = self.ports.store().look_up(std::slice::from_ref(id)).await?.pop().unwrap_or_default();
+        let described = rows.iter().map(row_status).collect();
+        let state = match read(self, rows) {
+            Reading::Absent => "absent",
+            Reading::Released(_) => "released",
+            Reading::InProgress(_) => "in-progress",
+            Reading::InDoubt(..) => "in-doubt",
+            Reading::Settled(_) => "settled",
+            Reading::Gone(_) => "expired",
+        };
+        let ring = self.view.ring();
+        Ok(KeyStatus {
+            tenant: id.tenant().to_string(),
+            digest: id.digest().to_string(),
+            arc: ring.arc(id).0,
+            order: ring.order(id).names().map(ToString::to_string).collect(),
+            owner: self.view.owner(id).map(ToString::to_string),
+            state,
+            rows: described,
+        })
+    }
+}
+
+fn row_status(row: &crate::protocol::record::Row) -> RowStatus {
+    let (state, left, status) = match &row.state {
+        State::Claimed { left } => ("claimed", Some(left), None),
+        State::InDoubt { status, left } => ("in-doubt", Some(left), *status),
+        State::Released => ("released", None, None),
+        State::Settled { answer, .. } => ("settled", None, Some(answer.status)),
+        State::Tombstone => ("expired", None, None),
+    };
+    RowStatus {
+        origin: row.origin.to_string(),
+        state,
+        token: row.token.to_string(),
+        request_id: row.request_id.to_string(),
+        hold_left_ms: left.map(|left| left.as_millis() as u64),
+        status,
+        expires_ms: row.expires.as_millis(),
+        fingerprint: row.fingerprint.raw.to_string(),
+    }
+}

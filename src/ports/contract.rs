@@ -1,0 +1,64 @@
+//! What each port promises, in executable form: one public function per clause, each of which panics on a breach.
+//!
+//! Neighbours: the traits beside it. The same suites run on the real side (Postgres, mutual TLS, HTTP) and on the simulated side, so
+//! whatever the simulation finds out about the gateway holds for the real ports too. A suite takes a *bench*: the port, and what
+//! the environment around it must do (restart the store, refuse a connection). It must not know how a port is made, nor wait
+//! for a fixed time: a bench passes time in its own way.
+
+pub mod clock;
+pub mod peers;
+pub mod replica;
+pub mod store;
+pub mod upstream;
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use super::{Body, Clock};
+
+/// How much later than its bound a real port may give up: scheduling on a busy machine, not permission to wait.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// Runs all futures at the same time, on this task, and gives their results in order.
+async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut results: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
+    poll_fn(move |context| {
+        for (future, result) in running.iter_mut().zip(&mut results) {
+            if result.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *result = Some(value);
+            }
+        }
+        if results.iter().any(Option::is_none) {
+            return Poll::Pending;
+        }
+        Poll::Ready(results.iter_mut().filter_map(Option::take).collect())
+    })
+    .await
+}
+
+/// The future's result, or a panic once it took `most` and the slack.
+async fn bounded<C: Clock, F: Future>(clock: &C, most: Duration, what: &str, future: F) -> F::Output {
+    let deadline = clock.now() + most + SLACK;
+    let mut future = pin!(future);
+    let mut late = pin!(clock.sleep_until(deadline));
+    poll_fn(move |context| {
+        if let Poll::Ready(value) = future.as_mut().poll(context) {
+            return Poll::Ready(value);
+        }
+        assert!(late.as_mut().poll(context).is_pending(), "{what}: nothing came within {most:?} and {SLACK:?}");
+        Poll::Pending
+    })
+    .await
+}
+
+/// The whole body as bytes, or why it broke off.
+async fn whole(body: Body) -> Result<Vec<u8>, super::BodyError> {
+    match super::body::collect(body, usize::MAX).await? {
+        super::body::Collected::Whole(bytes) | super::body::Collected::Over(bytes, _) => Ok(bytes.to_vec()),
+    }
+}

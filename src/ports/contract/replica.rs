@@ -1,0 +1,89 @@
+//! What [`Replica`] promises.
+//!
+//! Neighbours: [`super::store`] gives the bench. It must not test replication between stores: that takes two of them.
+
+use std::time::Duration;
+
+use super::store::{StoreBench, open, restart_and_approve};
+use crate::ports::Replica;
+use crate::ports::store::{Heartbeat, PeerMemory};
+
+/// All clauses of the replica.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    heartbeats_grow_by_one(bench).await;
+    the_own_heartbeat_is_shown(bench).await;
+    heartbeats_go_on_after_a_restart(bench).await;
+    what_is_remembered_is_recalled(bench).await;
+}
+
+/// Each beat is the last one plus one.
+pub async fn heartbeats_grow_by_one<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let first = beat(bench).await;
+    for step in 1..=3 {
+        let next = beat(bench).await;
+        assert_eq!(next, first + step, "replica: beat {step} after {first} must be {}", first + step);
+    }
+}
+
+/// The own heartbeat stands among the heartbeats, once, with its number and the gate's epoch.
+pub async fn the_own_heartbeat_is_shown<B: StoreBench>(bench: &B) {
+    let gate = open(bench).await;
+    let seq = beat(bench).await;
+    let own: Vec<Heartbeat> = heartbeats(bench).await;
+    let want = Heartbeat { origin: bench.origin(), seq, epoch: gate.epoch };
+    assert_eq!(own, [want], "replica: the own heartbeat must be shown as committed");
+}
+
+/// A restart forgets no heartbeat.
+pub async fn heartbeats_go_on_after_a_restart<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let before = beat(bench).await;
+    restart_and_approve(bench).await;
+    assert_eq!(heartbeats(bench).await[0].seq, before, "replica: a restart changed the heartbeat");
+    assert_eq!(beat(bench).await, before + 1, "replica: the heartbeat must go on after a restart");
+}
+
+/// What was remembered is recalled, over a restart, and the newest memory of a peer counts.
+pub async fn what_is_remembered_is_recalled<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let peers = bench.peers();
+    assert!(!peers.is_empty(), "bench: at least one peer is needed");
+    let mut memory: Vec<PeerMemory> = peers
+        .iter()
+        .zip([None, Some(Duration::from_millis(1_250))].into_iter().cycle())
+        .map(|(origin, lag)| PeerMemory { origin: origin.clone(), applied: 7, lag })
+        .collect();
+    remember(bench, &memory).await;
+    assert_eq!(recall(bench).await, memory, "replica: recalled something else than was remembered");
+    for (at, memory) in memory.iter_mut().enumerate() {
+        memory.applied = 1 << 40;
+        memory.lag = Some(Duration::from_millis(at as u64 * 86_400_000));
+    }
+    remember(bench, &memory).await;
+    assert_eq!(recall(bench).await, memory, "replica: the newest memory must count");
+    restart_and_approve(bench).await;
+    assert_eq!(recall(bench).await, memory, "replica: a restart lost what was remembered");
+}
+
+async fn beat<B: StoreBench>(bench: &B) -> u64 {
+    let seq = bench.store().beat().await.expect("replica: beat failed");
+    seq.expect("replica: beat answered None though the gate is open")
+}
+
+/// The own heartbeats among all; at most one by the contract.
+async fn heartbeats<B: StoreBench>(bench: &B) -> Vec<Heartbeat> {
+    let all = bench.store().heartbeats().await.expect("replica: heartbeats failed");
+    all.into_iter().filter(|beat| beat.origin == bench.origin()).collect()
+}
+
+async fn remember<B: StoreBench>(bench: &B, memory: &[PeerMemory]) {
+    bench.store().remember(memory).await.expect("replica: remember failed");
+}
+
+/// What is remembered of the bench's peers, in the bench's order.
+async fn recall<B: StoreBench>(bench: &B) -> Vec<PeerMemory> {
+    let all = bench.store().recall().await.expect("replica: recall failed");
+    let of = |origin| all.iter().filter(move |memory| memory.origin == origin).cloned();
+    bench.peers().into_iter().flat_map(of).collect()
+}

@@ -1,0 +1,177 @@
+//! What [`KeyStore`] promises: the bench, the list of clauses, and what they share.
+//!
+//! Neighbours: [`claims`], [`outcomes`], [`reading`] and [`gate`] hold the clauses by what they are about; [`super::replica`] uses the same
+//! bench. It must not reach into a store: what a clause knows, it learned through the port.
+
+pub mod claims;
+pub mod gate;
+pub mod outcomes;
+pub mod reading;
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, Written};
+use crate::ports::{KeyStore, Replica};
+use crate::protocol::decide::Basis;
+use crate::protocol::fingerprint::{self, Fingerprint};
+use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State};
+use crate::protocol::region::Origin;
+use crate::protocol::time::Date;
+
+/// A hold that no clause outlives.
+pub const LONG: Duration = Duration::from_secs(600);
+/// A hold or a retention that a bench passes.
+pub const SHORT: Duration = Duration::from_millis(400);
+
+/// A store, and the environment that its clauses need.
+pub trait StoreBench: Sync {
+    /// The store under test.
+    type Store: KeyStore + Replica;
+
+    /// The store under test.
+    fn store(&self) -> &Self::Store;
+
+    /// The origin under which it writes.
+    fn origin(&self) -> Origin;
+
+    /// Origins of other regions that it can remember; at least one.
+    fn peers(&self) -> Vec<Origin>;
+
+    /// A tenant that no other run uses; the same one for the same name.
+    fn tenant(&self, name: &str) -> Tenant;
+
+    /// Restarts the store's server: same data, a new boot that nobody approved. Returns when it answers again.
+    fn restart(&self) -> impl Future<Output = ()> + Send;
+
+    /// Passes time until holds and retentions of `span` that began before this call are over by the store's own clock.
+    fn pass(&self, span: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// All clauses of the store.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    claims::suite(bench).await;
+    outcomes::suite(bench).await;
+    reading::suite(bench).await;
+    gate::suite(bench).await;
+}
+
+/// The gate, opened if it was not.
+pub(super) async fn open<B: StoreBench>(bench: &B) -> Gate {
+    let gate = bench.store().gate().await.expect("store: gate failed");
+    if gate.is_open() {
+        return gate;
+    }
+    let approved = bench.store().approve(gate.version, &gate.running).await.expect("store: approve failed");
+    assert_eq!(approved, Written::Done, "store: the running boot at the gate's version must be approved");
+    let gate = bench.store().gate().await.expect("store: gate failed");
+    assert!(gate.is_open(), "store: an approved boot must open the gate");
+    gate
+}
+
+/// A restart, and the approval that opens the gate again.
+pub(super) async fn restart_and_approve<B: StoreBench>(bench: &B) {
+    bench.restart().await;
+    open(bench).await;
+}
+
+/// A key that no other clause and no other run uses.
+fn id<B: StoreBench>(bench: &B, name: &str) -> KeyId {
+    KeyId::new(bench.tenant("contract"), Key::parse(name).expect("bench: a clause's name is a key"))
+}
+
+fn fingerprint_of(body: &str) -> Fingerprint {
+    Fingerprint { raw: fingerprint::raw("POST", "/contract", body.as_bytes()), canonical: None }
+}
+
+/// A claim of an absent key under the gate as it is, with a long hold.
+async fn asks<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
+    ClaimAsk {
+        id: id.clone(),
+        fingerprint: fingerprint_of("contract"),
+        nonce: Nonce(nonce),
+        request_id: RequestId(nonce << 64 | 7),
+        gate: open(bench).await.version,
+        basis: Basis::Absent,
+        hold: LONG,
+        retention: LONG,
+    }
+}
+
+/// What a claim that replaces this row stands on.
+fn known(row: &Row) -> Basis {
+    Basis::Known { own: Some((row.token, row.nonce)), over: Vec::new(), attempt: row.token.attempt }
+}
+
+async fn claim<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> ClaimReply {
+    bench.store().claim(ask).await.expect("store: claim failed")
+}
+
+/// The attempt that this claim wins, and until when its key is remembered.
+async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, Date) {
+    match claim(bench, ask).await {
+        ClaimReply::Won { token, expires } => {
+            (Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, expires)
+        }
+        ClaimReply::Found(rows) => panic!("store: this claim must win, but found {rows:?}"),
+        ClaimReply::GateMoved => panic!("store: this claim must win, but the gate moved"),
+    }
+}
+
+/// The one row that this claim finds in its way.
+async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
+    match claim(bench, ask).await {
+        ClaimReply::Found(rows) => only(rows),
+        ClaimReply::Won { token, .. } => panic!("store: {why}, but the claim won under {token}"),
+        ClaimReply::GateMoved => panic!("store: {why}, but the gate moved"),
+    }
+}
+
+/// A fresh key, claimed under `nonce` with a long hold.
+async fn claimed<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+    wins(bench, &asks(bench, &id(bench, name), nonce).await).await.0
+}
+
+/// The rows of a key, by one look-up.
+async fn rows<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Row> {
+    let found = bench.store().look_up(std::slice::from_ref(id)).await.expect("store: look_up failed");
+    let [rows] = <[Vec<Row>; 1]>::try_from(found).expect("store: look_up of one id must give one vector");
+    rows
+}
+
+/// The one row of a key.
+async fn row<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
+    only(rows(bench, id).await)
+}
+
+fn only(rows: Vec<Row>) -> Row {
+    match <[Row; 1]>::try_from(rows) {
+        Ok([row]) => row,
+        Err(rows) => panic!("store: one row was expected, not {}", rows.len()),
+    }
+}
+
+fn is_claimed(row: &Row) -> bool {
+    matches!(row.state, State::Claimed { .. })
+}
+
+async fn settle<B: StoreBench>(bench: &B, attempt: &Attempt, answer: &Answer) -> Written {
+    bench.store().settle(attempt, answer).await.expect("store: settle failed")
+}
+
+async fn release<B: StoreBench>(bench: &B, attempt: &Attempt) -> Written {
+    bench.store().release(attempt).await.expect("store: release failed")
+}
+
+async fn doubt<B: StoreBench>(bench: &B, attempt: &Attempt, status: Option<u16>) -> Written {
+    bench.store().doubt(attempt, status).await.expect("store: doubt failed")
+}
+
+fn answer() -> Answer {
+    Answer {
+        status: 201,
+        headers: vec![("content-type".to_owned(), b"text/plain".to_vec())],
+        body: AnswerBody::Kept(b"made".to_vec()),
+    }
+}

@@ -1,0 +1,74 @@
+//! Clauses of the store about reading: look-ups, fingerprints, retention.
+//!
+//! Neighbours: [`super`] gives the bench and the helpers. It must not test what rows mean together: `protocol::record` does.
+
+use super::{
+    SHORT, StoreBench, answer, asks, claimed, finds, fingerprint_of, id, known, release, row, settle, wins,
+};
+use crate::ports::KeyStore;
+use crate::ports::store::Written;
+use crate::protocol::fingerprint::{self, Fingerprint};
+use crate::protocol::record::State;
+
+/// All clauses about reading.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    look_ups_keep_the_order(bench).await;
+    fingerprints_read_back(bench).await;
+    a_new_claim_replaces_the_fingerprint(bench).await;
+    an_expired_answer_is_a_tombstone(bench).await;
+}
+
+/// A look-up answers in the order of its ids, repeats included, with nothing for absent keys.
+pub async fn look_ups_keep_the_order<B: StoreBench>(bench: &B) {
+    let first = claimed(bench, "look-1", 1).await;
+    let second = claimed(bench, "look-2", 2).await;
+    let absent = id(bench, "look-absent");
+    let ids = [second.id.clone(), absent.clone(), first.id.clone(), second.id.clone(), absent];
+    let found = bench.store().look_up(&ids).await.expect("store: look_up failed");
+    let nonces: Vec<Vec<u128>> =
+        found.iter().map(|rows| rows.iter().map(|row| row.nonce.0).collect()).collect();
+    assert_eq!(nonces, [vec![2], vec![], vec![1], vec![2], vec![]], "store: look_up must keep the order");
+    let none = bench.store().look_up(&[]).await.expect("store: look_up of nothing failed");
+    assert!(none.is_empty(), "store: a look-up of nothing finds nothing");
+}
+
+/// Fingerprints read back with and without their canonical half.
+pub async fn fingerprints_read_back<B: StoreBench>(bench: &B) {
+    let raw = fingerprint::raw("POST", "/", b"{ }");
+    let canonical = fingerprint::canonical("POST", "/", b"{}");
+    for (name, canonical) in [("canonical", Some(canonical)), ("raw-only", None)] {
+        let mut ask = asks(bench, &id(bench, name), 1).await;
+        ask.fingerprint = Fingerprint { raw, canonical };
+        wins(bench, &ask).await;
+        let read = row(bench, &ask.id).await.fingerprint;
+        assert_eq!(read, ask.fingerprint, "store: a fingerprint must read back identical");
+    }
+}
+
+/// The fingerprint of a row is that of its newest claim.
+pub async fn a_new_claim_replaces_the_fingerprint<B: StoreBench>(bench: &B) {
+    let first = claimed(bench, "refingerprint", 1).await;
+    assert_eq!(release(bench, &first).await, Written::Done);
+    let mut ask = asks(bench, &first.id, 2).await;
+    ask.basis = known(&row(bench, &first.id).await);
+    ask.fingerprint = fingerprint_of("re-serialised");
+    wins(bench, &ask).await;
+    assert_eq!(row(bench, &first.id).await.fingerprint, ask.fingerprint, "store: the newest claim's must stand");
+}
+
+/// A settled key past its retention reads as a tombstone, and is never claimed again.
+pub async fn an_expired_answer_is_a_tombstone<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "expired"), 1).await;
+    ask.retention = SHORT;
+    let (attempt, expires) = wins(bench, &ask).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    bench.pass(SHORT).await;
+    let expired = row(bench, &ask.id).await;
+    assert_eq!(expired.state, State::Tombstone, "store: past retention an answer must be gone");
+    assert_eq!(expired.expires, expires, "store: a tombstone must still say when it expired");
+    let mut again = asks(bench, &ask.id, 2).await;
+    let found = finds(bench, &again, "a tombstone must not be won").await;
+    assert_eq!(found.state, State::Tombstone, "store: a claim must find the tombstone");
+    again.basis = known(&expired);
+    finds(bench, &again, "a tombstone must not be won on its own row's basis").await;
+}

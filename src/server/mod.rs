@@ -1,0 +1,148 @@
+//! The listeners: sockets in, requests out to a service, and a stop that lets what runs finish.
+//!
+//! Neighbours: `adapters` for identity, wire and header rules; whoever composes the process gives each listener its service, which
+//! the gateway implements. It must not decide anything about keys: what it refuses itself are framing and forged peers.
+
+pub mod admin;
+pub mod peer;
+pub mod percent;
+pub mod problem;
+pub mod public;
+pub mod run;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::ports::Body;
+use crate::ports::peers::{Forward, ForwardReply, Pong};
+use crate::protocol::region::RegionName;
+
+/// How long to wait before accepting again when the process has no room for another socket.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What answers the public listener's requests.
+pub trait PublicService: Send + Sync + 'static {
+    /// Answers one request. Dropped when the client hangs up: what must go on belongs in a task of its own.
+    fn call(self: Arc<Self>, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// What answers peers. The caller's region is verified.
+pub trait PeerService: Send + Sync + 'static {
+    /// Answers a forward. Dropped when the peer gives it up: what must go on belongs in a task of its own.
+    fn forward(
+        self: Arc<Self>,
+        from: RegionName,
+        forward: Forward,
+    ) -> impl Future<Output = ForwardReply> + Send;
+
+    /// Answers a ping.
+    fn pong(self: Arc<Self>) -> impl Future<Output = Pong> + Send;
+}
+
+/// Told to every connection when the listeners stop.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// Completes once the listeners stop.
+    pub async fn wait(&mut self) {
+        // An error means that the listeners are gone, which is a stop too.
+        drop(self.0.wait_for(|stopping| *stopping).await);
+    }
+}
+
+/// All listeners of a process. Dropping it cuts every connection; [`Listeners::stop`] lets them finish.
+#[derive(Debug)]
+pub struct Listeners {
+    stopping: watch::Sender<bool>,
+    running: JoinSet<()>,
+    grace: Duration,
+}
+
+impl Listeners {
+    /// No listener yet. Once stopped, connections get `grace` to finish what runs on them.
+    pub fn new(grace: Duration) -> Self {
+        Self { stopping: watch::Sender::new(false), running: JoinSet::new(), grace }
+    }
+
+    /// Accepts connections in the background, at most `most` at a time, and serves each in a task of its own. Further
+    /// ones wait in the kernel's queue.
+    pub fn add<Serve, Served>(&mut self, listener: TcpListener, most: usize, serve: Serve)
+    where
+        Serve: Fn(TcpStream, SocketAddr, Stop) -> Served + Send + 'static,
+        Served: Future<Output = ()> + Send + 'static,
+    {
+        let stop = Stop(self.stopping.subscribe());
+        self.running.spawn(accept(listener, most, stop, self.grace, serve));
+    }
+
+    /// Stops accepting, tells every connection to finish, and returns when all have, or when the grace is over and the
+    /// rest were cut.
+    pub async fn stop(mut self) {
+        self.stopping.send_replace(true);
+        while self.running.join_next().await.is_some() {}
+    }
+}
+
+async fn accept<Serve, Served>(
+    listener: TcpListener,
+    most: usize,
+    mut stop: Stop,
+    grace: Duration,
+    serve: Serve,
+) where
+    Serve: Fn(TcpStream, SocketAddr, Stop) -> Served,
+    Served: Future<Output = ()> + Send + 'static,
+{
+    let room = Arc::new(Semaphore::new(most));
+    let mut connections = JoinSet::new();
+    loop {
+        let told = stop.clone();
+        tokio::select! {
+            biased;
+            () = stop.wait() => break,
+            Some(_) = connections.join_next() => {}
+            (stream, address, place) = next(&listener, &room) => {
+                let served = serve(stream, address, told);
+                connections.spawn(async move {
+                    served.await;
+                    drop(place);
+                });
+            }
+        }
+    }
+    drop(listener);
+    let all_done = async { while connections.join_next().await.is_some() {} };
+    if timeout(grace, all_done).await.is_err() {
+        tracing::warn!(left = connections.len(), "connections cut at the end of the grace period");
+        connections.shutdown().await;
+    }
+}
+
+async fn next(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> (TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit) {
+    let place = room.clone().acquire_owned().await.expect("the semaphore is never closed");
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                // Answers are small and waited for. If this fails the socket is dead, which serving it will show.
+                drop(stream.set_nodelay(true));
+                return (stream, address, place);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The peer listener: HTTP/2 over mutual TLS, from other regions of the deployment and nobody else.
+//!
+//! Neighbours: `adapters::peers` is the other end, `adapters::wire` says what may be asked, `super::PeerService` answers. Each message
+//! names the region it is from, which must be the one in the connection's certificate. It must not act on a message that it
+//! could not read whole.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::problem::Problem;
+use super::{Listeners, PeerService, Stop};
+use crate::adapters::identity::{ALPN, PeerIdentity, region_of};
+use crate::adapters::peers::{CONNECTION_WINDOW, HEADER_LIST, STREAM_WINDOW};
+use crate::adapters::streaming::{Patience, streaming};
+use crate::adapters::wire;
+use crate::ports::body::{Collected, collect, empty, full};
+use crate::ports::{Body, BodyError};
+use crate::protocol::region::RegionName;
+
+/// The most messages of one connection that are answered at a time; a peer region has one connection.
+const MOST_STREAMS: u32 = 4096;
+/// How often an idle peer is tried.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Bounds of the peer listener.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerLimits {
+    /// The most connections at a time.
+    pub connections: usize,
+    /// How long the TLS handshake may take.
+    pub handshake_time: Duration,
+    /// The largest body of a forward, in bytes: that of the route with the largest.
+    pub body_limit: usize,
+    /// How long the whole body of a forward may take.
+    pub body_time: Duration,
+}
+
+impl Default for PeerLimits {
+    fn default() -> Self {
+        Self {
+            connections: 1_000,
+            handshake_time: Duration::from_secs(5),
+            body_limit: 1 << 20,
+            body_time: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Listens for peers in the background.
+pub fn listen<S: PeerService>(
+    listeners: &mut Listeners,
+    listener: TcpListener,
+    identity: &PeerIdentity,
+    service: Arc<S>,
+    limits: PeerLimits,
+) {
+    let tls = identity.server_config.clone();
+    listeners.add(listener, limits.connections, move |stream, address, stop| {
+        serve(stream, address, stop, tls.clone(), service.clone(), limits)
+    });
+}
+
+async fn serve<S: PeerService>(
+    stream: TcpStream,
+    address: SocketAddr,
+    mut stop: Stop,
+    tls: Arc<ServerConfig>,
+    service: Arc<S>,
+    limits: PeerLimits,
+) {
+    let stream = match shake_hands(stream, tls, limits.handshake_time).await {
+        Ok(stream) => stream,
+        Err(why) => {
+            tracing::warn!(%address, why, "a connection to the peer listener was refused");
+            return;
+        }
+    };
+    let certificates: Arc<[CertificateDer<'static>]> =
+        stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
+    let handler = service_fn(move |request| {
+        let answered = answer(service.clone(), request, certificates.clone(), address, limits);
+        async move { Ok::<_, Infallible>(answered.await) }
+    });
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .max_concurrent_streams(MOST_STREAMS)
+        .max_header_list_size(HEADER_LIST)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(stream), handler);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = &mut connection => ended,
+        () = stop.wait() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%address, %error, "a peer's connection broke");
+    }
+}
+
+async fn shake_hands(
+    stream: TcpStream,
+    tls: Arc<ServerConfig>,
+    within: Duration,
+) -> Result<TlsStream<TcpStream>, String> {
+    let stream = timeout(within, TlsAcceptor::from(tls).accept(stream))
+        .await
+        .map_err(|_| "the TLS handshake took too long".to_owned())?
+        .map_err(|error| error.to_string())?;
+    if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
+        return Err("the other side does not speak HTTP/2".into());
+    }
+    Ok(stream)
+}
+
+async fn answer<S: PeerService>(
+    service: Arc<S>,
+    request: Request<Incoming>,
+    certificates: Arc<[CertificateDer<'static>]>,
+    address: SocketAddr,
+    limits: PeerLimits,
+) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    match take_up(service, head, body, &certificates, limits).await {
+        Ok(response) => response,
+        Err(problem) => {
+            tracing::warn!(%address, code = problem.code, detail = problem.detail, "a peer's message was refused");
+            wire::encode_refusal(problem.response())
+        }
+    }
+}
+
+async fn take_up<S: PeerService>(
+    service: Arc<S>,
+    head: Parts,
+    body: Incoming,
+    certificates: &[CertificateDer<'static>],
+    limits: PeerLimits,
+) -> Result<Response<Body>, Problem> {
+    let from = verified(&head, certificates)?;
+    match (&head.method, head.uri.path()) {
+        (&Method::POST, wire::FORWARD_PATH) => {
+            let body = whole(body, limits).await?;
+            let forward = wire::decode_forward(&head, body).map_err(unreadable)?;
+            Ok(wire::encode_reply(service.forward(from, forward).await))
+        }
+        (&Method::GET, wire::PING_PATH) => {
+            let mut response = Response::new(full(wire::encode_pong(&service.pong().await)));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            Ok(response)
+        }
+        (&Method::GET, wire::HELLO_PATH) => {
+            let mut response = Response::new(empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            Ok(response)
+        }
+        (_, _) => Err(Problem {
+            status: StatusCode::NOT_FOUND,
+            code: "not-a-peer-message",
+            title: "There is no such peer message",
+            detail: "this peer speaks another version: run one version of onceway in all regions".into(),
+        }),
+    }
+}
+
+/// The region that the message names, if the connection's certificate says so too.
+fn verified(head: &Parts, certificates: &[CertificateDer<'static>]) -> Result<RegionName, Problem> {
+    let from = wire::decode_from(&head.headers).map_err(unreadable)?;
+    if !region_of(certificates, &from) {
+        return Err(Problem {
+            status: StatusCode::FORBIDDEN,
+            code: "peer-forged",
+            title: "The certificate is of another region",
+            detail: format!("the message says it is from {from}, the certificate does not"),
+        });
+    }
+    Ok(from)
+}
+
+fn unreadable(error: wire::WireError) -> Problem {
+    Problem {
+        status: StatusCode::BAD_REQUEST,
+        code: "bad-peer-message",
+        title: "The peer's message is malformed",
+        detail: error.to_string(),
+    }
+}
+
+/// The whole body, within its limits.
+async fn whole(body: Incoming, limits: PeerLimits) -> Result<bytes::Bytes, Problem> {
+    let patience = Patience::Until(Instant::now() + limits.body_time);
+    match collect(streaming(body, patience, None), limits.body_limit).await {
+        Ok(Collected::Whole(bytes)) => Ok(bytes),
+        Ok(Collected::Over(_, _)) => Err(Problem {
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            code: "peer-body-too-large",
+            title: "The body of the forward is too large",
+            detail: format!(
+                "at most {} bytes are taken here: run one configuration in all regions",
+                limits.body_limit
+            ),
+        }),
+        Err(BodyError(why)) => Err(Problem {
+            status: StatusCode::REQUEST_TIMEOUT,
+            code: "peer-body-broken",
+            title: "The body of the forward did not arrive",
+            detail: why,
+        }),
+    }
+}

@@ -1,0 +1,88 @@
+//! Problems (RFC 9457) for requests that never reach the gateway: broken framing, forged peers, malformed messages.
+//!
+//! Neighbours: `public` and `peer` render them. It must not know of keys or upstreams: the gateway has its own.
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use serde::Serialize;
+
+use crate::ports::Body;
+use crate::ports::body::full;
+
+/// Why a request was refused here. Nothing was done about it, so the same request is always safe to retry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The status.
+    pub status: StatusCode,
+    /// The stable code; it also names the type.
+    pub code: &'static str,
+    /// What kind of problem, the same for all of the code.
+    pub title: &'static str,
+    /// What was wrong with this request, and what to do.
+    pub detail: String,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    code: &'a str,
+    safe_to_retry: bool,
+}
+
+impl Problem {
+    /// The response to send.
+    pub fn response(&self) -> Response<Body> {
+        let document = Document {
+            r#type: format!("urn:onceway:problem:{}", self.code),
+            title: self.title,
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            code: self.code,
+            safe_to_retry: true,
+        };
+        let json = serde_json::to_vec(&document).expect("strings and numbers always make JSON");
+        let mut response = Response::new(full(json));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::body::{Collected, collect};
+
+    #[tokio::test]
+    async fn a_problem_is_json_with_all_its_members() {
+        let problem = Problem {
+            status: StatusCode::BAD_REQUEST,
+            code: "bad-framing",
+            title: "The request is malformed",
+            detail: "two \"Host\" headers".into(),
+        };
+        let response = problem.response();
+        assert_eq!(response.status(), 400);
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+        let Ok(Collected::Whole(json)) = collect(response.into_body(), 1000).await else {
+            panic!("a whole body")
+        };
+        let document: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(
+            document,
+            serde_json::json!({
+                "type": "urn:onceway:problem:bad-framing",
+                "title": "The request is malformed",
+                "status": 400,
+                "detail": "two \"Host\" headers",
+                "code": "bad-framing",
+                "safe_to_retry": true,
+            })
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! One gateway process, from checked configuration to the last answer.
+//!
+//! Neighbours: `cli::serve` calls it; it composes `adapters`, `gateway` and the listeners of this room. Nothing is bound before
+//! everything is valid; on SIGTERM or SIGINT new keyed requests are refused, those begun finish, then the listeners close. It
+//! must not know what a request means.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use http::{Request, Response};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::admin::{self, Admin};
+use super::peer::{self, PeerLimits};
+use super::public::{self, PublicLimits};
+use super::{Listeners, PeerService, PublicService};
+use crate::adapters::bundle::RealPorts;
+use crate::adapters::identity::{IdentityFiles, PeerIdentity};
+use crate::adapters::peers::HttpPeers;
+use crate::adapters::postgres::{PgStore, StoreConfig};
+use crate::adapters::system::{SystemClock, SystemDice};
+use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
+use crate::config::Config;
+use crate::gateway::Gateway;
+use crate::gateway::credentials::digest;
+use crate::gateway::route::Protection;
+use crate::ports::Body;
+use crate::ports::peers::{Forward, ForwardReply, Pong};
+use crate::protocol::region::RegionName;
+
+/// How long connections may take to finish once the last request was answered.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+/// How long an idle connection to the upstream is kept.
+const KEEP_UPSTREAM_IDLE: Duration = Duration::from_secs(30);
+/// Bounds of the store-seconds and upstream-seconds histograms, in seconds.
+const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
+/// What the listeners feed.
+struct Service(Arc<Gateway<RealPorts>>);
+
+impl PublicService for Service {
+    async fn call(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
+        self.0.handle(request).await
+    }
+}
+
+impl PeerService for Service {
+    async fn forward(self: Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
+        self.0.serve_forward(from, forward).await
+    }
+
+    async fn pong(self: Arc<Self>) -> Pong {
+        self.0.pong().await
+    }
+}
+
+/// Runs a gateway until a signal asks it to leave. Errors say which setting, file or port is at fault.
+pub async fn run(config: Config) -> Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.build_recorder();
+    let metrics = recorder.handle();
+    metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
+    let identity = identity(&config)?;
+    let ports = ports(&config, &identity)?;
+    let gateway = Gateway::new(ports, config.settings(), config.view())?;
+
+    let listen = &config.process.listen;
+    let public = bind(listen.public, "public").await?;
+    let peer = bind(listen.peer, "peer").await?;
+    let admin = bind(listen.admin, "admin").await?;
+    gateway.start();
+    let service = Arc::new(Service(gateway.clone()));
+    let mut listeners = Listeners::new(CLOSE_WITHIN);
+    public::listen(&mut listeners, public, service.clone(), PublicLimits::default());
+    let limits = PeerLimits { body_limit: largest_body(&config), ..PeerLimits::default() };
+    peer::listen(&mut listeners, peer, &identity, service, limits);
+    let token = config.process.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()));
+    admin::listen(&mut listeners, admin, Arc::new(Admin::new(gateway.clone(), metrics, token)));
+    tracing::info!(
+        region = %config.me, public = %listen.public, peer = %listen.peer, admin = %listen.admin, "listening"
+    );
+
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+    }
+    let left = gateway.stop(config.process.drain).await;
+    if left > 0 {
+        tracing::warn!(left, "the drain time is over; what still runs is cut, its keys are in doubt after their hold");
+    }
+    listeners.stop().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn identity(config: &Config) -> Result<PeerIdentity> {
+    let files = &config.process.peer;
+    let files = IdentityFiles {
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+        authorities: files.ca.clone(),
+    };
+    Ok(PeerIdentity::load(config.me.clone(), &files)?)
+}
+
+fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
+    let process = &config.process;
+    let origin = config.view().origin(&config.me).context("this region is not in the ring")?;
+    // The parser's error may quote the URL, and the URL may hold a password.
+    let postgres = process.store.url.reveal().parse().ok().context("store.url is not a Postgres URL")?;
+    let store = StoreConfig { connections: process.store.pool, ..StoreConfig::new(origin, postgres) };
+    let mut others = std::collections::BTreeMap::new();
+    for (region, address) in &process.upstream.elsewhere {
+        others.insert(region.clone(), Base::parse(address)?);
+    }
+    let upstream = UpstreamSettings {
+        me: config.me.clone(),
+        base: Base::parse(&process.upstream.address)?,
+        others,
+        shared: process.upstream.shared,
+        keep_idle: KEEP_UPSTREAM_IDLE,
+    };
+    Ok(RealPorts {
+        clock: SystemClock,
+        dice: SystemDice,
+        store: PgStore::new(&store)?,
+        peers: HttpPeers::new(identity, process.peer.addresses.clone()),
+        upstream: HttpUpstream::new(upstream),
+    })
+}
+
+/// The largest body that any keyed route takes: what a peer may forward.
+fn largest_body(config: &Config) -> usize {
+    let limits = config.routes.0.iter().filter_map(|route| match &route.protection {
+        Protection::Optional(policy) | Protection::Required(policy) => Some(policy.body_limit),
+        Protection::Off => None,
+    });
+    limits.max().unwrap_or(0)
+}
+
+async fn bind(address: std::net::SocketAddr, purpose: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address} ({purpose}): choose another address under [listen], or free the port")
+    })
+}

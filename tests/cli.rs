@@ -1,0 +1,265 @@
+//! The command line, through the built binary: what it prints, and its exit codes.
+//!
+//! Neighbours: `config/` holds the reference files it is shown; `tests/config.rs` checks what is wrong with files. It must not need
+//! Postgres or a running gateway.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn onceway(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+    command.args(args).current_dir(env!("CARGO_MANIFEST_DIR"));
+    for variable in ["ONCEWAY_RING", "ONCEWAY_CONFIG", "ONCEWAY_ADMIN", "ONCEWAY_ADMIN_TOKEN_FILE"] {
+        command.env_remove(variable);
+    }
+    command.output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Stdout of a command that must end well and say nothing else.
+fn well(args: &[&str]) -> String {
+    let output = onceway(args);
+    assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""), "{args:?}");
+    out(&output)
+}
+
+#[test]
+fn ring_show_is_a_picture_of_the_shares() {
+    assert_eq!(
+        well(&["ring", "show", "--ring", "config/ring.toml"]),
+        concat!(
+            "ring of example, place_by = \"key\", digest b23b1e9ea8721114\n",
+            "\n",
+            "region    weight     share    arcs\n",
+            "ap-south       1   33.35 %  21,856  ████████████████████████████████████████\n",
+            "eu-west        1   33.26 %  21,795  ███████████████████████████████████████▉\n",
+            "us-east        1   33.39 %  21,885  ████████████████████████████████████████\n",
+            "total          3  100.00 %  65,536\n",
+            "\n",
+            "pinned tenants, home first\n",
+            "initech  eu-west\n",
+        )
+    );
+}
+
+#[test]
+fn ring_show_as_json_adds_up() {
+    let text = well(&["ring", "show", "--ring", "config/ring.toml", "--json"]);
+    let ring: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let arcs = |region: &serde_json::Value| region["arcs"].as_u64().unwrap();
+    assert_eq!(ring["regions"].as_array().unwrap().iter().map(arcs).sum::<u64>(), 65_536);
+    assert_eq!(ring["place_by"], "key");
+    assert_eq!(ring["pins"][0]["tenant"], "initech");
+}
+
+#[test]
+fn ring_explain_says_which_rule_decided_and_not_the_key() {
+    let by_arc = well(&["ring", "explain", "acme", "order-1001", "--ring", "config/ring.toml"]);
+    assert_eq!(
+        by_arc,
+        concat!(
+            "tenant  acme\n",
+            "key     digest 61d98934\n",
+            "arc     23335 of 65,536, by tenant and key (place_by = \"key\")\n",
+            "rule    the arc's order: weighted rendezvous over all regions with a weight above 0\n",
+            "order   ap-south > us-east > eu-west\n",
+            "home    ap-south\n",
+        )
+    );
+    let pinned = well(&["ring", "explain", "initech", "order-1001", "--ring", "config/ring.toml"]);
+    assert_eq!(
+        pinned,
+        concat!(
+            "tenant  initech\n",
+            "key     digest 99f84465\n",
+            "arc     51733 of 65,536, by tenant and key (place_by = \"key\")\n",
+            "rule    the pin of tenant initech: these regions and no others, whatever the arc\n",
+            "order   eu-west\n",
+            "home    eu-west\n",
+        )
+    );
+}
+
+#[test]
+fn the_ring_file_may_come_from_the_environment() {
+    let output = Command::new(env!("CARGO_BIN_EXE_onceway"))
+        .args(["ring", "show"])
+        .env("ONCEWAY_RING", Path::new(env!("CARGO_MANIFEST_DIR")).join("config/ring.toml"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(out(&output), well(&["ring", "show", "--ring", "config/ring.toml"]));
+}
+
+#[test]
+fn check_takes_every_kind_of_file() {
+    let said = well(&[
+        "check",
+        "config/us-east.toml",
+        "config/eu-west.toml",
+        "config/ap-south.toml",
+        "config/ring.toml",
+        "config/routes.toml",
+        "config/credentials.toml",
+    ]);
+    assert_eq!(said.lines().count(), 6);
+    assert!(said.contains("config/us-east.toml: region us-east of example, in order"), "{said}");
+}
+
+#[test]
+fn check_lists_mistakes_and_ends_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("routes.toml");
+    std::fs::write(&file, "[[route]]\nname = \"a\"\npath = \"/a\"\nkey = \"required\"\nhold = \"1s\"\n")
+        .unwrap();
+    let name = file.to_str().unwrap();
+    let output = onceway(&["check", name]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = err(&output);
+    assert!(said.starts_with("onceway: 1 problem in the configuration:\n"), "{said}");
+    assert!(said.contains(&format!("{name}:1: route \"a\": recovery is missing")), "{said}");
+    let absent = onceway(&["check", "absent.toml"]);
+    assert_eq!(absent.status.code(), Some(2));
+    assert!(err(&absent).contains("absent.toml: cannot read absent.toml"), "{}", err(&absent));
+}
+
+#[test]
+fn check_compares_regions() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"] {
+        let name = format!("{name}.toml");
+        std::fs::copy(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(&name),
+            folder.path().join(&name),
+        )
+        .unwrap();
+    }
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let edit = |name: &str, to: &str, from: &str, by: &str| {
+        let text = std::fs::read_to_string(at(name)).unwrap();
+        assert!(text.contains(from));
+        std::fs::write(at(to), text.replacen(from, by, 1)).unwrap();
+    };
+    edit("ring.toml", "ring-2.toml", "weight = 1", "weight = 2");
+    edit("routes.toml", "routes-2.toml", "max_attempts = 3", "max_attempts = 4");
+    edit("eu-west.toml", "eu-west.toml", "\"ring.toml\"", "\"ring-2.toml\"");
+    edit("ap-south.toml", "ap-south.toml", "\"routes.toml\"", "\"routes-2.toml\"");
+    let output = onceway(&[
+        "check",
+        &at("us-east.toml"),
+        &at("eu-west.toml"),
+        &at("ap-south.toml"),
+        &at("us-east.toml"),
+    ]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = err(&output);
+    assert!(said.contains("3 problems"), "{said}");
+    assert!(said.contains("eu-west.toml: its ring differs"), "{said}");
+    assert!(said.contains("ap-south.toml: its routes, clocks or heartbeat differ"), "{said}");
+    assert!(said.contains("region us-east is the region of"), "{said}");
+}
+
+#[test]
+fn wrong_arguments_end_with_2_and_failures_with_1() {
+    for bad in [
+        &[][..],
+        &["explode"],
+        &["ring", "explain", "acme", "k"],
+        &["ring", "explain", "no tenant", "k", "--ring", "config/ring.toml"],
+        &["ring", "explain", "acme", "two words", "--ring", "config/ring.toml"],
+        &["ring", "show", "--ring", "absent.toml"],
+        &["certs", "--out", "somewhere"],
+        &["status", "--token-file", "absent"],
+        &["serve", "--config", "config/ring.toml"],
+        &["store", "check", "--config", "absent.toml"],
+        &["store", "init", "--config", "config/us-east.toml", "--wait", "soon"],
+        &["demo", "--rtt", "60"],
+    ] {
+        assert_eq!(onceway(bad).status.code(), Some(2), "{bad:?}");
+    }
+    let bad_key = onceway(&["ring", "explain", "acme", "planted secret", "--ring", "config/ring.toml"]);
+    assert!(!err(&bad_key).contains("planted"));
+    let unreachable = onceway(&["status", "--admin", "http://127.0.0.1:1"]);
+    assert_eq!(unreachable.status.code(), Some(1));
+    assert!(err(&unreachable).contains("is a gateway running there?"));
+}
+
+/// The reference region with another store, alone in a folder with the files that it names.
+fn region_with(from: &str, to: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["us-east.toml", "ring.toml", "routes.toml", "credentials.toml"] {
+        let text =
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)).unwrap();
+        assert!(name != "us-east.toml" || text.contains(from));
+        let text = if name == "us-east.toml" { text.replacen(from, to, 1) } else { text };
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
+    let folder = region_with("\"ONCEWAY_ADMIN_URL\"", "\"ONCEWAY_TEST_ADMIN_URL\"");
+    let file = folder.path().join("us-east.toml");
+    let run = |url: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+        command.args(["store", "check", "--config", file.to_str().unwrap()]);
+        command.env_remove("ONCEWAY_TEST_ADMIN_URL").env_remove("ONCEWAY_LOG");
+        for password in ["ONCEWAY_GATEWAY_PASSWORD", "ONCEWAY_REPLICATION_PASSWORD"] {
+            command.env(password, "planted-secret");
+        }
+        command.envs(url.map(|url| ("ONCEWAY_TEST_ADMIN_URL", url))).output().unwrap()
+    };
+    let unset = run(None);
+    assert_eq!(unset.status.code(), Some(2));
+    assert!(err(&unset).contains("ONCEWAY_TEST_ADMIN_URL is not set"), "{}", err(&unset));
+    let unreachable = run(Some("postgres://somebody:planted-secret@127.0.0.1:1/onceway"));
+    assert_eq!(unreachable.status.code(), Some(1));
+    assert!(err(&unreachable).contains("cannot reach the store of us-east"), "{}", err(&unreachable));
+    assert!(!err(&unreachable).contains("planted"), "{}", err(&unreachable));
+}
+
+#[test]
+fn serve_starts_nothing_before_all_is_valid() {
+    // The certificates of the reference file are not there.
+    let folder = region_with("[log]", "# no certificates\n[log]");
+    let file = folder.path().join("us-east.toml");
+    let output = onceway(&["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("certs/us-east.pem"), "{}", err(&output));
+    assert!(!err(&output).contains("listening"), "{}", err(&output));
+}
+
+#[test]
+fn help_teaches() {
+    let help = well(&["--help"]);
+    for taught in ["onceway check", "ONCEWAY_LOG", "Exit codes"] {
+        assert!(help.contains(taught), "{taught}");
+    }
+    assert!(!help.contains("janitor"));
+    assert!(well(&["status", "--help"]).contains("--token-file"));
+}
+
+#[test]
+fn certs_are_made_once_and_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("certs");
+    let dir = made.to_str().unwrap();
+    let said = well(&["certs", "--out", dir, "--region", "us-east", "eu-west", "--region", "ap-south"]);
+    assert!(said.contains("ap-south, eu-west, us-east"), "{said}");
+    for name in ["ca.pem", "ca.key", "us-east.pem", "us-east.key", "eu-west.pem", "ap-south.key"] {
+        assert!(made.join(name).is_file(), "{name}");
+    }
+    let before = std::fs::read(made.join("ca.pem")).unwrap();
+    assert_eq!(onceway(&["certs", "--out", dir, "--region", "us-east"]).status.code(), Some(1));
+    assert_eq!(std::fs::read(made.join("ca.pem")).unwrap(), before);
+    let twice = onceway(&["certs", "--out", dir, "--region", "us-east", "us-east"]);
+    assert_eq!(twice.status.code(), Some(2));
+}

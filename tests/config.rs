@@ -1,0 +1,264 @@
+//! Configuration, through its public door: what is wrong is said, all of it, at its line; what is right means what it says.
+//!
+//! Neighbours: `config/cases.rs` holds the mistakes; `config/*.toml` at the top are the reference files. It must not start a process:
+//! `tests/cli.rs` does.
+
+#[path = "config/cases.rs"]
+mod cases;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cases::{CASES, CREDENTIALS, REGION, RING, ROUTES};
+use http::{HeaderMap, HeaderValue, Method};
+use onceway::config::{Config, Errors};
+use onceway::gateway::route::{Matched, Policy, Protection};
+use onceway::protocol::decide::Recovery;
+use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::outcome::OutcomeSets;
+use onceway::protocol::region::RegionName;
+use tempfile::TempDir;
+
+/// The four good files, each text of `edits` (file, from, to) replaced once.
+fn files(edits: &[(&str, &str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, good) in [("ring", RING), ("routes", ROUTES), ("credentials", CREDENTIALS), ("region", REGION)]
+    {
+        let mut text = good.to_owned();
+        for (_, from, to) in edits.iter().filter(|(file, _, _)| *file == name) {
+            assert!(text.contains(from), "{name}.toml has no {from:?}");
+            text = text.replacen(from, to, 1);
+        }
+        std::fs::write(folder.path().join(format!("{name}.toml")), text).unwrap();
+    }
+    folder
+}
+
+fn load(folder: &Path) -> Result<Config, Errors> {
+    Config::load_with(&folder.join("region.toml"), &|_| None)
+}
+
+/// Everything that is said, without the folder's own name.
+fn said(folder: &Path) -> Vec<String> {
+    let Err(errors) = load(folder) else { return Vec::new() };
+    let lines = errors.to_string().replace(&format!("{}/", folder.display()), "");
+    lines.lines().map(str::to_owned).collect()
+}
+
+fn reference(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)
+}
+
+fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {
+    match config.routes.find(&Method::POST, path) {
+        Matched::Route(route) => match &route.protection {
+            Protection::Required(policy) | Protection::Optional(policy) => policy,
+            Protection::Off => panic!("{path} handles no keys"),
+        },
+        Matched::PassThrough | Matched::Refused => panic!("no route takes {path}"),
+    }
+}
+
+#[test]
+fn the_good_files_are_good() {
+    let folder = files(&[]);
+    let config = load(folder.path()).unwrap();
+    assert_eq!(config.me.as_str(), "east");
+    assert_eq!(config.view().epoch(), 1);
+    let settings = config.settings();
+    assert_eq!(settings.timings.heartbeat, Duration::from_millis(250));
+    assert_eq!(settings.shared, config.shared);
+}
+
+#[test]
+fn each_mistake_is_said_at_its_line_and_nothing_else_is() {
+    assert!(CASES.len() >= 60);
+    for (file, from, to, expected) in CASES {
+        let folder = files(&[(file, from, to)]);
+        assert_eq!(said(folder.path()), *expected, "{file}.toml with {to:?} for {from:?}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_all_files_are_said_at_once() {
+    let folder = files(&[
+        ("region", "shared = true\n", "shared = 1\n"),
+        ("region", "ca = \"ca.pem\"\n", ""),
+        ("region", "west = \"west.internal:7403\"\n", ""),
+        ("ring", "place_by = \"key\"\n", ""),
+        ("ring", "drift_ppm = 500", "drift_ppm = 0"),
+        ("routes", "recovery = \"probe\"\n", ""),
+        ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nhold = \"1s\""),
+        ("credentials", "acme", "a c"),
+    ]);
+    let said = said(folder.path());
+    let begins: Vec<&str> = said.iter().map(|line| line.split(": ").nth(1).unwrap_or("")).collect();
+    let files: Vec<&str> = said.iter().map(|line| line.split(':').next().unwrap_or("")).collect();
+    let count = |file: &str| files.iter().filter(|name| **name == file).count();
+    assert_eq!(count("region.toml"), 3, "{said:#?}");
+    assert_eq!(count("ring.toml"), 2, "{said:#?}");
+    assert_eq!(count("routes.toml"), 3, "{said:#?}");
+    assert_eq!(count("credentials.toml"), 1, "{said:#?}");
+    assert!(files.is_sorted_by_key(|file| {
+        ["region.toml", "ring.toml", "routes.toml", "credentials.toml"].iter().position(|name| name == file)
+    }));
+    assert!(begins.contains(&"[peer.addresses] has no west"), "{said:#?}");
+}
+
+#[test]
+fn no_secret_is_shown() {
+    let folder = files(&[]);
+    let shown = format!("{:?}", load(folder.path()).unwrap());
+    assert!(shown.contains("(secret)"));
+    assert!(!shown.contains("hunter2") && !shown.contains("user=r"), "{shown}");
+    for (file, from, to, _) in CASES {
+        let folder = files(&[(file, from, to)]);
+        let said = said(folder.path()).join("\n");
+        for secret in ["hunter2", "sk_secret", "user=r", "ba7816"] {
+            assert!(!said.contains(secret), "{said}");
+        }
+    }
+}
+
+#[test]
+fn the_environment_may_hold_the_store_url() {
+    let written = "url = \"postgres://gateway:hunter2@127.0.0.1/onceway\"";
+    let folder = files(&[("region", written, "url_env = \"STORE\"")]);
+    let file = folder.path().join("region.toml");
+    let url = "postgres://somebody@elsewhere/onceway";
+    let config = Config::load_with(&file, &|name| (name == "STORE").then(|| url.to_owned())).unwrap();
+    assert_eq!(config.process.store.url.reveal(), url);
+    let wrong = Config::load_with(&file, &|_| Some("mysql://hunter2".to_owned())).unwrap_err().to_string();
+    assert!(wrong.contains("STORE must be a Postgres URL") && !wrong.contains("hunter2"), "{wrong}");
+}
+
+#[test]
+fn an_admin_listener_open_to_others_takes_its_token_from_a_file() {
+    let open = ("region", "127.0.0.1:7402", "0.0.0.0:7402");
+    let folder = files(&[open, ("region", "[store]\n", "[admin]\ntoken_file = \"token\"\n[store]\n")]);
+    std::fs::write(folder.path().join("token"), "short\n").unwrap();
+    let too_short = said(folder.path());
+    assert!(too_short.len() == 1 && too_short[0].contains("16 or more"), "{too_short:?}");
+    std::fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
+    let config = load(folder.path()).unwrap();
+    assert_eq!(config.process.admin_token.unwrap().reveal(), "a-token-of-25-characters-");
+}
+
+#[test]
+fn the_reference_files_are_right_and_agree() {
+    let all: Vec<Config> = ["us-east.toml", "eu-west.toml", "ap-south.toml"]
+        .iter()
+        .map(|name| {
+            Config::load_with(&reference(name), &|_| None).unwrap_or_else(|errors| panic!("{errors}"))
+        })
+        .collect();
+    for config in &all {
+        assert_eq!(config.shared, all[0].shared);
+        assert_eq!(config.ring.digest(), all[0].ring.digest());
+        assert_eq!(config.process.peer.addresses.len(), 2);
+    }
+}
+
+#[test]
+fn the_reference_files_state_the_defaults_truly() {
+    let config = Config::load_with(&reference("us-east.toml"), &|_| None).unwrap();
+    let (written, default) = (policy_of(&config, "/v1/charges"), policy_of(&config, "/v1/payouts"));
+    assert_eq!(written.outcomes, OutcomeSets::default());
+    assert_eq!(written.outcomes, default.outcomes);
+    for pick in [
+        |p: &Policy| p.hold,
+        |p: &Policy| p.wait,
+        |p: &Policy| p.upstream_timeout,
+        |p: &Policy| p.settle_time,
+        |p: &Policy| p.retention,
+    ] {
+        assert_eq!(pick(written), pick(default));
+    }
+    assert_eq!((written.body_limit, written.stored_limit), (default.body_limit, default.stored_limit));
+    assert_eq!((written.syntax, default.syntax), (Syntax::Lenient, Syntax::Lenient));
+    assert_eq!(written.replay_headers.len(), default.replay_headers.len() + 1);
+    assert_eq!(written.recovery, Recovery::Probe);
+    assert_eq!(written.probe.as_ref().map(ToString::to_string).as_deref(), Some("/onceway/effects"));
+    assert_eq!(policy_of(&config, "/v1/emails").recovery, Recovery::Rerun { max_attempts: 3 });
+    // What us-east.toml writes out, the others leave to the defaults.
+    let short = Config::load_with(&reference("eu-west.toml"), &|_| None).unwrap();
+    assert_eq!(config.process.store.pool, short.process.store.pool);
+    assert_eq!(config.process.drain, short.process.drain);
+    assert_eq!(config.process.log, short.process.log);
+    let roles = |config: &Config| {
+        let provision = config.process.provision.as_ref().unwrap();
+        (provision.gateway_role.clone(), provision.replication_role.clone())
+    };
+    assert_eq!(roles(&config), roles(&short));
+}
+
+#[test]
+fn the_reference_credentials_hold_the_tokens_they_name() {
+    let config = Config::load_with(&reference("us-east.toml"), &|_| None).unwrap();
+    for (token, tenant) in [
+        ("sk_example_acme", Some("acme")),
+        ("sk_example_acme_next", Some("acme")),
+        ("sk_example_globex", Some("globex")),
+        ("sk_example_nobody", None),
+    ] {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
+        assert_eq!(config.credentials.tenant(&headers).map(|tenant| tenant.as_str()), tenant, "{token}");
+    }
+}
+
+#[test]
+fn the_shared_digest_is_of_meanings_not_of_texts() {
+    let digest = |edits: &[(&str, &str, &str)]| load(files(edits).path()).unwrap().shared;
+    let plain = digest(&[]);
+    for same in [
+        ("routes", "hold = \"10s\"", "# ten seconds\nhold = \"10000ms\""),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nwait = \"5s\""),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nreplay_headers = [\"ETag\"]"),
+        ("region", "0.0.0.0:7401", "0.0.0.0:7409"),
+        ("credentials", "acme", "globex"),
+    ] {
+        assert_eq!(digest(&[same]), plain, "{same:?}");
+    }
+    for other in [
+        ("routes", "hold = \"10s\"", "hold = \"11s\""),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nnothing_happened = [404]"),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nreplay_headers = [\"x-a\"]"),
+        ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nmax_attempts = 4"),
+        ("routes", "/v1/emails", "/v1/mails"),
+        ("ring", "drift_ppm = 500", "drift_ppm = 501"),
+        ("ring", "seed = 7", "seed = 7\nheartbeat = \"200ms\""),
+    ] {
+        assert_ne!(digest(&[other]), plain, "{other:?}");
+    }
+}
+
+#[test]
+fn one_written_outcome_set_takes_from_the_other_ones_default() {
+    use onceway::protocol::outcome::Outcome::{Final, NothingHappened, Unknown};
+    let of = |lines: &str| {
+        let folder = files(&[("routes", "hold = \"10s\"", &format!("hold = \"10s\"\n{lines}"))]);
+        let config = load(folder.path()).unwrap();
+        let sets = policy_of(&config, "/v1/charges").outcomes.clone();
+        [200, 404, 429, 503, 500].map(|status| sets.classify(status))
+    };
+    assert_eq!(of(""), [Final, Final, NothingHappened, NothingHappened, Unknown]);
+    assert_eq!(of("nothing_happened = [404]"), [Final, NothingHappened, Unknown, Unknown, Unknown]);
+    assert_eq!(of("final = [\"2xx\", \"429-430\"]"), [Final, Unknown, Final, NothingHappened, Unknown]);
+    assert_eq!(of("final = [\"200\"]\nnothing_happened = []"), [Final, Unknown, Unknown, Unknown, Unknown]);
+}
+
+#[test]
+fn place_by_decides_the_arc() {
+    let by_tenant = files(&[("ring", "place_by = \"key\"", "place_by = \"tenant\"")]);
+    let homes = |folder: &TempDir| -> Vec<RegionName> {
+        let ring = load(folder.path()).unwrap().ring;
+        let id = |key: u32| KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(&key.to_string()).unwrap());
+        let mut homes: Vec<RegionName> = (0..64).map(|key| ring.order(&id(key)).home().clone()).collect();
+        homes.sort();
+        homes.dedup();
+        homes
+    };
+    assert_eq!(homes(&by_tenant).len(), 1);
+    assert_eq!(homes(&files(&[])).len(), 2);
+}

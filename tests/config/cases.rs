@@ -1,0 +1,278 @@
+//! Configurations with one mistake each, and exactly what is said about it.
+//!
+//! Neighbours: `tests/config.rs` writes the four files below, with one text in one of them replaced, and compares every line. It must
+//! hold every message a user can meet: a rule without a case here has not been read by anybody.
+
+pub const RING: &str = r#"deployment = "test"
+seed = 7
+place_by = "key"
+[[region]]
+name = "east"
+weight = 1
+[[region]]
+name = "west"
+weight = 1
+[clock]
+drift_ppm = 500
+"#;
+
+pub const ROUTES: &str = r#"[[route]]
+name = "charges"
+methods = ["POST"]
+path = "/v1/charges"
+key = "required"
+recovery = "probe"
+probe = "/effects"
+hold = "10s"
+upstream_timeout = "5s"
+[[route]]
+name = "emails"
+path = "/v1/emails"
+key = "required"
+recovery = "rerun"
+[[route]]
+name = "search"
+path = "/v1/search"
+key = "off"
+"#;
+
+pub const CREDENTIALS: &str = r#"[[credential]]
+tenant = "acme"
+sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+"#;
+
+pub const REGION: &str = r#"region = "east"
+ring = "ring.toml"
+routes = "routes.toml"
+credentials = "credentials.toml"
+[listen]
+public = "0.0.0.0:7401"
+admin = "127.0.0.1:7402"
+peer = "0.0.0.0:7403"
+[store]
+url = "postgres://gateway:hunter2@127.0.0.1/onceway"
+[upstream]
+address = "http://127.0.0.1:7404"
+shared = true
+[peer]
+certificate = "east.pem"
+key = "east.key"
+ca = "ca.pem"
+[peer.addresses]
+west = "west.internal:7403"
+[provision]
+admin_url_env = "ONCEWAY_TEST_UNSET"
+[provision.publishers]
+west = "host=west user=r dbname=onceway"
+"#;
+
+/// File, text in it, what replaces its first occurrence, and all that is said.
+pub type Case = (&'static str, &'static str, &'static str, &'static [&'static str]);
+
+#[rustfmt::skip]
+pub const CASES: &[Case] = &[
+    ("ring", "deployment = \"test\"\n", "", &[
+        "ring.toml:1: deployment is missing: name the deployment, such as deployment = \"payments\"",
+    ]),
+    ("ring", "\"test\"", "\"te st\"", &[
+        "ring.toml:1: deployment: must be 1 to 64 letters, digits, '-', '_' or '.'",
+    ]),
+    ("ring", "seed = 7", "sead = 7", &[
+        "ring.toml:1: seed is missing: write a random number, such as seed = 0x followed by 16 hex digits from `openssl rand -hex 8`; it can never be changed",
+        "ring.toml:2: unknown key \"sead\": did you mean \"seed\"?",
+    ]),
+    ("ring", "seed = 7", "seed = -7", &[
+        "ring.toml:2: seed: must be a whole number from 0 to 2^64 - 1",
+    ]),
+    ("ring", "place_by = \"key\"\n", "", &[
+        "ring.toml:1: place_by is missing: say \"tenant\" (a customer's writes stay in one region) or \"key\" (the finest spread); it can never be changed",
+    ]),
+    ("ring", "\"key\"", "\"region\"", &[
+        "ring.toml:3: place_by: must be \"tenant\" or \"key\", not \"region\"",
+    ]),
+    ("ring", "name = \"west\"", "name = \"east\"", &[
+        "ring.toml:7: region east is listed twice: list each region once",
+    ]),
+    ("ring", "name = \"west\"", "name = \"West\"", &[
+        "ring.toml:8: [[region]]: name: \"West\": a region name must be of a-z, 0-9 and '-', start with a letter and not end with '-'",
+    ]),
+    ("ring", "name = \"east\"\nweight = 1", "name = \"east\"", &[
+        "ring.toml:4: [[region]]: weight is missing: write 1, or 0 for an edge that owns no keys",
+    ]),
+    ("ring", "weight = 1", "weight = 10001", &[
+        "ring.toml:4: region east has weight 10001: use 0 to 10000",
+    ]),
+    ("ring", "drift_ppm = 500", "drift_ppm = 500\nmargin = 50", &[
+        "ring.toml:12: [clock]: margin: must be a span of time in quotes, such as \"10s\", not a whole number",
+    ]),
+    ("ring", "[clock]", "[[pin]]\ntenant = \"acme\"\nregions = [\"north\"]\n[clock]", &[
+        "ring.toml:10: the pin of tenant acme names region north, which the ring does not have: add or drop it",
+    ]),
+    ("ring", "seed = 7", "seed = 7\nheartbeat = \"10ms\"", &[
+        "ring.toml:3: heartbeat: \"10ms\" is out of range: use \"50ms\" to \"5s\"",
+    ]),
+    ("ring", "seed = 7", "seed = ", &[
+        "ring.toml:2: not TOML: string values must be quoted, expected literal string",
+    ]),
+    ("routes", "recovery = \"probe\"\n", "", &[
+        "routes.toml:1: route \"charges\": recovery is missing: nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the upstream is idempotent by key or checks the token), \"probe\" (ask the upstream's status address, given as probe) or \"park\" (wait for an operator)",
+    ]),
+    ("routes", "recovery = \"rerun\"", "recovery = \"retry\"", &[
+        "routes.toml:14: route \"emails\": recovery: must be \"rerun\" or \"probe\" or \"park\", not \"retry\"",
+    ]),
+    ("routes", "recovery = \"rerun\"", "recovry = \"rerun\"", &[
+        "routes.toml:10: route \"emails\": recovery is missing: nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the upstream is idempotent by key or checks the token), \"probe\" (ask the upstream's status address, given as probe) or \"park\" (wait for an operator)",
+        "routes.toml:14: route \"emails\": unknown key \"recovry\": did you mean \"recovery\"?",
+    ]),
+    ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nprobe = \"/p\"", &[
+        "routes.toml:15: route \"emails\": probe belongs to recovery = \"probe\": remove it, or state that recovery",
+    ]),
+    ("routes", "probe = \"/effects\"\n", "", &[
+        "routes.toml:1: route \"charges\": probe is missing: recovery = \"probe\" asks the upstream there, such as probe = \"/effects\"",
+    ]),
+    ("routes", "\"/effects\"", "\"http://x/effects\"", &[
+        "routes.toml:7: route \"charges\": probe: \"http://x/effects\" must be a path of the upstream, such as \"/effects\"",
+    ]),
+    ("routes", "recovery = \"probe\"", "recovery = \"probe\"\nmax_attempts = 2", &[
+        "routes.toml:7: route \"charges\": max_attempts belongs to recovery = \"rerun\": remove it",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"9s\"", &[
+        "routes.toml:1: route \"charges\": hold 9s is too short: 8945ms of it can be relied on (clock drift 500 ppm, margin 50ms), but claiming (4s), the upstream (upstream_timeout 5s) and some room (100ms) need 9100ms; lengthen hold or shorten upstream_timeout",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"10\"", &[
+        "routes.toml:8: route \"charges\": hold: \"10\" is no span of time: write a whole number and a unit (us, ms, s, m, h, d), such as \"10s\" or \"250ms\"",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nwait = \"11s\"", &[
+        "routes.toml:1: route \"charges\": wait 11s is longer than hold 10s: shorten wait",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"2m\"\nretention = \"2m\"", &[
+        "routes.toml:1: route \"charges\": retention 2m must be longer than hold 2m and settle_time 0s together: lengthen retention",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nstored_limit = \"0B\"", &[
+        "routes.toml:9: route \"charges\": stored_limit: \"0B\" is out of range: use 1 to 268435456 bytes",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nbody_limit = 1024", &[
+        "routes.toml:9: route \"charges\": body_limit: must be a size in quotes, such as \"1MiB\", not a whole number",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nfinal = [\"2xx\"]\nnothing_happened = [204]", &[
+        "routes.toml:10: route \"charges\": status 204 is listed both as final and as nothing-happened: decide which",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nfinal = [\"6xx\"]", &[
+        "routes.toml:9: route \"charges\": final: \"6xx\" is no status: write 404, \"4xx\" or \"400-407\", from 200 to 599",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nreplay_headers = [\"Set-Cookie\"]", &[
+        "routes.toml:9: route \"charges\": replay_headers: \"Set-Cookie\" describes one connection, one moment or one client and is never replayed: remove it",
+    ]),
+    ("routes", "name = \"emails\"", "name = \"charges\"", &[
+        "routes.toml:10: route \"charges\" is listed twice: give each route a name of its own",
+    ]),
+    ("routes", "path = \"/v1/emails\"", "path = \"/v1/charges\"\nmethods = [\"POST\"]", &[
+        "routes.toml:10: route \"emails\" is never reached: route \"charges\" before it takes all of /v1/charges; put the narrower route first",
+    ]),
+    ("routes", "path = \"/v1/charges\"", "path = \"v1/charges\"", &[
+        "routes.toml:4: route \"charges\": path: path \"v1/charges\" must start with '/'",
+    ]),
+    ("routes", "[\"POST\"]", "[\"post\"]", &[
+        "routes.toml:3: route \"charges\": methods: \"post\" is no method: use GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
+    ]),
+    ("routes", "key = \"off\"", "key = \"off\"\nhold = \"1s\"", &[
+        "routes.toml:19: route \"search\": hold has no effect where key = \"off\": remove it, or handle keys",
+    ]),
+    ("routes", "key = \"off\"", "key = \"none\"", &[
+        "routes.toml:18: route \"search\": key: must be \"required\" or \"optional\" or \"off\", not \"none\"",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nsyntax = \"loose\"", &[
+        "routes.toml:10: route \"charges\": syntax: must be \"lenient\" or \"strict\", not \"loose\"",
+    ]),
+    ("credentials", "sha256 = \"ba78", "sha256 = \"sk_secret_ba78", &[
+        "credentials.toml:3: [[credential]]: sha256: must be 64 hex digits, as `printf %s TOKEN | sha256sum` prints them; never write the token itself",
+    ]),
+    ("credentials", "[[credential]]\n", "[[credential]]\ntoken = \"sk_secret\"\n", &[
+        "credentials.toml:2: [[credential]]: unknown key \"token\": known here are sha256, tenant",
+    ]),
+    ("credentials", "[[credential]]\ntenant = \"acme\"\nsha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\n", "[[credential]]\ntenant = \"acme\"\nsha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\n[[credential]]\ntenant = \"globex\"\nsha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\n", &[
+        "credentials.toml:6: [[credential]]: this token is listed already, for tenant acme: list it once",
+    ]),
+    ("credentials", "[[credential]]\ntenant = \"acme\"\nsha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\n", "", &[
+        "credentials.toml:1: no credential is listed, so nobody could send a key: write a [[credential]] with tenant and sha256",
+    ]),
+    ("region", "region = \"east\"", "region = \"north\"", &[
+        "region.toml:1: region north is not in the ring, which has east, west: add it there (weight 0 for an edge), or name another",
+    ]),
+    ("region", "region = \"east\"\n", "", &[
+        "region.toml:1: region is missing: say which region of ring.toml this is, such as region = \"us-east\"",
+    ]),
+    ("region", "ring = \"ring.toml\"", "ring = \"rings.toml\"", &[
+        "region.toml:2: cannot read rings.toml: No such file or directory (os error 2)",
+    ]),
+    ("region", "west = \"west.internal:7403\"\n", "", &[
+        "region.toml:18: [peer.addresses] has no west: add west = \"...\", its peer listener, host:port",
+    ]),
+    ("region", "west = \"west.internal:7403\"", "west = \"west.internal\"", &[
+        "region.toml:19: [peer.addresses]: west: \"west.internal\" must be host:port, such as \"eu-west.example.com:7403\"",
+    ]),
+    ("region", "west = \"west.internal:7403\"", "west = \"west.internal:7403\"\neast = \"e:1\"\nnorth = \"n:1\"", &[
+        "region.toml:20: [peer.addresses] names east, which is this region: remove it",
+        "region.toml:21: [peer.addresses] names north, which the ring does not have: remove it",
+    ]),
+    ("region", "127.0.0.1:7402", "0.0.0.0:7402", &[
+        "region.toml:5: the admin listener on 0.0.0.0:7402 is open to other machines: name a file with a token ([admin] token_file), or listen on 127.0.0.1",
+    ]),
+    ("region", "127.0.0.1:7402", "localhost:7402", &[
+        "region.toml:7: [listen]: admin: \"localhost:7402\" must be an IP address and a port, such as \"127.0.0.1:7401\"",
+    ]),
+    ("region", "0.0.0.0:7403", "0.0.0.0:7401", &[
+        "region.toml:5: [listen]: public, admin and peer must be three different addresses",
+    ]),
+    ("region", "[store]\n", "[admin]\ntoken_file = \"absent\"\n[store]\n", &[
+        "region.toml:10: [admin]: token_file: cannot read absent: No such file or directory (os error 2)",
+    ]),
+    ("region", "postgres://", "mysql://", &[
+        "region.toml:10: [store]: url: must be a Postgres URL, such as \"postgres://user:password@host:5432/database\"",
+    ]),
+    ("region", "url = \"postgres://gateway:hunter2@127.0.0.1/onceway\"", "url_env = \"ONCEWAY_TEST_UNSET\"", &[
+        "region.toml:10: [store]: the environment variable ONCEWAY_TEST_UNSET is not set: set it to the secret",
+    ]),
+    ("region", "[upstream]", "url_env = \"X\"\n[upstream]", &[
+        "region.toml:11: [store]: url and url_env are both written: keep one",
+    ]),
+    ("region", "shared = true\n", "", &[
+        "region.toml:11: [upstream]: shared is missing: say true if any region's upstream can tell whether an effect happened anywhere, false if each knows its own only",
+    ]),
+    ("region", "shared = true", "shared = \"yes\"", &[
+        "region.toml:13: [upstream]: shared: must be true or false, not a text",
+    ]),
+    ("region", "shared = true", "shared = false", &[
+        "region.toml:11: [upstream.elsewhere] has no west, but route \"charges\" probes and the upstreams are not shared: add its upstream's address, or write shared = true if any upstream can answer for all",
+    ]),
+    ("region", "\"http://127.0.0.1:7404\"", "\"https://127.0.0.1:7404\"", &[
+        "region.toml:12: [upstream]: address: must be http://host:port, without user, path or query (for TLS, put a proxy beside the upstream)",
+    ]),
+    ("region", "[peer]", "[per]", &[
+        "region.toml:14: unknown key \"per\": did you mean \"peer\"?",
+        "region.toml:18: [peer]: certificate is missing: name the region's certificate; `onceway certs` makes one",
+        "region.toml:18: [peer]: key is missing: name the private key of the certificate; `onceway certs` makes one",
+        "region.toml:18: [peer]: ca is missing: name the certificate of the deployment's authority; `onceway certs` makes one",
+    ]),
+    ("region", "ca = \"ca.pem\"\n", "", &[
+        "region.toml:14: [peer]: ca is missing: name the certificate of the deployment's authority; `onceway certs` makes one",
+    ]),
+    ("region", "west = \"host=west user=r dbname=onceway\"\n", "", &[
+        "region.toml:22: [provision.publishers] has no west: add west = \"...\", the libpq connection string of its Postgres",
+    ]),
+    ("region", "user=r ", "", &[
+        "region.toml:23: [provision.publishers]: west: has no user=: write a libpq connection string, such as \"host=... port=5432 user=... dbname=...\"",
+    ]),
+    ("region", "ONCEWAY_TEST_UNSET\"\n", "X\"\ngateway_role = \"Gateway\"\n", &[
+        "region.toml:22: [provision]: gateway_role: \"Gateway\" must be a role's name of at most 63 of a-z, 0-9 and '_'",
+    ]),
+    ("region", "region = \"east\"", "region = \"east\"\ndrain = \"0s\"", &[
+        "region.toml:2: drain: \"0s\" is out of range: use \"1s\" to \"10m\"",
+    ]),
+    ("region", "[upstream]", "[log]\nformat = \"xml\"\n[upstream]", &[
+        "region.toml:12: [log]: format: must be \"text\" or \"json\", not \"xml\"",
+    ]),
+    ("region", "[upstream]", "pool = 1\n[upstream]", &[
+        "region.toml:11: [store]: pool: must be a whole number from 2 to 1000",
+    ]),
+];

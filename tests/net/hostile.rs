@@ -1,0 +1,153 @@
+//! Peers that must be refused: other authorities, other regions, no certificate, a second hop, other protocols.
+//!
+//! Neighbours: `peers` has the good case. Each test also shows that nothing reached the region's service.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use onceway::adapters::identity::{PeerIdentity, server_name};
+use onceway::adapters::wire;
+use onceway::ports::Peers;
+use onceway::server::peer::PeerLimits;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::peers::{Pki, dial, forward, not_sent, run};
+use crate::support::{region, soon};
+
+async fn connect(config: Arc<ClientConfig>, address: &str) -> Result<SendRequest<Full<Bytes>>, String> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let stream = TlsConnector::from(config)
+        .connect(server_name(&region("us")), stream)
+        .await
+        .map_err(|error| error.to_string())?;
+    let (sender, driver) =
+        handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    tokio::spawn(driver);
+    Ok(sender)
+}
+
+async fn raw(
+    config: Arc<ClientConfig>,
+    address: &str,
+    request: Request<Bytes>,
+) -> Result<Response<Incoming>, String> {
+    let mut sender = soon(connect(config, address)).await?;
+    soon(sender.send_request(request.map(Full::new))).await.map_err(|error| error.to_string())
+}
+
+async fn code(response: Response<Incoming>) -> String {
+    let json = response.into_body().collect().await.unwrap().to_bytes();
+    let problem: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    problem["code"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_authority_is_refused() {
+    let (pki, other) = (Pki::new(&["us"]), Pki::new(&["eu", "us"]));
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    // The stranger trusts the real authority, so only the server can refuse.
+    let stranger = other.identity("eu");
+    let why = not_sent(soon(dial(&stranger, "us", &us.address).forward(&region("us"), forward("/"))).await);
+    assert!(why.contains("certificate"), "{why}");
+    let believer = with_roots(&pki, Some(&stranger));
+    let refused =
+        raw(believer, &us.address, wire::encode_question(&region("eu"), &region("us"), wire::PING_PATH))
+            .await;
+    assert!(refused.is_err());
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+}
+
+/// A client that trusts the authority of `pki`, with the certificate of `of` or none.
+fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&pki.authority()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match of {
+        Some(identity) => {
+            builder.with_client_cert_resolver(identity.client_config.client_auth_cert_resolver.clone())
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
+#[tokio::test]
+async fn a_client_without_certificate_or_protocol_is_refused() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let ping = || wire::encode_question(&region("eu"), &region("us"), wire::PING_PATH);
+    assert!(raw(with_roots(&pki, None), &us.address, ping()).await.is_err());
+    let mut config = ClientConfig::clone(&with_roots(&pki, Some(&pki.identity("eu"))));
+    let welcome = raw(Arc::new(config.clone()), &us.address, ping()).await.unwrap();
+    assert_eq!(welcome.status(), 200);
+    config.alpn_protocols = Vec::new();
+    assert!(raw(Arc::new(config.clone()), &us.address, ping()).await.is_err());
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    assert!(raw(Arc::new(config), &us.address, ping()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_claim_to_be_another_region_is_refused() {
+    let pki = Pki::new(&["eu", "us", "ap"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let forged = PeerIdentity { me: region("ap"), ..pki.identity("eu") };
+    let why = not_sent(soon(dial(&forged, "us", &us.address).forward(&region("us"), forward("/"))).await);
+    assert!(why.contains("403"), "{why}");
+    // Also where the hello is skipped, and for each kind of message.
+    let as_ap = || wire::encode_forward(&region("ap"), &region("us"), forward("/")).unwrap();
+    for request in [
+        as_ap(),
+        wire::encode_question(&region("ap"), &region("us"), wire::PING_PATH),
+        wire::encode_question(&region("ap"), &region("us"), wire::HELLO_PATH),
+    ] {
+        let refused = raw(forged.client_config.clone(), &us.address, request).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+        assert_eq!(refused.headers()["onceway-peer-reply"], "refused");
+        assert_eq!(code(refused).await, "peer-forged");
+    }
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_second_hop_and_unknown_messages_are_refused() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let config = pki.identity("eu").client_config;
+    let mut again = wire::encode_forward(&region("eu"), &region("us"), forward("/")).unwrap();
+    again.headers_mut().insert("onceway-peer-hop", "2".parse().unwrap());
+    let refused = raw(config.clone(), &us.address, again).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(code(refused).await, "bad-peer-message");
+    let later = wire::encode_question(&region("eu"), &region("us"), "/peer/v2/forward");
+    let refused = raw(config.clone(), &us.address, later).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::NOT_FOUND);
+    let mut anonymous = wire::encode_forward(&region("eu"), &region("us"), forward("/")).unwrap();
+    anonymous.headers_mut().remove("onceway-peer-from");
+    let refused = raw(config, &us.address, anonymous).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_server_of_another_region_is_refused_by_the_client() {
+    let pki = Pki::new(&["eu", "us", "ap"]);
+    let ap = run(&pki.identity("ap"), PeerLimits::default()).await;
+    let misled = dial(&pki.identity("eu"), "us", &ap.address);
+    let why = not_sent(soon(misled.forward(&region("us"), forward("/"))).await);
+    assert!(why.contains("us.onceway"), "{why}");
+    assert_eq!(ap.region.seen.lock().unwrap().len(), 0);
+}

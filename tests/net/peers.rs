@@ -1,0 +1,382 @@
+//! Two regions over mutual TLS in one process: forwards, streamed answers, pings, and what is known when something breaks.
+//!
+//! Neighbours: `hostile` has the peers that must be refused. It must count what the other region saw: nothing is resent.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Response, StatusCode};
+use onceway::adapters::identity::{Generated, PeerIdentity, files_in, generate};
+use onceway::adapters::peers::HttpPeers;
+use onceway::ports::Peers;
+use onceway::ports::body::full;
+use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, Pong};
+use onceway::protocol::digest::Digest32;
+use onceway::protocol::record::RequestId;
+use onceway::protocol::region::RegionName;
+use onceway::server::peer::{PeerLimits, listen};
+use onceway::server::{Listeners, PeerService};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+
+use crate::support::{fed, key_id, piece, region, soon, text};
+
+/// An authority's regions, loaded as they would be from files.
+pub struct Pki {
+    directory: tempfile::TempDir,
+}
+
+impl Pki {
+    pub fn new(regions: &[&str]) -> Self {
+        let regions: Vec<RegionName> = regions.iter().map(|name| region(name)).collect();
+        let generated: Generated = generate(&regions).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        generated.write(directory.path()).unwrap();
+        Self { directory }
+    }
+
+    pub fn identity(&self, name: &str) -> PeerIdentity {
+        PeerIdentity::load(region(name), &files_in(self.directory.path(), &region(name))).unwrap()
+    }
+
+    pub fn authority(&self) -> Vec<u8> {
+        std::fs::read(self.directory.path().join("ca.pem")).unwrap()
+    }
+}
+
+/// A region that answers by the target's path, and tells what it saw.
+pub struct Region {
+    pub seen: Mutex<Vec<(RegionName, Forward)>>,
+    /// Pieces of the answer to `/stream`.
+    stream: Mutex<Option<onceway::ports::Body>>,
+    /// Told when a forward to `/hang` was dropped.
+    dropped: mpsc::UnboundedSender<()>,
+}
+
+struct Told(mpsc::UnboundedSender<()>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+impl PeerService for Region {
+    async fn forward(self: Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
+        let path = forward.target.path().to_owned();
+        self.seen.lock().unwrap().push((from, forward));
+        match path.as_str() {
+            "/stream" => ForwardReply::Answer(Response::new(self.stream.lock().unwrap().take().unwrap())),
+            "/elsewhere" => ForwardReply::NotOwner { epoch: 12 },
+            "/hang" => {
+                let told = Told(self.dropped.clone());
+                std::future::pending::<()>().await;
+                drop(told);
+                ForwardReply::NotOwner { epoch: 0 }
+            }
+            _ => {
+                let mut answer = Response::new(full("done"));
+                *answer.status_mut() = StatusCode::CREATED;
+                answer.headers_mut().append("set-cookie", "a".parse().unwrap());
+                answer.headers_mut().append("set-cookie", "b".parse().unwrap());
+                ForwardReply::Answer(answer)
+            }
+        }
+    }
+
+    async fn pong(self: Arc<Self>) -> Pong {
+        pong()
+    }
+}
+
+fn pong() -> Pong {
+    Pong {
+        epoch: 5,
+        view: Digest32::new([1; 32]),
+        shared: Digest32::new([2; 32]),
+        serving: true,
+        beat: Some(Beat { seq: 8, age: Duration::from_nanos(1_234_567) }),
+        applied: BTreeMap::from([(region("eu"), 3)]),
+    }
+}
+
+pub struct Running {
+    pub address: String,
+    pub region: Arc<Region>,
+    pub dropped: mpsc::UnboundedReceiver<()>,
+    pub listeners: Listeners,
+}
+
+pub async fn run(identity: &PeerIdentity, limits: PeerLimits) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (tell, dropped) = mpsc::unbounded_channel();
+    let region = Arc::new(Region { seen: Mutex::default(), stream: Mutex::default(), dropped: tell });
+    let mut listeners = Listeners::new(Duration::from_secs(20));
+    listen(&mut listeners, listener, identity, region.clone(), limits);
+    Running { address, region, dropped, listeners }
+}
+
+pub fn dial(identity: &PeerIdentity, to: &str, address: &str) -> HttpPeers {
+    HttpPeers::new(identity, BTreeMap::from([(region(to), address.to_owned())]))
+}
+
+pub fn forward(target: &str) -> Forward {
+    let mut headers = HeaderMap::new();
+    headers.append("accept", "a".parse().unwrap());
+    headers.append("accept", "b".parse().unwrap());
+    headers.append("onceway-token", "forged".parse().unwrap());
+    Forward {
+        id: key_id("acme", "the key\\\"".replace(' ', "-").as_str()),
+        method: Method::PATCH,
+        target: target.parse().unwrap(),
+        headers,
+        body: "body".into(),
+        request_id: RequestId(77),
+        epoch: 4,
+        deadline: Duration::from_millis(1500),
+    }
+}
+
+pub fn not_sent<T>(result: Result<T, PeerError>) -> String {
+    match result {
+        Err(PeerError::NotSent(why)) => why,
+        Err(PeerError::Unknown(why)) => panic!("unknown, not surely unsent: {why}"),
+        Ok(_) => panic!("this went through"),
+    }
+}
+
+fn unknown<T>(result: Result<T, PeerError>) -> String {
+    match result {
+        Err(PeerError::Unknown(why)) => why,
+        Err(PeerError::NotSent(why)) => panic!("not surely unsent: {why}"),
+        Ok(_) => panic!("this went through"),
+    }
+}
+
+#[tokio::test]
+async fn a_forward_arrives_as_it_was_sent_and_so_does_its_answer() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let reply = soon(peers.forward(&region("us"), forward("/v1/c%2F?x=1"))).await.unwrap();
+    let ForwardReply::Answer(answer) = reply else { panic!("an answer was given") };
+    assert_eq!(answer.status(), 201);
+    assert_eq!(answer.headers().len(), 2, "{:?}", answer.headers());
+    assert_eq!(answer.headers().get_all("set-cookie").iter().count(), 2);
+    assert_eq!(text(answer.into_body()).await, "done");
+    let (from, seen) = us.region.seen.lock().unwrap().remove(0);
+    let sent = forward("/v1/c%2F?x=1");
+    assert_eq!((from, &seen.id, &seen.method), (region("eu"), &sent.id, &sent.method));
+    assert_eq!((seen.target, seen.body, seen.request_id), (sent.target, sent.body, sent.request_id));
+    assert_eq!((seen.epoch, seen.deadline), (4, Duration::from_millis(1500)));
+    let lines: Vec<_> = seen.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    assert_eq!(lines, [("accept", &b"a"[..]), ("accept", b"b")]);
+}
+
+#[tokio::test]
+async fn answers_stream_and_other_replies_are_told_apart() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let (feed, body) = fed();
+    *us.region.stream.lock().unwrap() = Some(body);
+    let ForwardReply::Answer(answer) = soon(peers.forward(&region("us"), forward("/stream"))).await.unwrap()
+    else {
+        panic!("an answer was given")
+    };
+    let mut answer = answer.into_body();
+    feed.send("first").unwrap();
+    assert_eq!(piece(&mut answer).await.unwrap().unwrap(), "first");
+    feed.send("second").unwrap();
+    drop(feed);
+    assert_eq!(piece(&mut answer).await.unwrap().unwrap(), "second");
+    assert!(piece(&mut answer).await.is_none());
+    let elsewhere = soon(peers.forward(&region("us"), forward("/elsewhere"))).await.unwrap();
+    assert!(matches!(elsewhere, ForwardReply::NotOwner { epoch: 12 }));
+    assert_eq!(soon(peers.ping(&region("us"), Duration::from_secs(20))).await.unwrap(), pong());
+}
+
+#[tokio::test]
+async fn a_forward_given_up_is_given_up_there_too() {
+    let pki = Pki::new(&["eu", "us"]);
+    let mut us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let to = region("us");
+    let mut hanging = Box::pin(peers.forward(&to, forward("/hang")));
+    let arrived = async {
+        while us.region.seen.lock().unwrap().is_empty() {
+            tokio::select! {
+                biased;
+                _ = &mut hanging => panic!("this hangs"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    };
+    soon(arrived).await;
+    drop(hanging);
+    soon(us.dropped.recv()).await.unwrap();
+    // The connection lives on.
+    assert_eq!(soon(peers.ping(&to, Duration::from_secs(20))).await.unwrap().epoch, 5);
+}
+
+/// A relay between the regions: counts connections, and can freeze or cut them.
+struct Relay {
+    address: String,
+    connections: Arc<Mutex<usize>>,
+    state: watch::Sender<Line>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    Open,
+    /// Bytes go nowhere, nobody is told.
+    Frozen,
+    Cut,
+}
+
+async fn relay(to: String) -> Relay {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let connections = Arc::<Mutex<usize>>::default();
+    let state = watch::Sender::new(Line::Open);
+    let (count, watching) = (connections.clone(), state.subscribe());
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            *count.lock().unwrap() += 1;
+            let (to, mut watching) = (to.clone(), watching.clone());
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(to).await.unwrap();
+                let frozen = async { watching.wait_for(|line| *line != Line::Open).await.map(|line| *line) };
+                let line = tokio::select! {
+                    biased;
+                    line = frozen => line.unwrap_or(Line::Cut),
+                    _ = copy_bidirectional(&mut near, &mut far) => Line::Cut,
+                };
+                if line == Line::Frozen {
+                    let _ = watching.wait_for(|line| *line == Line::Cut).await;
+                }
+            });
+        }
+    });
+    Relay { address, connections, state }
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_callers_and_a_broken_one_is_made_anew() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let relay = relay(us.address.clone()).await;
+    let peers = Arc::new(dial(&pki.identity("eu"), "us", &relay.address));
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..30 {
+        let peers = peers.clone();
+        callers.spawn(async move { peers.forward(&region("us"), forward("/")).await.map(drop) });
+    }
+    for result in soon(callers.join_all()).await {
+        result.unwrap();
+    }
+    assert_eq!(*relay.connections.lock().unwrap(), 1);
+    assert_eq!(us.region.seen.lock().unwrap().len(), 30);
+
+    relay.state.send_replace(Line::Cut);
+    // Until the cut is noticed a call may fail, but never silently and never twice.
+    let cut_is_noticed = async {
+        while peers.ping(&region("us"), Duration::from_secs(20)).await.is_ok() {}
+        relay.state.send_replace(Line::Open);
+        while peers.ping(&region("us"), Duration::from_secs(20)).await.is_err() {}
+    };
+    soon(cut_is_noticed).await;
+    soon(peers.forward(&region("us"), forward("/"))).await.map(drop).unwrap();
+    assert_eq!(us.region.seen.lock().unwrap().len(), 31);
+}
+
+#[tokio::test]
+async fn a_forward_that_breaks_under_way_is_unknown_and_never_resent() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let relay = relay(us.address.clone()).await;
+    let peers = dial(&pki.identity("eu"), "us", &relay.address);
+    let breaking = async {
+        while us.region.seen.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        relay.state.send_replace(Line::Cut);
+    };
+    let to = region("us");
+    let (result, ()) = soon(async { tokio::join!(peers.forward(&to, forward("/hang")), breaking) }).await;
+    unknown(result);
+    assert_eq!(us.region.seen.lock().unwrap().len(), 1);
+    assert_eq!(*relay.connections.lock().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_black_hole_is_noticed_by_the_keep_alive() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let relay = relay(us.address.clone()).await;
+    let peers = dial(&pki.identity("eu"), "us", &relay.address);
+    let to = region("us");
+    soon(peers.ping(&to, Duration::from_secs(20))).await.unwrap();
+    relay.state.send_replace(Line::Frozen);
+    let why = unknown(soon(peers.forward(&to, forward("/"))).await);
+    assert!(why.contains("timed out"), "{why}");
+    // What comes next does not use it: a connection through the frozen line cannot be made at all.
+    not_sent(soon(peers.forward(&to, forward("/"))).await);
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_is_not_sent() {
+    let pki = Pki::new(&["eu", "us"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = listener.local_addr().unwrap().to_string();
+    let eu = pki.identity("eu");
+    let to = region("us");
+    let peers = dial(&eu, "us", &silent);
+    // Accepted by the kernel, answered by nobody; the ping does not wait for the connection longer than it was told.
+    let ping = soon(peers.ping(&to, Duration::from_millis(50))).await;
+    assert!(matches!(ping, Err(PeerError::Unknown(_))), "{ping:?}");
+    let why = not_sent(soon(peers.forward(&to, forward("/"))).await);
+    assert!(why.contains("timed out") && why.contains(&silent), "{why}");
+    drop(listener);
+    let why = not_sent(soon(dial(&eu, "us", &silent).forward(&to, forward("/"))).await);
+    assert!(why.contains("refused"), "{why}");
+    let why = not_sent(soon(peers.forward(&region("ap"), forward("/"))).await);
+    assert!(why.contains("ap"), "{why}");
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_unsent() {
+    let pki = Pki::new(&["eu", "us"]);
+    let limits = PeerLimits { body_limit: 3, ..PeerLimits::default() };
+    let us = run(&pki.identity("us"), limits).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let why = not_sent(soon(peers.forward(&region("us"), forward("/"))).await);
+    assert!(why.contains("413"), "{why}");
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn stopping_lets_a_forward_finish() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let (feed, body) = fed();
+    *us.region.stream.lock().unwrap() = Some(body);
+    let ForwardReply::Answer(answer) = soon(peers.forward(&region("us"), forward("/stream"))).await.unwrap()
+    else {
+        panic!("an answer was given")
+    };
+    let stopping = tokio::spawn(us.listeners.stop());
+    // Once the stop has begun, nobody gets in any more.
+    let refused = async { while peers.ping(&region("us"), Duration::from_secs(20)).await.is_ok() {} };
+    soon(refused).await;
+    assert!(!stopping.is_finished());
+    feed.send("last").unwrap();
+    drop(feed);
+    assert_eq!(text(answer.into_body()).await, "last");
+    soon(stopping).await.unwrap();
+}

@@ -1,0 +1,154 @@
+//! What the network tests share: bodies fed by hand, a raw HTTP/1.1 server that records what it reads, time bounds.
+//!
+//! Neighbours: the other files of `net/`. It must not assert anything itself beyond its own working.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::BodyExt;
+use onceway::ports::body::{Collected, collect};
+use onceway::ports::{Body, BodyError};
+use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::region::RegionName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+pub fn region(name: &str) -> RegionName {
+    RegionName::parse(name).unwrap()
+}
+
+pub fn key_id(tenant: &str, key: &str) -> KeyId {
+    KeyId::new(Tenant::parse(tenant).unwrap(), Key::parse(key).unwrap())
+}
+
+/// Fails the test if `future` takes longer than a slow machine could need.
+pub async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("this took too long")
+}
+
+pub async fn text(body: Body) -> String {
+    let Collected::Whole(bytes) = soon(collect(body, 1 << 20)).await.unwrap() else { panic!("too long") };
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// The next piece of a body.
+pub async fn piece(body: &mut Body) -> Option<Result<String, BodyError>> {
+    let frame = soon(body.frame()).await?;
+    Some(frame.map(|frame| String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()))
+}
+
+/// A body fed through a channel; it ends when the sender is dropped.
+pub fn fed() -> (mpsc::UnboundedSender<&'static str>, Body) {
+    let (feed, fed) = mpsc::unbounded_channel();
+    (feed, Fed(fed).boxed_unsync())
+}
+
+struct Fed(mpsc::UnboundedReceiver<&'static str>);
+
+impl http_body::Body for Fed {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.0
+            .poll_recv(context)
+            .map(|piece| piece.map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))))
+    }
+}
+
+/// What a raw server does on each of its connections, after a request was read.
+#[derive(Clone, Copy)]
+pub enum Then {
+    /// Write this and read the next request.
+    Answer(&'static str),
+    /// Write this and close.
+    AnswerAndClose(&'static str),
+    /// Write this, then stay silent until the client closes.
+    AnswerAndHang(&'static str),
+    /// Write these one after the other for ever.
+    Trickle(&'static str, &'static str),
+}
+
+/// A raw HTTP/1.1 server: everything it read, and how many connections it got.
+pub struct RawServer {
+    pub address: String,
+    pub requests: Arc<Mutex<Vec<String>>>,
+    pub connections: Arc<Mutex<usize>>,
+    /// Told each time a connection is over, whoever ended it.
+    pub closed: mpsc::UnboundedReceiver<()>,
+}
+
+impl RawServer {
+    pub async fn start(then: Then) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let connections = Arc::<Mutex<usize>>::default();
+        let (tell, closed) = mpsc::unbounded_channel();
+        let (seen, count) = (requests.clone(), connections.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                *count.lock().unwrap() += 1;
+                let (seen, tell) = (seen.clone(), tell.clone());
+                tokio::spawn(async move {
+                    serve(stream, then, seen).await;
+                    let _ = tell.send(());
+                });
+            }
+        });
+        Self { address, requests, connections, closed }
+    }
+
+    pub fn seen(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+async fn serve(mut stream: TcpStream, then: Then, seen: Arc<Mutex<Vec<String>>>) {
+    while let Some(request) = read_request(&mut stream).await {
+        seen.lock().unwrap().push(request);
+        match then {
+            Then::Answer(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
+            Then::AnswerAndClose(answer) => {
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                return;
+            }
+            Then::AnswerAndHang(answer) => {
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                while stream.read(&mut [0; 64]).await.is_ok_and(|count| count > 0) {}
+                return;
+            }
+            Then::Trickle(head, piece) => {
+                stream.write_all(head.as_bytes()).await.unwrap();
+                while stream.write_all(piece.as_bytes()).await.is_ok() {}
+                return;
+            }
+        }
+    }
+}
+
+/// A head and as many bytes of body as its `Content-Length` says; `None` when the client closed.
+pub async fn read_request(stream: &mut TcpStream) -> Option<String> {
+    let mut read = Vec::new();
+    let mut wanted = None;
+    while wanted.is_none_or(|wanted| read.len() < wanted) {
+        let mut piece = [0; 1024];
+        let count = stream.read(&mut piece).await.ok().filter(|count| *count > 0)?;
+        read.extend_from_slice(&piece[..count]);
+        if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&read[..end]).to_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            wanted = Some(end + 4 + length.map_or(0, |length| length.parse::<usize>().unwrap()));
+        }
+    }
+    Some(String::from_utf8(read).unwrap())
+}

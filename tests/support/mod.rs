@@ -1,0 +1,110 @@
+//! What the suites share: one runtime per test process, a region of its own ([`solo`]), a whole deployment, and asking them.
+//!
+//! Everything runs as real processes through `onceway::fleet`; ports are free ones, data lies in scratch folders, and a janitor
+//! process removes both when the test process ends, however it ends. It must not reach behind the public doors of a gateway.
+
+#![allow(dead_code, reason = "each suite uses its own part")]
+
+pub mod solo;
+
+use std::future::Future;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
+
+use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::deployment::{Deployment, Options};
+use onceway::fleet::ledger::Ledger;
+use onceway::fleet::region::Region;
+use tokio::runtime::Runtime;
+
+/// How long any one answer may take in a test.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a condition may take to come true in a test.
+pub const BOUND: Duration = Duration::from_secs(60);
+/// A charge.
+pub const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
+/// Another charge.
+pub const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_visa"}"#;
+
+/// Runs a test on the one runtime of this process, so that what one test starts lives on for the next.
+pub fn run<T>(test: impl Future<Output = T>) -> T {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| Runtime::new().expect("a runtime")).block_on(test)
+}
+
+/// The binary under test.
+pub fn program() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_onceway"))
+}
+
+/// A first port above which a whole deployment fits, free now.
+pub fn port_base() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = u16::try_from(std::process::id() % 700).expect("below 700") * 40;
+    for _ in 0..700 {
+        let base = 20_000 + (start + NEXT.fetch_add(40, Ordering::SeqCst)) % 28_000;
+        if (base..base + 30).all(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()) {
+            return base;
+        }
+    }
+    panic!("no thirty free ports in a row");
+}
+
+/// A deployment of three regions, for one test or one suite.
+pub async fn deployment(rtt: Duration) -> Deployment {
+    let options = Options { program: program(), port_base: port_base(), data: None, rtt };
+    Deployment::start(&options, &|_| {}).await.expect("three regions start")
+}
+
+/// A key that no other test of this process uses.
+pub fn key(word: &str) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("{word}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst))
+}
+
+/// A keyed POST as the tenant acme.
+pub fn post(public: &str, path: &str, key: &str, body: &str) -> Ask {
+    Ask::post(format!("{public}{path}"), body.to_owned())
+        .with("Authorization", "Bearer sk_demo_acme")
+        .with("Idempotency-Key", key)
+}
+
+/// Sends, and expects an answer.
+pub async fn ask(ask: Ask) -> Answer {
+    ask.send(PATIENCE).await.expect("an answer")
+}
+
+/// A problem's code.
+pub fn code(answer: &Answer) -> String {
+    assert_eq!(answer.header("content-type"), "application/problem+json", "{}", answer.text());
+    let json = answer.json();
+    assert_eq!(json["status"], answer.status.as_u16(), "{json}");
+    assert_eq!(json["type"], format!("urn:onceway:problem:{}", json["code"].as_str().expect("a code")));
+    assert!(json["safe_to_retry"].is_boolean() && json["documentation"].is_string(), "{json}");
+    if let Some(after) = json["retry_after"].as_u64() {
+        assert_eq!(answer.header("retry-after"), after.to_string());
+    }
+    json["code"].as_str().expect("a code").to_owned()
+}
+
+/// How many effects a key had.
+pub fn effects(ledger: &Ledger, key: &str) -> u64 {
+    ledger.totals(Some(key)).iter().map(|total| total.effects).sum()
+}
+
+/// What a region's admin listener says of a key of acme.
+pub async fn key_status(region: &Region, key: &str) -> serde_json::Value {
+    ask(Ask::get(format!("{}/v1/keys/acme/{key}", region.admin()))).await.json()
+}
+
+/// Waits until the condition holds.
+pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let attempt = || {
+        let held = condition();
+        async move { Ok(held.await.then_some(())) }
+    };
+    onceway::fleet::wait::for_some(what, BOUND, attempt).await.expect(what);
+}

@@ -1,0 +1,128 @@
+//! One region alone: a Postgres, a gateway process and a sample upstream, with routes of the test's choosing.
+//!
+//! A ring of one region has no peers, so everything happens at the owner. It is written as a user would write it: files, `store init`,
+//! `serve`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use onceway::fleet::binaries::Binaries;
+use onceway::fleet::client::Ask;
+use onceway::fleet::cluster::Cluster;
+use onceway::fleet::janitor::Janitor;
+use onceway::fleet::ledger::Ledger;
+use onceway::fleet::ports::RegionPorts;
+use onceway::fleet::process::Launch;
+use onceway::fleet::region::{Action, Part, Region};
+use onceway::fleet::upstream::Upstream;
+use onceway::fleet::{files, scratch};
+use onceway::protocol::region::RegionName;
+
+use super::{PATIENCE, program, until};
+
+/// A region alone.
+pub struct Solo {
+    pub region: Region,
+    pub ledger: Arc<Ledger>,
+    pub dir: PathBuf,
+    _upstream: Upstream,
+    _janitor: Janitor,
+}
+
+/// Policies short enough for tests: what the configuration just allows.
+pub const POLICY: &str =
+    "hold = \"6s\"\nwait = \"1s\"\nupstream_timeout = \"1s\"\nsettle_time = \"0s\"\nbody_limit = \"64KiB\"\n";
+
+/// The demo's routes under [`POLICY`], and one that forgets soon.
+pub fn routes() -> String {
+    let route = |name: &str, key: &str, rest: &str| {
+        format!(
+            "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\nkey = \"{key}\"\n{POLICY}{rest}\n"
+        )
+    };
+    [
+        route("charges", "required", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),
+        route("payouts", "required", "recovery = \"park\"\nretention = \"7s\""),
+        route("emails", "required", "recovery = \"rerun\"\nmax_attempts = 3"),
+        route("notes", "optional", "recovery = \"park\""),
+        "[[route]]\nname = \"blobs\"\nmethods = [\"POST\"]\npath = \"/v1/blobs\"\nkey = \"off\"\n".to_owned(),
+    ]
+    .join("\n")
+}
+
+impl Solo {
+    /// Starts it and waits until it serves. The gateway's upstream is `upstream`, or the sample one.
+    pub async fn start(routes: &str, upstream: Option<SocketAddr>) -> Solo {
+        let name = RegionName::parse("solo").expect("a name");
+        let dir = scratch::create("onceway-solo").expect("a scratch folder");
+        let janitor = Janitor::spawn(&program(), &dir, true).expect("a janitor");
+        let ports = free_ports();
+        let ledger = Ledger::create(&dir.join("ledger.jsonl")).expect("a ledger");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.upstream));
+        let door = Upstream::start("solo", address, ledger.clone()).await.expect("an upstream");
+        files::write_shared(&dir, std::slice::from_ref(&name)).expect("shared files");
+        fs::write(dir.join("routes.toml"), routes).expect("routes");
+        let upstream = upstream.map_or(ports.upstream, |address| address.port());
+        let seen = RegionPorts { upstream, ..ports };
+        let file = files::write_region(&dir, &files::RegionFile { name: &name, ports: seen, peers: Vec::new() });
+        let file = file.expect("a region file");
+        let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.expect("a task").expect("Postgres");
+        let cluster = Cluster::create(&binaries, &dir.join("postgres"), ports.postgres, &[]).await.expect("a cluster");
+        cluster.start().await.expect("Postgres starts");
+        cluster.create_database(files::DATABASE).await.expect("a database");
+        provision(&name, &cluster).await;
+        let launch = Launch {
+            program: program(),
+            args: vec![OsString::from("serve"), OsString::from("--config"), file.into_os_string()],
+            env: Vec::new(),
+            cwd: dir.clone(),
+            log: dir.join("gateway.log"),
+            account: None,
+        };
+        let region = Region::new(name, ports, cluster, launch);
+        region.act(Action::Start, Part::Gateway).await.expect("the gateway starts");
+        let solo = Solo { region, ledger, dir, _upstream: door, _janitor: janitor };
+        solo.serves().await;
+        solo
+    }
+
+    /// Waits until keys can be run.
+    pub async fn serves(&self) {
+        until("the region to serve", async || {
+            let ready = Ask::get(format!("{}/readyz", self.region.admin())).send(PATIENCE).await;
+            ready.is_ok_and(|ready| ready.json()["serves"] == true)
+        })
+        .await;
+    }
+
+    /// The public address.
+    pub fn public(&self) -> String {
+        self.region.public()
+    }
+}
+
+async fn provision(name: &RegionName, cluster: &Cluster) {
+    use onceway::adapters::postgres::provision::{Plan, Role, init};
+    use onceway::protocol::region::Origin;
+    let me = Origin { region: name.clone(), generation: 1 };
+    let plan = Plan {
+        me: me.clone(),
+        all: vec![me],
+        deployment: files::DEPLOYMENT.to_owned(),
+        gateway_role: Role { name: files::GATEWAY_ROLE.to_owned(), password: None },
+        replication_role: Role { name: files::REPLICATION_ROLE.to_owned(), password: None },
+        admin: cluster.url(files::DATABASE).parse().expect("a URL"),
+        subscribe: Vec::new(),
+    };
+    assert!(init(&plan).await.expect("provisioning").is_complete());
+}
+
+fn free_ports() -> RegionPorts {
+    let held: Vec<TcpListener> =
+        (0..5).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port")).collect();
+    let port = |index: usize| held[index].local_addr().expect("an address").port();
+    RegionPorts { public: port(0), admin: port(1), peer: port(2), upstream: port(3), postgres: port(4) }
+}
