@@ -1,17 +1,18 @@
 //! What tests of the store share: a private Postgres, a plan, requests to claim, waiting with a deadline.
 //!
-//! Neighbours: `fleet::cluster` makes the server, which dies with the value. It must not know what a test asserts.
+//! Neighbours: `fleet` makes the server, which dies with the value, and waits. It must not know what a test asserts.
 
 use std::fs;
 use std::future::Future;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use onceway::adapters::postgres::provision::{self, Plan, Report, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::cluster::Cluster;
+use onceway::fleet::wait;
 use onceway::ports::KeyStore;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Written};
 use onceway::protocol::decide::Basis;
@@ -165,12 +166,5 @@ pub async fn init_until_complete(plan: &Plan) -> Report {
 
 /// Asks until there is an answer, for at most half a minute.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
-    let deadline = Instant::now() + BOUND;
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "{what}: still not after {BOUND:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    wait::for_some(what, BOUND, || async { anyhow::Ok(ask().await) }).await.unwrap()
 }

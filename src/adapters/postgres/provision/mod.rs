@@ -212,12 +212,7 @@ async fn query(
 }
 
 /// Whether a statement that gives one boolean gives true.
-async fn holds(
-    client: &Client,
-    what: &'static str,
-    sql: &str,
-    params: Params<'_>,
-) -> Result<bool, Error> {
+async fn holds(client: &Client, what: &'static str, sql: &str, params: Params<'_>) -> Result<bool, Error> {
     match query(client, what, sql, params).await?.first() {
         Some(row) => Ok(get::<Option<bool>>(row, what, 0)?.unwrap_or(false)),
         None => Ok(false),
