@@ -8,7 +8,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::errors::{self, Effect};
-use super::run::Call;
+use super::run::{Call, Params};
 use super::{PgStore, answer, rows, statements};
 use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Written};
@@ -159,13 +159,13 @@ impl PgStore {
         what: &'static str,
         attempt: &Attempt,
         sql: &str,
-        outcome_params: super::Params<'_>,
+        outcome_params: Params<'_>,
         outcome: &Outcome<'_>,
     ) -> Result<Written, StoreError> {
         let (tenant, key) = (attempt.id.tenant().as_str(), attempt.id.key().as_bytes());
         let (epoch, number) = (big(what, attempt.token.epoch)?, small(what, attempt.token.attempt)?);
         let nonce = Uuid::from_u128(attempt.nonce.0);
-        let named: super::Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
+        let named: Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
         let all = [named, outcome_params].concat();
         let changed = self.on_keys(Call { what, effect: Effect::Writes, sql }, &all).await?;
         if !changed.is_empty() {

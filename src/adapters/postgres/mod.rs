@@ -26,8 +26,7 @@ use tokio_postgres::Config;
 use crate::ports::store::StoreError;
 use crate::protocol::region::Origin;
 
-use run::Call;
-pub(self) use run::Params;
+use run::{Call, Params};
 use statements::Statements;
 
 /// Connections for heartbeats, the gate and replication beside those for keys: a full key pool cannot starve them.

@@ -169,7 +169,8 @@ async fn create(
         names::publication(peer)
     );
     Ok(match client.batch_execute(&sql).await {
-        Ok(()) => Status::Changed,
+        // Not complete before everything was copied, so whoever waits for completeness waits for that.
+        Ok(()) => Status::Pending("made now, the initial copy runs".to_owned()),
         // The publisher may have gone since it was looked at, or its role lacks a right: both end by repeating.
         Err(error) => {
             Status::Pending(format!("{} (plan of {})", super::failed(SUBSCRIBING, &error), plan.me))

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, Config};
 
+use super::run::Params;
 use super::{connect, errors, names};
 use crate::protocol::region::Origin;
 
@@ -205,18 +206,13 @@ async fn query(
     client: &Client,
     what: &'static str,
     sql: &str,
-    params: super::Params<'_>,
+    params: Params<'_>,
 ) -> Result<Vec<tokio_postgres::Row>, Error> {
     client.query(sql, params).await.map_err(|error| failed(what, &error))
 }
 
 /// Whether a statement that gives one boolean gives true.
-async fn holds(
-    client: &Client,
-    what: &'static str,
-    sql: &str,
-    params: super::Params<'_>,
-) -> Result<bool, Error> {
+async fn holds(client: &Client, what: &'static str, sql: &str, params: Params<'_>) -> Result<bool, Error> {
     match query(client, what, sql, params).await?.first() {
         Some(row) => Ok(get::<Option<bool>>(row, what, 0)?.unwrap_or(false)),
         None => Ok(false),

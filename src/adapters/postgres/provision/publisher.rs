@@ -44,7 +44,16 @@ pub(super) async fn look(
 async fn look_within(plan: &Plan, peer: &Origin, conninfo: &str, slot: &str) -> Result<Publisher, String> {
     let reach = |error: tokio_postgres::Error| format!("cannot look at {peer}: {}", errors::told(&error));
     let config = for_us(conninfo).ok_or_else(|| format!("the connection string of {peer} cannot be read"))?;
-    let client = connect::single(&connect::tuned(&config, LOOK_WITHIN)).await.map_err(reach)?;
+    let client = connect::single(&connect::tuned(&config, LOOK_WITHIN)).await.map_err(|error| {
+        let refused = error.code().is_some_and(|code| code.code().starts_with("28"));
+        // The role is made by the peer's own init; before that, it is nobody.
+        let hint = if refused {
+            ": run `onceway store init` there, then check the role and its password"
+        } else {
+            ""
+        };
+        format!("{}{hint}", reach(error))
+    })?;
     let not_made = || format!("{peer} has no store yet: run `onceway store init` there");
 
     let sql = "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace \

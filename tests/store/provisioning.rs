@@ -1,0 +1,204 @@
+//! Provisioning two regions: in any order, repeated, with rows arriving, with a lost slot.
+//!
+//! Neighbours: `support` starts the servers, `store` tests what is done with a store.
+
+use crate::support::{Region, ask, eventually, id, init_until_complete, open, won};
+use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
+use onceway::ports::Replica;
+
+fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
+    &report
+        .lines
+        .iter()
+        .find(|line| line.what == what)
+        .unwrap_or_else(|| panic!("no {what} in {report}"))
+        .status
+}
+
+#[tokio::test]
+async fn two_regions_meet_in_either_order_and_rows_arrive() {
+    use onceway::ports::KeyStore;
+
+    let (eu, us) = tokio::join!(Region::start("eu-west#1"), Region::start("us#1"));
+    let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
+    let empty = provision::check(&eu_plan).await.unwrap();
+    assert!(!empty.is_complete() && !empty.is_broken(), "{empty}");
+
+    let first = provision::init(&eu_plan).await.unwrap();
+    assert!(
+        matches!(line(&first, "subscription from us#1"), Status::Pending(why) if why.contains("store init")),
+        "{first}"
+    );
+    let (second, _) = (init_until_complete(&us_plan).await, init_until_complete(&eu_plan).await);
+    assert_eq!(line(&second, "subscription from eu-west#1"), &Status::Fine);
+
+    for plan in [&eu_plan, &us_plan] {
+        let again = provision::init(plan).await.unwrap();
+        assert!(again.is_complete() && again.changes() == 0, "{again}");
+        assert_eq!(again.lines, provision::check(plan).await.unwrap().lines);
+    }
+
+    let (eu_store, us_store) = (eu.store(), us.store());
+    let gate = open(&eu_store).await;
+    let attempt = won(&eu_store, &ask("k", 1, gate.version)).await;
+    assert_eq!(eu_store.beat().await, Ok(Some(1)));
+    let row =
+        eventually("the row", || async { us_store.look_up(&[id("k")]).await.unwrap().remove(0).pop() }).await;
+    assert_eq!((row.origin, row.token, row.nonce), (eu.origin.clone(), attempt.token, attempt.nonce));
+    eventually("the heartbeat", || async {
+        let beats = us_store.heartbeats().await.unwrap();
+        beats.into_iter().find(|beat| beat.origin == eu.origin && beat.seq == 1)
+    })
+    .await;
+    let seen = us_store.subscriptions().await.unwrap();
+    assert_eq!(seen.len(), 1);
+    assert!(seen[0].from == "eu-west" && seen[0].ready && seen[0].streaming, "{seen:?}");
+
+    a_moved_peer_is_followed(&us, &us_plan).await;
+    a_lost_slot_is_reported_and_left_alone(&eu, &us, &us_plan).await;
+}
+
+async fn a_moved_peer_is_followed(us: &Region, plan: &Plan) {
+    let mut moved = plan.clone();
+    for (_, conninfo) in &mut moved.subscribe {
+        conninfo.push_str(" keepalives_idle=7 keepalives_count=4");
+    }
+    let told = provision::check(&moved).await.unwrap();
+    assert!(matches!(line(&told, "subscription from eu-west#1"), Status::Pending(_)), "{told}");
+    assert_eq!(
+        line(&provision::init(&moved).await.unwrap(), "subscription from eu-west#1"),
+        &Status::Changed
+    );
+    let admin = us.admin().await;
+    let kept: String = admin.query_one("select subconninfo from pg_subscription", &[]).await.unwrap().get(0);
+    assert!(kept.contains("keepalives_idle=7"), "{kept}");
+    init_until_complete(plan).await;
+}
+
+async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: &Plan) {
+    let (eu_admin, us_admin) = (eu.admin().await, us.admin().await);
+    us_admin.batch_execute("alter subscription sub_us_from_eu_west disable").await.unwrap();
+    eventually("the slot to be free", || async {
+        eu_admin.query("select pg_drop_replication_slot('sub_us_from_eu_west')", &[]).await.ok()
+    })
+    .await;
+    us_admin.batch_execute("alter subscription sub_us_from_eu_west enable").await.unwrap();
+    for report in [provision::check(plan).await.unwrap(), provision::init(plan).await.unwrap()] {
+        assert!(report.is_broken() && !report.is_complete(), "{report}");
+        assert!(
+            matches!(line(&report, "subscription from eu-west#1"), Status::Broken(why) if why.contains("missing")),
+            "{report}"
+        );
+    }
+    let slots = "select count(*) from pg_replication_slots where slot_name = 'sub_us_from_eu_west'";
+    assert_eq!(eu_admin.query_one(slots, &[]).await.unwrap().get::<_, i64>(0), 0, "the slot was made again");
+
+    // Dropping the subscription alone is not enough: its rows would stop the copy.
+    us_admin
+        .batch_execute("alter subscription sub_us_from_eu_west disable; alter subscription sub_us_from_eu_west set (slot_name = none)")
+        .await
+        .unwrap();
+    us_admin.batch_execute("drop subscription sub_us_from_eu_west").await.unwrap();
+    let report = provision::init(plan).await.unwrap();
+    assert!(
+        matches!(line(&report, "subscription from eu-west#1"), Status::Broken(why) if why.contains("earlier")),
+        "{report}"
+    );
+    us_admin
+        .batch_execute("truncate onceway.records_eu_west_g1, onceway.heartbeats_eu_west_g1")
+        .await
+        .unwrap();
+    // A slot left over by an attempt that broke off: nobody reads from it.
+    eu_admin
+        .query("select pg_create_logical_replication_slot('sub_us_from_eu_west', 'pgoutput')", &[])
+        .await
+        .unwrap();
+    init_until_complete(plan).await;
+    let rows = "select count(*) from onceway.records_eu_west_g1";
+    assert_eq!(us_admin.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), 1, "the row was copied again");
+}
+
+#[tokio::test]
+async fn a_store_of_another_plan_is_left_alone() {
+    let (region, _store, _gate) = Region::ready("eu#1").await;
+    let plan = region.plan(&[], &["other#1"]);
+    let mut others = vec![plan.clone(), plan.clone(), plan.clone()];
+    others[0].deployment = "another".to_owned();
+    others[1].me = "us#1".parse_origin();
+    others[1].all.push("us#1".parse_origin());
+    others[2].me = "eu#2".parse_origin();
+    others[2].all.push("eu#2".parse_origin());
+    for other in &others {
+        assert!(matches!(provision::init(other).await, Err(Error::Foreign(_))));
+        assert!(matches!(provision::check(other).await, Err(Error::Foreign(_))));
+    }
+    let admin = region.admin().await;
+    let leaves = "select count(*) from pg_class where relname like 'records\\_%\\_g_' and relkind = 'r'";
+    assert_eq!(admin.query_one(leaves, &[]).await.unwrap().get::<_, i64>(0), 2, "a leaf was made");
+
+    admin.batch_execute("update onceway.migrations set digest = 'x'").await.unwrap();
+    let refused = provision::init(&plan).await;
+    assert!(matches!(&refused, Err(Error::Foreign(why)) if why.contains("migration 1")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn rights_are_restored_and_too_many_are_reported() {
+    let (region, _store, _gate) = Region::ready("eu#1").await;
+    let plan = region.plan(&[], &["other#1"]);
+    let admin = region.admin().await;
+    admin
+        .batch_execute(
+            "revoke update on onceway.records_eu_g1 from gw; alter role gw in database shop reset jit",
+        )
+        .await
+        .unwrap();
+    let told = provision::check(&plan).await.unwrap();
+    assert!(
+        matches!(line(&told, "role gw"), Status::Pending(why) if why.contains("update on onceway.records_eu_g1") && why.contains("jit")),
+        "{told}"
+    );
+    let report = provision::init(&plan).await.unwrap();
+    assert!(line(&report, "role gw") == &Status::Changed && report.changes() == 1, "{report}");
+
+    admin.batch_execute("grant delete on onceway.records_other_g1 to gw").await.unwrap();
+    let report = provision::check(&plan).await.unwrap();
+    assert!(
+        matches!(line(&report, "role gw"), Status::Broken(why) if why.contains("records_other_g1")),
+        "{report}"
+    );
+
+    // A region joins: its leaves and the rights on them.
+    let grown = region.plan(&[], &["other#1", "third#1"]);
+    admin.batch_execute("revoke delete on onceway.records_other_g1 from gw").await.unwrap();
+    let report = provision::init(&grown).await.unwrap();
+    assert!(report.is_complete() && line(&report, "leaves of third#1") == &Status::Changed, "{report}");
+    assert_eq!(provision::init(&grown).await.unwrap().changes(), 0);
+}
+
+#[tokio::test]
+async fn a_wrong_plan_is_refused_before_anything_is_asked() {
+    let region = Region::start("eu#1").await;
+    let good = region.plan(&[], &["us#1"]);
+    let mut bad = vec![good.clone(), good.clone(), good.clone(), good.clone(), good.clone()];
+    bad[0].all.clear();
+    bad[1].gateway_role.name = "gw; drop".to_owned();
+    bad[2].replication_role.name = "gw".to_owned();
+    bad[3].subscribe = vec![("us#1".parse_origin(), "host=".to_owned() + "'")];
+    bad[4].subscribe = vec![("eu#1".parse_origin(), "host=x".to_owned())];
+    for plan in &bad {
+        assert!(matches!(provision::init(plan).await, Err(Error::Plan(_))));
+    }
+    let mut nowhere = good.clone();
+    nowhere.admin = "host=127.0.0.1 port=1 user=postgres".parse().unwrap();
+    assert!(matches!(provision::init(&nowhere).await, Err(Error::Unreachable { .. })));
+}
+
+trait ParseOrigin {
+    fn parse_origin(&self) -> onceway::protocol::region::Origin;
+}
+
+impl ParseOrigin for str {
+    fn parse_origin(&self) -> onceway::protocol::region::Origin {
+        onceway::protocol::region::Origin::parse(self).unwrap()
+    }
+}
