@@ -134,7 +134,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         wait: span("wait", 0, 5_000),
         upstream_timeout: span("upstream_timeout", 10, 10_000),
         settle_time: span("settle_time", 0, 0),
-        retention: span("retention", 60_000, 86_400_000),
+        retention: span("retention", 1_000, 86_400_000),
         body_limit: size("body_limit", 0),
         stored_limit: size("stored_limit", 1),
         outcomes: outcomes::read(section),
