@@ -68,7 +68,7 @@ pub struct Deployment {
 impl Deployment {
     /// Starts everything and returns when every region serves and every replication is caught up. `progress` hears what is
     /// going on, in words.
-    pub async fn start(options: &Options, progress: &dyn Fn(&str)) -> Result<Deployment> {
+    pub async fn start(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
         let names = names()?;
         let ports = FleetPorts::lay_out(options.port_base, names.len())?;
         ports.check_free(&REGIONS.map(ToOwned::to_owned))?;
@@ -116,7 +116,7 @@ impl Deployment {
         }
     }
 
-    async fn bring_up(&self, names: &[RegionName], progress: &dyn Fn(&str)) -> Result<()> {
+    async fn bring_up(&self, names: &[RegionName], progress: &(dyn Fn(&str) + Sync)) -> Result<()> {
         progress("starting a private Postgres per region");
         self.each(async |region| {
             region.cluster.start().await?;

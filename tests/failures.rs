@@ -1,0 +1,273 @@
+//! Three real regions whose parts are killed, paused and cut off: fail closed, tell why, and work again without help.
+//!
+//! The tests share one deployment and take turns, each mending what it broke. What is told to clients is checked against the
+//! ledger: nothing is sent without a durable claim, and nothing happens twice.
+
+mod support;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::deployment::Deployment;
+use onceway::fleet::region::{Action, Part, Region};
+use support::solo::{Solo, routes};
+use support::{BODY, PATIENCE, ask, code, deployment, effects, key, key_status, post, run, until};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+/// The deployment, for one test at a time.
+async fn three() -> MutexGuard<'static, Deployment> {
+    static THREE: OnceCell<Mutex<Deployment>> = OnceCell::const_new();
+    let start = || async { Mutex::new(deployment(Duration::from_millis(20)).await) };
+    THREE.get_or_init(start).await.lock().await
+}
+
+/// A key whose home is this region.
+async fn homed_at(three: &Deployment, home: usize, word: &str) -> String {
+    for _ in 0..200 {
+        let key = key(word);
+        if key_status(&three.regions[(home + 1) % 3], &key).await["owner"]
+            == three.regions[home].name.as_str()
+        {
+            return key;
+        }
+    }
+    panic!("no key of 200 is homed at region {home}");
+}
+
+async fn charge(region: &Region, key: &str) -> Answer {
+    ask(post(&region.public(), "/v1/charges", key, BODY)).await
+}
+
+/// Repeats the charge until it is answered 201.
+async fn charged(region: &Region, key: &str) {
+    until("the charge to be answered 201", async || charge(region, key).await.status == 201).await;
+}
+
+/// Repeats the charge until it is refused with this code.
+async fn refused(region: &Region, key: &str, expected: &str) -> Answer {
+    let told = std::sync::Mutex::new(None);
+    until(expected, async || {
+        let answer = charge(region, key).await;
+        assert!(answer.status.is_server_error(), "{}: {}", answer.status, answer.text());
+        let done = code(&answer) == expected;
+        *told.lock().unwrap() = Some(answer);
+        done
+    })
+    .await;
+    told.into_inner().unwrap().unwrap()
+}
+
+#[test]
+fn the_homes_gateway_killed_between_send_and_settle() {
+    run(async {
+        let three = three().await;
+        let [edge, home] = [&three.regions[0], &three.regions[1]];
+        let key = homed_at(&three, 1, "killed").await;
+        let request = post(&edge.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=1500ms");
+        let cut_off = tokio::spawn(request.send_owned(PATIENCE));
+        until("the payment to be in progress", async || {
+            key_status(home, &key).await["state"] == "in-progress"
+        })
+        .await;
+        home.act(Action::Kill, Part::Gateway).await.unwrap();
+        let told = cut_off.await.unwrap().unwrap();
+        assert!(told.status.is_server_error(), "{}", told.text());
+        assert_eq!(told.json()["safe_to_retry"], true);
+        home.act(Action::Start, Part::Gateway).await.unwrap();
+        charged(edge, &key).await;
+        assert_eq!(effects(&three.ledger, &key), 1);
+    });
+}
+
+#[test]
+fn the_homes_postgres_killed() {
+    run(async {
+        let three = three().await;
+        let home = &three.regions[2];
+        let before = homed_at(&three, 2, "before").await;
+        assert_eq!(charge(home, &before).await.status, 201);
+        home.act(Action::Kill, Part::Postgres).await.unwrap();
+        let during = homed_at(&three, 2, "during").await;
+        for region in &three.regions {
+            let answer = refused(region, &during, "store-unavailable").await;
+            assert_eq!(answer.status, 503);
+            assert!(answer.header("retry-after").parse::<u64>().is_ok());
+        }
+        assert_eq!(effects(&three.ledger, &during), 0, "sent without a durable claim");
+        let ready = ask(onceway::fleet::client::Ask::get(format!("{}/readyz", home.admin()))).await;
+        assert_eq!(
+            (ready.status.as_u16(), &ready.json()["serves"]),
+            (200, &false.into()),
+            "it can still forward"
+        );
+        home.act(Action::Start, Part::Postgres).await.unwrap();
+        charged(&three.regions[0], &during).await;
+        assert_eq!(charge(home, &before).await.header("idempotent-replayed"), "true");
+        assert_eq!((effects(&three.ledger, &during), effects(&three.ledger, &before)), (1, 1));
+    });
+}
+
+#[test]
+fn the_homes_postgres_stalled() {
+    run(async {
+        let three = three().await;
+        let home = &three.regions[1];
+        let key = homed_at(&three, 1, "stalled").await;
+        home.act(Action::Pause, Part::Postgres).await.unwrap();
+        for region in &three.regions {
+            refused(region, &key, "store-unavailable").await;
+        }
+        assert_eq!(effects(&three.ledger, &key), 0, "sent without a confirmed claim");
+        home.act(Action::Resume, Part::Postgres).await.unwrap();
+        charged(&three.regions[2], &key).await;
+        assert_eq!(effects(&three.ledger, &key), 1);
+    });
+}
+
+#[test]
+fn the_homes_gateway_paused_beyond_its_hold() {
+    run(async {
+        let three = three().await;
+        let [edge, home] = [&three.regions[0], &three.regions[2]];
+        let key = homed_at(&three, 2, "paused").await;
+        let request = post(&edge.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=1s");
+        let waiting = tokio::spawn(request.send_owned(PATIENCE));
+        until("the payment to be in progress", async || {
+            key_status(home, &key).await["state"] == "in-progress"
+        })
+        .await;
+        home.act(Action::Pause, Part::Gateway).await.unwrap();
+        // The edge gives the silent home up by its pings, long before any time-out.
+        let told = waiting.await.unwrap().unwrap();
+        assert!(["home-unavailable", "outcome-unknown"].contains(&code(&told).as_str()), "{}", told.text());
+        refused(edge, &key, "home-unavailable").await;
+        home.act(Action::Resume, Part::Gateway).await.unwrap();
+        charged(edge, &key).await;
+        assert_eq!(effects(&three.ledger, &key), 1);
+    });
+}
+
+#[test]
+fn the_home_cut_off_and_frozen_out() {
+    run(async {
+        let three = three().await;
+        let [edge, home] = [&three.regions[0], &three.regions[1]];
+        for (word, freeze) in [("cut", false), ("frozen", true)] {
+            let old = homed_at(&three, 1, word).await;
+            let first = charge(edge, &old).await;
+            assert_eq!(first.status, 201, "{}", first.text());
+            until("the record to be copied", async || key_status(edge, &old).await["state"] == "settled")
+                .await;
+            if freeze {
+                three.links.freeze(0, 1, false).unwrap();
+            } else {
+                three.links.cut(0, 1, false).unwrap();
+            }
+            let new = homed_at(&three, 1, word).await;
+            let answer = refused(edge, &new, "home-unavailable").await;
+            assert_eq!((answer.status.as_u16(), &answer.json()["safe_to_retry"]), (503, &true.into()));
+            let replay = charge(edge, &old).await;
+            assert_eq!((replay.status.as_u16(), &replay.body), (201, &first.body));
+            // Whoever still reaches the home is served by it.
+            assert_eq!(charge(home, &new).await.status, 201);
+            three.links.heal(0, 1, false).unwrap();
+            charged(edge, &new).await;
+            assert_eq!((effects(&three.ledger, &new), effects(&three.ledger, &old)), (1, 1));
+        }
+    });
+}
+
+#[test]
+fn a_gateway_killed_between_claim_and_send() {
+    run(async {
+        // An upstream whose connections cannot be made: the gateway stands between claim and send for as long as it tries.
+        let full = FullListener::start().await;
+        let solo = Solo::start(&routes(), Some(full.address)).await;
+        let key = key("unsent");
+        let cut_off = tokio::spawn(post(&solo.public(), "/v1/charges", &key, BODY).send_owned(PATIENCE));
+        until("the key to be claimed", async || {
+            key_status(&solo.region, &key).await["state"] == "in-progress"
+        })
+        .await;
+        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
+        assert!(cut_off.await.unwrap().is_err(), "a killed gateway answers nobody");
+        assert_eq!(effects(&solo.ledger, &key), 0);
+        drop(full);
+        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+        solo.serves().await;
+        // The claim has a hold; nobody may run the key before it is over, and then it is in doubt: nobody can tell from outside.
+        let waiting = charge(&solo.region, &key).await;
+        assert_eq!((waiting.status.as_u16(), code(&waiting).as_str()), (409, "in-progress"));
+        until("the claim to read as doubt", async || {
+            key_status(&solo.region, &key).await["state"] == "in-doubt"
+        })
+        .await;
+        let asked = charge(&solo.region, &key).await;
+        assert_eq!(
+            (asked.status.as_u16(), code(&asked).as_str()),
+            (409, "outcome-unknown"),
+            "nobody can be asked"
+        );
+        assert_eq!(effects(&solo.ledger, &key), 0);
+    });
+}
+
+#[test]
+fn an_upstream_that_refuses_connections_is_surely_not_sent_to() {
+    run(async {
+        let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+        let solo = Solo::start(&routes(), Some(nobody)).await;
+        let key = key("refused");
+        for _ in 0..2 {
+            let answer = charge(&solo.region, &key).await;
+            assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (502, "upstream-unavailable"));
+            assert_eq!(key_status(&solo.region, &key).await["state"], "released");
+        }
+    });
+}
+
+#[test]
+fn a_stop_lets_what_runs_finish_and_refuses_the_rest() {
+    run(async {
+        let solo = Solo::start(&routes(), None).await;
+        let key = key("stopping");
+        let running = post(&solo.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=900ms");
+        let running = tokio::spawn(running.send_owned(PATIENCE));
+        until("the key to be claimed", async || {
+            key_status(&solo.region, &key).await["state"] == "in-progress"
+        })
+        .await;
+        solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
+        assert_eq!(running.await.unwrap().unwrap().status, 201);
+        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+        solo.serves().await;
+        let again = charge(&solo.region, &key).await;
+        assert_eq!((again.header("idempotent-replayed"), effects(&solo.ledger, &key)), ("true", 1));
+    });
+}
+
+/// A listening socket whose queue is full: the kernel answers no further attempt to connect.
+struct FullListener {
+    address: SocketAddr,
+    _listener: TcpListener,
+    _fillers: Vec<tokio::task::JoinHandle<std::io::Result<TcpStream>>>,
+}
+
+impl FullListener {
+    async fn start() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let listener = socket.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let fillers: Vec<_> = (0..8).map(|_| tokio::spawn(TcpStream::connect(address))).collect();
+        // Full once an attempt is still not through after a while.
+        let attempt = || async move {
+            let tried = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await;
+            tried.is_err()
+        };
+        until("the listener's queue to be full", attempt).await;
+        Self { address, _listener: listener, _fillers: fillers }
+    }
+}

@@ -1,0 +1,183 @@
+//! Three real regions: every key sticks to its home, whoever is asked; replays are served everywhere; nothing leaks.
+//!
+//! One deployment serves all tests of this file, which break nothing; `failures.rs` does.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::deployment::Deployment;
+use support::{BODY, OTHER_BODY, ask, code, deployment, effects, key, key_status, post, run, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+
+async fn three() -> &'static Deployment {
+    static THREE: OnceCell<Deployment> = OnceCell::const_new();
+    THREE.get_or_init(|| deployment(Duration::from_millis(20))).await
+}
+
+async fn charge(region: usize, key: &str, body: &str) -> Answer {
+    ask(post(&three().await.regions[region].public(), "/v1/charges", key, body)).await
+}
+
+#[test]
+fn fifty_copies_over_three_regions_have_one_effect_and_one_answer() {
+    run(async {
+        let key = key("fifty");
+        let regions = &three().await.regions;
+        let copy = |number: usize| post(&regions[number % 3].public(), "/v1/charges", &key, BODY);
+        let copies: Vec<_> = (0..50).map(|number| tokio::spawn(ask(copy(number)))).collect();
+        let mut answers = Vec::new();
+        for copy in copies {
+            answers.push(copy.await.unwrap());
+        }
+        let (done, later): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 201);
+        for answer in &later {
+            assert_eq!((answer.status.as_u16(), code(answer).as_str()), (409, "in-progress"));
+            assert!(answer.header("retry-after").parse::<u64>().is_ok_and(|after| after >= 1));
+        }
+        let first = done.iter().filter(|answer| answer.header("idempotent-replayed").is_empty()).count();
+        let bodies: BTreeSet<_> = done.iter().map(|answer| answer.body.clone()).collect();
+        assert_eq!((first, bodies.len(), effects(&three().await.ledger, &key)), (1, 1, 1));
+    });
+}
+
+#[test]
+fn every_key_runs_at_its_home_whoever_is_asked() {
+    run(async {
+        let mut homes = BTreeSet::new();
+        for number in 0..12 {
+            let key = key("home");
+            let told = key_status(&three().await.regions[number % 3], &key).await;
+            let home = told["owner"].as_str().unwrap().to_owned();
+            assert_eq!(told["order"][0], home.as_str());
+            for region in 0..3 {
+                let again = key_status(&three().await.regions[region], &key).await;
+                assert_eq!((&again["owner"], &again["arc"]), (&told["owner"], &told["arc"]));
+            }
+            let answer = charge(number % 3, &key, BODY).await;
+            assert_eq!((answer.status.as_u16(), answer.header("onceway-region")), (201, home.as_str()));
+            let booked = three().await.ledger.totals(Some(&key));
+            assert_eq!((booked[0].effects, &booked[0].regions), (1, &vec![home.clone()]));
+            homes.insert(home);
+        }
+        assert!(homes.len() > 1, "twelve keys, one home: {homes:?}");
+    });
+}
+
+#[test]
+fn a_copy_is_replayed_locally_and_a_mismatch_is_refused_locally() {
+    run(async {
+        let key = key("copied");
+        let first = charge(0, &key, BODY).await;
+        for region in &three().await.regions {
+            until("the record to be copied", async || key_status(region, &key).await["state"] == "settled")
+                .await;
+        }
+        let forwarded = |page: &str| -> f64 {
+            page.lines()
+                .filter(|line| line.starts_with("onceway_forwards_total{"))
+                .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+                .sum()
+        };
+        for region in 0..3 {
+            let admin = three().await.regions[region].admin();
+            let replay = charge(region, &key, BODY).await;
+            assert_eq!((replay.status.as_u16(), &replay.body), (201, &first.body));
+            assert_eq!(replay.header("idempotent-replayed"), "true");
+            assert_eq!(replay.header("onceway-region"), first.header("onceway-region"));
+            let other = charge(region, &key, OTHER_BODY).await;
+            assert_eq!((other.status.as_u16(), code(&other).as_str()), (422, "key-reused"));
+            assert!(forwarded(&metrics(&admin).await) >= 0.0);
+        }
+        assert_eq!(effects(&three().await.ledger, &key), 1);
+    });
+}
+
+async fn metrics(admin: &str) -> String {
+    ask(Ask::get(format!("{admin}/metrics"))).await.text()
+}
+
+#[test]
+fn every_metric_has_help_and_type_and_status_tells_the_lag() {
+    run(async {
+        for region in &three().await.regions {
+            let page = metrics(&region.admin()).await;
+            for metric in onceway::ports::observe::ALL {
+                assert!(page.contains(&format!("# HELP {} ", metric.name)), "{} has no HELP", metric.name);
+                assert!(page.contains(&format!("# TYPE {} ", metric.name)), "{} has no TYPE", metric.name);
+            }
+            let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
+            let peers = status["peers"].as_object().unwrap();
+            assert_eq!((peers.len(), &status["store"]["open"]), (2, &true.into()));
+            for (name, peer) in peers {
+                // The measure is an upper bound: it contains the round trip, so it cannot be below it.
+                let (lag, rtt) = (peer["lag_max_ms"].as_f64().unwrap(), peer["rtt_ms"].as_f64().unwrap());
+                assert!(lag > 0.0 && rtt >= 20.0 && lag < 60_000.0, "{name}: {peer}");
+            }
+            for subscription in status["subscriptions"].as_array().unwrap() {
+                assert_eq!(
+                    (&subscription["ready"], &subscription["streaming"]),
+                    (&true.into(), &true.into())
+                );
+            }
+            assert_eq!(ask(Ask::get(format!("{}/healthz", region.admin()))).await.status, 200);
+            let ready = ask(Ask::get(format!("{}/readyz", region.admin()))).await;
+            assert_eq!((ready.status.as_u16(), &ready.json()["serves"]), (200, &true.into()));
+        }
+    });
+}
+
+#[test]
+fn keys_tokens_and_bodies_are_in_no_log_metric_or_error() {
+    run(async {
+        let planted = [key("canary-key"), "sk_canary_token".to_owned(), "canary-body".to_owned()];
+        let body = r#"{"amount":1,"note":"canary-body"}"#;
+        for region in &three().await.regions {
+            for behave in ["", "status=500", "drop-answer", "status=503", "hang"] {
+                let request =
+                    post(&region.public(), "/v1/payouts", &format!("{}-{}", planted[0], behave.len()), body);
+                let answer = ask(request.with("Demo-Behave", behave)).await;
+                assert!(!answer.text().contains(&planted[0]), "a key is in {}", answer.text());
+            }
+            let refused = Ask::post(format!("{}/v1/charges", region.public()), body)
+                .with("Authorization", format!("Bearer {}", planted[1]))
+                .with("Idempotency-Key", planted[0].clone());
+            assert_eq!(ask(refused).await.status, 401);
+            let admin = ask(Ask::get(format!("{}/v1/keys/acme/{}-0", region.admin(), planted[0]))).await;
+            assert_eq!(admin.status, 200);
+        }
+        for region in &three().await.regions {
+            let log = std::fs::read_to_string(region.gateway_log()).unwrap();
+            assert!(log.contains("answered"), "the log has no line per request");
+            let postgres = region.gateway_log().with_file_name("postgres").join("postgres.log");
+            let postgres = std::fs::read_to_string(postgres).unwrap();
+            let texts = [log, postgres, metrics(&region.admin()).await];
+            for secret in &planted {
+                assert!(texts.iter().all(|text| !text.contains(secret.as_str())), "{secret} leaked");
+            }
+            assert!(!texts[0].contains("sk_demo_acme"), "a token leaked");
+        }
+    });
+}
+
+#[test]
+fn a_peer_call_without_a_certificate_is_refused() {
+    run(async {
+        let region = &three().await.regions[0];
+        let key = key("forged");
+        let mut stream = TcpStream::connect(("127.0.0.1", region.ports.peer)).await.unwrap();
+        let forged = format!(
+            "POST /peer/v1/forward HTTP/1.1\r\nHost: us-east.onceway\r\nonceway-peer-from: eu-west\r\nonceway-peer-tenant: acme\r\nonceway-peer-key: {key}\r\nContent-Length: 0\r\n\r\n"
+        );
+        let _ = stream.write_all(forged.as_bytes()).await;
+        let mut said = Vec::new();
+        // Closed, or reset: either way no HTTP is spoken with a stranger.
+        let _ = tokio::time::timeout(support::PATIENCE, stream.read_to_end(&mut said)).await.expect("closed");
+        assert!(!String::from_utf8_lossy(&said).contains("HTTP/"));
+        assert_eq!(key_status(region, &key).await["state"], "absent");
+    });
+}
