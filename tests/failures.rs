@@ -96,12 +96,11 @@ fn the_homes_postgres_killed() {
             assert!(answer.header("retry-after").parse::<u64>().is_ok());
         }
         assert_eq!(effects(&three.ledger, &during), 0, "sent without a durable claim");
-        let ready = ask(onceway::fleet::client::Ask::get(format!("{}/readyz", home.admin()))).await;
-        assert_eq!(
-            (ready.status.as_u16(), &ready.json()["serves"]),
-            (200, &false.into()),
-            "it can still forward"
-        );
+        until("the health check to notice, while it can still forward", async || {
+            let ready = ask(Ask::get(format!("{}/readyz", home.admin()))).await;
+            ready.status == 200 && ready.json()["serves"] == false
+        })
+        .await;
         home.act(Action::Start, Part::Postgres).await.unwrap();
         charged(&three.regions[0], &during).await;
         assert_eq!(charge(home, &before).await.header("idempotent-replayed"), "true");
