@@ -98,7 +98,9 @@ async fn guide(demo: &Demo, deployment: &Arc<Deployment>) -> Result<Ended> {
             return Ok(Ended::Badly);
         }
     }
-    tour::totals(deployment, &narrator);
+    if demo.tour || demo.exit {
+        tour::totals(deployment, &narrator);
+    }
     if demo.exit {
         return Ok(verdict(deployment));
     }
