@@ -1,0 +1,171 @@
+//! A deployment of two regions made by hand, with the commands that the README names and nothing else.
+//!
+//! Certificates, `check`, `store init` in the wrong order (it says what it waits for, exit code 3), `store check`, `serve`, `status`.
+
+mod support;
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use onceway::fleet::binaries::Binaries;
+use onceway::fleet::cluster::Cluster;
+use onceway::fleet::janitor::Janitor;
+use onceway::fleet::ledger::Ledger;
+use onceway::fleet::scratch;
+use onceway::fleet::upstream::Upstream;
+use support::{BODY, ask, key, post, program, run, until};
+use tokio::process::{Child, Command};
+
+const NAMES: [&str; 2] = ["north", "south"];
+
+fn ports() -> Vec<u16> {
+    let held: Vec<TcpListener> =
+        (0..10).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+    held.iter().map(|port| port.local_addr().unwrap().port()).collect()
+}
+
+fn write(dir: &Path, ports: &[u16]) {
+    let ring = "deployment = \"by-hand\"\nseed = 1\nplace_by = \"key\"\n[[region]]\nname = \"north\"\nweight = 1\n[[region]]\nname = \"south\"\nweight = 1\n";
+    fs::write(dir.join("ring.toml"), ring).unwrap();
+    let routes = format!(
+        "[[route]]\nname = \"charges\"\npath = \"/v1/charges\"\nkey = \"required\"\nrecovery = \"park\"\n{}",
+        support::solo::POLICY
+    );
+    fs::write(dir.join("routes.toml"), routes).unwrap();
+    let digest = onceway::gateway::credentials::digest(b"sk_demo_acme");
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let known = format!("[[credential]]\ntenant = \"acme\"\nsha256 = \"{digest}\"\n");
+    fs::write(dir.join("credentials.toml"), known).unwrap();
+    fs::write(dir.join("token"), "letmein-letmein-letmein\n").unwrap();
+    for (number, name) in NAMES.iter().enumerate() {
+        let (own, peer) = (&ports[number * 5..], &ports[(1 - number) * 5..]);
+        let other = NAMES[1 - number];
+        let text = format!(
+            r#"region = "{name}"
+ring = "ring.toml"
+routes = "routes.toml"
+credentials = "credentials.toml"
+[listen]
+public = "127.0.0.1:{}"
+admin = "127.0.0.1:{}"
+peer = "127.0.0.1:{}"
+[admin]
+token_file = "token"
+[store]
+url = "postgres://gw@127.0.0.1:{pg}/postgres"
+[upstream]
+address = "http://127.0.0.1:{}"
+shared = true
+[peer]
+certificate = "certificates/{name}.pem"
+key = "certificates/{name}.key"
+ca = "certificates/ca.pem"
+[peer.addresses]
+{other} = "127.0.0.1:{}"
+[provision]
+admin_url = "postgres://postgres@127.0.0.1:{pg}/postgres"
+gateway_role = "gw"
+replication_role = "repl"
+[provision.publishers]
+{other} = "host=127.0.0.1 port={} user=repl dbname=postgres"
+"#,
+            own[0],
+            own[1],
+            own[2],
+            own[3],
+            peer[2],
+            peer[4],
+            pg = own[4],
+        );
+        fs::write(dir.join(format!("{name}.toml")), text).unwrap();
+    }
+}
+
+async fn onceway(dir: &Path, args: &[&str]) -> Output {
+    Command::new(program()).args(args).current_dir(dir).output().await.unwrap()
+}
+
+/// Runs a command, and expects an exit code; what it printed.
+async fn expect(dir: &Path, args: &[&str], code: i32) -> String {
+    let output = onceway(dir, args).await;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(code), "onceway {args:?}: {said}");
+    said
+}
+
+fn serve(dir: &Path, name: &str) -> Child {
+    let log = fs::File::create(dir.join(format!("{name}.log"))).unwrap();
+    Command::new(program())
+        .args(["serve", "--config", &format!("{name}.toml")])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap()
+}
+
+async fn clusters(dir: &Path, ports: &[u16]) -> Vec<Cluster> {
+    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
+    let mut clusters = Vec::new();
+    for (number, name) in NAMES.iter().enumerate() {
+        let cluster = Cluster::create(&binaries, &dir.join(name), ports[number * 5 + 4], &[]).await.unwrap();
+        cluster.start().await.unwrap();
+        clusters.push(cluster);
+    }
+    clusters
+}
+
+#[test]
+fn two_regions_by_the_commands_of_the_readme() {
+    run(async {
+        let dir: PathBuf = scratch::create("onceway-by-hand").unwrap();
+        let _janitor = Janitor::spawn(&program(), &dir, true).unwrap();
+        let ports = ports();
+        write(&dir, &ports);
+        let _clusters = clusters(&dir, &ports).await;
+        let ledger = Ledger::create(&dir.join("ledger.jsonl")).unwrap();
+        let mut doors = Vec::new();
+        for (number, name) in NAMES.iter().enumerate() {
+            let address = (Ipv4Addr::LOCALHOST, ports[number * 5 + 3]).into();
+            doors.push(Upstream::start(name, address, ledger.clone()).await.unwrap());
+        }
+
+        expect(&dir, &["certs", "--out", "certificates", "--region", "north", "--region", "south"], 0).await;
+        expect(&dir, &["check", "north.toml", "south.toml"], 0).await;
+        let said = expect(&dir, &["store", "check", "--config", "north.toml"], 3).await;
+        assert!(said.contains("store init"), "{said}");
+        let said = expect(&dir, &["store", "init", "--config", "north.toml"], 3).await;
+        assert!(said.contains("pending") && said.contains("south"), "{said}");
+        expect(&dir, &["store", "init", "--config", "south.toml", "--wait", "60s"], 0).await;
+        expect(&dir, &["store", "init", "--config", "north.toml", "--wait", "60s"], 0).await;
+        for name in ["north.toml", "south.toml"] {
+            let said = expect(&dir, &["store", "check", "--config", name], 0).await;
+            assert!(!said.contains("pending") && !said.contains("broken"), "{said}");
+        }
+
+        let _gateways = [serve(&dir, "north"), serve(&dir, "south")];
+        for number in 0..2 {
+            let admin = format!("http://127.0.0.1:{}", ports[number * 5 + 1]);
+            until("the region to serve", async || {
+                let said =
+                    onceway(&dir, &["status", "--admin", &admin, "--token-file", "token", "--json"]).await;
+                let status: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+                status["readiness"]["serves"] == true && status["readiness"]["forwards_to"][0].is_string()
+            })
+            .await;
+            let refused = expect(&dir, &["status", "--admin", &admin], 1).await;
+            assert!(refused.contains("--token-file"), "{refused}");
+            let shown = expect(&dir, &["status", "--admin", &admin, "--token-file", "token"], 0).await;
+            assert!(NAMES.iter().all(|name| shown.contains(name)), "{shown}");
+        }
+        let key = key("by-hand");
+        let public = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5]);
+        let first = ask(post(&public(0), "/v1/charges", &key, BODY)).await;
+        let retry = ask(post(&public(1), "/v1/charges", &key, BODY)).await;
+        assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
+        assert_eq!((retry.header("idempotent-replayed"), support::effects(&ledger, &key)), ("true", 1));
+    });
+}
