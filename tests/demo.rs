@@ -96,59 +96,66 @@ fn the_ready_line_and_the_controls_keep_their_contract() {
             );
         }
 
-        let key = key("demo");
-        let charge = || post(&demo.url(0, "public"), "/v1/charges", &key, BODY);
-        assert_eq!(ask(charge()).await.status, 201);
-        assert_eq!(ask(charge()).await.header("idempotent-replayed"), "true");
-        let one = demo.control(&format!("/ledger?key={key}")).await.json();
-        assert_eq!((one[0]["key"].as_str(), one[0]["tenant"].as_str()), (Some(key.as_str()), Some("acme")));
-        assert_eq!((one[0]["effects"].as_u64(), one[0]["regions"].as_array().unwrap().len()), (Some(1), 1));
-        assert_eq!(demo.control("/ledger").await.json().as_array().unwrap().len(), 1);
-
-        let before = demo.ready["regions"][1]["gateway_pid"].as_u64().unwrap();
-        let states = [
-            ("kill?part=gateway", "down", "running"),
-            ("start", "running", "running"),
-            ("start", "running", "running"),
-            ("pause?part=postgres", "running", "paused"),
-            ("resume", "running", "running"),
-            ("stop", "down", "down"),
-            ("start", "running", "running"),
-        ];
-        for (action, gateway, postgres) in states {
-            let done = demo.control(&format!("/regions/eu-west/{action}")).await;
-            assert_eq!(done.status, 200, "{action}: {}", done.text());
-            let now = demo.control("/regions").await.json()[1].clone();
-            assert_eq!(
-                (now["gateway"].as_str(), now["postgres_state"].as_str()),
-                (Some(gateway), Some(postgres))
-            );
-            let event = demo.event().await;
-            assert_eq!(
-                (event["event"].as_str(), event["region"].as_str()),
-                (Some("region"), Some("eu-west"))
-            );
-        }
-        assert_ne!(demo.control("/regions").await.json()[1]["gateway_pid"].as_u64(), Some(before));
-
-        for path in [
-            "us-east/eu-west/cut",
-            "us-east/eu-west/freeze?oneway=1",
-            "us-east/eu-west/heal",
-            "us-east/ap-south?rtt=40ms",
-        ] {
-            assert_eq!(demo.control(&format!("/links/{path}")).await.status, 200, "{path}");
-            assert_eq!(demo.event().await["event"], "link");
-        }
-        for path in [
-            "/regions/mars/kill",
-            "/regions/us-east/explode",
-            "/links/us-east/mars/cut",
-            "/links/us-east/eu-west",
-        ] {
-            assert!(demo.control(path).await.status.is_client_error(), "{path}");
-        }
+        ledger_is_kept(&demo).await;
+        parts_are_controlled(&mut demo).await;
+        links_are_controlled(&mut demo).await;
     });
+}
+
+async fn ledger_is_kept(demo: &Demo) {
+    let key = key("demo");
+    let charge = || post(&demo.url(0, "public"), "/v1/charges", &key, BODY);
+    assert_eq!(ask(charge()).await.status, 201);
+    assert_eq!(ask(charge()).await.header("idempotent-replayed"), "true");
+    let one = demo.control(&format!("/ledger?key={key}")).await.json();
+    assert_eq!((one[0]["key"].as_str(), one[0]["tenant"].as_str()), (Some(key.as_str()), Some("acme")));
+    assert_eq!((one[0]["effects"].as_u64(), one[0]["regions"].as_array().unwrap().len()), (Some(1), 1));
+    assert_eq!(demo.control("/ledger").await.json().as_array().unwrap().len(), 1);
+}
+
+async fn parts_are_controlled(demo: &mut Demo) {
+    let before = demo.ready["regions"][1]["gateway_pid"].as_u64().unwrap();
+    let states = [
+        ("kill?part=gateway", "down", "running"),
+        ("start", "running", "running"),
+        ("start", "running", "running"),
+        ("pause?part=postgres", "running", "paused"),
+        ("resume", "running", "running"),
+        ("stop", "down", "down"),
+        ("start", "running", "running"),
+    ];
+    for (action, gateway, postgres) in states {
+        let done = demo.control(&format!("/regions/eu-west/{action}")).await;
+        assert_eq!(done.status, 200, "{action}: {}", done.text());
+        let now = demo.control("/regions").await.json()[1].clone();
+        assert_eq!(
+            (now["gateway"].as_str(), now["postgres_state"].as_str()),
+            (Some(gateway), Some(postgres))
+        );
+        let event = demo.event().await;
+        assert_eq!((event["event"].as_str(), event["region"].as_str()), (Some("region"), Some("eu-west")));
+    }
+    assert_ne!(demo.control("/regions").await.json()[1]["gateway_pid"].as_u64(), Some(before));
+}
+
+async fn links_are_controlled(demo: &mut Demo) {
+    for path in [
+        "us-east/eu-west/cut",
+        "us-east/eu-west/freeze?oneway=1",
+        "us-east/eu-west/heal",
+        "us-east/ap-south?rtt=40ms",
+    ] {
+        assert_eq!(demo.control(&format!("/links/{path}")).await.status, 200, "{path}");
+        assert_eq!(demo.event().await["event"], "link");
+    }
+    for path in [
+        "/regions/mars/kill",
+        "/regions/us-east/explode",
+        "/links/us-east/mars/cut",
+        "/links/us-east/eu-west",
+    ] {
+        assert!(demo.control(path).await.status.is_client_error(), "{path}");
+    }
 }
 
 #[test]
