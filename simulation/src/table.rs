@@ -125,15 +125,16 @@ impl Table {
         Written::Done
     }
 
-    /// One claim statement: the gate, the nonce, then what stands in the way.
+    /// One claim statement: the nonce, the gate, then what stands in the way.
     pub(crate) fn claim(&mut self, ask: &ClaimAsk) -> ClaimReply {
-        if !self.is_open() || ask.gate != self.version {
-            return ClaimReply::GateMoved;
-        }
         let now = self.clock.micros();
         let own = self.own(&ask.id);
+        // Before the gate, which may have moved since an earlier call wrote it.
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
             return ClaimReply::Won { token: own.token, expires: own.expires };
+        }
+        if !self.is_open() || ask.gate != self.version {
+            return ClaimReply::GateMoved;
         }
         let (over, attempt) = match &ask.basis {
             Basis::Absent if self.rows.get(&ask.id).is_none_or(BTreeMap::is_empty) => (Vec::new(), 1),
@@ -201,7 +202,8 @@ impl Table {
         let now = self.clock.micros();
         self.end(attempt, |phase| match phase {
             Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Settled(Arc::new(answer.clone()), now))),
-            Phase::Settled(..) => Some(None),
+            // Another answer under the same token was lost to that one.
+            Phase::Settled(stored, _) => (**stored == *answer).then_some(None),
             Phase::Released => None,
         })
     }
@@ -269,7 +271,10 @@ impl Table {
 
     pub(crate) fn remember(&mut self, memory: &[PeerMemory]) {
         for peer in memory {
-            self.memory.insert(peer.origin.clone(), peer.clone());
+            // A remembered heartbeat never goes back, whichever gateway of the region writes last.
+            let known = self.memory.get(&peer.origin).map_or(0, |known| known.applied);
+            let applied = peer.applied.max(known);
+            self.memory.insert(peer.origin.clone(), PeerMemory { applied, ..peer.clone() });
         }
     }
 

@@ -93,14 +93,15 @@ pub enum ClaimReply {
     },
     /// Rows stand in the way, at least one; nothing was written.
     Found(Vec<Row>),
-    /// The gate is at another version, or its approved boot is not the running one; nothing was written.
+    /// The gate is at another version, or its approved boot is not the running one; nothing was written, by an earlier call of the
+    /// same nonce neither.
     GateMoved,
 }
 
 /// Whether a write under a token and nonce took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// Durable; also when it was durable already.
+    /// Durable; also when the same was durable already.
     Done,
     /// No row of this token and nonce stands in a state that allows it: the claim was lost.
     Lost,
@@ -196,7 +197,7 @@ pub trait Replica: Send + Sync + 'static {
     /// All heartbeats that stand here, own and foreign.
     fn heartbeats(&self) -> impl Future<Output = Result<Vec<Heartbeat>, StoreError>> + Send;
 
-    /// Stores what is remembered of the peers.
+    /// Stores what is remembered of the peers. A heartbeat that is smaller than the one remembered does not replace it.
     fn remember(&self, memory: &[PeerMemory]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// What was remembered last.

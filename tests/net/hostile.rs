@@ -20,8 +20,8 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::peers::{Pki, dial, forward, not_sent, run};
-use crate::support::{region, soon};
+use crate::peers::{dial, forward, not_sent, run};
+use crate::support::{Pki, region, soon};
 
 async fn connect(config: Arc<ClientConfig>, address: &str) -> Result<SendRequest<Full<Bytes>>, String> {
     let stream = TcpStream::connect(address).await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Response, StatusCode};
-use onceway::adapters::identity::{Generated, PeerIdentity, files_in, generate};
+use onceway::adapters::identity::PeerIdentity;
 use onceway::adapters::peers::HttpPeers;
 use onceway::ports::Peers;
 use onceway::ports::body::full;
@@ -21,30 +21,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
-use crate::support::{fed, key_id, piece, region, soon, text};
-
-/// An authority's regions, loaded as they would be from files.
-pub struct Pki {
-    directory: tempfile::TempDir,
-}
-
-impl Pki {
-    pub fn new(regions: &[&str]) -> Self {
-        let regions: Vec<RegionName> = regions.iter().map(|name| region(name)).collect();
-        let generated: Generated = generate(&regions).unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        generated.write(directory.path()).unwrap();
-        Self { directory }
-    }
-
-    pub fn identity(&self, name: &str) -> PeerIdentity {
-        PeerIdentity::load(region(name), &files_in(self.directory.path(), &region(name))).unwrap()
-    }
-
-    pub fn authority(&self) -> Vec<u8> {
-        std::fs::read(self.directory.path().join("ca.pem")).unwrap()
-    }
-}
+use crate::support::{Pki, fed, key_id, piece, region, soon, text};
 
 /// A region that answers by the target's path, and tells what it saw.
 pub struct Region {

@@ -1,6 +1,6 @@
-//! What the network tests share: bodies fed by hand, a raw HTTP/1.1 server that records what it reads, time bounds.
+//! What the network tests share: certificates, bodies fed by hand, a raw HTTP/1.1 server that records what it reads, time bounds.
 //!
-//! Neighbours: the other files of `net/`. It must not assert anything itself beyond its own working.
+//! Neighbours: the other files of `net/`, and the contract's benches. It must not assert anything itself beyond its own working.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::BodyExt;
+use onceway::adapters::identity::{Generated, PeerIdentity, files_in, generate};
 use onceway::ports::body::{Collected, collect};
 use onceway::ports::{Body, BodyError};
 use onceway::protocol::key::{Key, KeyId, Tenant};
@@ -25,6 +26,29 @@ pub fn region(name: &str) -> RegionName {
 
 pub fn key_id(tenant: &str, key: &str) -> KeyId {
     KeyId::new(Tenant::parse(tenant).unwrap(), Key::parse(key).unwrap())
+}
+
+/// An authority's regions, loaded as they would be from files.
+pub struct Pki {
+    directory: tempfile::TempDir,
+}
+
+impl Pki {
+    pub fn new(regions: &[&str]) -> Self {
+        let regions: Vec<RegionName> = regions.iter().map(|name| region(name)).collect();
+        let generated: Generated = generate(&regions).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        generated.write(directory.path()).unwrap();
+        Self { directory }
+    }
+
+    pub fn identity(&self, name: &str) -> PeerIdentity {
+        PeerIdentity::load(region(name), &files_in(self.directory.path(), &region(name))).unwrap()
+    }
+
+    pub fn authority(&self) -> Vec<u8> {
+        std::fs::read(self.directory.path().join("ca.pem")).unwrap()
+    }
 }
 
 /// Fails the test if `future` takes longer than a slow machine could need.

@@ -9,12 +9,16 @@ use std::time::Duration;
 use http::{HeaderValue, Response, StatusCode, Uri};
 use onceway::ports::body;
 use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
-use onceway::ports::contract::store::StoreBench;
+use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
 use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
 use onceway::ports::peers::{Forward, ForwardReply, Pong};
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
 use onceway::ports::{KeyStore, Peers, Ports, Replica, Upstream};
+use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
-use onceway::protocol::key::Tenant;
+use onceway::protocol::fingerprint::Fingerprint;
+use onceway::protocol::key::{KeyId, Tenant};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use simulation::clock::SimClock;
 use simulation::peers::{Answering, LinkMode, Region, SimPeers};
@@ -74,6 +78,35 @@ impl<S: KeyStore + Replica> StoreBench for Stores<S> {
 
     fn tenant(&self, name: &str) -> Tenant {
         Tenant::parse(name).unwrap()
+    }
+
+    async fn arrives(&self, id: &KeyId, state: Foreign) -> Token {
+        let us = self.world.cluster.store(&region("us"));
+        let gate = us.gate().await.unwrap();
+        us.approve(gate.version, &gate.running).await.unwrap();
+        let ask = ClaimAsk {
+            id: id.clone(),
+            fingerprint: Fingerprint { raw: digest("onceway/test", &[]), canonical: None },
+            nonce: Nonce(1),
+            request_id: RequestId(1),
+            gate: us.gate().await.unwrap().version,
+            basis: Basis::Absent,
+            hold: LONG,
+            retention: LONG,
+        };
+        // It must not see the row of the store under test: a row that is there already is no first attempt.
+        self.world.cluster.hold(&region("eu"), &region("us"), true);
+        let ClaimReply::Won { token, .. } = us.claim(&ask).await.unwrap() else { panic!("not won") };
+        let attempt = Attempt { id: id.clone(), token, nonce: ask.nonce };
+        let answer = Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept };
+        let written = match state {
+            Foreign::Claimed => Written::Done,
+            Foreign::InDoubt => us.doubt(&attempt, None).await.unwrap(),
+            Foreign::Released => us.release(&attempt).await.unwrap(),
+            Foreign::Settled => us.settle(&attempt, &answer).await.unwrap(),
+        };
+        assert_eq!(written, Written::Done);
+        token
     }
 
     async fn restart(&self) {

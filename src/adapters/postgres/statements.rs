@@ -7,6 +7,8 @@ use super::names;
 use crate::protocol::region::Origin;
 
 const COLUMNS: &str = include_str!("sql/columns.sql");
+/// Whether each row of another origin is superseded knowingly, or nothing came of it: a condition of a claim on known rows.
+const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
 const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint";
 const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
 /// What the claim routines return: a verdict and the columns of `columns.sql`.
@@ -53,7 +55,8 @@ impl Statements {
 /// The claim routines of a region.
 pub(super) fn routines(me: &Origin) -> String {
     let [claim, reclaim] = routine_signatures();
-    fill(include_str!("sql/routines.sql"), me)
+    let template = include_str!("sql/routines.sql").replace("{others_yield}", OTHERS_YIELD.trim_end());
+    fill(&template, me)
         .replace("{returned}", RETURNED)
         .replace("{claim_signature}", &claim)
         .replace("{reclaim_signature}", &reclaim)

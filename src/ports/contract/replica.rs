@@ -14,6 +14,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     the_own_heartbeat_is_shown(bench).await;
     heartbeats_go_on_after_a_restart(bench).await;
     what_is_remembered_is_recalled(bench).await;
+    a_remembered_heartbeat_never_goes_back(bench).await;
 }
 
 /// Each beat is the last one plus one.
@@ -64,6 +65,18 @@ pub async fn what_is_remembered_is_recalled<B: StoreBench>(bench: &B) {
     assert_eq!(recall(bench).await, memory, "replica: the newest memory must count");
     restart_and_approve(bench).await;
     assert_eq!(recall(bench).await, memory, "replica: a restart lost what was remembered");
+}
+
+/// A smaller heartbeat does not replace a greater one: two gateways of a region may remember in any order. The lag is the newest.
+pub async fn a_remembered_heartbeat_never_goes_back<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let at = |applied, lag| -> Vec<PeerMemory> {
+        let memory = |origin| PeerMemory { origin, applied, lag: Some(Duration::from_millis(lag)) };
+        bench.peers().into_iter().map(memory).collect()
+    };
+    remember(bench, &at(1 << 41, 90)).await;
+    remember(bench, &at(1 << 20, 10)).await;
+    assert_eq!(recall(bench).await, at(1 << 41, 10), "replica: a remembered heartbeat went back");
 }
 
 async fn beat<B: StoreBench>(bench: &B) -> u64 {

@@ -1,9 +1,10 @@
 //! What [`KeyStore`] promises: the bench, the list of clauses, and what they share.
 //!
-//! Neighbours: [`claims`], [`outcomes`], [`reading`] and [`gate`] hold the clauses by what they are about; [`super::replica`] uses the same
-//! bench. It must not reach into a store: what a clause knows, it learned through the port.
+//! Neighbours: [`claims`], [`foreign`], [`outcomes`], [`reading`] and [`gate`] hold the clauses by what they are about; [`super::replica`]
+//! uses the same bench. It must not reach into a store: what a clause knows, it learned through the port.
 
 pub mod claims;
+pub mod foreign;
 pub mod gate;
 pub mod outcomes;
 pub mod reading;
@@ -16,7 +17,7 @@ use crate::ports::{KeyStore, Replica};
 use crate::protocol::decide::Basis;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State};
+use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
@@ -24,6 +25,19 @@ use crate::protocol::time::Date;
 pub const LONG: Duration = Duration::from_secs(600);
 /// A hold or a retention that a bench passes.
 pub const SHORT: Duration = Duration::from_millis(400);
+
+/// What a row of another region says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// An attempt runs there.
+    Claimed,
+    /// Its attempt is in doubt.
+    InDoubt,
+    /// Nothing happened there.
+    Released,
+    /// It has its final answer.
+    Settled,
+}
 
 /// A store, and the environment that its clauses need.
 pub trait StoreBench: Sync {
@@ -42,6 +56,10 @@ pub trait StoreBench: Sync {
     /// A tenant that no other run uses; the same one for the same name.
     fn tenant(&self, name: &str) -> Tenant;
 
+    /// Brings a row of the first of the peers for this key, of its first attempt, as replication would. Returns its token once a
+    /// look-up shows it.
+    fn arrives(&self, id: &KeyId, state: Foreign) -> impl Future<Output = Token> + Send;
+
     /// Restarts the store's server: same data, a new boot that nobody approved. Returns when it answers again.
     fn restart(&self) -> impl Future<Output = ()> + Send;
 
@@ -52,6 +70,7 @@ pub trait StoreBench: Sync {
 /// All clauses of the store.
 pub async fn suite<B: StoreBench>(bench: &B) {
     claims::suite(bench).await;
+    foreign::suite(bench).await;
     outcomes::suite(bench).await;
     reading::suite(bench).await;
     gate::suite(bench).await;

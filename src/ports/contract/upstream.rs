@@ -104,7 +104,7 @@ pub trait UpstreamBench: Sync {
 /// A bound that no answer of these clauses needs.
 const AMPLE: Duration = Duration::from_secs(30);
 /// A bound that hanging upstreams run into.
-const TIGHT: Duration = Duration::from_millis(400);
+const TIGHT: Duration = Duration::from_secs(1);
 
 /// All clauses of the upstream.
 pub async fn suite<B: UpstreamBench>(bench: &B) {
@@ -223,7 +223,7 @@ pub async fn no_redirect_is_followed<B: UpstreamBench>(bench: &B) {
 pub async fn a_probe_says_what_happened<B: UpstreamBench>(bench: &B) {
     let body = Bytes::from_static(b"made");
     bench.behave_probed(ProbeBehaviour::Happened { status: 201, body: body.clone() }).await;
-    match probed(bench, 4).await {
+    match probed(bench, AMPLE, 4).await {
         ProbeReply::Happened(response) => {
             assert_eq!(response.status().as_u16(), 201, "upstream: a probe changed the status");
             assert_eq!(response.into_body(), Some(body), "upstream: a body within the limit must be there");
@@ -236,7 +236,7 @@ pub async fn a_probe_says_what_happened<B: UpstreamBench>(bench: &B) {
 pub async fn a_probe_leaves_out_large_bodies<B: UpstreamBench>(bench: &B) {
     let body = Bytes::from(vec![b'x'; 100_000]);
     bench.behave_probed(ProbeBehaviour::Happened { status: 200, body: body.clone() }).await;
-    match probed(bench, body.len() - 1).await {
+    match probed(bench, AMPLE, body.len() - 1).await {
         ProbeReply::Happened(response) => {
             assert_eq!(response.into_body(), None, "upstream: a body over the limit must be left out");
         }
@@ -247,7 +247,7 @@ pub async fn a_probe_leaves_out_large_bodies<B: UpstreamBench>(bench: &B) {
 /// "It did not happen" comes back as that.
 pub async fn a_probe_says_what_did_not_happen<B: UpstreamBench>(bench: &B) {
     bench.behave_probed(ProbeBehaviour::DidNotHappen).await;
-    let reply = probed(bench, 10).await;
+    let reply = probed(bench, AMPLE, 10).await;
     assert!(matches!(reply, ProbeReply::DidNotHappen), "upstream: it did not happen, but {reply:?}");
 }
 
@@ -257,7 +257,7 @@ pub async fn whatever_else_cannot_say<B: UpstreamBench>(bench: &B) {
         [ProbeBehaviour::UnderWay, ProbeBehaviour::Garbage, ProbeBehaviour::Refuse, ProbeBehaviour::Hang];
     for behaviour in others {
         bench.behave_probed(behaviour.clone()).await;
-        let reply = probed(bench, 10).await;
+        let reply = probed(bench, TIGHT, 10).await;
         assert!(matches!(reply, ProbeReply::CannotSay(_)), "upstream: {behaviour:?} was taken for {reply:?}");
     }
 }
@@ -341,7 +341,7 @@ async fn failed<B: UpstreamBench>(bench: &B, request: Send, within: Duration) ->
     }
 }
 
-async fn probed<B: UpstreamBench>(bench: &B, limit: usize) -> ProbeReply {
+async fn probed<B: UpstreamBench>(bench: &B, within: Duration, limit: usize) -> ProbeReply {
     let probe = Probe {
         id: id("probed"),
         token: Token { epoch: 2, attempt: 3 },
@@ -349,5 +349,5 @@ async fn probed<B: UpstreamBench>(bench: &B, limit: usize) -> ProbeReply {
         address: bench.status_address(),
         path: "/v1/charges".to_owned(),
     };
-    bounded(bench.clock(), TIGHT, "upstream: probe", bench.upstream().probe(probe, TIGHT, limit)).await
+    bounded(bench.clock(), within, "upstream: probe", bench.upstream().probe(probe, within, limit)).await
 }

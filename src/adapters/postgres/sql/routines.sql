@@ -47,7 +47,9 @@ begin
 end
 $claim$;
 
--- A claim that stands on known rows: a compare-and-set on the own one, or a first own row beside rows of other origins.
+-- A claim that stands on known rows: a compare-and-set on the own one, or a first own row beside rows of other origins. Each row of
+-- another origin must yield, in the statement that writes: one that replication brought after the claim's look is not superseded
+-- knowingly. What the own row superseded before stays superseded, or a doubt that it masked would come back.
 create or replace function onceway.reclaim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
     p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_retention_ms bigint,
@@ -63,13 +65,20 @@ begin
             )
             update {records} as r
                set state = 1, epoch = g.epoch, attempt = p_attempt + 1, nonce = p_nonce, request_id = p_request_id,
-                   fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, over = p_over, risk = '{}',
+                   fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = '{}',
+                   over = p_over || coalesce((
+                       select jsonb_agg(k) from jsonb_array_elements(r.over) as k
+                        where not exists (
+                            select from jsonb_array_elements(p_over) as n where n ->> 'origin' = k ->> 'origin'
+                        )
+                   ), '[]'),
                    doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
                    expires_at = clock_timestamp() + p_retention_ms * interval '1 millisecond'
               from g
              where r.tenant = p_tenant and r.key = p_key and r.origin = '{origin}'
                and r.epoch = p_own_epoch and r.attempt = p_own_attempt and r.nonce = p_own_nonce
                and (r.state in (2, 3) or (r.state = 1 and r.held_at + r.hold <= clock_timestamp()))
+               and {others_yield}
             returning 'won', {columns};
     else
         return query
@@ -85,6 +94,7 @@ begin
                    p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond',
                    clock_timestamp() + p_retention_ms * interval '1 millisecond'
               from g
+             where {others_yield}
             on conflict do nothing
             returning 'won', {columns};
     end if;

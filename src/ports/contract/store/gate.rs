@@ -3,15 +3,17 @@
 //! Neighbours: [`super`] gives the bench and the helpers. It must not decide who may approve: `gateway::heartbeat` does.
 
 use super::{
-    StoreBench, answer, asks, claim, claimed, doubt, id, is_claimed, open, release, row, rows, settle, wins,
+    StoreBench, answer, asks, claim, claimed, doubt, id, is_claimed, known, open, release, row, rows, settle,
+    wins,
 };
-use crate::ports::store::{Boot, ClaimReply, Gate, GateVersion, Written};
+use crate::ports::store::{Attempt, Boot, ClaimReply, Gate, GateVersion, Written};
 use crate::ports::{KeyStore, Replica};
 
 /// All clauses about the gate.
 pub async fn suite<B: StoreBench>(bench: &B) {
     reading_the_gate_changes_nothing(bench).await;
     a_restart_closes_the_gate(bench).await;
+    a_claim_not_confirmed_is_found_after_the_gate_moved(bench).await;
     approval_compares_version_and_boot(bench).await;
     an_approval_moves_the_version(bench).await;
 }
@@ -55,6 +57,24 @@ pub async fn a_restart_closes_the_gate<B: StoreBench>(bench: &B) {
         Written::Done,
         "store: a held claim survives a restart"
     );
+}
+
+/// A claim whose answer was lost finds itself though the gate closed, or moved, in between: it is durable, and saying "nothing was
+/// written" of it would be wrong.
+pub async fn a_claim_not_confirmed_is_found_after_the_gate_moved<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "unconfirmed"), 1).await;
+    let first = claim(bench, &ask).await;
+    bench.restart().await;
+    assert_eq!(claim(bench, &ask).await, first, "store: a claim must find itself while the gate is closed");
+    open(bench).await;
+    assert_eq!(claim(bench, &ask).await, first, "store: a claim must find itself after the gate moved");
+    let attempt = Attempt { id: ask.id.clone(), token: row(bench, &ask.id).await.token, nonce: ask.nonce };
+    assert_eq!(release(bench, &attempt).await, Written::Done);
+    ask = asks(bench, &ask.id, 2).await;
+    ask.basis = known(&row(bench, &ask.id).await);
+    let second = claim(bench, &ask).await;
+    bench.restart().await;
+    assert_eq!(claim(bench, &ask).await, second, "store: a claim on a known basis must find itself too");
 }
 
 /// An approval that saw another version, or names another boot than the running one, is lost and opens nothing.

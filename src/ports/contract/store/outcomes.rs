@@ -22,14 +22,15 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     settled_is_final(bench).await;
 }
 
-/// A claim settles; repeating it is done already; the first answer stays.
+/// A claim settles; repeating it is done already; another answer under the same token has lost, as its bearer must not give it
+/// to a client; the first answer stays.
 pub async fn a_claim_settles<B: StoreBench>(bench: &B) {
     let attempt = claimed(bench, "settle", 1).await;
     let before = row(bench, &attempt.id).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a claim must settle");
     let other = Answer { status: 500, headers: Vec::new(), body: AnswerBody::NotKept };
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: settling twice is done");
-    assert_eq!(settle(bench, &attempt, &other).await, Written::Done, "store: settled already is done");
+    assert_eq!(settle(bench, &attempt, &other).await, Written::Lost, "store: a settled answer was replaced");
     let row = row(bench, &attempt.id).await;
     assert_eq!(stored(&row.state), answer(), "store: the first answer must stay");
     let State::Settled { age, .. } = row.state else { unreachable!("`stored` saw it settled") };

@@ -1,0 +1,47 @@
+//! The ports' contract on the real side: every suite of `onceway::ports::contract` over Postgres, mutual TLS, HTTP and the system's clock.
+//!
+//! Neighbours: `contract/` plays the environments, with the pieces of the suites on the network and on the store; the simulation's
+//! `tests/contract.rs` runs the same suites. It must not assert what the contract does not say, but for what only a superuser can show.
+
+#[path = "contract/door.rs"]
+mod door;
+#[allow(dead_code, reason = "the network suites use the rest")]
+#[path = "net/support.rs"]
+mod net;
+#[path = "contract/peers.rs"]
+mod peers;
+#[path = "contract/store.rs"]
+mod store;
+#[allow(dead_code, reason = "the suite on the store uses the rest")]
+#[path = "store/support.rs"]
+mod support;
+#[path = "contract/upstream.rs"]
+mod upstream;
+
+use onceway::adapters::system::SystemClock;
+use onceway::ports::contract;
+
+#[tokio::test]
+async fn the_clock_keeps_its_contract() {
+    contract::clock::suite(&SystemClock).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_keeps_its_contract() {
+    contract::store::suite(&store::Stores::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_replica_keeps_its_contract() {
+    contract::replica::suite(&store::Stores::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_peers_keep_their_contract() {
+    contract::peers::suite(&peers::Link::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_upstream_keeps_its_contract() {
+    contract::upstream::suite(&upstream::Service::start().await).await;
+}
