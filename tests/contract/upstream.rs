@@ -68,7 +68,10 @@ impl Service {
     async fn listen(&self, wanted: bool) {
         let mut open = self.open.lock().await;
         match (open.take(), wanted) {
-            (Some(listeners), false) => listeners.stop().await,
+            (Some(listeners), false) => {
+                listeners.stop().await;
+                self.door.is_quiet().await;
+            }
             (None, true) => {
                 let mut listeners = Listeners::new(Duration::ZERO);
                 let played = self.played.clone();

@@ -34,7 +34,7 @@ pub enum PeerBehaviour {
         /// The epoch it names.
         epoch: u64,
     },
-    /// Nothing listens: connections are refused.
+    /// Nothing listens: connections are refused, and the caller's machine knows that those which stood have ended.
     Refuse,
     /// Reads the whole forward, then breaks the connection without a word.
     BreakAfterReading,

@@ -27,7 +27,7 @@ pub enum UpstreamBehaviour {
         /// The body.
         body: Bytes,
     },
-    /// Nothing listens: connections are refused.
+    /// Nothing listens: connections are refused, and the caller's machine knows that those which stood have ended.
     Refuse,
     /// Reads the whole request, then breaks the connection without a word.
     BreakAfterReading,
