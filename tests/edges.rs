@@ -1,0 +1,47 @@
+//! The edges of what the owner promises: what a client, an upstream or an operator can do that the main path never sees.
+//!
+//! One region alone serves all tests of this file; its charges have a `settle_time`, unlike those of `request_path`.
+
+mod support;
+
+use onceway::fleet::client::Answer;
+use support::solo::{POLICY, Solo};
+use support::{BODY, ask, code, effects, key, post, run, until};
+use tokio::sync::OnceCell;
+
+async fn solo() -> &'static Solo {
+    static SOLO: OnceCell<Solo> = OnceCell::const_new();
+    SOLO.get_or_init(|| async { Solo::start(&routes(), None).await }).await
+}
+
+fn routes() -> String {
+    let late = POLICY.replace("settle_time = \"0s\"", "settle_time = \"1s\"");
+    format!(
+        "[[route]]\nname = \"charges\"\nmethods = [\"POST\"]\npath = \"/v1/charges\"\nkey = \"required\"\n{late}\
+         recovery = \"probe\"\nprobe = \"/onceway/effects\"\n\n\
+         [[route]]\nname = \"notes\"\nmethods = [\"POST\"]\npath = \"/v1/notes\"\nkey = \"optional\"\n{POLICY}recovery = \"park\"\n"
+    )
+}
+
+async fn charge(key: &str, behave: &str) -> Answer {
+    let request = post(&solo().await.public(), "/v1/charges", key, BODY);
+    ask(if behave.is_empty() { request } else { request.with("Demo-Behave", behave) }).await
+}
+
+async fn count(key: &str) -> u64 {
+    effects(&solo().await.ledger, key)
+}
+
+#[test]
+fn a_probe_that_says_no_counts_once_hold_and_settle_time_are_over() {
+    run(async {
+        let key = key("settle-time");
+        let lost = charge(&key, "hang").await;
+        assert_eq!((lost.status.as_u16(), code(&lost).as_str()), (504, "outcome-unknown"));
+        until("the attempt to be over and the key to run again", async || {
+            charge(&key, "").await.status == 201
+        })
+        .await;
+        assert_eq!(count(&key).await, 1);
+    });
+}
