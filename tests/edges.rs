@@ -4,7 +4,7 @@
 
 mod support;
 
-use onceway::fleet::client::Answer;
+use onceway::fleet::client::{Answer, Ask};
 use support::solo::{POLICY, Solo};
 use support::{BODY, ask, code, effects, key, post, run, until};
 use tokio::sync::OnceCell;
@@ -44,4 +44,21 @@ fn a_probe_that_says_no_counts_once_hold_and_settle_time_are_over() {
         .await;
         assert_eq!(count(&key).await, 1);
     });
+}
+
+#[test]
+fn an_unkeyed_request_that_broke_after_sending_is_not_called_unsent() {
+    run(async {
+        let before = count_all().await;
+        let url = format!("{}/v1/notes", solo().await.public());
+        let broken = ask(Ask::post(url, BODY).with("Demo-Behave", "drop-answer")).await;
+        assert_eq!(count_all().await, before + 1, "the effect happened");
+        assert!(!broken.text().contains("Nothing was sent"), "{}", broken.text());
+        assert_eq!(broken.json()["safe_to_retry"], false, "{}", broken.text());
+        assert_eq!(broken.header("retry-after"), "", "nobody is invited to do it twice");
+    });
+}
+
+async fn count_all() -> u64 {
+    solo().await.ledger.totals(None).iter().map(|total| total.effects).sum()
 }
