@@ -6,7 +6,9 @@ mod support;
 
 use onceway::fleet::client::{Answer, Ask};
 use support::solo::{POLICY, Solo};
-use support::{BODY, ask, code, effects, key, post, run, until};
+use support::{BODY, PATIENCE, ask, code, effects, key, post, run, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
 async fn solo() -> &'static Solo {
@@ -61,4 +63,20 @@ fn an_unkeyed_request_that_broke_after_sending_is_not_called_unsent() {
 
 async fn count_all() -> u64 {
     solo().await.ledger.totals(None).iter().map(|total| total.effects).sum()
+}
+
+#[test]
+fn a_method_in_other_letters_does_not_slip_past_the_key() {
+    run(async {
+        let address = solo().await.public().trim_start_matches("http://").to_owned();
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        let head = format!(
+            "post /v1/charges HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{BODY}",
+            BODY.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("no-route"), "{answer}");
+    });
 }
