@@ -30,6 +30,7 @@ use tokio::sync::Notify;
 
 use crate::ports::peers::{Forward, ForwardReply, Pong};
 use crate::ports::store::Gate;
+use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::digest::Digest32;
 use crate::protocol::lag::LagMeter;
@@ -242,7 +243,11 @@ impl<P: Ports> Gateway<P> {
             Ok(response) => response,
             Err(error) => {
                 tracing::warn!(%error, "pass-through failed");
-                reply::refuse(&Problem::UpstreamUnavailable { after: Duration::from_secs(1) })
+                let problem = match error {
+                    SendError::NotSent(_) => Problem::UpstreamUnavailable { after: Duration::from_secs(1) },
+                    SendError::Unknown(_) => Problem::UpstreamBroke,
+                };
+                reply::refuse(&problem)
             }
         }
     }

@@ -79,6 +79,8 @@ pub enum Problem {
         /// When to ask again.
         after: Duration,
     },
+    /// The upstream broke off after a request without a key was sent: nothing protects a retry.
+    UpstreamBroke,
     /// This gateway is stopping; nothing was sent.
     Stopping {
         /// When to ask again.
@@ -218,6 +220,11 @@ const KINDS: &[Kind] = &[
         advice: "Nothing was sent. Retry with the same key after Retry-After.",
     },
     Kind {
+        code: "upstream-broke",
+        title: "The upstream broke off before it answered",
+        advice: "The request was sent without an Idempotency-Key and may have taken effect. Repeat it only if its method is idempotent; else find out by other means first.",
+    },
+    Kind {
         code: "stopping",
         title: "This gateway is stopping",
         advice: "Nothing was sent. Retry with the same key.",
@@ -253,6 +260,7 @@ impl Problem {
             Problem::NotAuthoritative { .. } => "not-authoritative",
             Problem::HomeUnavailable { .. } => "home-unavailable",
             Problem::UpstreamUnavailable { .. } => "upstream-unavailable",
+            Problem::UpstreamBroke => "upstream-broke",
             Problem::Stopping { .. } => "stopping",
         }
     }
@@ -275,6 +283,7 @@ impl Problem {
             | Problem::NoRoute
             | Problem::BodyTooLarge { .. }
             | Problem::BodyBroken
+            | Problem::UpstreamBroke
             | Problem::KeyReused
             | Problem::KeyExpired => None,
         }
@@ -288,6 +297,7 @@ impl Problem {
             | Problem::CredentialInvalid
             | Problem::NoRoute
             | Problem::BodyTooLarge { .. }
+            | Problem::UpstreamBroke
             | Problem::KeyReused
             | Problem::KeyExpired => Safe::No,
             Problem::InProgress { .. }
@@ -316,6 +326,7 @@ impl Problem {
             Problem::CredentialInvalid
             | Problem::NoRoute
             | Problem::BodyBroken
+            | Problem::UpstreamBroke
             | Problem::KeyReused
             | Problem::KeyExpired
             | Problem::InProgress { .. }

@@ -126,7 +126,7 @@ fn status(problem: &Problem) -> StatusCode {
         Problem::KeyExpired => StatusCode::GONE,
         Problem::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         Problem::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-        Problem::UpstreamUnavailable { .. } => StatusCode::BAD_GATEWAY,
+        Problem::UpstreamUnavailable { .. } | Problem::UpstreamBroke => StatusCode::BAD_GATEWAY,
         Problem::StoreUnavailable { .. }
         | Problem::Moving { .. }
         | Problem::NotAuthoritative { .. }

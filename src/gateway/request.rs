@@ -192,7 +192,9 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
         request_id: ask.request_id,
         gate: gate_version(gateway, false).await?,
         basis,
-        hold: policy.hold,
+        // A row says what is left of its hold, never how long that has been over: so the settle time is a part of what is
+        // stored. Sending is bounded by the hold alone.
+        hold: policy.hold + policy.settle_time,
         retention: policy.retention,
     };
     let asked = gateway.ports.clock().now();
@@ -247,12 +249,7 @@ async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result
 }
 
 fn verdict<P: Ports>(gateway: &Gateway<P>, ask: &Ask, rows: Vec<Row>) -> Verdict {
-    let facts = Facts {
-        fingerprint: &ask.fingerprint,
-        recovery: ask.policy.recovery,
-        settle_time: ask.policy.settle_time,
-        me: &gateway.origin,
-    };
+    let facts = Facts { fingerprint: &ask.fingerprint, recovery: ask.policy.recovery, me: &gateway.origin };
     decide(read(gateway, rows), &facts)
 }
 

@@ -173,7 +173,7 @@ pub enum Matched<'a> {
     Route(&'a Route),
     /// No route; the method is safe or idempotent by itself, so it streams straight through.
     PassThrough,
-    /// No route, and the method changes state (POST, PATCH): refused, so that no such route stays unprotected by oversight.
+    /// No route, and the method may change state each time (POST, PATCH, or one that we do not know): refused, so that no such route stays unprotected by oversight.
     Refused,
 }
 
@@ -185,8 +185,9 @@ impl Routes {
         };
         match self.0.iter().find(takes) {
             Some(route) => Matched::Route(route),
-            None if *method == Method::POST || *method == Method::PATCH => Matched::Refused,
-            None => Matched::PassThrough,
+            // Methods are case-sensitive (RFC 9110, section 9.1) but not every upstream heeds that: `post` is nothing we know.
+            None if method.is_idempotent() => Matched::PassThrough,
+            None => Matched::Refused,
         }
     }
 }
@@ -229,5 +230,9 @@ mod tests {
         assert!(matches!(routes.find(&Method::PATCH, "/x"), Matched::Refused));
         assert!(matches!(routes.find(&Method::GET, "/x"), Matched::PassThrough));
         assert!(matches!(routes.find(&Method::DELETE, "/x"), Matched::PassThrough));
+        for unknown in ["post", "Patch", "MKCOL"] {
+            let unknown = Method::from_bytes(unknown.as_bytes()).unwrap();
+            assert!(matches!(routes.find(&unknown, "/x"), Matched::Refused), "{unknown}");
+        }
     }
 }

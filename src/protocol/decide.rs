@@ -67,7 +67,8 @@ pub struct Doubt {
     pub nonce: Nonce,
     /// The request that made it.
     pub request_id: RequestId,
-    /// Until "did not happen" counts: what is left of its hold, plus the route's settle time; zero if it got its answer.
+    /// Until "did not happen" counts: what is left of its stored hold, which has the route's settle time in it; zero if it got
+    /// its answer.
     pub over_in: Duration,
     /// Until when the key is promised to be remembered.
     pub expires: Date,
@@ -118,8 +119,6 @@ pub struct Facts<'a> {
     pub fingerprint: &'a Fingerprint,
     /// The route's rule for a key in doubt.
     pub recovery: Recovery,
-    /// How long a request may still be inside the upstream after its hold ran out.
-    pub settle_time: Duration,
     /// The owner's own origin.
     pub me: &'a Origin,
 }
@@ -146,7 +145,7 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
         },
         Reading::InDoubt(row, rest) => {
             let expires = row.expires;
-            let doubt = doubt(&row, facts.settle_time);
+            let doubt = doubt(&row);
             let mut rows = vec![row];
             rows.extend(rest);
             let basis = basis(&rows, facts.me);
@@ -183,10 +182,10 @@ pub fn retry_after(left: Duration, typical: Option<Duration>) -> Duration {
     typical.unwrap_or(left).clamp(floor, left)
 }
 
-fn doubt(row: &Row, settle_time: Duration) -> Doubt {
+fn doubt(row: &Row) -> Doubt {
     let over_in = match row.state {
         State::InDoubt { status: Some(_), .. } => Duration::ZERO,
-        State::InDoubt { status: None, left } | State::Claimed { left } => left + settle_time,
+        State::InDoubt { status: None, left } | State::Claimed { left } => left,
         State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
     };
     Doubt {
