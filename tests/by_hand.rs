@@ -5,7 +5,7 @@
 mod support;
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
@@ -15,15 +15,15 @@ use onceway::fleet::janitor::Janitor;
 use onceway::fleet::ledger::Ledger;
 use onceway::fleet::scratch;
 use onceway::fleet::upstream::Upstream;
-use support::{BODY, ask, key, post, program, run, until};
+use support::{BODY, ask, key, port_base, post, program, run, until};
 use tokio::process::{Child, Command};
 
 const NAMES: [&str; 2] = ["north", "south"];
 
+/// Five ports per region: public, admin, peer, upstream, Postgres.
 fn ports() -> Vec<u16> {
-    let held: Vec<TcpListener> =
-        (0..10).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
-    held.iter().map(|port| port.local_addr().unwrap().port()).collect()
+    let base = port_base();
+    (base..base + 10).collect()
 }
 
 fn write(dir: &Path, ports: &[u16]) {

@@ -40,12 +40,13 @@ pub fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_onceway"))
 }
 
-/// A first port above which a whole deployment fits, free now.
+/// A first port above which a whole deployment fits, free now. Below the kernel's range for outgoing connections (from
+/// 32768), which would take a port between this look and its use; each call of a process gives another one.
 pub fn port_base() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = u16::try_from(std::process::id() % 700).expect("below 700") * 40;
-    for _ in 0..700 {
-        let base = 20_000 + (start + NEXT.fetch_add(40, Ordering::SeqCst)) % 28_000;
+    let start = u16::try_from(std::process::id() % 500).expect("below 500") * 40;
+    for _ in 0..500 {
+        let base = 11_000 + (start + NEXT.fetch_add(40, Ordering::SeqCst)) % 20_000;
         if (base..base + 30).all(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()) {
             return base;
         }

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use onceway::fleet::client::Ask;
 use onceway::fleet::cluster::Cluster;
 use onceway::fleet::janitor::Janitor;
 use onceway::fleet::ledger::Ledger;
-use onceway::fleet::ports::RegionPorts;
+use onceway::fleet::ports::{FleetPorts, RegionPorts};
 use onceway::fleet::process::Launch;
 use onceway::fleet::region::{Action, Part, Region};
 use onceway::fleet::upstream::Upstream;
 use onceway::fleet::{files, scratch};
 use onceway::protocol::region::RegionName;
 
-use super::{PATIENCE, program, until};
+use super::{PATIENCE, port_base, program, until};
 
 /// A region alone.
 pub struct Solo {
@@ -124,8 +124,5 @@ async fn provision(name: &RegionName, cluster: &Cluster) {
 }
 
 fn free_ports() -> RegionPorts {
-    let held: Vec<TcpListener> =
-        (0..5).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port")).collect();
-    let port = |index: usize| held[index].local_addr().expect("an address").port();
-    RegionPorts { public: port(0), admin: port(1), peer: port(2), upstream: port(3), postgres: port(4) }
+    FleetPorts::lay_out(port_base(), 1).expect("a layout").regions[0]
 }
