@@ -18,7 +18,7 @@ const BOUND: Duration = Duration::from_secs(60);
 async fn cluster() -> (TempDir, Cluster) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let port = crate::fleet::ports::free_run(1).unwrap();
     let binaries = Binaries::find_or_install().unwrap();
     let cluster =
         Cluster::create(&binaries, &dir.path().join("pg"), port, &[("work_mem", "5MB")]).await.unwrap();

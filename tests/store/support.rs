@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::future::Future;
-use std::net::{Ipv4Addr, TcpListener};
+
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Region {
     pub async fn start(origin: &str) -> Region {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = onceway::fleet::ports::free_run(1).unwrap();
         let binaries = Binaries::find_or_install().unwrap();
         let cluster = Cluster::create(&binaries, &dir.path().join("pg"), port, &[]).await.unwrap();
         cluster.start().await.unwrap();

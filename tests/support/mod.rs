@@ -8,10 +8,9 @@
 pub mod solo;
 
 use std::future::Future;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onceway::fleet::client::{Answer, Ask};
@@ -40,18 +39,9 @@ pub fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_onceway"))
 }
 
-/// A first port above which a whole deployment fits, free now. Below the kernel's range for outgoing connections (from
-/// 32768), which would take a port between this look and its use; each call of a process gives another one.
+/// A first port above which a whole deployment fits, free now.
 pub fn port_base() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = u16::try_from(std::process::id() % 500).expect("below 500") * 40;
-    for _ in 0..500 {
-        let base = 11_000 + (start + NEXT.fetch_add(40, Ordering::SeqCst)) % 20_000;
-        if (base..base + 30).all(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()) {
-            return base;
-        }
-    }
-    panic!("no thirty free ports in a row");
+    onceway::fleet::ports::free_run(30).expect("thirty free ports in a row")
 }
 
 /// A deployment of three regions, for one test or one suite.
