@@ -179,6 +179,34 @@ fn the_home_cut_off_and_frozen_out() {
 }
 
 #[test]
+fn a_store_of_another_history_waits_for_both_peers() {
+    run(async {
+        let three = three().await;
+        let [home, away] = [&three.regions[0], &three.regions[2]];
+        let key = homed_at(&three, 0, "restored").await;
+        // As after a restore: the boot that was approved last is of another timeline than the server that runs now.
+        let config: tokio_postgres::Config = home.show().postgres.parse().unwrap();
+        let (client, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
+        let driver = tokio::spawn(connection);
+        client.batch_execute("update onceway.gate set boot_timeline = boot_timeline + 1").await.unwrap();
+        drop(client);
+        driver.await.unwrap().unwrap();
+        away.act(Action::Pause, Part::Gateway).await.unwrap();
+        home.act(Action::Kill, Part::Postgres).await.unwrap();
+        home.act(Action::Start, Part::Postgres).await.unwrap();
+        until("the approval to wait for the second peer", async || {
+            let ready = ask(Ask::get(format!("{}/readyz", home.admin()))).await.json();
+            ready["reasons"].to_string().contains("2 peers must say what they saw of this region, 1 did")
+        })
+        .await;
+        refused(home, &key, "store-unavailable").await;
+        away.act(Action::Resume, Part::Gateway).await.unwrap();
+        charged(home, &key).await;
+        assert_eq!(effects(&three.ledger, &key), 1);
+    });
+}
+
+#[test]
 fn a_gateway_killed_between_claim_and_send() {
     run(async {
         // An upstream whose connections cannot be made: the gateway stands between claim and send for as long as it tries.
