@@ -35,10 +35,21 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 /// Writes heartbeats; after a restart of the store, sees to its approval.
 async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut asking_since = None;
+    let mut went_back = false;
     while let Some(gateway) = gateway.upgrade() {
         let clock = gateway.ports.clock();
         let begun = clock.now();
+        // What anybody saw before this beat was committed before it, so the new number must be greater.
+        let seen = gateway.answers_since(Moment::from_nanos(0)).highest;
         match gateway.ports.store().beat().await {
+            Ok(Some(seq)) if went_back || seq <= seen => {
+                // For as long as this process lives: the count runs on from the old copy and would catch up.
+                went_back = true;
+                close(
+                    &gateway,
+                    "the store went back while it ran: it is an old copy, has forgotten claims and must be rebuilt from its peers".to_owned(),
+                );
+            }
             Ok(Some(seq)) => {
                 asking_since = None;
                 gateway.health().beat = Some((seq, begun));
