@@ -96,10 +96,18 @@ fn the_ready_line_and_the_controls_keep_their_contract() {
             );
         }
 
+        web_pages_are_refused(&demo).await;
         ledger_is_kept(&demo).await;
         parts_are_controlled(&mut demo).await;
         links_are_controlled(&mut demo).await;
     });
+}
+
+async fn web_pages_are_refused(demo: &Demo) {
+    let url = format!("{}/regions/us-east/kill", demo.ready["control"].as_str().unwrap());
+    let answer = ask(Ask::post(url, "").with("Origin", "https://elsewhere.example")).await;
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    assert!(Demo::pids(&demo.ready["regions"]).into_iter().all(alive));
 }
 
 async fn ledger_is_kept(demo: &Demo) {

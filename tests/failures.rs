@@ -178,6 +178,61 @@ fn the_home_cut_off_and_frozen_out() {
     });
 }
 
+/// Does to a region's store what only its owner could.
+async fn in_store(region: &Region, sql: &str) {
+    let config: tokio_postgres::Config = region.show().postgres.parse().unwrap();
+    let (client, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
+    let driver = tokio::spawn(connection);
+    client.batch_execute(sql).await.unwrap();
+    drop(client);
+    driver.await.unwrap().unwrap();
+}
+
+#[test]
+fn a_store_that_goes_back_while_it_runs_is_closed() {
+    run(async {
+        let three = three().await;
+        let home = &three.regions[1];
+        let key = homed_at(&three, 1, "reverted").await;
+        in_store(home, "update onceway.heartbeats set seq = 0 where origin = 'eu-west#1'").await;
+        until("the gateway to notice", async || {
+            let ready = ask(Ask::get(format!("{}/readyz", home.admin()))).await.json();
+            ready["serves"] == false && ready["reasons"].to_string().contains("went back while it ran")
+        })
+        .await;
+        refused(home, &key, "store-unavailable").await;
+        assert_eq!(effects(&three.ledger, &key), 0);
+        // As a rebuilt store would come back.
+        in_store(home, "update onceway.heartbeats set seq = seq + 1000000 where origin = 'eu-west#1'").await;
+        home.act(Action::Stop, Part::Gateway).await.unwrap();
+        home.act(Action::Start, Part::Gateway).await.unwrap();
+        charged(home, &key).await;
+    });
+}
+
+#[test]
+fn a_store_of_another_history_waits_for_both_peers() {
+    run(async {
+        let three = three().await;
+        let [home, away] = [&three.regions[0], &three.regions[2]];
+        let key = homed_at(&three, 0, "restored").await;
+        // As after a restore: the boot that was approved last is of another timeline than the server that runs now.
+        in_store(home, "update onceway.gate set boot_timeline = boot_timeline + 1").await;
+        away.act(Action::Pause, Part::Gateway).await.unwrap();
+        home.act(Action::Kill, Part::Postgres).await.unwrap();
+        home.act(Action::Start, Part::Postgres).await.unwrap();
+        until("the approval to wait for the second peer", async || {
+            let ready = ask(Ask::get(format!("{}/readyz", home.admin()))).await.json();
+            ready["reasons"].to_string().contains("2 peers must say what they saw of this region, 1 did")
+        })
+        .await;
+        refused(home, &key, "store-unavailable").await;
+        away.act(Action::Resume, Part::Gateway).await.unwrap();
+        charged(home, &key).await;
+        assert_eq!(effects(&three.ledger, &key), 1);
+    });
+}
+
 #[test]
 fn the_largest_observed_lag_outlives_the_gateway() {
     run(async {

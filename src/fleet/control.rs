@@ -90,6 +90,10 @@ async fn route(
     events: &UnboundedSender<Value>,
     request: &Request<Incoming>,
 ) -> Result<Value, Refusal> {
+    // A browser names the page's origin with every POST it sends for a page: such a page must not break the demo.
+    if request.headers().contains_key(http::header::ORIGIN) {
+        return Err((StatusCode::FORBIDDEN, "no orders are taken from web pages: use curl".to_owned()));
+    }
     let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
     let query = |name: &str| parameter(request.uri().query().unwrap_or_default(), name);
     match (request.method(), &path[..]) {

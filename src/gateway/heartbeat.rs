@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{Gateway, StoreHealth, metrics};
 use crate::ports::peers::{Beat, Pong};
-use crate::ports::store::{Gate, Heartbeat, PeerMemory, StoreError, Written};
+use crate::ports::store::{Boot, Gate, Heartbeat, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
@@ -35,10 +35,21 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 /// Writes heartbeats; after a restart of the store, sees to its approval.
 async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut asking_since = None;
+    let mut went_back = false;
     while let Some(gateway) = gateway.upgrade() {
         let clock = gateway.ports.clock();
         let begun = clock.now();
+        // What anybody saw before this beat was committed before it, so the new number must be greater.
+        let seen = gateway.answers_since(Moment::from_nanos(0)).highest;
         match gateway.ports.store().beat().await {
+            Ok(Some(seq)) if went_back || seq <= seen => {
+                // For as long as this process lives: the count runs on from the old copy and would catch up.
+                went_back = true;
+                close(
+                    &gateway,
+                    "the store went back while it ran: it is an old copy, has forgotten claims and must be rebuilt from its peers".to_owned(),
+                );
+            }
             Ok(Some(seq)) => {
                 asking_since = None;
                 gateway.health().beat = Some((seq, begun));
@@ -104,6 +115,14 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking_since: Moment) {
             format!("the store restarted; {} peers have not answered yet", answers.silent),
         );
     }
+    let needed = answers_needed(&gate, answers.knowing + answers.silent);
+    if answers.knowing < needed {
+        let why = format!(
+            "the store is new, restored or promoted: {needed} peers must say what they saw of this region, {} did",
+            answers.knowing
+        );
+        return close(gateway, why);
+    }
     match gateway.ports.store().approve(gate.version, &gate.running).await {
         Ok(Written::Done) => {
             tracing::info!(heartbeat = own, knowing = answers.knowing, "approved the store's boot");
@@ -112,6 +131,22 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking_since: Moment) {
         Ok(Written::Lost | Written::GateMoved) => reopen(gateway).await,
         Err(error) => close(gateway, error.to_string()),
     }
+}
+
+/// How many of so many peers must be heard before a boot is approved (protocol reference, 2.9). The same server that only
+/// restarted has lost nothing it confirmed, and one peer is enough. A store without an approved boot, or of another system or
+/// timeline, may be an old copy, and the one peer that answers may be behind as well: then so many that each majority that
+/// ever acted has a member among them.
+fn answers_needed(gate: &Gate, peers: usize) -> usize {
+    let same = |approved: &Boot| {
+        (approved.system, approved.timeline) == (gate.running.system, gate.running.timeline)
+    };
+    if gate.approved.as_ref().is_some_and(same) {
+        return peers.min(1);
+    }
+    let members = peers + 1;
+    let majority = members / 2 + 1;
+    (members - majority + 1).min(peers)
 }
 
 async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), StoreError> {

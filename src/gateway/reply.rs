@@ -69,7 +69,12 @@ impl Reply {
 /// Renders a keyed request's reply.
 pub fn render(reply: Reply, key: &HeaderValue, request_id: RequestId, me: &RegionName) -> Response<Body> {
     let (mut response, expires, region) = match reply {
-        Reply::First { response, settled: _, expires } => (response, Some(expires), me.clone()),
+        Reply::First { mut response, settled: _, expires } => {
+            // An upstream may deduplicate by itself and use the same names; only a replay of ours may carry them.
+            response.headers_mut().remove(REPLAYED);
+            response.headers_mut().remove(ORIGINAL);
+            (response, Some(expires), me.clone())
+        }
         Reply::Replay(settlement) => {
             let (expires, region) = (settlement.expires, settlement.origin.region.clone());
             (replay(settlement), Some(expires), region)
@@ -189,7 +194,8 @@ pub fn keep_headers(headers: &HeaderMap, allowed: &[HeaderName]) -> Vec<(String,
 /// The client gets the whole answer that was collected: its length is known again.
 pub fn whole(head: http::response::Parts, bytes: Bytes) -> Response<Body> {
     let mut response = Response::from_parts(head, body::empty());
-    if !response.status().is_informational() && response.status() != StatusCode::NO_CONTENT {
+    // An answer without a body may state the length that another request would get (HEAD, RFC 9110 section 8.6).
+    if !bytes.is_empty() {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
     }
     *response.body_mut() = body::full(bytes);
@@ -216,4 +222,33 @@ fn http_date(date: Date) -> Option<HeaderValue> {
 
 fn value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_cannot_make_a_first_answer_look_like_a_replay() {
+        let mut response = Response::new(body::empty());
+        response.headers_mut().insert(REPLAYED, value("true"));
+        response.headers_mut().insert(ORIGINAL, value("req_other"));
+        let first = Reply::First { response, settled: true, expires: Date(0) };
+        let me = RegionName::parse("eu").unwrap();
+        let rendered = render(first, &value("k"), RequestId(1), &me);
+        assert_eq!(rendered.headers().get(REPLAYED), None);
+        assert_eq!(rendered.headers().get(ORIGINAL), None);
+        assert_eq!(rendered.headers()[KEY], "k");
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_body_or_what_an_answer_without_one_says() {
+        let of = |bytes: &'static str| {
+            let (mut head, _) = Response::new(()).into_parts();
+            head.headers.insert(CONTENT_LENGTH, value("123"));
+            whole(head, Bytes::from(bytes)).headers()[CONTENT_LENGTH].clone()
+        };
+        assert_eq!(of("four"), "4");
+        assert_eq!(of(""), "123", "an answer to HEAD");
+    }
 }
