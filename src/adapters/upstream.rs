@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
@@ -229,6 +229,8 @@ async fn ask(
     headers.insert(HOST, witness.host.clone());
     name_attempt(&mut headers, &probe.id, probe.token);
     headers.insert(EFFECT_PATH, header(&probe.path)?);
+    // The key is not in the URL: a cache on the way must not give one key's answer to another.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let request = assemble(Method::GET, &probe.address, headers, empty());
     let reply = witness.pool.exchange(request, Some(deadline)).await.map_err(|error| error.to_string())?;
     let status = reply.status();
