@@ -125,25 +125,23 @@ impl Table {
         Written::Done
     }
 
-    /// One claim statement: the gate, the nonce, then what stands in the way.
+    /// One claim statement: the nonce, the gate, then what stands in the way.
     pub(crate) fn claim(&mut self, ask: &ClaimAsk) -> ClaimReply {
-        if !self.is_open() || ask.gate != self.version {
-            return ClaimReply::GateMoved;
-        }
         let now = self.clock.micros();
         let own = self.own(&ask.id);
+        // Before the gate, which may have moved since an earlier call wrote it.
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
             return ClaimReply::Won { token: own.token, expires: own.expires };
+        }
+        if !self.is_open() || ask.gate != self.version {
+            return ClaimReply::GateMoved;
         }
         let (over, attempt) = match &ask.basis {
             Basis::Absent if self.rows.get(&ask.id).is_none_or(BTreeMap::is_empty) => (Vec::new(), 1),
             Basis::Known { own: seen, over, attempt }
                 if self.own_yields(own, *seen, now) && self.others_yield(&ask.id, over, *attempt) =>
             {
-                // What this row superseded before stays superseded.
-                let kept = own.into_iter().flat_map(|own| own.over.iter().cloned());
-                let kept = kept.filter(|(origin, _)| !over.iter().any(|(named, _)| named == origin));
-                (over.iter().cloned().chain(kept).collect(), attempt + 1)
+                (over.clone(), attempt + 1)
             }
             Basis::Absent | Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };

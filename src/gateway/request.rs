@@ -251,7 +251,6 @@ fn verdict<P: Ports>(gateway: &Gateway<P>, ask: &Ask, rows: Vec<Row>) -> Verdict
         fingerprint: &ask.fingerprint,
         recovery: ask.policy.recovery,
         settle_time: ask.policy.settle_time,
-        me: &gateway.origin,
     };
     decide(read(gateway, rows), &facts)
 }

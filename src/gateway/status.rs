@@ -234,7 +234,7 @@ impl<P: Ports> Gateway<P> {
         let described = rows.iter().map(row_status).collect();
         let state = match read(self, rows) {
             Reading::Absent => "absent",
-            Reading::Released(_) => "released",
+            Reading::Released(..) => "released",
             Reading::InProgress(_) => "in-progress",
             Reading::InDoubt(..) => "in-doubt",
             Reading::Settled(_) => "settled",

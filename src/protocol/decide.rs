@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fingerprint::Fingerprint;
-use super::record::{Answer, Nonce, Reading, RequestId, Row, State, Token};
+use super::record::{Answer, Ground, Nonce, Reading, RequestId, Row, State, Token};
 use super::region::Origin;
 use super::time::Date;
 
@@ -120,8 +120,6 @@ pub struct Facts<'a> {
     pub recovery: Recovery,
     /// How long a request may still be inside the upstream after its hold ran out.
     pub settle_time: Duration,
-    /// The owner's own origin.
-    pub me: &'a Origin,
 }
 
 /// The verdict on a reading. Total: every reading has one.
@@ -130,7 +128,7 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
     match reading {
         Reading::Absent => Verdict::Claim(Basis::Absent),
         Reading::Gone(row) => Verdict::KeyExpired { expires: row.expires },
-        Reading::Released(row)
+        Reading::Released(row, _)
         | Reading::InProgress(row)
         | Reading::Settled(row)
         | Reading::InDoubt(row, _)
@@ -138,26 +136,19 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
         {
             Verdict::KeyReused { expires: row.expires }
         }
-        Reading::Released(row) => Verdict::Claim(basis(std::slice::from_ref(&row), facts.me)),
+        Reading::Released(_, ground) => Verdict::Claim(basis(ground)),
         Reading::InProgress(row) => Verdict::Attach { left: left(&row.state), expires: row.expires },
         Reading::Settled(row) => match settlement(&row) {
             Some(settlement) => Verdict::Replay(settlement),
             None => Verdict::Parked { expires: row.expires },
         },
-        Reading::InDoubt(row, rest) => {
-            let expires = row.expires;
-            let doubt = doubt(&row, facts.settle_time);
-            let mut rows = vec![row];
-            rows.extend(rest);
-            let basis = basis(&rows, facts.me);
-            match facts.recovery {
-                Recovery::Rerun { max_attempts } if highest_attempt(&rows) < max_attempts => {
-                    Verdict::Claim(basis)
-                }
-                Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires },
-                Recovery::Probe => Verdict::Probe { doubt, basis },
+        Reading::InDoubt(row, ground) => match facts.recovery {
+            Recovery::Rerun { max_attempts } if ground.attempt < max_attempts => {
+                Verdict::Claim(basis(ground))
             }
-        }
+            Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires: row.expires },
+            Recovery::Probe => Verdict::Probe { doubt: doubt(&row, facts.settle_time), basis: basis(ground) },
+        },
     }
 }
 
@@ -199,20 +190,8 @@ fn doubt(row: &Row, settle_time: Duration) -> Doubt {
     }
 }
 
-fn basis(rows: &[Row], me: &Origin) -> Basis {
-    Basis::Known {
-        own: rows.iter().find(|row| row.origin == *me).map(|row| (row.token, row.nonce)),
-        over: rows
-            .iter()
-            .filter(|row| row.origin != *me)
-            .map(|row| (row.origin.clone(), row.token))
-            .collect(),
-        attempt: highest_attempt(rows),
-    }
-}
-
-fn highest_attempt(rows: &[Row]) -> u32 {
-    rows.iter().map(|row| row.token.attempt).max().unwrap_or(0)
+fn basis(ground: Ground) -> Basis {
+    Basis::Known { own: ground.own, over: ground.over, attempt: ground.attempt }
 }
 
 fn left(state: &State) -> Duration {
@@ -221,3 +200,6 @@ fn left(state: &State) -> Duration {
         State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
     }
 }
+
+#[cfg(test)]
+mod tests;
