@@ -255,8 +255,8 @@ impl<P: Ports> Gateway<P> {
 
 fn row_status(row: &crate::protocol::record::Row) -> RowStatus {
     let (state, left, status) = match &row.state {
-        State::Claimed { left } => ("claimed", Some(left), None),
-        State::InDoubt { status, left } => ("in-doubt", Some(left), *status),
+        State::Claimed { left, past: _ } => ("claimed", Some(left), None),
+        State::InDoubt { status, left, past: _ } => ("in-doubt", Some(left), *status),
         State::Released => ("released", None, None),
         State::Settled { answer, .. } => ("settled", None, Some(answer.status)),
         State::Tombstone => ("expired", None, None),

@@ -177,7 +177,9 @@ pub fn retry_after(left: Duration, typical: Option<Duration>) -> Duration {
 fn doubt(row: &Row, settle_time: Duration) -> Doubt {
     let over_in = match row.state {
         State::InDoubt { status: Some(_), .. } => Duration::ZERO,
-        State::InDoubt { status: None, left } | State::Claimed { left } => left + settle_time,
+        State::InDoubt { status: None, left, past } | State::Claimed { left, past } => {
+            left + settle_time.saturating_sub(past)
+        }
         State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
     };
     Doubt {
@@ -196,7 +198,7 @@ fn basis(ground: Ground) -> Basis {
 
 fn left(state: &State) -> Duration {
     match state {
-        State::Claimed { left } | State::InDoubt { left, .. } => *left,
+        State::Claimed { left, .. } | State::InDoubt { left, .. } => *left,
         State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
     }
 }

@@ -88,6 +88,8 @@ pub enum State {
     Claimed {
         /// What is left of the hold, by the clock of the database that was read.
         left: Duration,
+        /// How long the hold has been over, by the same clock; zero while any of it is left.
+        past: Duration,
     },
     /// The effect may or may not have happened.
     InDoubt {
@@ -95,6 +97,8 @@ pub enum State {
         status: Option<u16>,
         /// What is left of the hold of the attempt.
         left: Duration,
+        /// How long the hold has been over; zero while any of it is left.
+        past: Duration,
     },
     /// Nothing happened; the next claim takes the following attempt number.
     Released,
@@ -236,7 +240,7 @@ fn is_running(row: &Row, reader: &Reader) -> bool {
 fn reads_as_doubt(row: &Row, reader: &Reader) -> bool {
     match row.state {
         State::InDoubt { .. } => true,
-        State::Claimed { left } => {
+        State::Claimed { left, past: _ } => {
             if row.origin == reader.me {
                 left.is_zero()
             } else {

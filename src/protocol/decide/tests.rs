@@ -33,11 +33,11 @@ fn row(name: &str, attempt: u32, state: State, over: &[(&str, u32)]) -> Row {
 }
 
 fn running() -> State {
-    State::Claimed { left: Duration::from_secs(1) }
+    State::Claimed { left: Duration::from_secs(1), past: Duration::ZERO }
 }
 
 fn doubt() -> State {
-    State::InDoubt { status: None, left: Duration::ZERO }
+    State::InDoubt { status: None, left: Duration::ZERO, past: Duration::ZERO }
 }
 
 /// The verdict at `me`, the same in every order of the rows.
@@ -111,4 +111,26 @@ fn a_running_attempt_is_never_superseded_with_a_doubt() {
     let rows = [row("ap", 2, running(), &[]), row("us", 1, doubt(), &[])];
     let recovery = Recovery::Rerun { max_attempts: 9 };
     assert_eq!(verdict("eu", recovery, &rows), Verdict::Claim(known(None, &[("us", 1)], 2)));
+}
+
+/// "Did not happen" must come to count: the settle time runs on after the hold, it does not stand still.
+#[test]
+fn an_attempt_is_over_its_settle_time_after_its_hold() {
+    let over_in = |state| {
+        let reader = Reader { me: origin("eu"), over: Default::default() };
+        let asked = asked();
+        let facts =
+            Facts { fingerprint: &asked, recovery: Recovery::Probe, settle_time: Duration::from_secs(2) };
+        match decide(resolve(vec![row("eu", 1, state, &[])], &reader), &facts) {
+            Verdict::Probe { doubt, .. } => doubt.over_in.as_millis(),
+            other => panic!("a key in doubt on a probe route is asked about: {other:?}"),
+        }
+    };
+    let (ms, none) = (Duration::from_millis, Duration::ZERO);
+    assert_eq!(over_in(State::InDoubt { status: None, left: ms(500), past: none }), 2_500);
+    for (past, left) in [(0, 2_000), (1_999, 1), (2_000, 0), (90_000, 0)] {
+        assert_eq!(over_in(State::InDoubt { status: None, left: none, past: ms(past) }), left);
+        assert_eq!(over_in(State::Claimed { left: none, past: ms(past) }), left);
+    }
+    assert_eq!(over_in(State::InDoubt { status: Some(500), left: ms(500), past: none }), 0);
 }
