@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{Gateway, StoreHealth, metrics};
 use crate::ports::peers::{Beat, Pong};
-use crate::ports::store::{Gate, Heartbeat, PeerMemory, StoreError, Written};
+use crate::ports::store::{Boot, Gate, Heartbeat, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
@@ -34,27 +34,20 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 
 /// Writes heartbeats; after a restart of the store, sees to its approval.
 async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
-    let mut asking_since = None;
+    let mut asking = None;
     while let Some(gateway) = gateway.upgrade() {
         let clock = gateway.ports.clock();
         let begun = clock.now();
         match gateway.ports.store().beat().await {
             Ok(Some(seq)) => {
-                asking_since = None;
                 gateway.health().beat = Some((seq, begun));
                 metrics::heartbeat(seq);
                 if !gateway.store_is_open() {
                     reopen(&gateway).await;
                 }
             }
-            Ok(None) => {
-                let since = *asking_since.get_or_insert(begun);
-                approve(&gateway, since).await;
-            }
-            Err(error) => {
-                asking_since = None;
-                close(&gateway, error.to_string());
-            }
+            Ok(None) => approve(&gateway, &mut asking).await,
+            Err(error) => close(&gateway, error.to_string()),
         }
         clock.sleep_until(begun + gateway.settings.timings.heartbeat).await;
     }
@@ -73,8 +66,15 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
     }
 }
 
+/// Since when peers are asked about a boot. What they were asked before it was seen to run does not count: this region may have
+/// written, and they may have seen, more since then.
+struct Asking {
+    boot: Boot,
+    since: Moment,
+}
+
 /// Approves the running boot, once the peers' memory shows no regression.
-async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking_since: Moment) {
+async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking>) {
     let (gate, own) = match own_state(gateway).await {
         Ok(found) => found,
         Err(error) => return close(gateway, error.to_string()),
@@ -83,7 +83,14 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking_since: Moment) {
         return open(gateway, gate);
     }
     let now = gateway.ports.clock().now();
-    let answers = gateway.answers_since(asking_since);
+    let since = match asking {
+        Some(asking) if asking.boot == gate.running => asking.since,
+        Some(_) | None => {
+            *asking = Some(Asking { boot: gate.running.clone(), since: now });
+            now
+        }
+    };
+    let answers = gateway.answers_since(since);
     if answers.highest > own {
         let why = format!(
             "the store went back: heartbeat {} of this region was seen, the store holds {own}; it was restored from an old copy, has forgotten claims and must be rebuilt from its peers",
@@ -98,7 +105,7 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking_since: Moment) {
             "the store restarted; waiting for a peer that remembers this region".to_owned(),
         );
     }
-    if answers.silent > 0 && now.since(asking_since) < ASK_AT_MOST {
+    if answers.silent > 0 && now.since(since) < ASK_AT_MOST {
         return close(
             gateway,
             format!("the store restarted; {} peers have not answered yet", answers.silent),
