@@ -36,8 +36,7 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut asking = None;
     while let Some(gateway) = gateway.upgrade() {
-        let clock = gateway.ports.clock();
-        let begun = clock.now();
+        let begun = gateway.ports.clock().now();
         match gateway.ports.store().beat().await {
             Ok(Some(seq)) => {
                 gateway.health().beat = Some((seq, begun));
@@ -49,7 +48,8 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             Ok(None) => approve(&gateway, &mut asking).await,
             Err(error) => close(&gateway, error.to_string()),
         }
-        clock.sleep_until(begun + gateway.settings.timings.heartbeat).await;
+        let next = begun + gateway.settings.timings.heartbeat;
+        gateway.rest(next).await;
     }
 }
 
@@ -149,7 +149,8 @@ async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
             Err(error) => not_heard(&gateway, &peer, error.to_string()),
         }
         metrics::peer_up(&peer, !gateway.is_silent(&peer));
-        clock.sleep_until(asked + gateway.settings.timings.ping).await;
+        let next = asked + gateway.settings.timings.ping;
+        gateway.rest(next).await;
     }
 }
 
@@ -206,7 +207,8 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                 remembered = Some(begun);
             }
         }
-        clock.sleep_until(begun + gateway.settings.timings.poll).await;
+        let next = begun + gateway.settings.timings.poll;
+        gateway.rest(next).await;
     }
 }
 

@@ -94,7 +94,7 @@ impl Settings {
 
 /// One gateway of one region.
 pub struct Gateway<P: Ports> {
-    ports: P,
+    ports: Arc<P>,
     settings: Settings,
     view: View,
     origin: Origin,
@@ -160,7 +160,7 @@ impl<P: Ports> Gateway<P> {
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
         metrics::prepare(&settings, &view);
         Ok(Arc::new(Self {
-            ports,
+            ports: Arc::new(ports),
             settings,
             view,
             origin,
@@ -245,6 +245,13 @@ impl<P: Ports> Gateway<P> {
                 reply::refuse(&Problem::UpstreamUnavailable { after: Duration::from_secs(1) })
             }
         }
+    }
+
+    /// Sleeps without keeping the gateway: what runs beside requests must not hold it while it waits.
+    async fn rest(self: Arc<Self>, until: Moment) {
+        let ports = self.ports.clone();
+        drop(self);
+        ports.clock().sleep_until(until).await;
     }
 
     fn ports(&self) -> &P {

@@ -316,8 +316,8 @@ pub(super) fn start_poller<P: Ports>(gateway: &Arc<Gateway<P>>) {
                     }
                 }
             }
-            let clock = gateway.ports.clock();
-            clock.sleep_until(clock.now() + gateway.settings.timings.attach_poll).await;
+            let next = gateway.ports.clock().now() + gateway.settings.timings.attach_poll;
+            gateway.rest(next).await;
         }
     });
 }

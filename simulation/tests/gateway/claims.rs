@@ -1,4 +1,6 @@
 //! Before anything is sent: a durable claim, and the right to send under it.
+//!
+//! Neighbours: `outcomes.rs` goes on after the send. It must fail when `gateway::request` sends on anything less.
 
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
