@@ -29,6 +29,10 @@ pub enum StoreMode {
     LoseReplies(Duration),
 }
 
+/// A copy of one region's data.
+#[derive(Clone, Debug)]
+pub struct Copied(Table);
+
 /// One direction of replication between two regions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
@@ -87,6 +91,21 @@ impl Cluster {
         let mut inner = self.lock();
         inner.catch_up(region);
         inner.region(region).table.restart();
+    }
+
+    /// A copy of a region's data, as a backup would take it.
+    pub fn copy(&self, region: &RegionName) -> Copied {
+        let mut inner = self.lock();
+        inner.catch_up(region);
+        Copied(inner.region(region).table.clone())
+    }
+
+    /// Restarts a region's Postgres over an older copy of its data: what it wrote since then is forgotten here, not where it had
+    /// arrived, and what had arrived here since then does not come again.
+    pub fn restore(&self, region: &RegionName, copied: Copied) {
+        let mut inner = self.lock();
+        inner.catch_up(region);
+        inner.region(region).table.restore(copied.0);
     }
 
     /// Switches how a region's store treats statements, from the next one on.

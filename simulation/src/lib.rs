@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod cluster;
 pub mod dice;
+pub mod gateway;
 pub mod peers;
 pub mod ports;
 pub mod store;

@@ -58,7 +58,7 @@ pub(crate) struct Commit {
 }
 
 /// One region's Postgres.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Table {
     origin: Origin,
     clock: SimClock,
@@ -93,6 +93,14 @@ impl Table {
     /// Starts the server anew, over the same data.
     pub(crate) fn restart(&mut self) {
         self.running.started = self.clock.micros().max(self.running.started + 1);
+    }
+
+    /// Starts the server anew, over an older copy of its data; what was shipped before stays shipped.
+    pub(crate) fn restore(&mut self, copy: Table) {
+        let log = std::mem::take(&mut self.log);
+        let running = self.running.clone();
+        *self = Self { log, running, ..copy };
+        self.restart();
     }
 
     pub(crate) fn origin(&self) -> &Origin {
@@ -141,10 +149,7 @@ impl Table {
             Basis::Known { own: seen, over, attempt }
                 if self.own_yields(own, *seen, now) && self.others_yield(&ask.id, over, *attempt) =>
             {
-                // What this row superseded before stays superseded.
-                let kept = own.into_iter().flat_map(|own| own.over.iter().cloned());
-                let kept = kept.filter(|(origin, _)| !over.iter().any(|(named, _)| named == origin));
-                (over.iter().cloned().chain(kept).collect(), attempt + 1)
+                (over.clone(), attempt + 1)
             }
             Basis::Absent | Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };
@@ -311,14 +316,24 @@ impl Table {
 impl Stored {
     /// What is left of the hold at `now`, by the clock of whoever reads: never more than the whole of it.
     fn left(&self, now: i64) -> Duration {
-        let passed = Duration::from_micros(u64::try_from(now.saturating_sub(self.held_at)).unwrap_or(0));
-        self.hold.saturating_sub(passed)
+        self.hold.saturating_sub(self.passed(now))
+    }
+
+    /// How long the hold has been over at `now`.
+    fn past(&self, now: i64) -> Duration {
+        self.passed(now).saturating_sub(self.hold)
+    }
+
+    fn passed(&self, now: i64) -> Duration {
+        Duration::from_micros(u64::try_from(now.saturating_sub(self.held_at)).unwrap_or(0))
     }
 
     fn shown(&self, origin: Origin, now: i64) -> Row {
         let state = match &self.phase {
-            Phase::Claimed => State::Claimed { left: self.left(now) },
-            Phase::InDoubt(status) => State::InDoubt { status: *status, left: self.left(now) },
+            Phase::Claimed => State::Claimed { left: self.left(now), past: self.past(now) },
+            Phase::InDoubt(status) => {
+                State::InDoubt { status: *status, left: self.left(now), past: self.past(now) }
+            }
             Phase::Released => State::Released,
             Phase::Settled(..) if now.div_euclid(1_000) >= self.expires.as_millis() => State::Tombstone,
             Phase::Settled(answer, at) => {

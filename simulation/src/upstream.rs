@@ -34,10 +34,20 @@ pub enum UpstreamMode {
         /// Whether the effect happens.
         effect: bool,
     },
+    /// Takes its time, performs the effect and answers 201 with a receipt that no other attempt gets.
+    Receipt {
+        /// How long it takes.
+        after: Duration,
+    },
     /// Refuses connections: nothing was sent, surely.
     Refuse,
     /// Performs the effect at once, then breaks the connection without a word.
     EffectThenDrop,
+    /// Performs the effect at once, then answers this status, without a body, as if it had failed.
+    EffectThenFail {
+        /// The answer's status.
+        status: u16,
+    },
     /// Breaks the connection without having done anything.
     DropBeforeEffect,
     /// Does nothing and never answers.
@@ -78,8 +88,10 @@ pub struct Happening {
     pub token: Token,
     /// The request that made the attempt.
     pub request_id: RequestId,
-    status: u16,
-    body: Bytes,
+    /// The status of its answer.
+    pub status: u16,
+    /// The body of its answer.
+    pub body: Bytes,
 }
 
 /// A request as an upstream saw it.
@@ -189,14 +201,21 @@ impl SimUpstream {
         }
         let attempt = arrival.attempt.clone();
         service.arrivals.push(arrival);
+        let mode = match mode {
+            UpstreamMode::Receipt { after } => {
+                UpstreamMode::Answer { after, status: 201, body: receipt(&attempt), effect: true }
+            }
+            other => other,
+        };
         let effect = match &mode {
             UpstreamMode::Answer { after, status, body, effect: true } => {
                 Some((*after, *status, body.clone()))
             }
-            UpstreamMode::EffectThenDrop | UpstreamMode::HangInBody => {
-                Some((Duration::ZERO, 200, Bytes::new()))
+            UpstreamMode::EffectThenDrop | UpstreamMode::EffectThenFail { .. } | UpstreamMode::HangInBody => {
+                Some((Duration::ZERO, 201, receipt(&attempt)))
             }
             UpstreamMode::Answer { effect: false, .. }
+            | UpstreamMode::Receipt { .. }
             | UpstreamMode::Refuse
             | UpstreamMode::DropBeforeEffect
             | UpstreamMode::Hang => None,
@@ -217,7 +236,9 @@ impl SimUpstream {
                 pause(after).await;
                 Ok(response(status, body::full(body)))
             }
+            UpstreamMode::Receipt { .. } => unreachable!("a receipt is an answer since its request arrived"),
             UpstreamMode::Refuse => Err(SendError::NotSent("connection refused".to_owned())),
+            UpstreamMode::EffectThenFail { status } => Ok(response(status, body::empty())),
             UpstreamMode::EffectThenDrop | UpstreamMode::DropBeforeEffect => {
                 Err(SendError::Unknown("connection reset".to_owned()))
             }
@@ -254,6 +275,13 @@ impl SimUpstream {
             Some(effect) if effect.at > now => ProbeMode::CannotSay,
             Some(effect) => ProbeMode::Happened { status: effect.status, body: effect.body.clone() },
         }
+    }
+}
+
+fn receipt(attempt: &Option<(KeyId, Token, RequestId)>) -> Bytes {
+    match attempt {
+        Some((_, token, request_id)) => Bytes::from(format!("receipt of {token} for {request_id}")),
+        None => Bytes::new(),
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) async fn answer<P: Ports>(
 
 /// The reply that the local copy allows: only a settled record decides anything here. A store that does not answer is no
 /// reason to refuse: the owner is asked instead.
-async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
+pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
     let found =
         metrics::store("look_up", gateway, gateway.ports.store().look_up(std::slice::from_ref(&ask.id)));
     let rows = found.await.ok()?.pop()?;

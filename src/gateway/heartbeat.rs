@@ -34,11 +34,10 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 
 /// Writes heartbeats; after a restart of the store, sees to its approval.
 async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
-    let mut asking_since = None;
+    let mut asking = None;
     let mut went_back = false;
     while let Some(gateway) = gateway.upgrade() {
-        let clock = gateway.ports.clock();
-        let begun = clock.now();
+        let begun = gateway.ports.clock().now();
         // What anybody saw before this beat was committed before it, so the new number must be greater.
         let seen = gateway.answers_since(Moment::from_nanos(0)).highest;
         match gateway.ports.store().beat().await {
@@ -51,23 +50,17 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                 );
             }
             Ok(Some(seq)) => {
-                asking_since = None;
                 gateway.health().beat = Some((seq, begun));
                 metrics::heartbeat(seq);
                 if !gateway.store_is_open() {
                     reopen(&gateway).await;
                 }
             }
-            Ok(None) => {
-                let since = *asking_since.get_or_insert(begun);
-                approve(&gateway, since).await;
-            }
-            Err(error) => {
-                asking_since = None;
-                close(&gateway, error.to_string());
-            }
+            Ok(None) => approve(&gateway, &mut asking).await,
+            Err(error) => close(&gateway, error.to_string()),
         }
-        clock.sleep_until(begun + gateway.settings.timings.heartbeat).await;
+        let next = begun + gateway.settings.timings.heartbeat;
+        gateway.rest(next).await;
     }
 }
 
@@ -84,17 +77,31 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
     }
 }
 
+/// Since when peers are asked about a boot. What they were asked before it was seen to run does not count: this region may have
+/// written, and they may have seen, more since then.
+struct Asking {
+    boot: Boot,
+    since: Moment,
+}
+
 /// Approves the running boot, once the peers' memory shows no regression.
-async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking_since: Moment) {
+async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking>) {
     let (gate, own) = match own_state(gateway).await {
         Ok(found) => found,
         Err(error) => return close(gateway, error.to_string()),
     };
     if gate.is_open() {
-        return open(gateway, gate);
+        return reopen(gateway).await;
     }
     let now = gateway.ports.clock().now();
-    let answers = gateway.answers_since(asking_since);
+    let since = match asking {
+        Some(asking) if asking.boot == gate.running => asking.since,
+        Some(_) | None => {
+            *asking = Some(Asking { boot: gate.running.clone(), since: now });
+            now
+        }
+    };
+    let answers = gateway.answers_since(since);
     if answers.highest > own {
         let why = format!(
             "the store went back: heartbeat {} of this region was seen, the store holds {own}; it was restored from an old copy, has forgotten claims and must be rebuilt from its peers",
@@ -109,7 +116,7 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking_since: Moment) {
             "the store restarted; waiting for a peer that remembers this region".to_owned(),
         );
     }
-    if answers.silent > 0 && now.since(asking_since) < ASK_AT_MOST {
+    if answers.silent > 0 && now.since(since) < ASK_AT_MOST {
         return close(
             gateway,
             format!("the store restarted; {} peers have not answered yet", answers.silent),
@@ -177,7 +184,8 @@ async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
             Err(error) => not_heard(&gateway, &peer, error.to_string()),
         }
         metrics::peer_up(&peer, !gateway.is_silent(&peer));
-        clock.sleep_until(asked + gateway.settings.timings.ping).await;
+        let next = asked + gateway.settings.timings.ping;
+        gateway.rest(next).await;
     }
 }
 
@@ -185,6 +193,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     let round_trip = arrived.since(asked);
     metrics::round_trip(name, round_trip);
     let trouble = gateway.disagreement(&pong);
+    let other_view = pong.view != gateway.view.digest();
     let mut health = gateway.health();
     let Some(peer) = health.peers.get_mut(name) else { return };
     if peer.heard.is_none() || peer.trouble != trouble {
@@ -197,6 +206,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
         peer.lag.announced(beat.seq, beat.age, round_trip, arrived);
     }
     peer.trouble = trouble;
+    peer.other_view = other_view;
     peer.heard = Some(arrived);
     peer.asked = Some(asked);
     peer.round_trip = Some(round_trip);
@@ -234,7 +244,8 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                 remembered = Some(begun);
             }
         }
-        clock.sleep_until(begun + gateway.settings.timings.poll).await;
+        let next = begun + gateway.settings.timings.poll;
+        gateway.rest(next).await;
     }
 }
 
@@ -274,24 +285,22 @@ fn memory<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Vec<PeerMemory> {
 }
 
 fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
-    let mut health = gateway.health();
-    if let StoreHealth::Closed(why) = &health.store {
-        tracing::info!(was = why, version = gate.version.0, epoch = gate.epoch, "the store is open");
+    let (version, epoch) = (gate.version.0, gate.epoch);
+    if let StoreHealth::Closed(was) = &*gateway.store.swap(Arc::new(StoreHealth::Open(gate))) {
+        tracing::info!(was, version, epoch, "the store is open");
     }
-    health.store = StoreHealth::Open(gate);
     metrics::store_up(true);
 }
 
 fn close<P: Ports>(gateway: &Gateway<P>, why: String) {
-    let mut health = gateway.health();
-    let new = match &health.store {
+    let before = gateway.store.swap(Arc::new(StoreHealth::Closed(why.clone())));
+    let new = match &*before {
         StoreHealth::Open(_) => true,
         StoreHealth::Closed(before) => *before != why,
     };
     if new {
         tracing::warn!(why, "the store is closed: no key is run here");
     }
-    health.store = StoreHealth::Closed(why);
     metrics::store_up(false);
 }
 
@@ -306,7 +315,7 @@ impl<P: Ports> Gateway<P> {
             epoch: self.view.epoch(),
             view: self.view.digest(),
             shared: self.settings.shared,
-            serving: matches!(health.store, StoreHealth::Open(_)) && !self.is_stopping(),
+            serving: self.store_is_open() && !self.is_stopping(),
             beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
             applied,
         }
@@ -340,8 +349,18 @@ impl<P: Ports> Gateway<P> {
         answers
     }
 
+    /// A peer that answers and goes by another view, if there is one. Two regions with different rings may each think that they
+    /// own a key, so neither may run it until they agree.
+    pub(super) fn disputed(&self) -> Option<RegionName> {
+        let peers: Vec<RegionName> = {
+            let health = self.health();
+            health.peers.iter().filter(|(_, peer)| peer.other_view).map(|(name, _)| name.clone()).collect()
+        };
+        peers.into_iter().find(|name| !self.is_silent(name))
+    }
+
     fn store_is_open(&self) -> bool {
-        matches!(self.health().store, StoreHealth::Open(_))
+        matches!(**self.store.load(), StoreHealth::Open(_))
     }
 
     fn disagreement(&self, pong: &Pong) -> Option<String> {

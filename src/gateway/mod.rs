@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{Request, Response};
 use tokio::sync::Notify;
 
@@ -95,11 +96,13 @@ impl Settings {
 
 /// One gateway of one region.
 pub struct Gateway<P: Ports> {
-    ports: P,
+    ports: Arc<P>,
     settings: Settings,
     view: View,
     origin: Origin,
     attached: Arc<Attached>,
+    /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
+    store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
     typical: BTreeMap<Arc<str>, Mutex<Option<Duration>>>,
     in_flight: AtomicUsize,
@@ -107,9 +110,8 @@ pub struct Gateway<P: Ports> {
     stopping: AtomicBool,
 }
 
-/// What this gateway knows of its store and its peers.
+/// What this gateway knows of its own heartbeat and its peers.
 struct Health {
-    store: StoreHealth,
     beat: Option<(u64, Moment)>,
     peers: BTreeMap<RegionName, Peer>,
 }
@@ -134,13 +136,24 @@ struct Peer {
     /// Its highest heartbeat seen in this region's store, or remembered; `None` until the store was read.
     applied: Option<u64>,
     lag: LagMeter,
+    /// Its last pong named another view than ours.
+    other_view: bool,
     trouble: Option<String>,
 }
 
 impl Peer {
     fn unknown() -> Self {
         let lag = LagMeter::new(LAG_PERIOD);
-        Self { heard: None, asked: None, round_trip: None, pong: None, applied: None, lag, trouble: None }
+        Self {
+            heard: None,
+            asked: None,
+            round_trip: None,
+            pong: None,
+            applied: None,
+            lag,
+            other_view: false,
+            trouble: None,
+        }
     }
 }
 
@@ -161,16 +174,13 @@ impl<P: Ports> Gateway<P> {
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
         metrics::prepare(&settings, &view);
         Ok(Arc::new(Self {
-            ports,
+            ports: Arc::new(ports),
             settings,
             view,
             origin,
             attached: Arc::default(),
-            health: Mutex::new(Health {
-                store: StoreHealth::Closed("starting".to_owned()),
-                beat: None,
-                peers,
-            }),
+            store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
+            health: Mutex::new(Health { beat: None, peers }),
             typical,
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
@@ -250,6 +260,13 @@ impl<P: Ports> Gateway<P> {
                 reply::refuse(&problem)
             }
         }
+    }
+
+    /// Sleeps without keeping the gateway: what runs beside requests must not hold it while it waits.
+    async fn rest(self: Arc<Self>, until: Moment) {
+        let ports = self.ports.clone();
+        drop(self);
+        ports.clock().sleep_until(until).await;
     }
 
     fn ports(&self) -> &P {

@@ -145,9 +145,10 @@ pub(super) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &As
             None => unknown(gateway, Some(row.expires)),
         },
         Reading::Absent => unknown(gateway, None),
-        Reading::Released(row) | Reading::InProgress(row) | Reading::InDoubt(row, _) | Reading::Gone(row) => {
-            unknown(gateway, Some(row.expires))
-        }
+        Reading::Released(row, _)
+        | Reading::InProgress(row)
+        | Reading::InDoubt(row, _)
+        | Reading::Gone(row) => unknown(gateway, Some(row.expires)),
     }
 }
 

@@ -70,11 +70,12 @@ where
     W: Future<Output = Response<Body>> + std::marker::Send + 'static,
 {
     let ask = Arc::new(ask);
+    // Counted before the look: a stop that saw nothing in flight has been seen here.
+    let begun = InFlight::begin(gateway.clone());
     if gateway.is_stopping() {
         let after = jittered(gateway, Duration::from_secs(1));
         return finish(gateway, &ask, Reply::Refused(Problem::Stopping { after }, None));
     }
-    let begun = InFlight::begin(gateway.clone());
     let task = {
         let (gateway, ask) = (gateway.clone(), ask.clone());
         tokio::spawn(async move {
@@ -94,6 +95,12 @@ where
 
 /// Serves a key that this region owns.
 async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
+    if let Some(peer) = gateway.disputed() {
+        return forward::local_copy(gateway, ask).await.unwrap_or_else(|| {
+            tracing::warn!(%peer, "refused: a peer goes by another view, so the key may have two owners");
+            Reply::Refused(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) }, None)
+        });
+    }
     let attach_until = ask.arrived + ask.policy.wait.min(ask.deadline);
     let mut basis = Basis::Absent;
     for _ in 0..ROUNDS {
@@ -192,9 +199,7 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
         request_id: ask.request_id,
         gate: gate_version(gateway, false).await?,
         basis,
-        // A row says what is left of its hold, never how long that has been over: so the settle time is a part of what is
-        // stored. Sending is bounded by the hold alone.
-        hold: policy.hold + policy.settle_time,
+        hold: policy.hold,
         retention: policy.retention,
     };
     let asked = gateway.ports.clock().now();
@@ -207,7 +212,11 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
                 return Ok(Claimed::Ours(Claim { attempt, expires, send_by }));
             }
             Ok(ClaimReply::Found(rows)) => return Ok(Claimed::Found(rows)),
-            Ok(ClaimReply::GateMoved) => claim.gate = gate_version(gateway, true).await?,
+            Ok(ClaimReply::GateMoved) => match gate_version(gateway, true).await {
+                Ok(version) => claim.gate = version,
+                Err(problem) if !unconfirmed => return Err(problem),
+                Err(_) => break,
+            },
             Err(StoreError::Definite(why)) if !unconfirmed => return Err(store_unavailable(gateway, why)),
             Err(StoreError::Definite(_)) => break,
             Err(StoreError::Unknown(_)) => {
@@ -224,7 +233,7 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
 
 /// The version of the open gate, as known or read anew.
 async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result<GateVersion, Problem> {
-    let known = match &gateway.health().store {
+    let known = match &**gateway.store.load() {
         StoreHealth::Open(gate) if !anew => Ok(gate.version),
         StoreHealth::Open(_) => Err(None),
         StoreHealth::Closed(why) => Err(Some(why.clone())),
@@ -235,12 +244,12 @@ async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result
         Err(None) => match gateway.ports.store().gate().await {
             Ok(gate) if gate.is_open() && gate.epoch == gateway.view.epoch() => {
                 let version = gate.version;
-                gateway.health().store = StoreHealth::Open(gate);
+                gateway.store.store(Arc::new(StoreHealth::Open(gate)));
                 Ok(version)
             }
             Ok(_) => {
                 let why = "the store restarted and is not approved yet".to_owned();
-                gateway.health().store = StoreHealth::Closed(why.clone());
+                gateway.store.store(Arc::new(StoreHealth::Closed(why.clone())));
                 Err(store_unavailable(gateway, why))
             }
             Err(error) => Err(store_unavailable(gateway, error.to_string())),
@@ -249,7 +258,11 @@ async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result
 }
 
 fn verdict<P: Ports>(gateway: &Gateway<P>, ask: &Ask, rows: Vec<Row>) -> Verdict {
-    let facts = Facts { fingerprint: &ask.fingerprint, recovery: ask.policy.recovery, me: &gateway.origin };
+    let facts = Facts {
+        fingerprint: &ask.fingerprint,
+        recovery: ask.policy.recovery,
+        settle_time: ask.policy.settle_time,
+    };
     decide(read(gateway, rows), &facts)
 }
 
@@ -314,8 +327,8 @@ pub(super) fn start_poller<P: Ports>(gateway: &Arc<Gateway<P>>) {
                     }
                 }
             }
-            let clock = gateway.ports.clock();
-            clock.sleep_until(clock.now() + gateway.settings.timings.attach_poll).await;
+            let next = gateway.ports.clock().now() + gateway.settings.timings.attach_poll;
+            gateway.rest(next).await;
         }
     });
 }

@@ -152,7 +152,7 @@ impl<P: Ports> Gateway<P> {
         let peers: Vec<RegionName> = self.health().peers.keys().cloned().collect();
         let (up, down): (Vec<_>, Vec<_>) = peers.into_iter().partition(|name| !self.is_silent(name));
         let mut reasons = Vec::new();
-        let serves = match &self.health().store {
+        let serves = match &**self.store.load() {
             StoreHealth::Open(_) => true,
             StoreHealth::Closed(why) => {
                 reasons.push(format!("store: {why}"));
@@ -196,7 +196,7 @@ impl<P: Ports> Gateway<P> {
 
     fn store_status(&self) -> StoreStatus {
         let health = self.health();
-        let (gate, reason) = match &health.store {
+        let (gate, reason) = match &**self.store.load() {
             StoreHealth::Open(gate) => (Some(gate.version.0), None),
             StoreHealth::Closed(why) => (None, Some(why.clone())),
         };
@@ -234,7 +234,7 @@ impl<P: Ports> Gateway<P> {
         let described = rows.iter().map(row_status).collect();
         let state = match read(self, rows) {
             Reading::Absent => "absent",
-            Reading::Released(_) => "released",
+            Reading::Released(..) => "released",
             Reading::InProgress(_) => "in-progress",
             Reading::InDoubt(..) => "in-doubt",
             Reading::Settled(_) => "settled",
@@ -255,8 +255,8 @@ impl<P: Ports> Gateway<P> {
 
 fn row_status(row: &crate::protocol::record::Row) -> RowStatus {
     let (state, left, status) = match &row.state {
-        State::Claimed { left } => ("claimed", Some(left), None),
-        State::InDoubt { status, left } => ("in-doubt", Some(left), *status),
+        State::Claimed { left, past: _ } => ("claimed", Some(left), None),
+        State::InDoubt { status, left, past: _ } => ("in-doubt", Some(left), *status),
         State::Released => ("released", None, None),
         State::Settled { answer, .. } => ("settled", None, Some(answer.status)),
         State::Tombstone => ("expired", None, None),

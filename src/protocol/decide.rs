@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fingerprint::Fingerprint;
-use super::record::{Answer, Nonce, Reading, RequestId, Row, State, Token};
+use super::record::{Answer, Ground, Nonce, Reading, RequestId, Row, State, Token};
 use super::region::Origin;
 use super::time::Date;
 
@@ -67,8 +67,7 @@ pub struct Doubt {
     pub nonce: Nonce,
     /// The request that made it.
     pub request_id: RequestId,
-    /// Until "did not happen" counts: what is left of its stored hold, which has the route's settle time in it; zero if it got
-    /// its answer.
+    /// Until "did not happen" counts: what is left of its hold, plus the route's settle time; zero if it got its answer.
     pub over_in: Duration,
     /// Until when the key is promised to be remembered.
     pub expires: Date,
@@ -119,8 +118,8 @@ pub struct Facts<'a> {
     pub fingerprint: &'a Fingerprint,
     /// The route's rule for a key in doubt.
     pub recovery: Recovery,
-    /// The owner's own origin.
-    pub me: &'a Origin,
+    /// How long a request may still be inside the upstream after its hold ran out.
+    pub settle_time: Duration,
 }
 
 /// The verdict on a reading. Total: every reading has one.
@@ -129,7 +128,7 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
     match reading {
         Reading::Absent => Verdict::Claim(Basis::Absent),
         Reading::Gone(row) => Verdict::KeyExpired { expires: row.expires },
-        Reading::Released(row)
+        Reading::Released(row, _)
         | Reading::InProgress(row)
         | Reading::Settled(row)
         | Reading::InDoubt(row, _)
@@ -137,26 +136,19 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
         {
             Verdict::KeyReused { expires: row.expires }
         }
-        Reading::Released(row) => Verdict::Claim(basis(std::slice::from_ref(&row), facts.me)),
+        Reading::Released(_, ground) => Verdict::Claim(basis(ground)),
         Reading::InProgress(row) => Verdict::Attach { left: left(&row.state), expires: row.expires },
         Reading::Settled(row) => match settlement(&row) {
             Some(settlement) => Verdict::Replay(settlement),
             None => Verdict::Parked { expires: row.expires },
         },
-        Reading::InDoubt(row, rest) => {
-            let expires = row.expires;
-            let doubt = doubt(&row);
-            let mut rows = vec![row];
-            rows.extend(rest);
-            let basis = basis(&rows, facts.me);
-            match facts.recovery {
-                Recovery::Rerun { max_attempts } if highest_attempt(&rows) < max_attempts => {
-                    Verdict::Claim(basis)
-                }
-                Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires },
-                Recovery::Probe => Verdict::Probe { doubt, basis },
+        Reading::InDoubt(row, ground) => match facts.recovery {
+            Recovery::Rerun { max_attempts } if ground.attempt < max_attempts => {
+                Verdict::Claim(basis(ground))
             }
-        }
+            Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires: row.expires },
+            Recovery::Probe => Verdict::Probe { doubt: doubt(&row, facts.settle_time), basis: basis(ground) },
+        },
     }
 }
 
@@ -182,10 +174,12 @@ pub fn retry_after(left: Duration, typical: Option<Duration>) -> Duration {
     typical.unwrap_or(left).clamp(floor, left)
 }
 
-fn doubt(row: &Row) -> Doubt {
+fn doubt(row: &Row, settle_time: Duration) -> Doubt {
     let over_in = match row.state {
         State::InDoubt { status: Some(_), .. } => Duration::ZERO,
-        State::InDoubt { status: None, left } | State::Claimed { left } => left,
+        State::InDoubt { status: None, left, past } | State::Claimed { left, past } => {
+            left + settle_time.saturating_sub(past)
+        }
         State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
     };
     Doubt {
@@ -198,25 +192,16 @@ fn doubt(row: &Row) -> Doubt {
     }
 }
 
-fn basis(rows: &[Row], me: &Origin) -> Basis {
-    Basis::Known {
-        own: rows.iter().find(|row| row.origin == *me).map(|row| (row.token, row.nonce)),
-        over: rows
-            .iter()
-            .filter(|row| row.origin != *me)
-            .map(|row| (row.origin.clone(), row.token))
-            .collect(),
-        attempt: highest_attempt(rows),
-    }
-}
-
-fn highest_attempt(rows: &[Row]) -> u32 {
-    rows.iter().map(|row| row.token.attempt).max().unwrap_or(0)
+fn basis(ground: Ground) -> Basis {
+    Basis::Known { own: ground.own, over: ground.over, attempt: ground.attempt }
 }
 
 fn left(state: &State) -> Duration {
     match state {
-        State::Claimed { left } | State::InDoubt { left, .. } => *left,
+        State::Claimed { left, .. } | State::InDoubt { left, .. } => *left,
         State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@
 //! function that says what they mean together (protocol reference, section 5). It must not look at a clock: a row says
 //! how much of its hold is left, as judged by the database that read it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +88,8 @@ pub enum State {
     Claimed {
         /// What is left of the hold, by the clock of the database that was read.
         left: Duration,
+        /// How long the hold has been over, by the same clock; zero while any of it is left.
+        past: Duration,
     },
     /// The effect may or may not have happened.
     InDoubt {
@@ -95,6 +97,8 @@ pub enum State {
         status: Option<u16>,
         /// What is left of the hold of the attempt.
         left: Duration,
+        /// How long the hold has been over; zero while any of it is left.
+        past: Duration,
     },
     /// Nothing happened; the next claim takes the following attempt number.
     Released,
@@ -137,16 +141,28 @@ pub struct Row {
 pub enum Reading {
     /// No row.
     Absent,
-    /// Nothing happened so far: the highest token's row.
-    Released(Row),
+    /// Nothing happened so far: the highest token's row, and what the next claim stands on.
+    Released(Row, Ground),
     /// An attempt is running: the highest token's row.
     InProgress(Row),
-    /// All rows in doubt, highest token first; never empty.
-    InDoubt(Row, Vec<Row>),
+    /// In doubt: the highest token's row of those in doubt, and what the next claim stands on.
+    InDoubt(Row, Ground),
     /// The final answer.
     Settled(Row),
     /// Past retention.
     Gone(Row),
+}
+
+/// What the next claim of a key stands on. The verdict shows one row; a claim has to reckon with all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ground {
+    /// The reader's own row, whatever it says and whatever masks it: the claim overwrites it.
+    pub own: Option<(Token, Nonce)>,
+    /// Rows of other origins that the claim supersedes, by origin: those in doubt, those released, and all that the own row had
+    /// superseded, as the claim overwrites its list too. Never a row whose attempt may be running.
+    pub over: Vec<(Origin, Token)>,
+    /// The highest attempt of all rows.
+    pub attempt: u32,
 }
 
 /// What a reader knows beside the rows.
@@ -176,12 +192,13 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
         };
     }
     let masks: Vec<(Origin, Token)> = rows.iter().flat_map(|row| row.over.iter().cloned()).collect();
+    let mut ground = ground(&rows, reader);
     rows.retain(|row| !masks.iter().any(|(origin, token)| *origin == row.origin && *token >= row.token));
+    ground.supersede(rows.iter().filter(|row| !is_running(row, reader)), reader);
     let (doubts, others): (Vec<Row>, Vec<Row>) =
         rows.into_iter().partition(|row| reads_as_doubt(row, reader));
-    let mut doubts = doubts.into_iter();
-    if let Some(first) = doubts.next() {
-        return Reading::InDoubt(first, doubts.collect());
+    if let Some(highest) = doubts.into_iter().next() {
+        return Reading::InDoubt(highest, ground);
     }
     let mut others = others.into_iter();
     let Some(highest) = others.next() else { return Reading::Absent };
@@ -190,14 +207,40 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     }
     match others.find(|row| matches!(row.state, State::Claimed { .. })) {
         Some(claimed) => Reading::InProgress(claimed),
-        None => Reading::Released(highest),
+        None => Reading::Released(highest, ground),
     }
+}
+
+/// What every claim stands on, whichever of the rows are masked.
+fn ground(rows: &[Row], reader: &Reader) -> Ground {
+    let own = rows.iter().find(|row| row.origin == reader.me);
+    Ground {
+        own: own.map(|row| (row.token, row.nonce)),
+        over: own.map(|row| row.over.clone()).unwrap_or_default(),
+        attempt: rows.iter().map(|row| row.token.attempt).max().unwrap_or(0),
+    }
+}
+
+impl Ground {
+    fn supersede<'a>(&mut self, rows: impl Iterator<Item = &'a Row>, reader: &Reader) {
+        let others = rows.filter(|row| row.origin != reader.me).map(|row| (row.origin.clone(), row.token));
+        let mut over: BTreeMap<Origin, Token> = BTreeMap::new();
+        for (origin, token) in self.over.drain(..).chain(others) {
+            let named = over.entry(origin).or_insert(token);
+            *named = token.max(*named);
+        }
+        self.over = over.into_iter().collect();
+    }
+}
+
+fn is_running(row: &Row, reader: &Reader) -> bool {
+    matches!(row.state, State::Claimed { .. }) && !reads_as_doubt(row, reader)
 }
 
 fn reads_as_doubt(row: &Row, reader: &Reader) -> bool {
     match row.state {
         State::InDoubt { .. } => true,
-        State::Claimed { left } => {
+        State::Claimed { left, past: _ } => {
             if row.origin == reader.me {
                 left.is_zero()
             } else {

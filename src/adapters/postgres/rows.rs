@@ -65,14 +65,16 @@ pub(super) fn token(row: &tokio_postgres::Row) -> Result<Token, Unreadable> {
 }
 
 fn state(row: &tokio_postgres::Row) -> Result<State, Unreadable> {
-    let left = millis(get(row, "hold_left_ms")?)?;
+    // Below zero: how long the hold has been over.
+    let hold: i64 = get(row, "hold_left_ms")?;
+    let (left, past) = (millis(hold.max(0))?, Duration::from_millis(hold.min(0).unsigned_abs()));
     match get::<i16>(row, "state")? {
-        CLAIMED => Ok(State::Claimed { left }),
+        CLAIMED => Ok(State::Claimed { left, past }),
         IN_DOUBT => {
             let status = get::<Option<i16>>(row, "doubt_status")?;
             let status =
                 status.map(|status| u16::try_from(status).map_err(|_| "doubt_status")).transpose()?;
-            Ok(State::InDoubt { status, left })
+            Ok(State::InDoubt { status, left, past })
         }
         RELEASED => Ok(State::Released),
         // Past retention: whether the origin has reaped the answer yet makes no difference.

@@ -1,6 +1,6 @@
 r.origin, r.state, r.epoch, r.attempt, r.nonce, r.fp_raw, r.fp_canonical, r.over, r.risk, r.request_id,
 r.doubt_status, r.answer_status, r.answer_headers, r.answer_body,
-greatest(0, ceil(extract(epoch from r.held_at + r.hold - clock_timestamp()) * 1000))::bigint as hold_left_ms,
+ceil(extract(epoch from r.held_at + r.hold - clock_timestamp()) * 1000)::bigint as hold_left_ms,
 greatest(0, floor(extract(epoch from clock_timestamp() - r.settled_at) * 1000))::bigint as settled_age_ms,
 floor(extract(epoch from r.expires_at) * 1000)::bigint as expires_ms,
 r.expires_at <= clock_timestamp() as expired

@@ -52,7 +52,9 @@ pub async fn an_absent_key_is_won_with_attempt_one<B: StoreBench>(bench: &B) {
         "store: a claim must be stored as asked and answered"
     );
     assert!(row.over.is_empty() && row.risk.is_empty(), "store: a first claim supersedes nothing: {row:?}");
-    let State::Claimed { left } = row.state else { panic!("store: a won key must read as claimed: {row:?}") };
+    let State::Claimed { left, past: Duration::ZERO } = row.state else {
+        panic!("store: a won key must read as claimed: {row:?}")
+    };
     assert!(left > Duration::ZERO && left <= LONG, "store: {left:?} cannot be left of a hold of {LONG:?}");
 }
 
@@ -65,7 +67,9 @@ pub async fn a_second_claim_finds_the_first<B: StoreBench>(bench: &B) {
         (first.token, first.nonce),
         "store: the first claim must be found"
     );
-    let State::Claimed { left } = found.state else { panic!("store: it must be claimed: {found:?}") };
+    let State::Claimed { left, past: Duration::ZERO } = found.state else {
+        panic!("store: it must be claimed: {found:?}")
+    };
     assert!(left > Duration::ZERO, "store: a claim just made must have hold left");
     assert_eq!(row(bench, &first.id).await.nonce, first.nonce, "store: a lost claim must change nothing");
 }
@@ -247,11 +251,14 @@ pub async fn a_hold_that_is_over_is_superseded<B: StoreBench>(bench: &B) {
     wins(bench, &ask).await;
     bench.pass(SHORT).await;
     let over = row(bench, &ask.id).await;
-    assert_eq!(
-        over.state,
-        State::Claimed { left: Duration::ZERO },
-        "store: a hold that is over has none left"
-    );
+    let State::Claimed { left: Duration::ZERO, past } = over.state else {
+        panic!("store: a hold that is over has none left: {over:?}")
+    };
+    bench.pass(SHORT).await;
+    let State::Claimed { left: Duration::ZERO, past: later } = row(bench, &ask.id).await.state else {
+        panic!("store: a hold that is over stays over")
+    };
+    assert!(later >= past + SHORT / 2, "store: how long a hold has been over must grow: {past:?}, {later:?}");
     let mut next = asks(bench, &ask.id, 2).await;
     finds(bench, &next, "a claim that saw no row must be shown one whose hold is over").await;
     next.basis = known(&over);

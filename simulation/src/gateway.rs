@@ -1,0 +1,23 @@
+//! The real gateway as a region of the simulated network.
+//!
+//! Neighbours: [`crate::peers`] calls what is plugged in; `onceway::gateway` is the very code that serves in production. It must
+//! add nothing: a forward and a ping reach the gateway as the peer listener would hand them in.
+
+use std::sync::Arc;
+
+use onceway::gateway::Gateway;
+use onceway::ports::peers::{Forward, ForwardReply, Pong};
+use onceway::protocol::region::RegionName;
+
+use crate::peers::{Answering, Region};
+use crate::ports::SimPorts;
+
+impl Region for Arc<Gateway<SimPorts>> {
+    fn forward(&self, from: RegionName, forward: Forward) -> Answering<'_, ForwardReply> {
+        Box::pin(self.serve_forward(from, forward))
+    }
+
+    fn pong(&self) -> Answering<'_, Pong> {
+        Box::pin(Gateway::pong(self))
+    }
+}

@@ -1,0 +1,23 @@
+//! The real gateway over the simulated ports: one directed test per check of the request path, and a random swarm.
+//!
+//! Neighbours: `gateway/bench.rs` has the deployment that all parts share. Each directed test fails when the check it names is taken
+//! out of `onceway::gateway`. Time is virtual; what is asserted is what clients were told and what the upstreams' ledger holds.
+
+#[path = "gateway/approval.rs"]
+mod approval;
+#[path = "gateway/attached.rs"]
+mod attached;
+#[path = "gateway/bench.rs"]
+mod bench;
+#[path = "gateway/claims.rs"]
+mod claims;
+#[path = "gateway/ends.rs"]
+mod ends;
+#[path = "gateway/forwards.rs"]
+mod forwards;
+#[path = "gateway/outcomes.rs"]
+mod outcomes;
+#[path = "gateway/recovery.rs"]
+mod recovery;
+#[path = "gateway/swarm.rs"]
+mod swarm;

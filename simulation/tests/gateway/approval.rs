@@ -1,0 +1,105 @@
+//! After a restart of the store nothing is sent until its boot was approved, and a store that went back is refused.
+
+use std::time::Duration;
+
+use onceway::protocol::region::RegionName;
+use simulation::peers::LinkMode;
+use tokio::time::sleep;
+
+use super::bench::{Bench, key_of, ms, play, region, until};
+
+const REFUSED: (u16, &str) = (503, "store-unavailable");
+
+fn reasons(bench: &Bench, at: &RegionName) -> String {
+    bench.gateway(at).readiness().reasons.join("; ")
+}
+
+/// Over `span` the region never serves, sends nothing, and gives this reason.
+async fn stays_closed(bench: &Bench, at: &RegionName, span: Duration, why: &str) {
+    sleep(ms(500)).await;
+    let key = key_of(at, "closed");
+    for _ in 0..(span.as_millis() / 100) {
+        assert!(!bench.serves(at), "it must not serve");
+        assert!(reasons(bench, at).contains(why), "{}", reasons(bench, at));
+        assert_eq!(bench.send(at, "/probe", &key).await.said(), REFUSED);
+        sleep(ms(100)).await;
+    }
+    assert_eq!(bench.arrived(at), 0);
+}
+
+#[test]
+fn nothing_is_sent_after_a_restart_until_the_boot_is_approved() {
+    play(async {
+        let (bench, eu) = (Bench::start(1).await, region("eu"));
+        let key = key_of(&eu, "restarted");
+        bench.world.cluster.restart(&eu);
+        assert!(bench.serves(&eu), "the gateway cannot know yet");
+        assert_eq!(bench.send(&eu, "/probe", &key).await.said(), REFUSED);
+        assert!(!bench.serves(&eu), "it knows now");
+        until("approval", ms(3_000), async || bench.serves(&eu)).await;
+        assert_eq!(bench.arrived(&eu), 0);
+        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
+    });
+}
+
+/// The restart comes right after an approval, before the next heartbeat: what the peers said about the boot before does not count.
+#[test]
+fn the_approval_waits_for_a_peer_and_comes_once_one_has_answered() {
+    play(async {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        bench.links(&eu, LinkMode::Refuse);
+        bench.world.cluster.restart(&eu);
+        stays_closed(&bench, &eu, ms(8_000), "waiting for a peer").await;
+        bench.world.network.set_link(&eu, &region("us"), LinkMode::Up, ms(20));
+        until("approval with one peer of two", ms(1_000), async || bench.serves(&eu)).await;
+        assert_eq!(bench.send(&eu, "/probe", &key_of(&eu, "approved")).await.status, 201);
+    });
+}
+
+/// eu's store is restored from a copy two seconds old; its peers have seen what it wrote since then.
+#[test]
+fn a_store_that_went_back_is_refused_by_what_peers_have_seen() {
+    play(async {
+        let (bench, eu) = (Bench::start(3).await, region("eu"));
+        let copy = bench.world.cluster.copy(&eu);
+        sleep(ms(2_000)).await;
+        // A new process: what the old one remembers is gone.
+        bench.replace(&eu);
+        bench.world.cluster.restore(&eu, copy);
+        stays_closed(&bench, &eu, ms(8_000), "went back").await;
+    });
+}
+
+#[test]
+fn a_store_that_went_back_is_refused_by_what_this_process_has_seen() {
+    play(async {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        for peer in [region("us"), region("ap")] {
+            bench.world.cluster.hold(&eu, &peer, true);
+        }
+        let copy = bench.world.cluster.copy(&eu);
+        sleep(ms(2_000)).await;
+        bench.world.cluster.restore(&eu, copy);
+        stays_closed(&bench, &eu, ms(8_000), "went back").await;
+    });
+}
+
+/// us, whose copy of eu is old, answers first; ap, which has seen more, takes more than half a second.
+#[test]
+fn the_approval_waits_a_while_for_the_peers_that_have_not_answered() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        bench.world.cluster.hold(&eu, &region("us"), true);
+        let copy = bench.world.cluster.copy(&eu);
+        sleep(ms(2_000)).await;
+        bench.world.network.set_link(&eu, &region("ap"), LinkMode::Up, ms(300));
+        bench.replace(&eu);
+        bench.world.cluster.restore(&eu, copy);
+        until("the refusal", ms(3_000), async || {
+            assert!(!bench.serves(&eu), "approved before ap answered");
+            reasons(&bench, &eu).contains("went back")
+        })
+        .await;
+        stays_closed(&bench, &eu, ms(4_000), "went back").await;
+    });
+}

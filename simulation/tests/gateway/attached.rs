@@ -1,0 +1,99 @@
+//! Duplicates of a running attempt: all regions, all processes, one effect, one first answer.
+
+use simulation::upstream::UpstreamMode;
+use tokio::time::{Instant, sleep};
+
+use super::bench::{Bench, Told, ask, key_of, ms, play, region, regions, until};
+
+#[test]
+fn fifty_duplicates_over_three_regions_are_one_effect_and_one_first_answer() {
+    play(async {
+        let (bench, eu) = (Bench::start(1).await, region("eu"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(500) });
+        let key = key_of(&eu, "fifty");
+        let mut copies = Vec::new();
+        for number in 0..50 {
+            copies.push(bench.begin(&regions()[number % 3], "/park", &key));
+            sleep(ms(number as u64 % 7)).await;
+        }
+        let mut told: Vec<Told> = Vec::new();
+        for copy in copies {
+            told.push(copy.await.unwrap());
+        }
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
+        let receipt = &bench.effects(&key)[0].body;
+        assert!(told.iter().all(|told| told.status == 201 && told.body == *receipt), "{told:?}");
+        assert_eq!(told.iter().filter(|told| !told.replayed).count(), 1);
+    });
+}
+
+/// The attempt runs in one gateway of eu, its duplicates wait in another: only the poller can tell them.
+#[test]
+fn duplicates_in_another_process_of_the_region_are_woken() {
+    play(async {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(700) });
+        let second = bench.process(&eu);
+        until("the second process serves", ms(2_000), async || second.readiness().serves).await;
+        let key = key_of(&eu, "two-processes");
+        let begun = Instant::now();
+        let first = bench.begin(&eu, "/park", &key);
+        sleep(ms(100)).await;
+        let copies: Vec<_> = (0..5)
+            .map(|_| {
+                let (second, key) = (second.clone(), key.clone());
+                tokio::spawn(async move { ask(&second, "/park", &key, "{}").await })
+            })
+            .collect();
+        let first = first.await.unwrap();
+        assert_eq!((first.status, first.replayed), (201, false));
+        for copy in copies {
+            let told = copy.await.unwrap();
+            assert_eq!((told.status, told.replayed, &told.body), (201, true, &first.body));
+        }
+        assert!(begun.elapsed() < ms(900), "{:?}", begun.elapsed());
+        assert_eq!(bench.arrived(&eu), 1);
+    });
+}
+
+/// The wait ends before the attempt does: told to come back, and the hold says nothing about when the client gave up.
+#[test]
+fn a_duplicate_waits_no_longer_than_its_route_allows() {
+    play(async {
+        let (bench, eu) = (Bench::start(3).await, region("eu"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
+        let key = key_of(&eu, "long");
+        let first = bench.begin(&eu, "/park", &key);
+        sleep(ms(100)).await;
+        let begun = Instant::now();
+        assert_eq!(bench.send(&eu, "/park", &key).await.said(), (409, "in-progress"));
+        assert!(begun.elapsed() >= ms(2_000) && begun.elapsed() < ms(2_100), "{:?}", begun.elapsed());
+        assert_eq!(first.await.unwrap().status, 201);
+        assert_eq!(bench.arrived(&eu), 1);
+    });
+}
+
+/// The attempt ends as "nothing happened": of those who waited one runs it, the others get its answer.
+#[test]
+fn those_who_waited_for_a_released_attempt_run_it_once() {
+    play(async {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        let busy =
+            UpstreamMode::Answer { after: ms(300), status: 503, body: Default::default(), effect: false };
+        bench.upstream(&eu, busy);
+        let key = key_of(&eu, "freed");
+        let first = bench.begin(&eu, "/park", &key);
+        sleep(ms(100)).await;
+        let copies: Vec<_> = (0..10).map(|_| bench.begin(&eu, "/park", &key)).collect();
+        sleep(ms(100)).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(300) });
+        assert_eq!(first.await.unwrap().status, 503);
+        let mut firsts = 0;
+        for copy in copies {
+            let told = copy.await.unwrap();
+            assert_eq!(told.status, 201, "{told:?}");
+            firsts += usize::from(!told.replayed);
+        }
+        assert_eq!((firsts, bench.effects(&key).len(), bench.arrived(&eu)), (1, 1, 2));
+    });
+}

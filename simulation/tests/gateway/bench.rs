@@ -1,0 +1,317 @@
+//! Three regions of real gateways in one simulated world, and clients that ask them.
+//!
+//! Neighbours: every part of the suite. It must not look into a gateway: it asks as a client or as an operator does.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Uri};
+use onceway::gateway::credentials::{Credentials, digest};
+use onceway::gateway::route::{PathPattern, Policy, Protection, Route, Routes};
+use onceway::gateway::{Gateway, Settings, Timings};
+use onceway::ports::body::{self, Collected};
+use onceway::protocol::decide::Recovery;
+use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::outcome::OutcomeSets;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::time::Drift;
+use onceway::protocol::view::View;
+use simulation::cluster::StoreMode;
+use simulation::peers::LinkMode;
+use simulation::ports::SimPorts;
+use simulation::upstream::{Happening, UpstreamMode};
+use simulation::world::World;
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep};
+
+/// How long a claim may go without an outcome.
+pub const HOLD: Duration = Duration::from_secs(10);
+/// How long the upstream may take.
+pub const UPSTREAM: Duration = Duration::from_secs(3);
+/// How long a request may still be inside the upstream after its hold.
+pub const SETTLE_TIME: Duration = Duration::from_secs(2);
+/// How long an answer waits to be stored before its client is told that the outcome is unknown.
+pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
+/// One way between two regions.
+pub const ONE_WAY: Duration = Duration::from_millis(20);
+
+/// Whole milliseconds.
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A region's name.
+pub fn region(name: &str) -> RegionName {
+    RegionName::parse(name).unwrap()
+}
+
+/// The regions of every bench.
+pub fn regions() -> [RegionName; 3] {
+    [region("eu"), region("us"), region("ap")]
+}
+
+/// Plays a test on a paused clock.
+pub fn play<T>(test: impl Future<Output = T>) -> T {
+    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
+}
+
+/// The view of every bench.
+pub fn view() -> View {
+    static VIEW: LazyLock<View> = LazyLock::new(|| {
+        let regions = regions().map(|name| RegionSpec { name, weight: 100 }).to_vec();
+        let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+        View::first(Arc::new(Ring::build(&spec).unwrap()))
+    });
+    VIEW.clone()
+}
+
+/// What a client was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The status.
+    pub status: u16,
+    /// The code of a problem; empty on an answer.
+    pub code: String,
+    /// Whether it is a replay.
+    pub replayed: bool,
+    /// The region that is said to have run it.
+    pub by: String,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Told {
+    /// The status and the problem's code.
+    pub fn said(&self) -> (u16, &str) {
+        (self.status, &self.code)
+    }
+}
+
+/// Three regions of real gateways.
+pub struct Bench {
+    /// Everything below the gateways.
+    pub world: Arc<World>,
+    gateways: Mutex<BTreeMap<RegionName, Arc<Gateway<SimPorts>>>>,
+}
+
+impl Bench {
+    /// Starts three regions and waits until all serve and see one another.
+    pub async fn start(seed: u64) -> Arc<Self> {
+        let world = Arc::new(World::new(seed, &regions(), false));
+        for from in regions() {
+            world.cluster.set_latency(&from, ms(2));
+            world.upstreams.set_mode(&from, UpstreamMode::Receipt { after: ms(50) });
+            for to in regions().iter().filter(|to| **to != from) {
+                world.network.set_link(&from, to, LinkMode::Up, ONE_WAY);
+                world.cluster.set_delay(&from, to, ms(40));
+            }
+        }
+        let bench = Arc::new(Self { world, gateways: Mutex::default() });
+        for name in regions() {
+            bench.replace(&name);
+        }
+        bench.all_serve().await;
+        bench
+    }
+
+    /// Starts one more gateway process of a region over its store.
+    pub fn process(&self, name: &RegionName) -> Arc<Gateway<SimPorts>> {
+        let gateway = Gateway::new(self.world.ports(name), settings(name), view()).unwrap();
+        gateway.start();
+        gateway
+    }
+
+    /// Starts a new gateway process in a region's place; the old one ends with its last request.
+    pub fn replace(&self, name: &RegionName) {
+        let gateway = self.process(name);
+        self.world.network.plug(name.clone(), Arc::new(gateway.clone()));
+        self.gateways.lock().unwrap().insert(name.clone(), gateway);
+    }
+
+    /// A region's gateway.
+    pub fn gateway(&self, name: &RegionName) -> Arc<Gateway<SimPorts>> {
+        self.gateways.lock().unwrap()[name].clone()
+    }
+
+    /// Whether a region runs keys.
+    pub fn serves(&self, name: &RegionName) -> bool {
+        self.gateway(name).readiness().serves
+    }
+
+    /// Waits until all regions serve and see one another.
+    pub async fn all_serve(&self) {
+        let whole = |name: &RegionName| {
+            let ready = self.gateway(name).readiness();
+            ready.serves && ready.forwards_to.len() == 2
+        };
+        until("all regions serve", ms(20_000), async || regions().iter().all(whole)).await;
+    }
+
+    /// Sets every link from and to a region, both ways.
+    pub fn links(&self, name: &RegionName, mode: LinkMode) {
+        for other in regions().iter().filter(|other| *other != name) {
+            self.world.network.set_link(name, other, mode, ONE_WAY);
+            self.world.network.set_link(other, name, mode, ONE_WAY);
+        }
+    }
+
+    /// Sends a request to a region's gateway.
+    pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> Told {
+        ask(&self.gateway(to), path, key, "{}").await
+    }
+
+    /// Sends a request in the background.
+    pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> tokio::task::JoinHandle<Told> {
+        let (bench, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
+        tokio::spawn(async move { bench.send(&to, &path, &key).await })
+    }
+
+    /// What a region's store says about a key, as an operator sees it.
+    pub async fn state(&self, at: &RegionName, key: &str) -> &'static str {
+        self.gateway(at).key_status(&id(key)).await.unwrap().state
+    }
+
+    /// The effects on a key.
+    pub fn effects(&self, key: &str) -> Vec<Happening> {
+        self.world.upstreams.effects(&id(key))
+    }
+
+    /// How many requests arrived at a region's upstream.
+    pub fn arrived(&self, at: &RegionName) -> usize {
+        self.world.upstreams.arrivals(at).len()
+    }
+
+    /// Sets how a region's store treats statements.
+    pub fn store(&self, at: &RegionName, mode: StoreMode) {
+        self.world.cluster.set_mode(at, mode);
+    }
+
+    /// Sets what a region's upstream does.
+    pub fn upstream(&self, at: &RegionName, mode: UpstreamMode) {
+        self.world.upstreams.set_mode(at, mode);
+    }
+}
+
+/// Asks one gateway.
+pub async fn ask(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
+    told(gateway.handle(request(path, key, text)).await).await
+}
+
+/// A client's request.
+pub fn request(path: &str, key: &str, text: &str) -> Request<onceway::ports::Body> {
+    Request::post(path)
+        .header("authorization", "Bearer sk")
+        .header("idempotency-key", key)
+        .header("content-type", "application/json")
+        .body(body::full(text.to_owned()))
+        .unwrap()
+}
+
+/// Reads an answer as a client would.
+pub async fn told(response: http::Response<onceway::ports::Body>) -> Told {
+    let (head, rest) = response.into_parts();
+    let bytes = match body::collect(rest, 1 << 20).await.unwrap() {
+        Collected::Whole(bytes) => bytes,
+        Collected::Over(..) => panic!("an answer of more than a megabyte"),
+    };
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let code = text.split_once("\"code\":\"").and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
+    let header = |name: &str| head.headers.get(name).map(|text| text.to_str().unwrap()).unwrap_or_default();
+    Told {
+        status: head.status.as_u16(),
+        code: code.unwrap_or_default(),
+        replayed: header("idempotent-replayed") == "true",
+        by: header("onceway-region").to_owned(),
+        body: bytes,
+    }
+}
+
+/// A key's id.
+pub fn id(key: &str) -> KeyId {
+    KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
+}
+
+/// A key that this region owns, the `count`th of its word.
+pub fn key_of(owner: &RegionName, word: &str) -> String {
+    let view = view();
+    let mut keys = (0_u32..).map(|number| format!("{word}-{number}"));
+    keys.find(|key| view.owner(&id(key)) == Some(owner)).unwrap()
+}
+
+/// A forward as a peer would send it.
+pub fn forward(path: &str, key: &str) -> onceway::ports::peers::Forward {
+    let (head, _) = request(path, key, "").into_parts();
+    onceway::ports::peers::Forward {
+        id: id(key),
+        method: Method::POST,
+        target: Uri::try_from(path).unwrap(),
+        headers: head.headers,
+        body: Bytes::from_static(b"{}"),
+        request_id: onceway::protocol::record::RequestId(1),
+        epoch: 1,
+        deadline: ms(10_000),
+    }
+}
+
+/// Waits until the condition holds, in virtual time.
+pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + within;
+    while !condition().await {
+        assert!(Instant::now() < end, "{what}: not within {within:?}");
+        sleep(ms(10)).await;
+    }
+}
+
+fn settings(me: &RegionName) -> Settings {
+    let route = |name: &str, recovery| Route {
+        name: Arc::from(name),
+        methods: vec![Method::POST],
+        path: PathPattern::parse(&format!("/{name}")).unwrap(),
+        protection: Protection::Required(Arc::new(policy(recovery))),
+    };
+    let mut credentials = Credentials::default();
+    credentials.insert(digest(b"sk"), Tenant::parse("acme").unwrap());
+    Settings {
+        me: me.clone(),
+        routes: Routes(vec![
+            route("probe", Recovery::Probe),
+            route("park", Recovery::Park),
+            route("rerun", Recovery::Rerun { max_attempts: 3 }),
+        ]),
+        credentials,
+        drift: Drift { ppm: 1_000, margin: ms(50) },
+        timings: Timings {
+            heartbeat: ms(100),
+            ping: ms(100),
+            silent_after: ms(1_000),
+            poll: ms(100),
+            attach_poll: ms(50),
+            body_within: ms(5_000),
+            claim_within: ms(2_000),
+            settle_within: SETTLE_WITHIN,
+            probe_within: ms(1_000),
+        },
+        shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
+    }
+}
+
+fn policy(recovery: Recovery) -> Policy {
+    Policy {
+        syntax: Syntax::Lenient,
+        recovery,
+        probe: Some(Uri::from_static("/status")),
+        hold: HOLD,
+        wait: ms(2_000),
+        upstream_timeout: UPSTREAM,
+        settle_time: SETTLE_TIME,
+        retention: Duration::from_secs(86_400),
+        body_limit: 1 << 16,
+        stored_limit: 1 << 10,
+        outcomes: OutcomeSets::default(),
+        replay_headers: Vec::new(),
+    }
+}

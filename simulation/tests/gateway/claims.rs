@@ -1,0 +1,141 @@
+//! Before anything is sent: a durable claim, and the right to send under it.
+//!
+//! Neighbours: `outcomes.rs` goes on after the send. It must fail when `gateway::request` sends on anything less.
+
+use onceway::protocol::region::RegionName;
+use simulation::cluster::StoreMode;
+use tokio::time::sleep;
+
+use super::bench::{Bench, ask, key_of, ms, play, region, until};
+
+const REFUSED: (u16, &str) = (503, "store-unavailable");
+
+/// Heals the store, and shows that the key runs once.
+async fn runs_once_after_healing(bench: &Bench, eu: &RegionName, key: &str) {
+    bench.store(eu, StoreMode::Up);
+    bench.all_serve().await;
+    let mut told = bench.send(eu, "/probe", key).await;
+    until("a first answer", ms(5_000), async || {
+        told = bench.send(eu, "/probe", key).await;
+        told.status == 201
+    })
+    .await;
+    assert_eq!((bench.effects(key).len(), bench.arrived(eu)), (1, 1));
+    assert_eq!(told.body, bench.effects(key)[0].body);
+}
+
+#[test]
+fn nothing_is_sent_while_the_store_refuses() {
+    play(async {
+        let (bench, eu) = (Bench::start(1).await, region("eu"));
+        let key = key_of(&eu, "refused");
+        bench.store(&eu, StoreMode::Refuse);
+        assert_eq!(bench.send(&eu, "/probe", &key).await.said(), REFUSED);
+        assert_eq!(bench.arrived(&eu), 0);
+        runs_once_after_healing(&bench, &eu, &key).await;
+    });
+}
+
+#[test]
+fn nothing_is_sent_while_the_store_stalls() {
+    play(async {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        let key = key_of(&eu, "stalled");
+        bench.store(&eu, StoreMode::Stall(ms(300)));
+        assert_eq!(bench.send(&eu, "/probe", &key).await.said(), REFUSED);
+        assert_eq!(bench.arrived(&eu), 0);
+        runs_once_after_healing(&bench, &eu, &key).await;
+    });
+}
+
+#[test]
+fn a_claim_whose_reply_was_lost_is_found_again_by_its_nonce() {
+    play(async {
+        let (bench, eu) = (Bench::start(3).await, region("eu"));
+        let key = key_of(&eu, "lost-reply");
+        bench.store(&eu, StoreMode::LoseReplies(ms(300)));
+        let sent = bench.begin(&eu, "/park", &key);
+        sleep(ms(100)).await;
+        assert_eq!(bench.arrived(&eu), 0);
+        bench.store(&eu, StoreMode::Up);
+        let told = sent.await.unwrap();
+        assert_eq!(told.status, 201, "{told:?}");
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
+    });
+}
+
+#[test]
+fn a_claim_that_stays_unconfirmed_is_never_sent_and_is_released_later() {
+    play(async {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        // A parked route: a claim left to run out would stay in doubt for ever, though nothing was ever sent.
+        for (word, second) in
+            [("ghost", StoreMode::LoseReplies(ms(300))), ("ghost-refused", StoreMode::Refuse)]
+        {
+            let key = key_of(&eu, word);
+            bench.store(&eu, StoreMode::LoseReplies(ms(300)));
+            let sent = bench.begin(&eu, "/park", &key);
+            sleep(ms(100)).await;
+            bench.store(&eu, second);
+            assert_eq!(sent.await.unwrap().said(), REFUSED, "{word}");
+            bench.store(&eu, StoreMode::Up);
+            assert_eq!(bench.state(&eu, &key).await, "in-progress", "{word}: the ghost must be there");
+            until("the ghost is released", ms(2_000), async || bench.state(&eu, &key).await == "released")
+                .await;
+            assert!(bench.effects(&key).is_empty(), "{word}");
+            bench.all_serve().await;
+            assert_eq!(bench.send(&eu, "/park", &key).await.status, 201, "{word}");
+            assert_eq!(bench.effects(&key).len(), 1, "{word}");
+        }
+        assert_eq!(bench.arrived(&eu), 2);
+    });
+}
+
+/// The claim commits at 4 s and its reply arrives at 8 s: the hold still runs (till 14 s), but an upstream that takes all its
+/// time would end within drift and margin of it, counted from before the claim.
+#[test]
+fn a_handler_that_slept_past_its_window_does_not_send() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        let key = key_of(&eu, "slept");
+        bench.world.cluster.set_latency(&eu, ms(8_000));
+        let sent = bench.begin(&eu, "/park", &key);
+        sleep(ms(7_990)).await;
+        bench.world.cluster.set_latency(&eu, ms(2));
+        assert_eq!(sent.await.unwrap().said(), (503, "not-authoritative"));
+        assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (0, "released"));
+        bench.all_serve().await;
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
+        assert_eq!(bench.effects(&key).len(), 1);
+    });
+}
+
+/// The window is measured to the millisecond: 10 s of hold, less 3 s for the upstream, less 10 ms of drift and 50 ms of margin.
+#[test]
+fn the_window_to_send_ends_before_the_hold_can() {
+    play(async {
+        let (bench, eu) = (Bench::start(6).await, region("eu"));
+        for (word, latency, status) in [("inside", 6_930, 201), ("outside", 6_950, 503)] {
+            let key = key_of(&eu, word);
+            bench.world.cluster.set_latency(&eu, ms(latency));
+            let sent = bench.begin(&eu, "/park", &key);
+            sleep(ms(latency - 10)).await;
+            bench.world.cluster.set_latency(&eu, ms(2));
+            assert_eq!(sent.await.unwrap().status, status, "{word}");
+            assert_eq!(bench.effects(&key).len(), usize::from(status == 201), "{word}");
+            bench.all_serve().await;
+        }
+    });
+}
+
+#[test]
+fn another_request_under_the_key_is_never_sent() {
+    play(async {
+        let (bench, eu) = (Bench::start(7).await, region("eu"));
+        let key = key_of(&eu, "reused");
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
+        let other = ask(&bench.gateway(&eu), "/park", &key, "{\"other\":1}").await;
+        assert_eq!(other.said(), (422, "key-reused"));
+        assert_eq!(bench.arrived(&eu), 1);
+    });
+}

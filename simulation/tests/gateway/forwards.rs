@@ -1,0 +1,164 @@
+//! Keys owned elsewhere: one hop, never resent, never held over an outage, and replayed from the local copy.
+
+use std::sync::{Arc, Mutex};
+
+use onceway::ports::peers::{Forward, ForwardReply, Pong};
+use onceway::protocol::region::RegionName;
+use simulation::peers::{Answering, LinkMode, Region};
+use simulation::upstream::UpstreamMode;
+use tokio::time::{Instant, sleep};
+
+use super::bench::{Bench, ONE_WAY, ask, forward, key_of, ms, play, region, until};
+
+/// A region that counts what arrives, and passes it on to the one behind it or, without one, refuses it as not its own.
+struct Counting {
+    behind: Box<dyn Region>,
+    owns: bool,
+    forwards: Mutex<usize>,
+}
+
+impl Region for Counting {
+    fn forward(&self, from: RegionName, forward: Forward) -> Answering<'_, ForwardReply> {
+        *self.forwards.lock().unwrap() += 1;
+        if self.owns {
+            return self.behind.forward(from, forward);
+        }
+        Box::pin(async { ForwardReply::NotOwner { epoch: 9 } })
+    }
+
+    fn pong(&self) -> Answering<'_, Pong> {
+        self.behind.pong()
+    }
+}
+
+fn count(bench: &Bench, at: &RegionName, owns: bool) -> Arc<Counting> {
+    let counting =
+        Arc::new(Counting { behind: Box::new(bench.gateway(at)), owns, forwards: Mutex::default() });
+    bench.world.network.plug(at.clone(), counting.clone());
+    counting
+}
+
+#[test]
+fn a_forward_is_never_forwarded_again() {
+    play(async {
+        let bench = Bench::start(1).await;
+        let key = key_of(&region("ap"), "misdirected");
+        let reply = bench.gateway(&region("us")).serve_forward(region("eu"), forward("/park", &key)).await;
+        assert!(matches!(reply, ForwardReply::NotOwner { epoch: 1 }));
+        sleep(ms(1_000)).await;
+        for at in ["eu", "us", "ap"] {
+            assert_eq!(bench.arrived(&region(at)), 0, "{at}");
+        }
+        assert_eq!(bench.state(&region("ap"), &key).await, "absent");
+    });
+}
+
+#[test]
+fn regions_that_do_not_agree_on_the_owner_say_moving() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
+        let counting = count(&bench, &eu, false);
+        let told = bench.send(&us, "/park", &key_of(&eu, "disputed")).await;
+        assert_eq!(told.said(), (503, "moving"));
+        assert_eq!((*counting.forwards.lock().unwrap(), bench.arrived(&eu), bench.arrived(&us)), (1, 0, 0));
+    });
+}
+
+#[test]
+fn a_forward_that_breaks_after_it_was_sent_is_unknown_and_not_resent() {
+    for (mode, effects) in [(LinkMode::LoseReply, 1), (LinkMode::LoseRequest, 0)] {
+        play(async {
+            let (bench, eu, us) = (Bench::start(3).await, region("eu"), region("us"));
+            let (key, counting) = (key_of(&eu, "broken"), count(&bench, &eu, true));
+            bench.world.network.set_link(&us, &eu, mode, ONE_WAY);
+            assert_eq!(bench.send(&us, "/park", &key).await.said(), (504, "outcome-unknown"), "{mode:?}");
+            sleep(ms(2_000)).await;
+            assert_eq!(
+                (*counting.forwards.lock().unwrap(), bench.arrived(&eu)),
+                (effects, effects),
+                "{mode:?}"
+            );
+            bench.world.network.set_link(&us, &eu, LinkMode::Up, ONE_WAY);
+            bench.all_serve().await;
+            let told = bench.send(&us, "/park", &key).await;
+            assert_eq!((told.status, told.replayed), (201, effects == 1), "{mode:?}");
+            assert_eq!(told.body, bench.effects(&key)[0].body);
+            assert_eq!((bench.effects(&key).len(), bench.arrived(&us)), (1, 0), "{mode:?}");
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_refuses_is_home_unavailable() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(4).await, region("eu"), region("us"));
+        bench.links(&eu, LinkMode::Refuse);
+        assert_eq!(bench.send(&us, "/park", &key_of(&eu, "away")).await.said(), (503, "home-unavailable"));
+        assert_eq!((bench.arrived(&eu), bench.arrived(&us)), (0, 0));
+    });
+}
+
+#[test]
+fn a_silent_peer_is_given_up_within_about_a_second() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(5).await, region("eu"), region("us"));
+        bench.links(&eu, LinkMode::Silent);
+        let begun = Instant::now();
+        assert_eq!(bench.send(&us, "/park", &key_of(&eu, "mute")).await.said(), (503, "home-unavailable"));
+        assert!(begun.elapsed() >= ms(1_000) && begun.elapsed() < ms(1_500), "{:?}", begun.elapsed());
+        let known = Instant::now();
+        assert_eq!(bench.send(&us, "/park", &key_of(&eu, "mute")).await.said(), (503, "home-unavailable"));
+        assert!(known.elapsed() < ms(20), "what is known to be silent is not asked: {:?}", known.elapsed());
+        assert_eq!(bench.arrived(&us), 0);
+    });
+}
+
+/// Slow is not silent: a peer that answers pings may take its time with an answer.
+#[test]
+fn a_slow_answer_of_a_peer_that_answers_pings_is_waited_for() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(6).await, region("eu"), region("us"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_500) });
+        assert_eq!(bench.send(&us, "/park", &key_of(&eu, "slow")).await.status, 201);
+    });
+}
+
+#[test]
+fn a_settled_key_is_replayed_from_the_local_copy_with_its_home_down() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(7).await, region("eu"), region("us"));
+        let key = key_of(&eu, "copied");
+        let first = bench.send(&eu, "/park", &key).await;
+        assert_eq!(first.status, 201);
+        until("the copy arrives", ms(1_000), async || bench.state(&us, &key).await == "settled").await;
+        let counting = count(&bench, &eu, true);
+        for link in [LinkMode::Up, LinkMode::Silent, LinkMode::Refuse] {
+            bench.links(&eu, link);
+            let again = bench.send(&us, "/park", &key).await;
+            assert_eq!((again.status, again.replayed, again.by.as_str()), (201, true, "eu"), "{link:?}");
+            assert_eq!(again.body, first.body, "{link:?}");
+            let other = ask(&bench.gateway(&us), "/park", &key, "{\"other\":1}").await;
+            assert_eq!(other.said(), (422, "key-reused"), "{link:?}");
+        }
+        assert_eq!((*counting.forwards.lock().unwrap(), bench.arrived(&us)), (0, 0));
+    });
+}
+
+/// An unsettled copy decides nothing: the owner knows better.
+#[test]
+fn a_copy_that_is_not_settled_is_not_gone_by() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(8).await, region("eu"), region("us"));
+        let key = key_of(&eu, "stale");
+        bench.upstream(&eu, UpstreamMode::Refuse);
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 502);
+        until("the copy arrives", ms(1_000), async || bench.state(&us, &key).await == "released").await;
+        bench.world.cluster.hold(&eu, &us, true);
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
+        assert_eq!(bench.state(&us, &key).await, "released");
+        let told = bench.send(&us, "/park", &key).await;
+        assert_eq!((told.status, told.replayed, told.by.as_str()), (201, true, "eu"));
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&us)), (1, 0));
+    });
+}

@@ -1,0 +1,261 @@
+//! After the send: nothing is told before it is stored, unknown is not failed, and a lost claim is never answered for.
+
+use onceway::ports::store::Written;
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply};
+use onceway::ports::{KeyStore, Ports};
+use onceway::protocol::decide::Basis;
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId};
+use simulation::cluster::StoreMode;
+use simulation::upstream::UpstreamMode;
+use tokio::time::{Instant, sleep};
+
+use super::bench::{Bench, HOLD, SETTLE_WITHIN, UPSTREAM, id, key_of, ms, play, region, told, until};
+
+const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
+
+/// The upstream answers after a second; from half a second on the store fails in some way, for three more seconds.
+#[test]
+fn no_answer_is_told_before_it_is_stored_and_it_is_stored_in_the_end() {
+    for mode in [StoreMode::Refuse, StoreMode::Stall(ms(300)), StoreMode::LoseReplies(ms(300))] {
+        play(async {
+            let (bench, eu) = (Bench::start(1).await, region("eu"));
+            let key = key_of(&eu, "unsettled");
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
+            let begun = Instant::now();
+            let sent = bench.begin(&eu, "/park", &key);
+            sleep(ms(500)).await;
+            bench.store(&eu, mode);
+            assert_eq!(sent.await.unwrap().said(), UNKNOWN, "{mode:?}");
+            let took = begun.elapsed();
+            assert!(took >= ms(1_000) + SETTLE_WITHIN && took < ms(1_200) + SETTLE_WITHIN, "{took:?}");
+            assert_eq!(bench.effects(&key).len(), 1);
+            bench.store(&eu, StoreMode::Up);
+            until("the settlement lands", ms(2_000), async || bench.state(&eu, &key).await == "settled")
+                .await;
+            bench.all_serve().await;
+            let again = bench.send(&eu, "/park", &key).await;
+            assert!(again.replayed && again.status == 201, "{again:?}");
+            assert_eq!(again.body, bench.effects(&key)[0].body);
+            assert_eq!(bench.effects(&key).len(), 1);
+        });
+    }
+}
+
+/// The settlement is written at once but its reply is lost: said again it is done, and only then the client is told.
+#[test]
+fn a_settlement_whose_reply_was_lost_is_said_again() {
+    play(async {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        let key = key_of(&eu, "said-again");
+        let sent = bench.begin(&eu, "/park", &key);
+        sleep(ms(30)).await;
+        bench.store(&eu, StoreMode::LoseReplies(ms(300)));
+        sleep(ms(200)).await;
+        assert!(!sent.is_finished(), "told before the store confirmed it");
+        bench.store(&eu, StoreMode::Up);
+        let first = sent.await.unwrap();
+        assert_eq!((first.status, first.replayed), (201, false));
+        assert_eq!(first.body, bench.effects(&key)[0].body);
+    });
+}
+
+/// The gate closes under a running attempt: its settlement waits for the approval, and lands.
+#[test]
+fn a_settlement_outlives_a_restart_of_the_store() {
+    play(async {
+        let (bench, eu) = (Bench::start(3).await, region("eu"));
+        let key = key_of(&eu, "restarted");
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(300) });
+        let sent = bench.begin(&eu, "/park", &key);
+        sleep(ms(290)).await;
+        bench.world.cluster.restart(&eu);
+        assert_eq!(sent.await.unwrap().status, 201);
+        assert_eq!((bench.state(&eu, &key).await, bench.effects(&key).len()), ("settled", 1));
+    });
+}
+
+/// While an attempt runs, somebody else releases its claim, claims the key anew and, in one case, settles it.
+#[test]
+fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
+    for settled in [true, false] {
+        play(async {
+            let (bench, eu) = (Bench::start(4).await, region("eu"));
+            let key = key_of(&eu, "lost");
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
+            let sent = bench.begin(&eu, "/park", &key);
+            sleep(ms(500)).await;
+            let theirs = take_over(&bench, &key).await;
+            if settled {
+                let answer =
+                    Answer { status: 202, headers: Vec::new(), body: AnswerBody::Kept(b"theirs".into()) };
+                let ports = bench.world.ports(&eu);
+                assert_eq!(ports.store().settle(&theirs, &answer).await, Ok(Written::Done));
+            }
+            let told = sent.await.unwrap();
+            assert_eq!(bench.effects(&key).len(), 1, "the attempt did run");
+            if settled {
+                assert_eq!((told.status, told.replayed, &told.body[..]), (202, true, &b"theirs"[..]));
+                let again = bench.send(&eu, "/park", &key).await;
+                assert_eq!(again.body, told.body, "what is stored stays");
+            } else {
+                assert_eq!(told.said(), UNKNOWN);
+                assert_eq!(bench.state(&eu, &key).await, "in-progress");
+            }
+        });
+    }
+}
+
+async fn take_over(bench: &Bench, key: &str) -> Attempt {
+    let ports = bench.world.ports(&region("eu"));
+    let store = ports.store();
+    let row = store.look_up(&[id(key)]).await.unwrap().pop().unwrap().pop().unwrap();
+    let running = Attempt { id: id(key), token: row.token, nonce: row.nonce };
+    assert_eq!(store.release(&running).await, Ok(Written::Done));
+    let ask = ClaimAsk {
+        id: id(key),
+        fingerprint: row.fingerprint,
+        nonce: Nonce(1),
+        request_id: RequestId(1),
+        gate: store.gate().await.unwrap().version,
+        basis: Basis::Known {
+            own: Some((row.token, row.nonce)),
+            over: Vec::new(),
+            attempt: row.token.attempt,
+        },
+        hold: HOLD,
+        retention: HOLD * 100,
+    };
+    let Ok(ClaimReply::Won { token, .. }) = store.claim(&ask).await else { panic!("the key must be free") };
+    Attempt { id: id(key), token, nonce: ask.nonce }
+}
+
+#[test]
+fn unknown_is_never_taken_for_failed() {
+    let status =
+        |status| UpstreamMode::Answer { after: ms(5), status, body: Default::default(), effect: true };
+    let unknown = [
+        (UpstreamMode::Hang, 504, 0),
+        (UpstreamMode::HangInBody, 504, 1),
+        (UpstreamMode::EffectThenDrop, 504, 1),
+        (UpstreamMode::DropBeforeEffect, 504, 0),
+        (UpstreamMode::Receipt { after: UPSTREAM + ms(500) }, 504, 1),
+        (status(500), 500, 1),
+        (status(502), 502, 1),
+        (status(408), 408, 1),
+    ];
+    for (mode, expected, effects) in unknown {
+        play(async {
+            let (bench, eu) = (Bench::start(5).await, region("eu"));
+            let key = key_of(&eu, "unknown");
+            bench.upstream(&eu, mode.clone());
+            assert_eq!(
+                bench.send(&eu, "/park", &key).await.said(),
+                (expected, "outcome-unknown"),
+                "{mode:?}"
+            );
+            assert_eq!(bench.state(&eu, &key).await, "in-doubt", "{mode:?}");
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+            for pause in [ms(1_000), HOLD * 2] {
+                sleep(pause).await;
+                assert_eq!(bench.send(&eu, "/park", &key).await.said(), (409, "outcome-unknown"), "{mode:?}");
+            }
+            assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, effects), "{mode:?}");
+        });
+    }
+}
+
+#[test]
+fn what_surely_did_not_happen_is_released_and_runs_again() {
+    let busy = UpstreamMode::Answer { after: ms(5), status: 503, body: Default::default(), effect: false };
+    for (mode, expected) in [(UpstreamMode::Refuse, (502, "upstream-unavailable")), (busy, (503, ""))] {
+        play(async {
+            let (bench, eu) = (Bench::start(6).await, region("eu"));
+            let key = key_of(&eu, "released");
+            bench.upstream(&eu, mode.clone());
+            assert_eq!(bench.send(&eu, "/park", &key).await.said(), expected);
+            assert_eq!(bench.state(&eu, &key).await, "released");
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+            let first = bench.send(&eu, "/park", &key).await;
+            assert_eq!((first.status, first.replayed), (201, false));
+            assert_eq!(bench.effects(&key).len(), 1);
+        });
+    }
+}
+
+/// The client hangs up at every millisecond of a request's life, at the owner and elsewhere.
+#[test]
+fn a_client_that_hangs_up_cancels_nothing() {
+    play(async {
+        let (bench, eu) = (Bench::start(7).await, region("eu"));
+        for at in [region("eu"), region("us")] {
+            for moment in 0..120 {
+                let key = key_of(&eu, &format!("gone-{at}-{moment}"));
+                let client = bench.begin(&at, "/park", &key);
+                sleep(ms(moment)).await;
+                client.abort();
+                // Where the request had not reached the owner yet, nothing stands; else it ends as if nobody had left.
+                sleep(ms(300)).await;
+                let (state, effects) = (bench.state(&eu, &key).await, bench.effects(&key).len());
+                assert!(
+                    matches!((state, effects), ("settled", 1)) || (moment == 0 && state == "absent"),
+                    "{at} {moment}: {state} {effects}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_stop_refuses_new_requests_and_waits_for_those_begun_and_their_settlement() {
+    play(async {
+        let (bench, eu) = (Bench::start(8).await, region("eu"));
+        let (key, other) = (key_of(&eu, "begun"), key_of(&eu, "late"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
+        let begun = Instant::now();
+        let sent = bench.begin(&eu, "/park", &key);
+        sleep(ms(500)).await;
+        bench.store(&eu, StoreMode::Refuse);
+        let gateway = bench.gateway(&eu);
+        let stop = tokio::spawn(async move { gateway.stop(ms(20_000)).await });
+        sleep(ms(10)).await;
+        assert_eq!(bench.send(&eu, "/park", &other).await.said(), (503, "stopping"));
+        assert_eq!(bench.send(&region("us"), "/park", &other).await.said(), (503, "stopping"));
+        assert_eq!(sent.await.unwrap().said(), UNKNOWN);
+        sleep(ms(1_000)).await;
+        assert!(!stop.is_finished(), "the settlement is still to come");
+        bench.store(&eu, StoreMode::Up);
+        assert_eq!(stop.await.unwrap(), 0);
+        assert!(begun.elapsed() >= ms(4_000) && begun.elapsed() < ms(7_000), "{:?}", begun.elapsed());
+        assert_eq!((bench.state(&eu, &key).await, bench.arrived(&eu)), ("settled", 1));
+    });
+}
+
+#[test]
+fn a_stop_gives_up_in_time_and_says_what_is_left() {
+    play(async {
+        let (bench, eu) = (Bench::start(9).await, region("eu"));
+        bench.upstream(&eu, UpstreamMode::Hang);
+        let sent = bench.begin(&eu, "/park", &key_of(&eu, "hangs"));
+        sleep(ms(100)).await;
+        let begun = Instant::now();
+        assert_eq!(bench.gateway(&eu).stop(ms(1_000)).await, 1);
+        assert_eq!(begun.elapsed(), ms(1_000));
+        assert_eq!(sent.await.unwrap().said(), UNKNOWN, "what was begun still ends");
+    });
+}
+
+#[test]
+fn an_answer_over_the_stored_limit_runs_once_and_its_body_is_not_made_up() {
+    play(async {
+        let (bench, eu) = (Bench::start(10).await, region("eu"));
+        let key = key_of(&eu, "large");
+        let large = bytes::Bytes::from(vec![b'x'; 5_000]);
+        let mode = UpstreamMode::Answer { after: ms(5), status: 201, body: large.clone(), effect: true };
+        bench.upstream(&eu, mode);
+        assert_eq!(bench.send(&eu, "/park", &key).await.body, large);
+        let request = super::bench::request("/park", &key, "{}");
+        let again = told(bench.gateway(&eu).handle(request).await).await;
+        assert_eq!((again.said(), again.replayed), ((201, "body-not-kept"), true));
+        assert_eq!(bench.effects(&key).len(), 1);
+    });
+}

@@ -1,0 +1,136 @@
+//! Keys in doubt: what a probe may and may not bring about, and how often an attempt is run again.
+
+use onceway::protocol::region::RegionName;
+use simulation::upstream::{ProbeMode, UpstreamMode};
+use tokio::time::{Instant, sleep};
+
+use super::bench::{Bench, HOLD, SETTLE_TIME, Told, key_of, ms, play, region};
+
+const STAYS: (u16, &str) = (409, "outcome-unknown");
+
+/// A key whose first attempt broke without a word, and when its claim was asked for.
+async fn in_doubt(bench: &Bench, path: &str, mode: UpstreamMode) -> (RegionName, String, Instant) {
+    let eu = region("eu");
+    let key = key_of(&eu, "doubt");
+    bench.upstream(&eu, mode);
+    let begun = Instant::now();
+    assert_eq!(bench.send(&eu, path, &key).await.said(), (504, "outcome-unknown"));
+    assert_eq!(bench.state(&eu, &key).await, "in-doubt");
+    bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+    (eu, key, begun)
+}
+
+#[test]
+fn did_not_happen_counts_only_once_the_attempt_is_surely_over_and_reruns_once() {
+    play(async {
+        let bench = Bench::start(1).await;
+        let (eu, key, begun) = in_doubt(&bench, "/probe", UpstreamMode::DropBeforeEffect).await;
+        while begun.elapsed() < HOLD + SETTLE_TIME - ms(50) {
+            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), STAYS, "at {:?}", begun.elapsed());
+            assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (1, "in-doubt"));
+            sleep(ms(100)).await;
+        }
+        sleep(ms(200)).await;
+        let retries: Vec<_> = (0..20).map(|_| bench.begin(&eu, "/probe", &key)).collect();
+        let mut told: Vec<Told> = Vec::new();
+        for retry in retries {
+            told.push(retry.await.unwrap());
+        }
+        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (2, 1));
+        let receipt = &bench.effects(&key)[0].body;
+        assert!(told.iter().all(|told| told.status == 201 && told.body == *receipt), "{told:?}");
+        assert_eq!(told.iter().filter(|told| !told.replayed).count(), 1, "one first answer");
+        assert_eq!(bench.effects(&key)[0].token.attempt, 2);
+    });
+}
+
+/// The process dies with its request: the claim is left to run out, then it is in doubt like any other.
+#[test]
+fn an_abandoned_claim_is_recovered_after_its_hold() {
+    play(async {
+        let bench = Bench::start(2).await;
+        let eu = region("eu");
+        let key = key_of(&eu, "abandoned");
+        bench.upstream(&eu, UpstreamMode::Hang);
+        let begun = Instant::now();
+        let lost = bench.begin(&eu, "/probe", &key);
+        sleep(ms(100)).await;
+        bench.store(&eu, simulation::cluster::StoreMode::Refuse);
+        assert_eq!(lost.await.unwrap().status, 504);
+        // The doubt is never stored: the store is away for as long as it is retried.
+        sleep(HOLD + ms(4_000) - begun.elapsed()).await;
+        bench.store(&eu, simulation::cluster::StoreMode::Up);
+        bench.all_serve().await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        let told = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((told.status, bench.effects(&key).len(), bench.arrived(&eu)), (201, 1, 2), "{told:?}");
+    });
+}
+
+#[test]
+fn happened_settles_with_the_attempts_own_answer() {
+    play(async {
+        let bench = Bench::start(3).await;
+        let (eu, key, _) = in_doubt(&bench, "/probe", UpstreamMode::EffectThenDrop).await;
+        for at in [&eu, &eu, &region("us")] {
+            let told = bench.send(at, "/probe", &key).await;
+            assert_eq!((told.status, told.replayed, told.by.as_str()), (201, true, "eu"));
+            assert_eq!(told.body, bench.effects(&key)[0].body);
+        }
+        assert_eq!((bench.state(&eu, &key).await, bench.arrived(&eu)), ("settled", 1));
+    });
+}
+
+#[test]
+fn cannot_say_changes_nothing() {
+    let odd = ProbeMode::Happened { status: 500, body: Default::default() };
+    for probes in [ProbeMode::CannotSay, ProbeMode::Silent, odd] {
+        play(async {
+            let bench = Bench::start(4).await;
+            let (eu, key, _) = in_doubt(&bench, "/probe", UpstreamMode::EffectThenDrop).await;
+            bench.world.upstreams.set_probes(&eu, probes.clone());
+            for pause in [ms(0), ms(1_000), HOLD * 3] {
+                sleep(pause).await;
+                assert_eq!(bench.send(&eu, "/probe", &key).await.said(), STAYS, "{probes:?}");
+                assert_eq!((bench.state(&eu, &key).await, bench.arrived(&eu)), ("in-doubt", 1), "{probes:?}");
+            }
+            bench.world.upstreams.set_probes(&eu, ProbeMode::Ledger);
+            assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
+            assert_eq!(bench.effects(&key).len(), 1);
+        });
+    }
+}
+
+/// The upstream gave an answer, though one that does not tell: the attempt is over, so "did not happen" counts at once.
+#[test]
+fn an_attempt_that_got_its_answer_is_over() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        let key = key_of(&eu, "answered");
+        let broken =
+            UpstreamMode::Answer { after: ms(5), status: 500, body: Default::default(), effect: false };
+        bench.upstream(&eu, broken);
+        assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (500, "outcome-unknown"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        let told = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((told.status, told.replayed, bench.effects(&key).len()), (201, false, 1));
+    });
+}
+
+#[test]
+fn rerun_runs_up_to_its_limit_and_then_parks() {
+    play(async {
+        let bench = Bench::start(6).await;
+        let (eu, key, _) = in_doubt(&bench, "/rerun", UpstreamMode::DropBeforeEffect).await;
+        bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
+        for attempt in [2, 3] {
+            assert_eq!(bench.send(&eu, "/rerun", &key).await.said(), (504, "outcome-unknown"));
+            assert_eq!(bench.arrived(&eu), attempt);
+        }
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        for _ in 0..3 {
+            assert_eq!(bench.send(&eu, "/rerun", &key).await.said(), STAYS);
+        }
+        assert_eq!(bench.arrived(&eu), 3);
+    });
+}

@@ -1,0 +1,136 @@
+//! Directed schedules for the reading and the verdict together: what the next claim stands on.
+
+use std::time::Duration;
+
+use super::super::fingerprint::{self, Fingerprint};
+use super::super::record::{Reader, resolve};
+use super::*;
+
+fn origin(name: &str) -> Origin {
+    Origin::parse(&format!("{name}#1")).unwrap()
+}
+
+fn token(attempt: u32) -> Token {
+    Token { epoch: 1, attempt }
+}
+
+fn asked() -> Fingerprint {
+    Fingerprint { raw: fingerprint::raw("POST", "/", b""), canonical: None }
+}
+
+fn row(name: &str, attempt: u32, state: State, over: &[(&str, u32)]) -> Row {
+    Row {
+        origin: origin(name),
+        token: token(attempt),
+        nonce: Nonce(u128::from(attempt)),
+        fingerprint: asked(),
+        state,
+        over: over.iter().map(|(name, attempt)| (origin(name), token(*attempt))).collect(),
+        risk: Vec::new(),
+        request_id: RequestId(1),
+        expires: Date(9),
+    }
+}
+
+fn running() -> State {
+    State::Claimed { left: Duration::from_secs(1), past: Duration::ZERO }
+}
+
+fn doubt() -> State {
+    State::InDoubt { status: None, left: Duration::ZERO, past: Duration::ZERO }
+}
+
+/// The verdict at `me`, the same in every order of the rows.
+fn verdict(me: &str, recovery: Recovery, rows: &[Row]) -> Verdict {
+    let reader = Reader { me: origin(me), over: Default::default() };
+    let asked = asked();
+    let facts = Facts { fingerprint: &asked, recovery, settle_time: Duration::ZERO };
+    let mut turned = rows.to_vec();
+    let first = decide(resolve(turned.clone(), &reader), &facts);
+    for _ in rows {
+        turned.rotate_left(1);
+        assert_eq!(decide(resolve(turned.clone(), &reader), &facts), first, "the order of rows decides");
+        let mut back = turned.clone();
+        back.reverse();
+        assert_eq!(decide(resolve(back, &reader), &facts), first, "the order of rows decides");
+    }
+    first
+}
+
+fn known(own: Option<u32>, over: &[(&str, u32)], attempt: u32) -> Basis {
+    Basis::Known {
+        own: own.map(|attempt| (token(attempt), Nonce(u128::from(attempt)))),
+        over: over.iter().map(|(name, attempt)| (origin(name), token(*attempt))).collect(),
+        attempt,
+    }
+}
+
+/// eu claims 1.1 and releases, us claims 1.2 over it and releases, eu claims again: its claim must know its own row.
+#[test]
+fn an_own_row_below_a_released_one_is_the_basis_of_the_next_claim() {
+    let rows = [row("eu", 1, State::Released, &[]), row("us", 2, State::Released, &[("eu", 1)])];
+    assert_eq!(verdict("eu", Recovery::Park, &rows), Verdict::Claim(known(Some(1), &[("us", 2)], 2)));
+    assert_eq!(verdict("us", Recovery::Park, &rows), Verdict::Claim(known(Some(2), &[("eu", 1)], 2)));
+    assert_eq!(
+        verdict("ap", Recovery::Park, &rows),
+        Verdict::Claim(known(None, &[("us", 2)], 2)),
+        "us masks eu's row, and its row stands"
+    );
+}
+
+#[test]
+fn an_own_row_beside_another_origins_doubt_is_the_basis_and_tokens_grow() {
+    let recovery = Recovery::Rerun { max_attempts: 9 };
+    let rows = [row("eu", 5, State::Released, &[]), row("us", 2, doubt(), &[])];
+    assert_eq!(verdict("eu", recovery, &rows), Verdict::Claim(known(Some(5), &[("us", 2)], 5)));
+    assert_eq!(
+        verdict("eu", Recovery::Rerun { max_attempts: 5 }, &rows),
+        Verdict::Parked { expires: Date(9) },
+        "attempts are counted over all rows"
+    );
+    let masked = [row("eu", 1, doubt(), &[]), row("us", 2, doubt(), &[("eu", 1)])];
+    assert_eq!(verdict("eu", recovery, &masked), Verdict::Claim(known(Some(1), &[("us", 2)], 2)));
+}
+
+#[test]
+fn what_the_own_row_superseded_stays_superseded() {
+    let rows = [
+        row("ap", 1, doubt(), &[]),
+        row("eu", 3, State::Released, &[("ap", 1), ("us", 2)]),
+        row("us", 4, State::Released, &[]),
+    ];
+    assert_eq!(
+        verdict("eu", Recovery::Park, &rows),
+        Verdict::Claim(known(Some(3), &[("ap", 1), ("us", 4)], 4)),
+        "a doubt that was answered for must not come back when the row that names it is overwritten"
+    );
+}
+
+#[test]
+fn a_running_attempt_is_never_superseded_with_a_doubt() {
+    let rows = [row("ap", 2, running(), &[]), row("us", 1, doubt(), &[])];
+    let recovery = Recovery::Rerun { max_attempts: 9 };
+    assert_eq!(verdict("eu", recovery, &rows), Verdict::Claim(known(None, &[("us", 1)], 2)));
+}
+
+/// "Did not happen" must come to count: the settle time runs on after the hold, it does not stand still.
+#[test]
+fn an_attempt_is_over_its_settle_time_after_its_hold() {
+    let over_in = |state| {
+        let reader = Reader { me: origin("eu"), over: Default::default() };
+        let asked = asked();
+        let facts =
+            Facts { fingerprint: &asked, recovery: Recovery::Probe, settle_time: Duration::from_secs(2) };
+        match decide(resolve(vec![row("eu", 1, state, &[])], &reader), &facts) {
+            Verdict::Probe { doubt, .. } => doubt.over_in.as_millis(),
+            other => panic!("a key in doubt on a probe route is asked about: {other:?}"),
+        }
+    };
+    let (ms, none) = (Duration::from_millis, Duration::ZERO);
+    assert_eq!(over_in(State::InDoubt { status: None, left: ms(500), past: none }), 2_500);
+    for (past, left) in [(0, 2_000), (1_999, 1), (2_000, 0), (90_000, 0)] {
+        assert_eq!(over_in(State::InDoubt { status: None, left: none, past: ms(past) }), left);
+        assert_eq!(over_in(State::Claimed { left: none, past: ms(past) }), left);
+    }
+    assert_eq!(over_in(State::InDoubt { status: Some(500), left: ms(500), past: none }), 0);
+}
