@@ -49,6 +49,8 @@ fn the_approval_waits_for_a_peer_and_comes_once_one_has_answered() {
         let (bench, eu) = (Bench::start(2).await, region("eu"));
         bench.links(&eu, LinkMode::Refuse);
         bench.world.cluster.restart(&eu);
+        // The first to see the restart is a request: it must not approve what it finds.
+        assert_eq!(bench.send(&eu, "/probe", &key_of(&eu, "first")).await.said(), REFUSED);
         stays_closed(&bench, &eu, ms(8_000), "waiting for a peer").await;
         bench.world.network.set_link(&eu, &region("us"), LinkMode::Up, ms(20));
         until("approval with one peer of two", ms(1_000), async || bench.serves(&eu)).await;

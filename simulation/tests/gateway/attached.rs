@@ -97,3 +97,20 @@ fn those_who_waited_for_a_released_attempt_run_it_once() {
         assert_eq!((firsts, bench.effects(&key).len(), bench.arrived(&eu)), (1, 1, 2));
     });
 }
+
+/// In the same process nobody waits for the poller: the duplicate is told with the first.
+#[test]
+fn duplicates_in_the_same_process_are_woken_at_once() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(520) });
+        let key = key_of(&eu, "at-once");
+        let first = bench.begin(&eu, "/park", &key);
+        sleep(ms(100)).await;
+        let copy = bench.begin(&eu, "/park", &key);
+        let first = first.await.unwrap();
+        let settled = Instant::now();
+        assert_eq!(copy.await.unwrap().body, first.body);
+        assert!(settled.elapsed() <= ms(1), "{:?}", settled.elapsed());
+    });
+}

@@ -20,7 +20,7 @@ use super::bench::{
 };
 
 /// How many seeds a run plays.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 60;
 /// How many steps a seed has.
 const STEPS: usize = 60;
 const PATHS: [&str; 3] = ["probe", "park", "rerun"];
