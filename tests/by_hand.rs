@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use onceway::fleet::binaries::Binaries;
+use onceway::fleet::client::Answer;
 use onceway::fleet::cluster::Cluster;
 use onceway::fleet::janitor::Janitor;
 use onceway::fleet::ledger::Ledger;
@@ -146,7 +147,7 @@ fn two_regions_by_the_commands_of_the_readme() {
             assert!(!said.contains("pending") && !said.contains("broken"), "{said}");
         }
 
-        let _gateways = [serve(&dir, "north"), serve(&dir, "south")];
+        let [_north, mut south] = [serve(&dir, "north"), serve(&dir, "south")];
         for number in 0..2 {
             let admin = format!("http://127.0.0.1:{}", ports[number * 5 + 1]);
             until("the region to serve", async || {
@@ -167,5 +168,44 @@ fn two_regions_by_the_commands_of_the_readme() {
         let retry = ask(post(&public(1), "/v1/charges", &key, BODY)).await;
         assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
         assert_eq!((retry.header("idempotent-replayed"), support::effects(&ledger, &key)), ("true", 1));
+
+        south.kill().await.unwrap();
+        disputed(&dir, &ports, &ledger, (&key, &first)).await;
     });
+}
+
+/// South is started again with another ring: each region may think that it owns a key, so neither runs any.
+async fn disputed(dir: &Path, ports: &[u16], ledger: &Ledger, (key, first): (&str, &Answer)) {
+    let public = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5]);
+    let ring = fs::read_to_string(dir.join("ring.toml")).unwrap().replacen("weight = 1", "weight = 3", 1);
+    fs::write(dir.join("ring.toml"), ring).unwrap();
+    let _south = serve(dir, "south");
+    for number in 0..2 {
+        // Eight in a row: one alone may have been refused by the other region, to which it was forwarded.
+        until("the region to see that its peer goes by another view", async || {
+            for _ in 0..8 {
+                let fresh = support::key("soon");
+                let told = post(&public(number), "/v1/charges", &fresh, BODY).send(support::PATIENCE).await;
+                if !told.is_ok_and(|answer| answer.json()["code"] == "moving") {
+                    return false;
+                }
+            }
+            true
+        })
+        .await;
+    }
+    for number in 0..2 {
+        for _ in 0..8 {
+            let fresh = support::key("disputed");
+            let told = ask(post(&public(number), "/v1/charges", &fresh, BODY)).await;
+            assert_eq!((told.status.as_u16(), support::code(&told).as_str()), (503, "moving"));
+            assert_eq!(support::effects(ledger, &fresh), 0);
+        }
+        let replay = ask(post(&public(number), "/v1/charges", key, BODY)).await;
+        assert_eq!(
+            (replay.status.as_u16(), &replay.body),
+            (201, &first.body),
+            "a settled answer is replayed"
+        );
+    }
 }

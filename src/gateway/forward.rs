@@ -10,10 +10,10 @@ use std::time::Duration;
 use http::Response;
 
 use super::admit::Ask;
+use super::ending::{finish, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::Reply;
-use super::request::{finish, jittered, read, unknown};
 use super::{Gateway, metrics};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, KeyStore, Peers, Ports};

@@ -66,6 +66,10 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 
 /// The store answers again and its boot is approved: read the gate and let claims pass.
 async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    if !gateway.health().peers.values().all(|peer| peer.tried) {
+        // Whoever just started cannot know yet whether a peer goes by another view.
+        return close(gateway, "starting: not every peer has been asked yet".to_owned());
+    }
     match gateway.ports.store().gate().await {
         Ok(gate) if gate.is_open() && gate.epoch == gateway.view.epoch() => open(gateway, gate),
         Ok(gate) if gate.is_open() => {
@@ -207,6 +211,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     }
     peer.trouble = trouble;
     peer.other_view = other_view;
+    peer.tried = true;
     peer.heard = Some(arrived);
     peer.asked = Some(asked);
     peer.round_trip = Some(round_trip);
@@ -216,6 +221,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
 fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, why: String) {
     let mut health = gateway.health();
     let Some(peer) = health.peers.get_mut(name) else { return };
+    peer.tried = true;
     if peer.trouble.as_ref() != Some(&why) {
         tracing::warn!(peer = %name, why, "a peer does not answer");
         peer.trouble = Some(why);

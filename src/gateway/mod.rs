@@ -8,6 +8,7 @@ mod admit;
 mod attach;
 pub mod canonical;
 pub mod credentials;
+mod ending;
 mod forward;
 mod heartbeat;
 mod metrics;
@@ -136,6 +137,8 @@ struct Peer {
     /// Its highest heartbeat seen in this region's store, or remembered; `None` until the store was read.
     applied: Option<u64>,
     lag: LagMeter,
+    /// It was asked at least once, whatever came of it.
+    tried: bool,
     /// Its last pong named another view than ours.
     other_view: bool,
     trouble: Option<String>,
@@ -151,6 +154,7 @@ impl Peer {
             pong: None,
             applied: None,
             lag,
+            tried: false,
             other_view: false,
             trouble: None,
         }

@@ -5,27 +5,35 @@
 //! send anything to the upstream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Response;
 
 use super::admit::Ask;
+use super::ending::{InFlight, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
-use super::request::{Claim, InFlight, jittered, read, unknown};
 use super::{Gateway, metrics};
 use crate::ports::body::{self, Collected};
 use crate::ports::store::{Attempt, Written};
 use crate::ports::{Body, Clock, KeyStore, Ports};
 use crate::protocol::decide::settlement;
+use crate::protocol::hold::SendBy;
 use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, Row, State};
-use crate::protocol::time::Moment;
-use std::time::Duration;
+use crate::protocol::time::{Date, Moment};
 
 /// Between two tries to store an outcome.
 const RETRY_EVERY: Duration = Duration::from_millis(200);
+
+/// A durable claim of one request.
+pub(super) struct Claim {
+    pub(super) attempt: Attempt,
+    pub(super) expires: Date,
+    pub(super) send_by: SendBy,
+}
 
 /// What is to be stored.
 #[derive(Clone)]

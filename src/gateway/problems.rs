@@ -369,7 +369,7 @@ fn document(code: &str, status: u16, detail: String, retry_after: Option<u64>, s
         detail,
         code,
         retry_after,
-        safe_to_retry: super::reply::is_safe(safe),
+        safe_to_retry: safe == Safe::SameKey,
         documentation: format!("{PAGE}#{code}"),
     };
     serde_json::to_vec(&json).unwrap_or_default()

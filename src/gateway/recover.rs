@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admit::Ask;
+use super::ending::{jittered, unknown};
 use super::outcome::{self, Fact, Stored};
 use super::problems::Problem;
 use super::reply::{self, Reply};
-use super::request::{jittered, unknown};
 use super::{Gateway, metrics};
 use crate::ports::store::Attempt;
 use crate::ports::upstream::{Probe, ProbeReply};

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use super::problems::{Problem, Safe};
+use super::problems::Problem;
 use crate::ports::body::{self, Body};
 use crate::protocol::decide::Settlement;
 use crate::protocol::key::KeyError;
@@ -200,14 +200,6 @@ pub fn whole(head: http::response::Parts, bytes: Bytes) -> Response<Body> {
     }
     *response.body_mut() = body::full(bytes);
     response
-}
-
-/// A problem of whether the same key may be sent again, for the JSON member.
-pub fn is_safe(safe: Safe) -> bool {
-    match safe {
-        Safe::SameKey => true,
-        Safe::No => false,
-    }
 }
 
 fn seconds(span: Duration) -> u64 {

@@ -6,34 +6,27 @@
 //! somebody else recovered the key. A client that hangs up cancels nothing: the work runs in a task of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::Response;
 
 use super::admit::Ask;
+use super::ending::{InFlight, finish, jittered, read, unknown};
+use super::outcome::Claim;
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::recover::{self, Recovered};
-use super::reply::{self, Reply};
+use super::reply::Reply;
 use super::{Gateway, StoreHealth, forward, metrics, outcome};
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError};
 use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Body, Clock, Dice, KeyStore, Ports, Upstream};
 use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
 use crate::protocol::hold::SendBy;
-use crate::protocol::record::{Reader, Reading, Row, resolve};
-use crate::protocol::time::Date;
+use crate::protocol::record::{Reading, Row};
 
 /// How often one request may lose a race for its key before it is told that another is in progress.
 const ROUNDS: usize = 32;
-
-/// A durable claim of this request.
-pub(super) struct Claim {
-    pub(super) attempt: Attempt,
-    pub(super) expires: Date,
-    pub(super) send_by: SendBy,
-}
 
 /// Answers an admitted client's request: here if this region owns the key, else from the local copy or the owner.
 pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
@@ -266,46 +259,9 @@ fn verdict<P: Ports>(gateway: &Gateway<P>, ask: &Ask, rows: Vec<Row>) -> Verdict
     decide(read(gateway, rows), &facts)
 }
 
-/// What the rows of a key mean, read from here.
-pub(super) fn read<P: Ports>(gateway: &Gateway<P>, rows: Vec<Row>) -> Reading {
-    resolve(rows, &Reader { me: gateway.origin.clone(), over: Default::default() })
-}
-
 fn store_unavailable<P: Ports>(gateway: &Gateway<P>, why: String) -> Problem {
     tracing::warn!(why, "refused: the store is not available");
     Problem::StoreUnavailable { after: jittered(gateway, Duration::from_secs(1)) }
-}
-
-/// The reply to a request whose outcome is not known.
-pub(super) fn unknown<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
-    let after = jittered(gateway, Duration::from_secs(1));
-    Reply::Refused(Problem::OutcomeUnknown { upstream: None, after }, expires)
-}
-
-/// `span` and up to as much again, so that those who were refused together do not come back together.
-pub(super) fn jittered<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
-    span + gateway.ports.dice().jitter(span)
-}
-
-/// Renders, counts and logs the reply: the one line per request.
-pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
-    let verdict = reply.verdict();
-    let code = match &reply {
-        Reply::Refused(problem, _) => {
-            metrics::refused(problem);
-            problem.code()
-        }
-        Reply::First { .. } | Reply::Replay(_) => "-",
-    };
-    metrics::answer(&ask.route, verdict);
-    let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);
-    let took = gateway.ports.clock().now().since(ask.arrived);
-    tracing::info!(
-        request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
-        verdict, code, status = response.status().as_u16(), epoch = gateway.view.epoch(), ms = took.as_millis() as u64,
-        "answered"
-    );
-    response
 }
 
 /// Looks, for all duplicates of this process at once, whether the attempts they wait for have ended elsewhere.
@@ -331,24 +287,4 @@ pub(super) fn start_poller<P: Ports>(gateway: &Arc<Gateway<P>>) {
             gateway.rest(next).await;
         }
     });
-}
-
-/// One piece of work that a stop waits for.
-pub(super) struct InFlight<P: Ports>(Arc<Gateway<P>>);
-
-impl<P: Ports> InFlight<P> {
-    pub(super) fn begin(gateway: Arc<Gateway<P>>) -> Self {
-        metrics::in_flight(gateway.in_flight.fetch_add(1, Ordering::SeqCst) + 1);
-        Self(gateway)
-    }
-}
-
-impl<P: Ports> Drop for InFlight<P> {
-    fn drop(&mut self) {
-        let left = self.0.in_flight.fetch_sub(1, Ordering::SeqCst) - 1;
-        metrics::in_flight(left);
-        if left == 0 {
-            self.0.idle.notify_waiters();
-        }
-    }
 }

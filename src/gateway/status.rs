@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::request::read;
+use super::ending::read;
 use super::{Gateway, StoreHealth};
 use crate::ports::store::StoreError;
 use crate::ports::{Clock, KeyStore, Ports, Replica};

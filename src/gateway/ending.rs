@@ -1,0 +1,75 @@
+//! How a keyed request ends: rendered, counted, logged; and what more than one flow needs for that.
+//!
+//! Neighbours: every flow of the gateway ends here; [`super::reply`] renders. It must not decide anything: what is told was
+//! decided before.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::Response;
+
+use super::admit::Ask;
+use super::problems::Problem;
+use super::reply::{self, Reply};
+use super::{Gateway, metrics};
+use crate::ports::{Body, Clock, Dice, Ports};
+use crate::protocol::record::{Reader, Reading, Row, resolve};
+use crate::protocol::time::Date;
+
+/// The reply to a request whose outcome is not known.
+pub(super) fn unknown<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
+    let after = jittered(gateway, Duration::from_secs(1));
+    Reply::Refused(Problem::OutcomeUnknown { upstream: None, after }, expires)
+}
+
+/// What the rows of a key mean, read from here.
+pub(super) fn read<P: Ports>(gateway: &Gateway<P>, rows: Vec<Row>) -> Reading {
+    resolve(rows, &Reader { me: gateway.origin.clone(), over: Default::default() })
+}
+
+/// `span` and up to as much again, so that those who were refused together do not come back together.
+pub(super) fn jittered<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
+    span + gateway.ports.dice().jitter(span)
+}
+
+/// Renders, counts and logs the reply: the one line per request.
+pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
+    let verdict = reply.verdict();
+    let code = match &reply {
+        Reply::Refused(problem, _) => {
+            metrics::refused(problem);
+            problem.code()
+        }
+        Reply::First { .. } | Reply::Replay(_) => "-",
+    };
+    metrics::answer(&ask.route, verdict);
+    let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);
+    let took = gateway.ports.clock().now().since(ask.arrived);
+    tracing::info!(
+        request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
+        verdict, code, status = response.status().as_u16(), epoch = gateway.view.epoch(), ms = took.as_millis() as u64,
+        "answered"
+    );
+    response
+}
+
+/// One piece of work that a stop waits for.
+pub(super) struct InFlight<P: Ports>(Arc<Gateway<P>>);
+
+impl<P: Ports> InFlight<P> {
+    pub(super) fn begin(gateway: Arc<Gateway<P>>) -> Self {
+        metrics::in_flight(gateway.in_flight.fetch_add(1, Ordering::SeqCst) + 1);
+        Self(gateway)
+    }
+}
+
+impl<P: Ports> Drop for InFlight<P> {
+    fn drop(&mut self) {
+        let left = self.0.in_flight.fetch_sub(1, Ordering::SeqCst) - 1;
+        metrics::in_flight(left);
+        if left == 0 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}
