@@ -78,6 +78,7 @@ async fn the_upstream_is_told_the_attempt_and_gets_end_to_end_headers_only() {
         "accept: b",
         "authorization: Bearer t",
         "content-length: 4",
+        "cache-control: no-store",
         &host,
         r#"idempotency-key: "a\"b""#,
         "onceway-attempt: 2",
@@ -349,6 +350,7 @@ async fn a_probe_names_the_attempt_and_asks_the_right_region() {
     lines.sort_unstable();
     let host = format!("host: {}", other.address);
     let expected = [
+        "cache-control: no-store",
         &host,
         "idempotency-key: \"k\"",
         "onceway-effect-path: /v1/charges",
