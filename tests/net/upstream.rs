@@ -78,7 +78,6 @@ async fn the_upstream_is_told_the_attempt_and_gets_end_to_end_headers_only() {
         "accept: b",
         "authorization: Bearer t",
         "content-length: 4",
-        "cache-control: no-store",
         &host,
         r#"idempotency-key: "a\"b""#,
         "onceway-attempt: 2",
