@@ -7,15 +7,26 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-/// Removes the segment that `data`'s left-over `postmaster.pid` names, if nobody is attached to it any more. A segment that
+use super::wait;
+
+/// How long a killed server's last process may take to let go of the segment: it is no longer seen in `/proc` by then.
+const LET_GO_BOUND: Duration = Duration::from_secs(2);
+
+/// Removes the segment that `data`'s left-over `postmaster.pid` names, once nobody is attached to it any more. A segment that
 /// is gone, or a clean shutdown (no `postmaster.pid`), is no error; nor is a failure: the segment is 56 bytes of untidiness.
+/// Blocks for at most two seconds.
 pub fn release(data: &Path) {
     let Ok(pid_file) = fs::read_to_string(data.join("postmaster.pid")) else { return };
-    let Ok(segments) = fs::read_to_string("/proc/sysvipc/shm") else { return };
-    if let Some((key, id)) = named_segment(&pid_file)
-        && is_abandoned(&segments, key, id)
-    {
+    let Some((key, id)) = named_segment(&pid_file) else { return };
+    let mut use_of_it = Use::Gone;
+    let waited = wait::blocking_until("a segment of shared memory to be let go", LET_GO_BOUND, || {
+        let Ok(segments) = fs::read_to_string("/proc/sysvipc/shm") else { return true };
+        use_of_it = use_of(&segments, key, id);
+        use_of_it != Use::Attached
+    });
+    if waited.is_ok() && use_of_it == Use::Abandoned {
         let _ = Command::new("ipcrm")
             .args(["-m", &id.to_string()])
             .stdout(Stdio::null())
@@ -46,13 +57,27 @@ fn named_segment(pid_file: &str) -> Option<(i64, i64)> {
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
+/// Whether somebody uses a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// There is no such segment.
+    Gone,
+    /// Somebody is attached to it.
+    Attached,
+    /// It is there, and nobody is attached.
+    Abandoned,
+}
+
 /// Columns of `/proc/sysvipc/shm`: key shmid perms size cpid lpid nattch ...
-fn is_abandoned(segments: &str, key: i64, id: i64) -> bool {
-    segments.lines().skip(1).any(|line| {
+fn use_of(segments: &str, key: i64, id: i64) -> Use {
+    for line in segments.lines().skip(1) {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let number = |column: usize| words.get(column).and_then(|word| word.parse::<i64>().ok());
-        number(0) == Some(key) && number(1) == Some(id) && number(6) == Some(0)
-    })
+        if number(0) == Some(key) && number(1) == Some(id) {
+            return if number(6) == Some(0) { Use::Abandoned } else { Use::Attached };
+        }
+    }
+    Use::Gone
 }
 
 #[cfg(test)]
@@ -69,10 +94,10 @@ mod tests {
         assert_eq!((key, id), (3_298_567, 131_074));
         let line =
             |key: i64, id: i64, attached: u32| format!("{HEAD} {key} {id} 600 56 6011 6020 {attached} 101\n");
-        assert!(is_abandoned(&line(key, id, 0), key, id));
-        assert!(!is_abandoned(&line(key, id, 1), key, id), "somebody uses it");
-        assert!(!is_abandoned(&line(key + 1, id, 0), key, id), "another one with a recycled id");
-        assert!(!is_abandoned(HEAD, key, id));
+        assert_eq!(use_of(&line(key, id, 0), key, id), Use::Abandoned);
+        assert_eq!(use_of(&line(key, id, 1), key, id), Use::Attached);
+        assert_eq!(use_of(&line(key + 1, id, 0), key, id), Use::Gone, "another one with a recycled id");
+        assert_eq!(use_of(HEAD, key, id), Use::Gone);
         assert_eq!(named_segment("6011\n/tmp/d/data\n"), None);
     }
 
