@@ -10,6 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use onceway::fleet::client::{Answer, Ask};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use support::{BODY, ask, key, port_base, post, program, run, until};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -62,6 +63,14 @@ impl Demo {
         .await
     }
 
+    /// Sends a signal and waits for the end; the exit code, if there is one.
+    async fn end(&mut self, signal: Signal) -> Option<i32> {
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).expect("a pid");
+        rustix::process::kill_process(pid, signal).unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(30), self.child.wait()).await;
+        ended.expect("it ends within 30 s").unwrap().code()
+    }
+
     fn pids(regions: &Value) -> Vec<u64> {
         let of = |region: &Value| [region["gateway_pid"].as_u64(), region["postgres_pid"].as_u64()];
         regions.as_array().unwrap().iter().flat_map(of).flatten().collect()
@@ -100,6 +109,7 @@ fn the_ready_line_and_the_controls_keep_their_contract() {
         ledger_is_kept(&demo).await;
         parts_are_controlled(&mut demo).await;
         links_are_controlled(&mut demo).await;
+        assert_eq!(demo.end(Signal::TERM).await, Some(0));
     });
 }
 
@@ -183,22 +193,12 @@ fn a_taken_port_is_named() {
 #[test]
 fn a_signal_cleans_everything_up_and_so_does_a_death_without_warning() {
     run(async {
-        for signal in
-            [rustix::process::Signal::TERM, rustix::process::Signal::INT, rustix::process::Signal::KILL]
-        {
+        for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
             let mut demo = Demo::start(port_base()).await;
             let pids = Demo::pids(&demo.ready["regions"]);
             assert_eq!((pids.len(), left_in(demo.temp.path()).len()), (6, 1));
-            let pid =
-                demo.child.id().and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
-            rustix::process::kill_process(pid.unwrap(), signal).unwrap();
-            let ended = tokio::time::timeout(Duration::from_secs(30), demo.child.wait())
-                .await
-                .expect("it ends")
-                .unwrap();
-            if signal != rustix::process::Signal::KILL {
-                assert_eq!(ended.code(), Some(0), "{signal:?}");
-            }
+            let code = demo.end(signal).await;
+            assert_eq!(code, (signal != Signal::KILL).then_some(0), "{signal:?}");
             until("its processes and files to be gone", async || {
                 pids.iter().all(|pid| !alive(*pid)) && left_in(demo.temp.path()).is_empty()
             })
