@@ -81,11 +81,6 @@ impl LagMeter {
         }
     }
 
-    /// The highest heartbeat seen in the local copy.
-    pub fn last_seen(&self) -> u64 {
-        self.seen
-    }
-
     /// The lag as far as is known now: the newest completed sample, or the oldest announced heartbeat that is still missing.
     /// `None` until anything was measured.
     pub fn current(&self, now: Moment) -> Option<Duration> {

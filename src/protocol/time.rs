@@ -31,11 +31,6 @@ impl Moment {
     pub fn until(self, later: Moment) -> Duration {
         later.since(self)
     }
-
-    /// This moment moved back, not before the clock's start.
-    pub fn before(self, span: Duration) -> Moment {
-        Moment(self.0.saturating_sub(nanos(span)))
-    }
 }
 
 impl std::ops::Add<Duration> for Moment {
@@ -94,7 +89,6 @@ mod tests {
         let now = Moment::from_nanos(5);
         assert_eq!(now.since(Moment::from_nanos(9)), Duration::ZERO);
         assert_eq!(now.until(Moment::from_nanos(9)), Duration::from_nanos(4));
-        assert_eq!(now.before(Duration::from_secs(1)), Moment::from_nanos(0));
         assert_eq!(Moment::from_nanos(u64::MAX) + Duration::MAX, Moment::from_nanos(u64::MAX));
     }
 

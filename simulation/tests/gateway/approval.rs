@@ -58,6 +58,19 @@ fn the_approval_waits_for_a_peer_and_comes_once_one_has_answered() {
     });
 }
 
+/// A process that just started cannot know yet whether a peer goes by another view, and so whether it owns what it owns.
+#[test]
+fn no_key_runs_before_every_peer_was_asked_once() {
+    play(async {
+        let (bench, eu) = (Bench::start(13).await, region("eu"));
+        bench.links(&eu, LinkMode::Silent);
+        bench.replace(&eu);
+        stays_closed(&bench, &eu, ms(1_000), "not every peer has been asked yet").await;
+        until("the pings to be given up", ms(3_000), async || bench.serves(&eu)).await;
+        assert_eq!(bench.send(&eu, "/probe", &key_of(&eu, "asked")).await.status, 201);
+    });
+}
+
 /// eu's store is restored from a copy two seconds old; its peers have seen what it wrote since then.
 #[test]
 fn a_store_that_went_back_is_refused_by_what_peers_have_seen() {
