@@ -56,8 +56,13 @@ pub fn routes() -> String {
 impl Solo {
     /// Starts it and waits until it serves. The gateway's upstream is `upstream`, or the sample one.
     pub async fn start(routes: &str, upstream: Option<SocketAddr>) -> Solo {
-        let name = RegionName::parse("solo").expect("a name");
         let dir = scratch::create("onceway-solo").expect("a scratch folder");
+        Solo::start_in(dir, routes, upstream).await
+    }
+
+    /// Starts it in this scratch folder, with Postgres in its subfolder `postgres`.
+    pub async fn start_in(dir: PathBuf, routes: &str, upstream: Option<SocketAddr>) -> Solo {
+        let name = RegionName::parse("solo").expect("a name");
         let janitor = Janitor::spawn(&program(), &dir, true).expect("a janitor");
         let ports = free_ports();
         let ledger = Ledger::create(&dir.join("ledger.jsonl")).expect("a ledger");
