@@ -84,6 +84,16 @@ impl Told {
     }
 }
 
+impl Told {
+    /// Whether it says how the key stands, and not only that it cannot be told now.
+    fn is_plain(&self) -> bool {
+        match self {
+            Told::Final { .. } | Told::Parked => true,
+            Told::Unknown | Told::Later | Told::Cut => false,
+        }
+    }
+}
+
 /// One key of the storm and what its attempts were told.
 struct Tried {
     path: &'static str,
@@ -225,7 +235,15 @@ impl Storm {
         };
         wait::for_some("every key to be settled or parked", BOUND, again).await.unwrap();
         for region in 0..3 {
-            self.ask_again(tried, |_, _| Some(region)).await;
+            let before: Vec<usize> = tried.iter().map(|one| one.told.len()).collect();
+            let is_told = |at: usize, one: &Tried| one.told[before[at]..].last().is_some_and(Told::is_plain);
+            let all = Mutex::new(&mut *tried);
+            let again = async || {
+                let mut tried = all.lock().await;
+                self.ask_again(&mut tried, |at, one| (!is_told(at, one)).then_some(region)).await;
+                Ok(tried.iter().enumerate().all(|(at, one)| is_told(at, one)).then_some(()))
+            };
+            wait::for_some("every region to know every key", BOUND, again).await.unwrap();
         }
     }
 }

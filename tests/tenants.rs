@@ -288,8 +288,12 @@ fn two_tenants_with_equal_keys_never_see_each_other() {
         }
         for (verdict, counter) in verdicts {
             let counted = sum(&pages, "onceway_answers_total", &[&format!("verdict=\"{verdict}\"")]);
-            let told: u64 = load.tallies.iter().map(|tally| counter(tally).load(SeqCst)).sum();
-            assert_eq!(counted, told, "answers counted as {verdict}, and those that were told");
+            let all =
+                |counter: Counter| load.tallies.iter().map(|tally| counter(tally).load(SeqCst)).sum::<u64>();
+            let (told, trouble) = (all(counter), all(|tally| &tally.trouble));
+            // An answer may be lost on its way from the owner to where it was asked for.
+            let lost = counted.checked_sub(told);
+            assert!(lost.is_some_and(|lost| lost <= trouble), "{counted} counted as {verdict}, {told} told");
         }
     });
 }
