@@ -12,7 +12,9 @@ use toml::de::DeValue;
 
 use super::outcomes;
 use super::reader::{self, At, Located, Problems, Section, Source};
-use crate::gateway::route::{NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route};
+use crate::gateway::route::{
+    Binding, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
+};
 use crate::protocol::decide::Recovery;
 use crate::protocol::key::Syntax;
 
@@ -20,7 +22,7 @@ use crate::protocol::key::Syntax;
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 14] = [
+const POLICY_KEYS: [&str; 15] = [
     "syntax",
     "recovery",
     "max_attempts",
@@ -35,6 +37,7 @@ const POLICY_KEYS: [&str; 14] = [
     "final",
     "nothing_happened",
     "replay_headers",
+    "bind",
 ];
 
 const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
@@ -126,6 +129,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     let size = |key, least| {
         section.optional(key, |value| reader::size(value, least, MOST_BYTES)).unwrap_or(DEFAULT_BYTES)
     };
+    let bindings = [("tenant", Binding::Tenant), ("principal", Binding::Principal)];
     let policy = Policy {
         syntax,
         recovery: Recovery::Park,
@@ -139,6 +143,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         stored_limit: size("stored_limit", 1),
         outcomes: outcomes::read(section),
         replay_headers: replay_headers(section),
+        bind: section.optional("bind", |value| reader::word(value, &bindings)).unwrap_or(Binding::Tenant),
     };
     let (recovery, probe) = recovery?;
     Some(Policy { recovery, probe, ..policy })

@@ -60,6 +60,7 @@ async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionN
     }
     let forward = Forward {
         id: ask.id.clone(),
+        principal: ask.principal,
         method: ask.method.clone(),
         target: ask.target.clone(),
         headers: ask.headers.clone(),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Uri};
-use onceway::gateway::credentials::{Credentials, digest};
-use onceway::gateway::route::{PathPattern, Policy, Protection, Route, Routes};
+use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::route::{Binding, PathPattern, Policy, Protection, Route, Routes};
 use onceway::gateway::{Gateway, Settings, Timings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::decide::Recovery;
@@ -247,6 +247,7 @@ pub fn forward(path: &str, key: &str) -> onceway::ports::peers::Forward {
     let (head, _) = request(path, key, "").into_parts();
     onceway::ports::peers::Forward {
         id: id(key),
+        principal: None,
         method: Method::POST,
         target: Uri::try_from(path).unwrap(),
         headers: head.headers,
@@ -274,7 +275,7 @@ fn settings(me: &RegionName) -> Settings {
         protection: Protection::Required(Arc::new(policy(recovery))),
     };
     let mut credentials = Credentials::default();
-    credentials.insert(digest(b"sk"), Tenant::parse("acme").unwrap());
+    credentials.insert(digest(b"sk"), Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, None));
     Settings {
         me: me.clone(),
         routes: Routes(vec![
@@ -282,7 +283,7 @@ fn settings(me: &RegionName) -> Settings {
             route("park", Recovery::Park),
             route("rerun", Recovery::Rerun { max_attempts: 3 }),
         ]),
-        credentials,
+        credentials: Arc::new(credentials),
         drift: Drift { ppm: 1_000, margin: ms(50) },
         timings: Timings {
             heartbeat: ms(100),
@@ -313,5 +314,6 @@ fn policy(recovery: Recovery) -> Policy {
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
         replay_headers: Vec::new(),
+        bind: Binding::Tenant,
     }
 }
