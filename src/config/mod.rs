@@ -56,6 +56,8 @@ pub struct Config {
     pub ring: Arc<Ring>,
     /// How wrong clocks may be.
     pub drift: Drift,
+    /// How much longer than promised an answer is stored.
+    pub skew: Duration,
     /// Between two heartbeats.
     pub heartbeat: Duration,
     /// The routes.
@@ -111,6 +113,7 @@ impl Config {
             routes: self.routes.clone(),
             credentials: self.credentials.clone(),
             drift: self.drift,
+            skew: self.skew,
             timings: timings(self.heartbeat),
             shared: self.shared,
         }
@@ -180,9 +183,9 @@ fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -
     if let (Some(ring), Some(me), Some(routes)) = (&ring, &file.region, &routes) {
         across::probes_reach(&me.value, &file.others, &ring.ring, routes, problems);
     }
-    let RingFile { deployment, place_by: _, pins: _, ring, drift, heartbeat } = ring?;
+    let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat } = ring?;
     let routes = Routes(routes?.into_iter().map(|route| route.value).collect());
-    let shared = shared::shared(&deployment, &routes, drift, heartbeat);
+    let shared = shared::shared(&deployment, &routes, &shared::Clocks { drift, skew, heartbeat });
     let (me, (credentials, credentials_file), process) = (file.region?.value, credentials?, file.process?);
     let credentials = Arc::new(credentials);
     Some(Config {
@@ -190,6 +193,7 @@ fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -
         deployment,
         ring,
         drift,
+        skew,
         heartbeat,
         routes,
         credentials,

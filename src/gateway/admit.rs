@@ -69,6 +69,16 @@ pub struct Ask {
     pub deadline: Duration,
 }
 
+impl Ask {
+    /// The principal that a claim of this request binds the key to, if its route wants that.
+    pub(super) fn bound_to(&self) -> Option<Digest32> {
+        match self.policy.bind {
+            Binding::Principal => self.principal,
+            Binding::Tenant => None,
+        }
+    }
+}
+
 /// Admits a client's request.
 pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Admitted {
     let settings = gateway.settings();

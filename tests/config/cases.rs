@@ -281,7 +281,7 @@ pub const CASES: &[Case] = &[
         "region.toml:7: [listen]: admin: \"localhost:7402\" must be an IP address and a port, such as \"127.0.0.1:7401\"",
     ]),
     ("region", "0.0.0.0:7403", "0.0.0.0:7401", &[
-        "region.toml:5: [listen]: public, admin and peer must be three different addresses",
+        "region.toml:5: [listen]: public, admin, peer and trusted must be different addresses",
     ]),
     ("region", "[store]\n", "[admin]\ntoken_file = \"absent\"\n[store]\n", &[
         "region.toml:10: [admin]: token_file: cannot read absent: No such file or directory (os error 2)",

@@ -15,6 +15,7 @@ use onceway::gateway::{Gateway, Settings, Timings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
@@ -38,6 +39,10 @@ pub const SETTLE_TIME: Duration = Duration::from_secs(2);
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 /// One way between two regions.
 pub const ONE_WAY: Duration = Duration::from_millis(20);
+
+/// The tokens of the tenant acme, and whose they are: the first one's is nobody's in particular.
+pub const TOKENS: [(&str, Option<&str>); 4] =
+    [("sk", None), ("sk_ann", Some("ann")), ("sk_ann_next", Some("ann")), ("sk_bob", Some("bob"))];
 
 /// Whole milliseconds.
 pub const fn ms(millis: u64) -> Duration {
@@ -275,16 +280,23 @@ fn settings(me: &RegionName) -> Settings {
         protection: Protection::Required(Arc::new(policy(recovery))),
     };
     let mut credentials = Credentials::default();
-    credentials.insert(digest(b"sk"), Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, None));
+    for (token, principal) in TOKENS {
+        let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
+        credentials.insert(digest(token.as_bytes()), caller);
+    }
+    let bound = Policy { bind: Binding::Principal, ..policy(Recovery::Rerun { max_attempts: 3 }) };
+    let bound = Route { protection: Protection::Required(Arc::new(bound)), ..route("bound", Recovery::Park) };
     Settings {
         me: me.clone(),
         routes: Routes(vec![
             route("probe", Recovery::Probe),
             route("park", Recovery::Park),
             route("rerun", Recovery::Rerun { max_attempts: 3 }),
+            bound,
         ]),
         credentials: Arc::new(credentials),
         drift: Drift { ppm: 1_000, margin: ms(50) },
+        skew: ms(100),
         timings: Timings {
             heartbeat: ms(100),
             ping: ms(100),
@@ -309,7 +321,8 @@ fn policy(recovery: Recovery) -> Policy {
         wait: ms(2_000),
         upstream_timeout: UPSTREAM,
         settle_time: SETTLE_TIME,
-        retention: Duration::from_secs(86_400),
+        retention: Retention::For(Duration::from_secs(86_400)),
+        tombstone: Duration::from_secs(86_400),
         body_limit: 1 << 16,
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
