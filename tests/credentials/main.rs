@@ -2,5 +2,8 @@
 //!
 //! Neighbours: `tests/config.rs` holds the mistakes in the files. Everything goes through public doors.
 
+mod served;
 mod signing;
+#[path = "../support/mod.rs"]
+mod support;
 mod tokens;
