@@ -186,6 +186,7 @@ fn the_reference_files_state_the_defaults_truly() {
     );
     assert_eq!((written.body_limit, written.stored_limit), (default.body_limit, default.stored_limit));
     assert_eq!((written.syntax, default.syntax), (Syntax::Lenient, Syntax::Lenient));
+    assert_eq!(written.bind, default.bind);
     assert_eq!(written.replay_headers.len(), default.replay_headers.len() + 1);
     assert_eq!(written.recovery, Recovery::Probe);
     assert_eq!(written.probe.as_ref().map(ToString::to_string).as_deref(), Some("/onceway/effects"));
