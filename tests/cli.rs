@@ -194,7 +194,7 @@ fn wrong_arguments_end_with_2_and_failures_with_1() {
 /// The reference region with another store, alone in a folder with the files that it names.
 fn region_with(from: &str, to: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["us-east.toml", "ring.toml", "routes.toml", "credentials.toml"] {
+    for name in ["us-east.toml", "ring.toml", "routes.toml", "credentials.toml", "accounts.jwks.json"] {
         let text =
             std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)).unwrap();
         assert!(name != "us-east.toml" || text.contains(from));
