@@ -133,8 +133,9 @@ fn check_lists_mistakes_and_ends_with_2() {
 #[test]
 fn check_compares_regions() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"] {
-        let name = format!("{name}.toml");
+    let tomls = ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"];
+    let names = tomls.map(|name| format!("{name}.toml")).into_iter();
+    for name in names.chain(["accounts.jwks.json".to_owned()]) {
         std::fs::copy(
             Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(&name),
             folder.path().join(&name),
