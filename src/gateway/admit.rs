@@ -9,17 +9,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
 use super::canonical::canonical_json;
+use super::credentials::{Caller, Vouched};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply;
-use super::route::{Matched, Policy, Protection};
+use super::route::{Binding, Matched, Policy, Protection};
 use super::{Gateway, Settings};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
+use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{Key, KeyError, KeyId};
 use crate::protocol::record::RequestId;
@@ -40,6 +43,8 @@ pub enum Admitted {
 pub struct Ask {
     /// Tenant and key.
     pub id: KeyId,
+    /// Who of the tenant asks; surely somebody where the route binds its keys to the principal.
+    pub principal: Option<Digest32>,
     /// The key header as the client wrote it.
     pub echo: HeaderValue,
     /// Name of its route.
@@ -62,6 +67,16 @@ pub struct Ask {
     pub arrived: Moment,
     /// How long whoever asked will wait for the answer.
     pub deadline: Duration,
+}
+
+impl Ask {
+    /// The principal that a claim of this request binds the key to, if its route wants that.
+    pub(super) fn bound_to(&self) -> Option<Digest32> {
+        match self.policy.bind {
+            Binding::Principal => self.principal,
+            Binding::Tenant => None,
+        }
+    }
 }
 
 /// Admits a client's request.
@@ -99,7 +114,8 @@ async fn keyed<P: Ports>(
 ) -> Result<Ask, Problem> {
     let arrived = gateway.ports().clock().now();
     let (head, body) = request.into_parts();
-    let tenant = settings.credentials.tenant(&head.headers).ok_or(Problem::CredentialInvalid)?.clone();
+    let caller = who(gateway, &head).ok_or(Problem::CredentialInvalid)?;
+    check_named(&policy, caller.principal)?;
     let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
     let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
@@ -108,7 +124,8 @@ async fn keyed<P: Ports>(
     let fingerprint = take_fingerprint(&head.method, &target, &head.headers, &body);
     let deadline = settings.patience(&policy);
     Ok(Ask {
-        id: KeyId::new(tenant, key),
+        id: KeyId::new(caller.tenant, key),
+        principal: caller.principal,
         echo,
         route,
         policy,
@@ -121,6 +138,22 @@ async fn keyed<P: Ports>(
         arrived,
         deadline,
     })
+}
+
+/// Who asks: on a listener that is bound to a trusted front, whom that vouches for; elsewhere whose credential it is.
+fn who<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Option<Caller> {
+    match head.extensions.get::<Vouched>() {
+        Some(Vouched(caller)) => caller.clone(),
+        None => gateway.credentials.load().caller(&head.headers, gateway.ports().clock().date()),
+    }
+}
+
+/// A route that binds its keys to the principal serves nobody whose credential names none.
+fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Problem> {
+    match (policy.bind, principal) {
+        (Binding::Principal, None) => Err(Problem::CredentialInvalid),
+        (Binding::Principal, Some(_)) | (Binding::Tenant, _) => Ok(()),
+    }
 }
 
 /// Admits a request that a peer forwarded: tenant and key as the peer verified them, everything else judged here.
@@ -136,6 +169,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         },
         Matched::PassThrough | Matched::Refused => return Err(Problem::NoRoute),
     };
+    check_named(&policy, forward.principal)?;
     if forward.body.len() > policy.body_limit {
         return Err(Problem::BodyTooLarge { limit: policy.body_limit });
     }
@@ -143,6 +177,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
     let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
     Ok(Ask {
         id: forward.id,
+        principal: forward.principal,
         echo,
         route,
         policy,

@@ -42,6 +42,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["answered", "not_sent", "unknown"] {
         counter!(observe::PASSED, "result" => result).absolute(0);
     }
+    for result in ["ok", "failed"] {
+        counter!(observe::CREDENTIALS_RELOADS, "result" => result).absolute(0);
+    }
     for result in ["replayed", "waited_out"] {
         counter!(observe::ATTACHED, "result" => result).absolute(0);
     }
@@ -93,6 +96,12 @@ pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
         Err(SendError::Unknown(_)) => "unknown",
     };
     counter!(observe::PASSED, "result" => result).increment(1);
+}
+
+/// One time that the files of credentials were read again.
+pub(super) fn credentials_reload(ok: bool) {
+    let result = if ok { "ok" } else { "failed" };
+    counter!(observe::CREDENTIALS_RELOADS, "result" => result).increment(1);
 }
 
 /// One forward.

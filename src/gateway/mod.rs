@@ -51,8 +51,8 @@ pub struct Settings {
     pub me: RegionName,
     /// Which requests need a key, and how they are performed.
     pub routes: Routes,
-    /// Who may ask.
-    pub credentials: Credentials,
+    /// Who may ask at first; [`Gateway::reload_credentials`] brings what comes later.
+    pub credentials: Arc<Credentials>,
     /// How wrong clocks may be.
     pub drift: Drift,
     /// How much longer than promised an answer is stored.
@@ -101,6 +101,8 @@ impl Settings {
 pub struct Gateway<P: Ports> {
     ports: Arc<P>,
     settings: Settings,
+    /// Who may ask now: replaced whole, read by every request.
+    credentials: ArcSwap<Credentials>,
     view: View,
     origin: Origin,
     attached: Arc<Attached>,
@@ -181,6 +183,7 @@ impl<P: Ports> Gateway<P> {
         metrics::prepare(&settings, &view);
         Ok(Arc::new(Self {
             ports: Arc::new(ports),
+            credentials: ArcSwap::new(settings.credentials.clone()),
             settings,
             view,
             origin,
@@ -231,6 +234,14 @@ impl<P: Ports> Gateway<P> {
                 metrics::refused(&problem);
                 ForwardReply::Answer(reply::refuse(&problem))
             }
+        }
+    }
+
+    /// Goes by these credentials from the next request on; with `None`, because they could not be read, by those it has.
+    pub fn reload_credentials(&self, read: Option<Credentials>) {
+        metrics::credentials_reload(read.is_some());
+        if let Some(credentials) = read {
+            self.credentials.store(Arc::new(credentials));
         }
     }
 
