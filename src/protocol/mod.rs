@@ -14,6 +14,7 @@ pub mod digest;
 pub mod fingerprint;
 pub mod hold;
 pub mod key;
+pub mod key_policy;
 pub mod lag;
 pub mod outcome;
 mod placement_score;
