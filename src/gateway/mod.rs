@@ -19,6 +19,7 @@ mod recover;
 pub mod reply;
 mod request;
 pub mod route;
+pub mod signature;
 pub mod status;
 
 use std::collections::BTreeMap;
