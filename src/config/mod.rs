@@ -14,6 +14,7 @@ mod across;
 pub mod credentials;
 mod nearest;
 mod outcomes;
+mod policy;
 pub mod reader;
 pub mod region;
 pub mod ring;

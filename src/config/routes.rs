@@ -10,8 +10,8 @@ use std::time::Duration;
 use http::{HeaderName, Method, Uri};
 use toml::de::DeValue;
 
-use super::outcomes;
 use super::reader::{self, At, Located, Problems, Section, Source};
+use super::{outcomes, policy as tables};
 use crate::gateway::route::{NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route};
 use crate::protocol::decide::Recovery;
 use crate::protocol::key::Syntax;
@@ -20,8 +20,11 @@ use crate::protocol::key::Syntax;
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 14] = [
+const POLICY_KEYS: [&str; 17] = [
     "syntax",
+    "key_policy",
+    "fingerprint",
+    "mismatch",
     "recovery",
     "max_attempts",
     "probe",
@@ -128,6 +131,9 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     };
     let policy = Policy {
         syntax,
+        key_policy: tables::key_policy(section),
+        fingerprint: tables::fingerprint(section),
+        mismatch: tables::mismatch(section),
         recovery: Recovery::Park,
         probe: None,
         hold: span("hold", 1_000, 30_000),

@@ -11,9 +11,16 @@ use super::canonical::{self, RawOnly};
 pub enum FingerprintRule {
     /// All of it: raw bytes, and the canonical form where there is a lossless one.
     Whole,
-    /// These fields and all below them.
+    /// The business signature: these fields of a JSON body.
+    Signature(Selection),
+}
+
+/// Which fields of a JSON body are selected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// These, and all below them.
     Include(Vec<Pointer>),
-    /// All but these fields and what is below them.
+    /// All but these and what is below them.
     Exclude(Vec<Pointer>),
 }
 
@@ -79,41 +86,31 @@ impl Pointer {
     }
 }
 
-impl FingerprintRule {
-    /// The rule in words that two equal rules share: the fields in order of their text.
+impl Selection {
+    /// The rule as a text that two equal rules share: the fields in order of their spelling.
     pub fn canonical(&self) -> String {
-        let fields = |pointers: &[Pointer]| {
-            let mut texts: Vec<&str> = pointers.iter().map(Pointer::as_str).collect();
-            texts.sort_unstable();
-            texts.join("\n")
+        let (word, pointers) = match self {
+            Self::Include(pointers) => ("include", pointers),
+            Self::Exclude(pointers) => ("exclude", pointers),
         };
-        match self {
-            Self::Whole => "whole".to_owned(),
-            Self::Include(pointers) => format!("include\n{}", fields(pointers)),
-            Self::Exclude(pointers) => format!("exclude\n{}", fields(pointers)),
-        }
+        let mut texts: Vec<&str> = pointers.iter().map(Pointer::as_str).collect();
+        texts.sort_unstable();
+        format!("{word}\n{}", texts.join("\n"))
     }
 
-    /// The part of this body that the rule selects, or `None` if the rule is [`Self::Whole`]: two bodies select the same bytes
-    /// exactly if they hold the same values in the same selected fields.
+    /// What is selected of this body: two bodies select the same bytes exactly if they hold the same values in the same
+    /// selected fields.
     ///
     /// # Errors
     /// Why the body has no lossless canonical form.
-    pub fn select(&self, body: &[u8]) -> Result<Option<Vec<u8>>, RawOnly> {
-        let (pointers, includes) = match self {
-            Self::Whole => return Ok(None),
-            Self::Include(pointers) => (pointers, true),
-            Self::Exclude(pointers) => (pointers, false),
-        };
+    pub fn select(&self, body: &[u8]) -> Result<Vec<u8>, RawOnly> {
         let text = canonical::canonical_json(body)?;
-        let alive: Vec<&Pointer> = pointers.iter().collect();
         let mut walk = Walk { text: &text, at: 0, path: Vec::new(), out: Vec::new() };
-        if includes {
-            walk.pick(0, &alive);
-        } else {
-            walk.prune(0, &alive);
+        match self {
+            Self::Include(pointers) => walk.pick(0, &pointers.iter().collect::<Vec<_>>()),
+            Self::Exclude(pointers) => walk.prune(0, &pointers.iter().collect::<Vec<_>>()),
         }
-        Ok(Some(walk.out))
+        Ok(walk.out)
     }
 }
 

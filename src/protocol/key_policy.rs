@@ -139,7 +139,10 @@ impl fmt::Display for Breach {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Short { len, least } => {
-                write!(out, "the idempotency key is {len} characters long: this route asks for at least {least}")
+                write!(
+                    out,
+                    "the idempotency key is {len} characters long: this route asks for at least {least}"
+                )
             }
             Self::Long { len, most } => {
                 write!(out, "the idempotency key is {len} characters long: this route takes at most {most}")
@@ -232,7 +235,8 @@ fn worth(text: &[u8], at: usize) -> u32 {
         return 3;
     }
     let letter = |byte: &&u8| byte.is_ascii_alphabetic();
-    let run = text[..at].iter().rev().take_while(letter).count() + text[at..].iter().take_while(letter).count();
+    let run =
+        text[..at].iter().rev().take_while(letter).count() + text[at..].iter().take_while(letter).count();
     if run >= 4 { 2 } else { 4 }
 }
 
@@ -267,9 +271,11 @@ mod tests {
 
     #[test]
     fn alphabets_take_their_characters_only() {
-        for (alphabet, good, bad) in
-            [(Alphabet::UrlSafe, "aZ0-_.~", "a/b"), (Alphabet::Hex, "09afAF", "g"), (Alphabet::Hex, "0", "0-0")]
-        {
+        for (alphabet, good, bad) in [
+            (Alphabet::UrlSafe, "aZ0-_.~", "a/b"),
+            (Alphabet::Hex, "09afAF", "g"),
+            (Alphabet::Hex, "0", "0-0"),
+        ] {
             let policy = KeyPolicy { alphabet, ..KeyPolicy::default() };
             assert_eq!(policy.check(&key(good)), Ok(()));
             assert_eq!(policy.check(&key(bad)), Err(Breach::Alphabet(alphabet)));
@@ -314,7 +320,9 @@ mod tests {
         ] {
             assert!(entropy_bits(weak.as_bytes()) < 32, "{weak} {}", entropy_bits(weak.as_bytes()));
         }
-        for strong in [V4, V7, "9f86d081884c7d659a2feaa0c55ad015", "01JD8Q0Z4T2M6X9V3B7N5K1R8C", "Xk9_Q2vT-7mZp4"] {
+        for strong in
+            [V4, V7, "9f86d081884c7d659a2feaa0c55ad015", "01JD8Q0Z4T2M6X9V3B7N5K1R8C", "Xk9_Q2vT-7mZp4"]
+        {
             assert!(entropy_bits(strong.as_bytes()) >= 32, "{strong} {}", entropy_bits(strong.as_bytes()));
         }
         let policy = KeyPolicy { entropy_bits: 32, ..KeyPolicy::default() };
