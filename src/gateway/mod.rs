@@ -10,6 +10,7 @@ pub mod canonical;
 pub mod credentials;
 mod ending;
 mod forward;
+mod generators;
 mod heartbeat;
 mod metrics;
 mod outcome;
@@ -103,6 +104,7 @@ pub struct Gateway<P: Ports> {
     view: View,
     origin: Origin,
     attached: Arc<Attached>,
+    generators: generators::Generators,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
@@ -184,6 +186,7 @@ impl<P: Ports> Gateway<P> {
             view,
             origin,
             attached: Arc::default(),
+            generators: generators::Generators::new(),
             store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
             typical,
@@ -214,7 +217,10 @@ impl<P: Ports> Gateway<P> {
                 }
                 response
             }
-            Admitted::Keyed(ask) => request::answer(self, *ask).await,
+            Admitted::Keyed(ask) => {
+                generators::admitted(self, &ask);
+                request::answer(self, *ask).await
+            }
         }
     }
 

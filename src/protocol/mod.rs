@@ -12,6 +12,7 @@
 pub mod decide;
 pub mod digest;
 pub mod fingerprint;
+pub mod generator;
 pub mod hold;
 pub mod key;
 pub mod key_policy;
