@@ -15,6 +15,7 @@ mod heartbeat;
 mod metrics;
 mod outcome;
 pub mod problems;
+pub mod publication;
 mod race;
 mod recover;
 pub mod reply;
@@ -29,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use http::{Request, Response};
 use tokio::sync::Notify;
 
@@ -105,6 +107,7 @@ pub struct Gateway<P: Ports> {
     origin: Origin,
     attached: Arc<Attached>,
     generators: generators::Generators,
+    publication: Bytes,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
@@ -179,6 +182,7 @@ impl<P: Ports> Gateway<P> {
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
+        let publication = publication::document(&settings.routes).into();
         metrics::prepare(&settings, &view);
         Ok(Arc::new(Self {
             ports: Arc::new(ports),
@@ -187,6 +191,7 @@ impl<P: Ports> Gateway<P> {
             origin,
             attached: Arc::default(),
             generators: generators::Generators::new(),
+            publication,
             store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
             typical,
@@ -206,6 +211,9 @@ impl<P: Ports> Gateway<P> {
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         if request.uri().path() == problems::PAGE {
             return reply::problems_page();
+        }
+        if request.uri().path() == publication::PATH && request.method().is_safe() {
+            return reply::publication(self.publication.clone());
         }
         match admit::admit(self, request).await {
             Admitted::Pass(request) => self.pass(request).await,

@@ -3,6 +3,8 @@
 //! Neighbours: [`super::reply`] gives them statuses and renders them. A code never changes its meaning: clients branch on it.
 //! It must not hold statuses, nor any text that a client or an upstream chose.
 
+mod listeners;
+
 use std::time::Duration;
 
 use serde::Serialize;
@@ -383,7 +385,12 @@ impl Problem {
 
 /// Where a code is explained, as the value of a `Link` header (RFC 8288; the IETF draft asks for `describedby`).
 pub fn described_by(code: &str) -> String {
-    format!("<{PAGE}#{code}>; rel=\"describedby\"")
+    format!("<{}>; rel=\"describedby\"", anchor(code))
+}
+
+/// The place on the page where a code is explained.
+pub fn anchor(code: &str) -> String {
+    format!("{PAGE}#{code}")
 }
 
 /// The page that documents every problem.
@@ -391,7 +398,11 @@ pub fn page() -> String {
     let mut page = String::from(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>onceway: problems</title>\n<h1>Problems</h1>\n",
     );
-    for Kind { code, title, advice } in KINDS {
+    page.push_str(&format!(
+        "<p>What each route asks of a key, compares, remembers and answers: <a href=\"{path}\">{path}</a>.</p>\n",
+        path = super::publication::PATH
+    ));
+    for Kind { code, title, advice } in KINDS.iter().chain(listeners::KINDS) {
         page.push_str(&format!("<h2 id=\"{code}\">{code}</h2>\n<p><b>{title}.</b> {advice}</p>\n"));
     }
     page
@@ -406,7 +417,7 @@ fn document(code: &str, status: u16, detail: String, retry_after: Option<u64>, s
         code,
         retry_after,
         safe_to_retry: safe == Safe::SameKey,
-        documentation: format!("{PAGE}#{code}"),
+        documentation: anchor(code),
     };
     serde_json::to_vec(&json).unwrap_or_default()
 }

@@ -7,7 +7,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::problems::{self, Problem};
@@ -117,7 +117,18 @@ pub fn problems_page() -> Response<Body> {
     response
 }
 
-fn status(problem: &Problem) -> StatusCode {
+/// The published contract; what it says changes with a new configuration only, so it may be kept for some minutes.
+pub fn publication(document: Bytes) -> Response<Body> {
+    let mut response = Response::new(body::full(document));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    headers.insert(LINK, value(&format!("<{}>; rel=\"describedby\"", problems::PAGE)));
+    response
+}
+
+/// A problem's status.
+pub(super) fn status(problem: &Problem) -> StatusCode {
     match problem {
         Problem::Key(error) => match error {
             KeyError::Missing
