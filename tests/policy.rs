@@ -28,8 +28,12 @@ fn routes() -> String {
     let picky = "[route.key_policy]\nform = \"uuid\"\nentropy_bits = 32\n";
     let signed = "[route.fingerprint]\ninclude = [\"/amount\", \"/currency\"]\n";
     [
-        route("plain", "charges", &format!("{POLICY}recovery = \"park\"")),
-        route("picky", "emails", &format!("{POLICY}recovery = \"park\"\nsyntax = \"strict\"\n{picky}")),
+        route("plain", "charges", &format!("{POLICY}recovery = \"park\"\ntombstone = \"60s\"")),
+        route(
+            "picky",
+            "emails",
+            &format!("{POLICY}recovery = \"park\"\nsyntax = \"strict\"\nretention = \"never\"\n{picky}"),
+        ),
         route(
             "signed",
             "payouts",
@@ -161,6 +165,8 @@ fn the_published_contract_says_what_each_route_asks_and_nothing_internal() {
             (&plain["expired"]["status"], &plain["expired"]["code"]),
             (&410.into(), &"key-expired".into())
         );
+        assert_eq!(plain["expired"]["seconds"], 60);
+        assert_eq!((&picky["retention"], &picky["expired"]), (&"never".into(), &serde_json::Value::Null));
         let statuses = &plain["statuses"];
         assert_eq!(statuses["released"], serde_json::json!(["401", "403", "425", "429", "503"]));
         assert!(statuses["unknown"].as_array().unwrap().contains(&"504-599".into()), "{statuses}");
@@ -176,7 +182,7 @@ fn the_published_contract_says_what_each_route_asks_and_nothing_internal() {
         for internal in ["upstream", "recovery", "hold", "127.0.0.1", &ports.upstream.to_string(), "solo"] {
             assert!(!answer.text().contains(internal), "{internal}");
         }
-        assert_eq!(answer.text().matches("#key-expired").count(), 6, "each documented");
+        assert_eq!(answer.text().matches("#key-expired").count(), 4, "each documented");
     });
 }
 

@@ -34,7 +34,7 @@ pub fn key_policy(route: &Section<'_>) -> KeyPolicy {
             .optional("alphabet", |value| reader::word(value, &alphabets))
             .unwrap_or(usual.alphabet),
         form: section.optional("form", |value| reader::word(value, &forms)).unwrap_or(usual.form),
-        // At most 64, as read.
+        // At most 32, as read.
         entropy_bits: section.optional("entropy_bits", bits).map_or(usual.entropy_bits, |bits| bits as u32),
     };
     fits(&policy, &section);

@@ -59,6 +59,8 @@ pub struct Settings {
     pub credentials: Credentials,
     /// How wrong clocks may be.
     pub drift: Drift,
+    /// How much longer than promised an answer is stored.
+    pub skew: Duration,
     /// How often, how long.
     pub timings: Timings,
     /// Digest of the settings that all regions must share.

@@ -12,6 +12,7 @@ use super::route::{Policy, Protection, Route, Routes};
 use super::signature::{FingerprintRule, Pointer, Selection, Unsigned};
 use crate::protocol::key::{KeyError, Syntax};
 use crate::protocol::key_policy::Breach;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
 
 /// Where it is served.
@@ -53,12 +54,28 @@ struct Terms<'a> {
     key_policy: KeyPolicyJson,
     scope: [&'static str; 1],
     fingerprint: FingerprintJson<'a>,
-    /// In seconds.
-    retention: u64,
-    expired: Refusal,
+    retention: RetentionJson,
+    /// `None`: a key never expires, or is forgotten at once.
+    expired: Option<Expired>,
     wait_seconds: f64,
     statuses: Statuses,
     refusals: Vec<Refusal>,
+}
+
+/// How long a key is remembered: a number of seconds, or `"never"` forgotten.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum RetentionJson {
+    Seconds(u64),
+    Never(&'static str),
+}
+
+/// What a key is told past its retention, and for how many seconds; after that it is as new.
+#[derive(Serialize)]
+struct Expired {
+    seconds: u64,
+    #[serde(flatten)]
+    refusal: Refusal,
 }
 
 #[derive(Serialize)]
@@ -159,11 +176,24 @@ fn terms(policy: &Policy, required: bool) -> Terms<'_> {
         },
         scope: ["tenant"],
         fingerprint: fingerprint(&policy.fingerprint),
-        retention: policy.retention.as_secs(),
-        expired: Refusal::of(&Problem::KeyExpired),
+        retention: match policy.retention {
+            Retention::For(span) => RetentionJson::Seconds(span.as_secs()),
+            Retention::Never => RetentionJson::Never("never"),
+        },
+        expired: expired(policy),
         wait_seconds: policy.wait.as_secs_f64(),
         statuses: statuses(&policy.outcomes),
         refusals: refusals(policy, required),
+    }
+}
+
+fn expired(policy: &Policy) -> Option<Expired> {
+    let seconds = policy.tombstone.as_secs();
+    match policy.retention {
+        Retention::For(_) if seconds > 0 => {
+            Some(Expired { seconds, refusal: Refusal::of(&Problem::KeyExpired) })
+        }
+        Retention::For(_) | Retention::Never => None,
     }
 }
 
@@ -214,9 +244,9 @@ fn refusals(policy: &Policy, required: bool) -> Vec<Refusal> {
         Problem::CredentialInvalid,
         Problem::InProgress { after },
         Problem::InDoubt { after },
-        Problem::KeyExpired,
         Problem::BodyTooLarge { limit: policy.body_limit },
         Problem::KeyReused { dialect: policy.mismatch },
     ];
-    missing.iter().chain(&weak).chain(&always).chain(&unsigned).map(Refusal::of).collect()
+    let gone = expired(policy).map(|_| Problem::KeyExpired);
+    missing.iter().chain(&weak).chain(&always).chain(&gone).chain(&unsigned).map(Refusal::of).collect()
 }

@@ -175,8 +175,8 @@ impl fmt::Display for Breach {
 }
 
 impl KeyPolicy {
-    /// The greatest floor that a route may set: a random UUID stays above it (but for one in 10^14 or fewer).
-    pub const MOST_BITS: u32 = 64;
+    /// The greatest floor that a route may set: a key of 128 random bits stays above it, in whatever alphabet it is written.
+    pub const MOST_BITS: u32 = 32;
 
     /// Whether this route takes the key.
     ///
@@ -209,11 +209,11 @@ impl KeyPolicy {
 }
 
 /// A plain estimate of how many random bits a text holds: 3 for a digit, 4 for a letter, 2 for a letter in a run of four
-/// or more (words), nothing for what continues a run (`aaa`, `123`, `987`) or repeats three characters seen before. Anything
+/// or more of one case (words), nothing for what continues a run (`aaa`, `123`, `987`) or repeats three characters seen before. Anything
 /// but letters and digits is left out at first. The same everywhere; never more than a random hex text of that length holds.
 ///
 /// It cannot tell a random number from a clever one; it catches `1`, `order-17`, `aaaaaaaa` and `test-test-test`. A random UUID
-/// is worth about 105.
+/// is worth about 103.
 pub fn entropy_bits(text: &[u8]) -> u32 {
     let text: Vec<u8> = text.iter().copied().filter(u8::is_ascii_alphanumeric).collect();
     (0..text.len()).map(|at| worth(&text, at)).sum()
@@ -234,9 +234,9 @@ fn worth(text: &[u8], at: usize) -> u32 {
     if byte.is_ascii_digit() {
         return 3;
     }
-    let letter = |byte: &&u8| byte.is_ascii_alphabetic();
-    let run =
-        text[..at].iter().rev().take_while(letter).count() + text[at..].iter().take_while(letter).count();
+    let alike =
+        |other: &&u8| other.is_ascii_alphabetic() && other.is_ascii_lowercase() == byte.is_ascii_lowercase();
+    let run = text[..at].iter().rev().take_while(alike).count() + text[at..].iter().take_while(alike).count();
     if run >= 4 { 2 } else { 4 }
 }
 
@@ -336,6 +336,13 @@ mod tests {
             let hex = format!("{bits:032x}");
             let uuid = format!("{}-{}-4{}-a{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
             prop_assert!(entropy_bits(uuid.as_bytes()) >= KeyPolicy::MOST_BITS, "{}", uuid);
+        }
+
+        #[test]
+        fn no_key_of_128_random_bits_falls_below_the_greatest_floor(
+            key in "[a-z]{28}|[0-9]{39}|[0-9a-f]{32}|[0-9A-HJKMNP-TV-Z]{26}|[0-9A-Za-z_-]{22}",
+        ) {
+            prop_assert!(entropy_bits(key.as_bytes()) >= KeyPolicy::MOST_BITS, "{}", key);
         }
 
         #[test]

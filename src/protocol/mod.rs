@@ -17,6 +17,7 @@ pub mod hold;
 pub mod key;
 pub mod key_policy;
 pub mod lag;
+pub mod lifetime;
 pub mod outcome;
 mod placement_score;
 pub mod record;

@@ -205,8 +205,8 @@ pub const CASES: &[Case] = &[
     ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nform = \"uuid\"\nalphabet = \"hex\"", &[
         "routes.toml:12: route \"charges\" [route.key_policy]: form \"uuid\" has dashes, which \"hex\" excludes",
     ]),
-    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nentropy_bits = 65", &[
-        "routes.toml:11: route \"charges\" [route.key_policy]: entropy_bits: must be a whole number from 0 to 64",
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nentropy_bits = 33", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: entropy_bits: must be a whole number from 0 to 32",
     ]),
     ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nentropy = 32", &[
         "routes.toml:11: route \"charges\" [route.key_policy]: unknown key \"entropy\": known here are alphabet, entropy_bits, form, max_length, min_length",
