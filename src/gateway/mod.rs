@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use tokio::sync::Notify;
 
 use crate::ports::peers::{Forward, ForwardReply, Pong};
@@ -214,7 +214,8 @@ impl<P: Ports> Gateway<P> {
         if request.uri().path() == problems::PAGE {
             return reply::problems_page();
         }
-        if request.uri().path() == publication::PATH && request.method().is_safe() {
+        if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
+        {
             return reply::publication(self.publication.clone());
         }
         match admit::admit(self, request).await {

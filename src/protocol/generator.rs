@@ -111,8 +111,10 @@ fn clock_like(bytes: &[u8], now: Date) -> bool {
         let time = number(digits).and_then(|time| i64::try_from(time).ok());
         time.is_some_and(|time| (time - seconds).abs() <= DAY)
     };
-    let days = [seconds - DAY, seconds, seconds + DAY].map(|time| civil(time.div_euclid(DAY)));
-    let dated = |text: &[u8]| days.iter().any(|day| text.starts_with(day.as_bytes()));
+    let dated = |text: &[u8]| {
+        let days = [seconds - DAY, seconds, seconds + DAY].map(|time| time.div_euclid(DAY));
+        text.len() >= 8 && days.iter().any(|day| text.starts_with(civil(*day).as_bytes()))
+    };
     let dashed = |text: &[u8]| {
         let date: Vec<u8> = text.iter().take(10).copied().collect();
         matches!(date[..], [_, _, _, _, b'-', _, _, b'-', _, _])

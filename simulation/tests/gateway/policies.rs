@@ -10,9 +10,10 @@ use bytes::Bytes;
 use http::Request;
 use onceway::gateway::Gateway;
 use onceway::ports::body;
+use onceway::ports::peers::ForwardReply;
 use simulation::ports::SimPorts;
 
-use super::bench::{Bench, Told, ask, key_of, play, region, request, told};
+use super::bench::{Bench, Told, ask, forward, key_of, play, region, request, told};
 
 async fn send(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, kind: &str, bytes: &[u8]) -> Told {
     let (mut head, _) = request(path, key, "").into_parts();
@@ -197,6 +198,18 @@ fn a_key_that_breaks_the_routes_rules_is_refused_before_its_body_is_read() {
             let refused = told(answer).await;
             assert_eq!(refused.said(), (400, code), "{key}");
             assert_eq!(bench.state(&eu, key).await, "absent");
+        }
+        // A peer that knows the rules less well cannot talk the owner out of them.
+        for (path, key) in [("/picky", key_of(&eu, "orders")), ("/include", key_of(&eu, "unsigned-forward"))]
+        {
+            let mut forward = forward(path, &key);
+            forward.body = Bytes::from_static(b"{\"a\":1,\"a\":2}");
+            let ForwardReply::Answer(answer) = gateway.serve_forward(region("us"), forward).await else {
+                panic!("{path}: not the owner")
+            };
+            let wanted = if path == "/picky" { (400, "key-weak") } else { (422, "fingerprint-impossible") };
+            assert_eq!(told(answer).await.said(), wanted);
+            assert_eq!(bench.state(&eu, &key).await, "absent");
         }
         let key = key_of(&eu, "8e03978e-40d5-43dd-bc93");
         assert_eq!(ask(&gateway, "/picky", &key, "{}").await.status, 201);
