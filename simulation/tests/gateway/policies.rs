@@ -13,7 +13,7 @@ use onceway::ports::body;
 use onceway::ports::peers::ForwardReply;
 use simulation::ports::SimPorts;
 
-use super::bench::{Bench, Told, ask, forward, key_of, play, region, request, told};
+use super::bench::{Bench, Told, ask, forward, key_of, ms, play, region, request, told, until};
 
 async fn send(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, kind: &str, bytes: &[u8]) -> Told {
     let (mut head, _) = request(path, key, "").into_parts();
@@ -163,6 +163,9 @@ fn only_the_fields_of_the_signature_tell_two_requests_apart() {
             let key = key_of(&eu, &format!("signed-{index}"));
             let run = ask(&gateway, path, &key, first).await;
             assert_eq!(run.status, 201);
+            // The second region judges by its own copy.
+            let us = region("us");
+            until("the copy arrives", ms(2_000), async || bench.state(&us, &key).await == "settled").await;
             for region in [&region("eu"), &region("us")] {
                 let answer = ask(&bench.gateway(region), path, &key, other).await;
                 let refused = if *path == "/include" { 409 } else { 422 };
