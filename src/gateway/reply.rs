@@ -183,6 +183,7 @@ fn replay(settlement: Settlement) -> Response<Body> {
     headers.insert(BODY, HeaderValue::from_static("not-kept"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.remove("content-encoding");
+    headers.append(LINK, value(&problems::described_by("body-not-kept")));
     let status = answer.status;
     *response.body_mut() = body::full(Problem::body_not_kept(status));
     response
