@@ -47,7 +47,8 @@ pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -
     let Reading::Settled(row) = read(gateway, rows) else { return None };
     metrics::local_replay();
     if !same_request(&row, &ask.fingerprint, ask.principal) {
-        return Some(Reply::Refused(Problem::KeyReused, Some(row.expires)));
+        let dialect = ask.policy.mismatch;
+        return Some(Reply::Refused(Problem::KeyReused { dialect }, Some(row.expires)));
     }
     settlement(&row).map(Reply::Replay)
 }

@@ -15,6 +15,7 @@ use crate::ports::observe::{self, Kind};
 use crate::ports::store::StoreError;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
+use crate::protocol::generator::Weakness;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -31,6 +32,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for route in settings.routes.0.iter().map(|route| route.name.to_string()) {
         for verdict in ["settled", "released", "in_doubt", "replayed", "refused"] {
             counter!(observe::ANSWERS, "route" => route.clone(), "verdict" => verdict).absolute(0);
+        }
+        for weakness in Weakness::ALL {
+            counter!(observe::WEAK_KEYS, "route" => route.clone(), "kind" => weakness.name()).absolute(0);
         }
         for outcome in ["final", "nothing_happened", "unknown"] {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
@@ -86,6 +90,11 @@ pub(super) fn answer(route: &str, verdict: &'static str) {
 /// One refusal.
 pub(super) fn refused(problem: &Problem) {
     counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
+}
+
+/// One key that is part of a bad habit.
+pub(super) fn weak_key(route: &str, weakness: Weakness) {
+    counter!(observe::WEAK_KEYS, "route" => route.to_owned(), "kind" => weakness.name()).increment(1);
 }
 
 /// One request passed through.
