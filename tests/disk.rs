@@ -17,7 +17,7 @@ use std::time::Duration;
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::process::State;
 use onceway::fleet::region::{Action, Part};
-use onceway::fleet::{scratch, wait};
+use onceway::fleet::wait;
 use support::solo::{Solo, routes};
 use support::{BODY, ask, code, effects, key, post, run, until};
 
@@ -87,10 +87,10 @@ fn mount(arguments: &[&str], at: &Path) {
 
 /// A region on a small disk.
 async fn start() -> (Disk, Arc<Solo>) {
-    let dir = scratch::create("onceway-disk").unwrap();
-    let disk = Disk::mount(dir.join("postgres"));
-    let solo = Arc::new(Solo::start_in(dir, &routes(), None).await);
-    (disk, solo)
+    let mut disk = None;
+    let mounted = |dir: &Path| disk = Some(Disk::mount(dir.join("postgres")));
+    let solo = Solo::start_with(&routes(), None, mounted).await;
+    (disk.expect("a disk"), Arc::new(solo))
 }
 
 /// Starts Postgres again whenever it has ended, until the guard is dropped: what systemd's `Restart=always` does.

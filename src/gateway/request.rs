@@ -107,7 +107,10 @@ async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
             match verdict(gateway, ask, rows) {
                 Verdict::Claim(next) => break next,
                 Verdict::Replay(settlement) => return Reply::Replay(settlement),
-                Verdict::KeyReused { expires } => return Reply::Refused(Problem::KeyReused, Some(expires)),
+                Verdict::KeyReused { expires } => {
+                    let dialect = ask.policy.mismatch;
+                    return Reply::Refused(Problem::KeyReused { dialect }, Some(expires));
+                }
                 Verdict::KeyExpired { expires } => return Reply::Refused(Problem::KeyExpired, Some(expires)),
                 Verdict::Parked { expires } => {
                     let after = jittered(gateway, Duration::from_secs(60));
@@ -201,7 +204,7 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
         },
         route: ask.route.clone(),
         path: ask.target.path().to_owned(),
-        principal: None,
+        principal: ask.bound_to(),
     };
     let asked = gateway.ports.clock().now();
     let send_by = SendBy::new(asked, policy.hold, policy.upstream_timeout, gateway.settings.drift);
@@ -261,6 +264,7 @@ async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result
 fn verdict<P: Ports>(gateway: &Gateway<P>, ask: &Ask, rows: Vec<Row>) -> Verdict {
     let facts = Facts {
         fingerprint: &ask.fingerprint,
+        principal: ask.principal,
         recovery: ask.policy.recovery,
         settle_time: ask.policy.settle_time,
     };

@@ -10,6 +10,7 @@ use onceway::adapters::wire::{
 };
 use onceway::ports::body::empty;
 use onceway::ports::peers::{Forward, ForwardReply};
+use onceway::protocol::digest::Digest32;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::record::RequestId;
 use onceway::protocol::region::RegionName;
@@ -17,7 +18,7 @@ use onceway::protocol::region::RegionName;
 use crate::mix::fuzz;
 
 const FORWARD: &[u8] = b"onceway-peer-from: east\nonceway-peer-epoch: 7\nonceway-peer-deadline-ms: 30000\n\
-onceway-peer-tenant: acme\nonceway-peer-key: k-1\nonceway-peer-request-id: req_000000000000000000000000000000ff\n\
+onceway-peer-tenant: acme\nonceway-peer-principal: none\nonceway-peer-key: k-1\nonceway-peer-request-id: req_000000000000000000000000000000ff\n\
 onceway-peer-method: POST\nonceway-peer-target: /v1/charges?a=b%20c\nonceway-peer-hop: 1\n\
 onceway-client-content-type: application/json\nonceway-client-x: 1\nonceway-client-x: 2";
 const REPLY: &[u8] =
@@ -32,6 +33,7 @@ const WORDS: &[&[u8]] = &[
     b"onceway-peer-",
     b"onceway-client-",
     b"onceway-",
+    b"onceway-peer-principal: ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n",
     b"connection: x\n",
     b"onceway-client-connection: x\n",
     b"onceway-client-te: trailers\n",
@@ -83,10 +85,11 @@ fn decode(request: Request<Bytes>) -> Option<Forward> {
 
 /// Everything of a forward that can be compared.
 fn parts(forward: Forward) -> impl PartialEq + std::fmt::Debug {
-    let Forward { id, method, target, headers, body, request_id, epoch, deadline } = forward;
+    let Forward { id, principal, method, target, headers, body, request_id, epoch, deadline } = forward;
     (
         id.tenant().clone(),
         id.key().as_str().to_owned(),
+        principal,
         method,
         target,
         headers,
@@ -127,6 +130,7 @@ fn check_sent(text: &[u8]) {
     let request_id = RequestId(u128::from(text.len() as u64) << 90);
     let forward = Forward {
         id: KeyId::new(tenant, key),
+        principal: text.first_chunk().map(|bytes| Digest32::new(*bytes)),
         method,
         target,
         headers: head(headers.as_bytes()),

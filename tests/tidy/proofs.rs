@@ -31,9 +31,11 @@ pub const PROOFS: Rule = Rule {
             (PAGE, "| x | `tidy::the_house_is_seen`, `shape.rs` and `cargo test` |".to_string()),
             (
                 PAGE,
-                "`tidy::the_house_is_seen` `tidy::no_such_test` //~\n`nowhere::the_house_is_seen` //~".into(),
+                "| `tidy::the_house_is_seen` `tidy::no_such_test` //~\n| `nowhere::the_house_is_seen` //~"
+                    .into(),
             ),
-            ("README.md", "`tidy::no_such_test`".to_string()),
+            (PAGE, "Use `tokio::time::sleep`.".to_string()),
+            ("README.md", "| `tidy::no_such_test` |".to_string()),
         ]
     },
 };
