@@ -153,6 +153,7 @@ fn the_published_contract_says_what_each_route_asks() {
             (&plain["fingerprint"]["body"], &plain["fingerprint"]["fields"]),
             (&"whole".into(), &serde_json::Value::Null)
         );
+        assert_eq!(plain["replayed_to"], "tenant");
         assert_eq!(signed["fingerprint"]["parts"], serde_json::json!(["method", "target", "body"]));
         assert_eq!(
             (&signed["fingerprint"]["body"], &signed["fingerprint"]["fields"]),
