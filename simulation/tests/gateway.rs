@@ -11,6 +11,8 @@ mod attached;
 mod bench;
 #[path = "gateway/claims.rs"]
 mod claims;
+#[path = "gateway/counted.rs"]
+mod counted;
 #[path = "gateway/ends.rs"]
 mod ends;
 #[path = "gateway/forwards.rs"]

@@ -41,15 +41,21 @@ pub(super) async fn answer<P: Ports>(
 /// The reply that the local copy allows: only a settled record decides anything here. A store that does not answer is no
 /// reason to refuse: the owner is asked instead.
 pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
-    let found =
-        metrics::store("look_up", gateway, gateway.ports.store().look_up(std::slice::from_ref(&ask.id)));
+    let found = metrics::store(
+        "look_up",
+        &ask.route,
+        gateway,
+        gateway.ports.store().look_up(std::slice::from_ref(&ask.id)),
+    );
     let rows = found.await.ok()?.pop()?;
     let Reading::Settled(row) = read(gateway, rows) else { return None };
+    let reply = match ask.fingerprint.same(&row.fingerprint) {
+        true => Reply::Replay(settlement(&row)?),
+        false => Reply::Refused(Problem::KeyReused, Some(row.expires)),
+    };
     metrics::local_replay();
-    if !ask.fingerprint.same(&row.fingerprint) {
-        return Some(Reply::Refused(Problem::KeyReused, Some(row.expires)));
-    }
-    settlement(&row).map(Reply::Replay)
+    metrics::duplicate(ask.id.tenant());
+    Some(reply)
 }
 
 async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName) -> Response<Body> {

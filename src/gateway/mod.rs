@@ -11,6 +11,7 @@ pub mod credentials;
 mod ending;
 mod forward;
 mod heartbeat;
+mod labels;
 mod metrics;
 mod outcome;
 pub mod problems;

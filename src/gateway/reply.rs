@@ -61,6 +61,9 @@ impl Reply {
                 Problem::OutcomeUnknown { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
                 _,
             ) => "in_doubt",
+            Reply::Refused(Problem::InProgress { .. }, _) => "in_progress",
+            Reply::Refused(Problem::KeyReused, _) => "key_reused",
+            Reply::Refused(Problem::KeyExpired, _) => "key_expired",
             Reply::Refused(..) => "refused",
         }
     }

@@ -211,6 +211,13 @@ pub fn request(path: &str, key: &str, text: &str) -> Request<onceway::ports::Bod
         .unwrap()
 }
 
+/// Asks one gateway as the bench's second tenant, globex.
+pub async fn ask_as_globex(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
+    let mut request = request(path, key, text);
+    request.headers_mut().insert("authorization", "Bearer sk-globex".parse().unwrap());
+    told(gateway.handle(request).await).await
+}
+
 /// Reads an answer as a client would.
 pub async fn told(response: http::Response<onceway::ports::Body>) -> Told {
     let (head, rest) = response.into_parts();
@@ -275,6 +282,7 @@ fn settings(me: &RegionName) -> Settings {
     };
     let mut credentials = Credentials::default();
     credentials.insert(digest(b"sk"), Tenant::parse("acme").unwrap());
+    credentials.insert(digest(b"sk-globex"), Tenant::parse("globex").unwrap());
     Settings {
         me: me.clone(),
         routes: Routes(vec![
