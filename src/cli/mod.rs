@@ -6,6 +6,7 @@
 
 mod certs;
 mod check;
+mod coverage;
 mod demo;
 mod http;
 mod janitor;
@@ -37,6 +38,7 @@ Start here:
   onceway check config/us-east.toml                 is this configuration right? lists every mistake
   onceway ring show --ring config/ring.toml         who owns how much
   onceway serve --config config/us-east.toml        run one gateway of one region
+  onceway coverage                                  which state-changing requests came without a key's protection?
 
 Environment:
   ONCEWAY_LOG                what is logged to stderr, such as info or onceway=debug (default: info)
@@ -61,6 +63,7 @@ enum Command {
     Store(store::Command),
     Serve(serve::Serve),
     Status(status::Status),
+    Coverage(coverage::Coverage),
     #[command(hide = true)]
     Janitor(janitor::Janitor),
 }
@@ -101,6 +104,7 @@ pub fn run() -> ExitCode {
         Command::Store(command) => command.run(),
         Command::Serve(serve) => serve.run(),
         Command::Status(status) => status.run(),
+        Command::Coverage(coverage) => coverage.run(),
         Command::Janitor(janitor) => janitor.run(),
     };
     let (code, text) = match ended {

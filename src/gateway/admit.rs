@@ -67,12 +67,16 @@ pub struct Ask {
 /// Admits a client's request.
 pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Admitted {
     let settings = gateway.settings();
-    let (route, policy) = match settings.routes.find(request.method(), request.uri().path()) {
+    let (method, path) = (request.method(), request.uri().path());
+    let matched = settings.routes.find(method, path);
+    let with_key = request.headers().contains_key(&reply::KEY);
+    gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused));
+    let (route, policy) = match matched {
         Matched::PassThrough => return Admitted::Pass(request),
         Matched::Refused => return Admitted::Refused(Problem::NoRoute, None),
         Matched::Route(route) => match &route.protection {
             Protection::Off => return Admitted::Pass(request),
-            Protection::Optional(_) if !request.headers().contains_key(&reply::KEY) => {
+            Protection::Optional(_) if !with_key => {
                 return Admitted::Pass(request);
             }
             Protection::Optional(policy) | Protection::Required(policy) => {

@@ -7,6 +7,7 @@
 mod admit;
 mod attach;
 pub mod canonical;
+pub mod coverage;
 pub mod credentials;
 mod ending;
 mod forward;
@@ -42,6 +43,7 @@ use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use admit::Admitted;
 use attach::Attached;
+use coverage::{Coverage, Report};
 use credentials::Credentials;
 use problems::Problem;
 use route::{Policy, Routes};
@@ -103,6 +105,8 @@ pub struct Gateway<P: Ports> {
     view: View,
     origin: Origin,
     attached: Arc<Attached>,
+    coverage: Coverage,
+    begun: Moment,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
@@ -179,11 +183,13 @@ impl<P: Ports> Gateway<P> {
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
         metrics::prepare(&settings, &view);
         Ok(Arc::new(Self {
+            begun: ports.clock().now(),
             ports: Arc::new(ports),
             settings,
             view,
             origin,
             attached: Arc::default(),
+            coverage: Coverage::default(),
             store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
             typical,
@@ -231,6 +237,13 @@ impl<P: Ports> Gateway<P> {
                 ForwardReply::Answer(reply::refuse(&problem))
             }
         }
+    }
+
+    /// Which state-changing requests this gateway has seen, and whether a key protected them.
+    pub fn coverage(&self) -> Report {
+        let (seen, full) = self.coverage.seen();
+        let seconds = self.ports.clock().now().since(self.begun).as_secs();
+        Report { region: self.settings.me.to_string(), seconds, full, seen }
     }
 
     /// Refuses new keyed requests and waits until those begun have ended, at most `within`. Returns how many are left.
