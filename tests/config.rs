@@ -184,6 +184,7 @@ fn the_reference_files_state_the_defaults_truly() {
     let short = Config::load_with(&reference("eu-west.toml"), &|_| None).unwrap();
     assert_eq!(config.process.store.pool, short.process.store.pool);
     assert_eq!(config.process.drain, short.process.drain);
+    assert_eq!((config.process.shadow, short.process.shadow), (false, false));
     assert_eq!(config.process.log, short.process.log);
     let roles = |config: &Config| {
         let provision = config.process.provision.as_ref().unwrap();

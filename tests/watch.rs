@@ -1,4 +1,4 @@
-//! What operators see: coverage of state-changing routes, as the admin listener and `onceway coverage` tell it.
+//! What operators see: coverage of state-changing routes and shadow mode, as the admin listener and the commands tell them.
 //!
 //! Each test has a region of its own, because what it asserts is everything that a gateway has seen. It must not look at
 //! anything but public doors, commands and the ledger.
@@ -8,8 +8,11 @@ mod support;
 use std::process::{Command, Output};
 
 use onceway::fleet::client::Ask;
+use onceway::fleet::process::{Launch, Process};
+use onceway::fleet::region::{Action, Part};
+use rustix::process::Signal;
 use support::solo::{Solo, routes};
-use support::{BODY, ask, key, post, program, run};
+use support::{BODY, OTHER_BODY, PATIENCE, ask, effects, key, post, program, run, until};
 
 /// Runs a command that asks admin listeners.
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {
@@ -76,5 +79,67 @@ fn coverage_tells_what_is_unprotected_and_fails_a_build_over_it() {
         assert_eq!(merged["unprotected"][0]["count"], 4, "{merged}");
         let (code, _, error) = onceway(&with(&coverage, &["--admin", "http://127.0.0.1:1"])).await;
         assert_eq!(code, Some(2), "{error}");
+    });
+}
+
+#[test]
+fn shadow_mode_passes_everything_without_a_store_and_says_what_it_would_have_done() {
+    run(async {
+        let solo = Solo::start(&routes(), None).await;
+        let (public, admin) = (solo.public(), solo.region.admin());
+        let shadow = ["shadow", "--admin", &admin];
+        let (code, _, error) = onceway(&shadow).await;
+        assert_eq!(code, Some(1), "a gateway that decides is in no shadow mode");
+        assert!(error.contains("404"), "{error}");
+
+        solo.region.act(Action::Kill, Part::Both).await.unwrap();
+        let file = solo.dir.join("shadow.toml");
+        let usual = std::fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
+        std::fs::write(&file, format!("shadow = true\n{usual}")).unwrap();
+        let gateway = Process::spawn(&Launch {
+            program: program(),
+            args: vec!["serve".into(), "--config".into(), file.into_os_string()],
+            env: Vec::new(),
+            cwd: solo.dir.clone(),
+            log: solo.dir.join("shadow.log"),
+            account: None,
+        })
+        .unwrap();
+        until("the gateway to be ready without its store", async || {
+            let ready = Ask::get(format!("{admin}/readyz")).send(PATIENCE).await;
+            ready.is_ok_and(|ready| ready.status == 200 && ready.json()["serves"] == false)
+        })
+        .await;
+
+        let (twice, unkeyed) = (key("twice"), Ask::post(format!("{public}/v1/charges"), BODY));
+        for request in [
+            post(&public, "/v1/charges", &twice, BODY),
+            post(&public, "/v1/charges", &twice, BODY),
+            post(&public, "/v1/charges", &twice, OTHER_BODY),
+            unkeyed.clone().with("Authorization", "Bearer sk_demo_acme"),
+            unkeyed,
+            Ask::post(format!("{public}/v1/blobs"), BODY),
+        ] {
+            let answer = ask(request).await;
+            assert!(answer.status.is_success(), "{}", answer.text());
+            assert_eq!((answer.header("idempotent-replayed"), answer.header("onceway-region")), ("", ""));
+        }
+        assert_eq!(effects(&solo.ledger, &twice), 3, "nothing is enforced");
+        let (code, text, error) = onceway(&shadow).await;
+        assert_eq!((code, error.as_str()), (Some(0), ""));
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = text.lines().map(words).collect();
+        for line in
+            ["charges 1 1 0 0 0 0 credential-invalid 1, key-missing 1, key-reused 1", "blobs 0 0 0 1 0 0 0"]
+        {
+            assert!(lines.iter().any(|said| said == line), "{line:?} in {text}");
+        }
+        let metrics = ask(Ask::get(format!("{admin}/metrics"))).await.text();
+        let replayed = r#"onceway_shadow_total{route="charges",verdict="replayed",code="-"} 1"#;
+        assert!(metrics.lines().any(|line| line == replayed), "{metrics}");
+        gateway.stop(Signal::TERM, PATIENCE).await.unwrap();
+        let log = std::fs::read_to_string(solo.dir.join("shadow.log")).unwrap();
+        assert_eq!(log.matches("passed, but would not have been").count(), 4, "{log}");
+        assert!(!log.contains(&twice), "no key stands in a log");
     });
 }

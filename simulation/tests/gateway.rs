@@ -21,5 +21,7 @@ mod forwards;
 mod outcomes;
 #[path = "gateway/recovery.rs"]
 mod recovery;
+#[path = "gateway/shadow.rs"]
+mod shadow;
 #[path = "gateway/swarm.rs"]
 mod swarm;

@@ -13,6 +13,7 @@ mod janitor;
 mod logging;
 mod ring;
 mod serve;
+mod shadow;
 mod status;
 mod store;
 mod table;
@@ -64,6 +65,7 @@ enum Command {
     Serve(serve::Serve),
     Status(status::Status),
     Coverage(coverage::Coverage),
+    Shadow(shadow::Shadow),
     #[command(hide = true)]
     Janitor(janitor::Janitor),
 }
@@ -105,6 +107,7 @@ pub fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Status(status) => status.run(),
         Command::Coverage(coverage) => coverage.run(),
+        Command::Shadow(shadow) => shadow.run(),
         Command::Janitor(janitor) => janitor.run(),
     };
     let (code, text) = match ended {

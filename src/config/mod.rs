@@ -106,6 +106,7 @@ impl Config {
             credentials: self.credentials.clone(),
             drift: self.drift,
             timings: timings(self.heartbeat),
+            shadow: self.process.shadow,
             shared: self.shared,
         }
     }

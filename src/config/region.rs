@@ -72,6 +72,8 @@ impl<T> ByRegion<T> {
 /// The settings of one gateway process.
 #[derive(Clone, Debug)]
 pub struct Process {
+    /// Whether everything passes and nothing is decided.
+    pub shadow: bool,
     /// Where it listens.
     pub listen: Listen,
     /// The token that the admin listener asks for; `None` only where that listens on loopback.
@@ -174,6 +176,7 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
     let routes = beside("routes", "name the file that all regions share, such as routes = \"routes.toml\"");
     let credentials =
         beside("credentials", "name the file of token digests, such as credentials = \"credentials.toml\"");
+    let shadow = top.optional("shadow", reader::flag).unwrap_or(false);
     let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
     let listen = listen(&top);
@@ -195,7 +198,8 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
         // A [provision] that is there must be right; none at all is right too.
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
         let (listen, admin_token, store) = (listen?, admin_token?, store?);
-        Some(Process { listen, admin_token, store, upstream: upstream?, peer: peer?, provision, log, drain })
+        let (upstream, peer) = (upstream?, peer?);
+        Some(Process { shadow, listen, admin_token, store, upstream, peer, provision, log, drain })
     };
     let process = whole();
     let others = Others { addresses, elsewhere, shared, publishers };

@@ -103,16 +103,14 @@ async fn keyed<P: Ports>(
 ) -> Result<Ask, Problem> {
     let arrived = gateway.ports().clock().now();
     let (head, body) = request.into_parts();
-    let tenant = settings.credentials.tenant(&head.headers).ok_or(Problem::CredentialInvalid)?.clone();
-    let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
-    let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
+    let id = identify(settings, &policy, &head.headers)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
     let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
     let fingerprint = take_fingerprint(&head.method, &target, &head.headers, &body);
     let deadline = settings.patience(&policy);
     Ok(Ask {
-        id: KeyId::new(tenant, key),
+        id,
         echo,
         route,
         policy,
@@ -125,6 +123,14 @@ async fn keyed<P: Ports>(
         arrived,
         deadline,
     })
+}
+
+/// The tenant by its credential, and the key by its header.
+pub(super) fn identify(settings: &Settings, policy: &Policy, headers: &HeaderMap) -> Result<KeyId, Problem> {
+    let tenant = settings.credentials.tenant(headers).ok_or(Problem::CredentialInvalid)?.clone();
+    let lines: Vec<&[u8]> = headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
+    let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
+    Ok(KeyId::new(tenant, key))
 }
 
 /// Admits a request that a peer forwarded: tenant and key as the peer verified them, everything else judged here.
@@ -181,7 +187,12 @@ async fn read_body<P: Ports>(
 }
 
 /// Both digests: of the raw bytes, and of the canonical form where the body is JSON and has a lossless one.
-fn take_fingerprint(method: &Method, target: &Uri, headers: &HeaderMap, body: &Bytes) -> Fingerprint {
+pub(super) fn take_fingerprint(
+    method: &Method,
+    target: &Uri,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Fingerprint {
     let target = target.path_and_query().map_or("/", |target| target.as_str());
     let raw = fingerprint::raw(method.as_str(), target, body);
     let canonical = is_json(headers)

@@ -111,6 +111,17 @@ pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
     counter!(observe::PASSED, "result" => result).increment(1);
 }
 
+/// What would have become of one request; `code` is that of a refusal, else `-`.
+pub(super) fn shadow(route: &Arc<str>, verdict: &'static str, code: &'static str) {
+    counter!(observe::SHADOW, "route" => route_label(route), "verdict" => verdict, "code" => code)
+        .increment(1);
+}
+
+/// One copy of a request with another final status than an earlier one.
+pub(super) fn shadow_diverged(route: &Arc<str>) {
+    counter!(observe::SHADOW_DIVERGED, "route" => route_label(route)).increment(1);
+}
+
 /// One forward.
 pub(super) fn forward(to: &RegionName, result: &'static str) {
     counter!(observe::FORWARDS, "to" => to.to_string(), "result" => result).increment(1);

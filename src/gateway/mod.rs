@@ -21,6 +21,7 @@ mod recover;
 pub mod reply;
 mod request;
 pub mod route;
+pub mod shadow;
 pub mod status;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,7 @@ use coverage::{Coverage, Report};
 use credentials::Credentials;
 use problems::Problem;
 use route::{Policy, Routes};
+use shadow::Shadow;
 
 /// Everything a gateway is told before it starts.
 pub struct Settings {
@@ -60,6 +62,8 @@ pub struct Settings {
     pub drift: Drift,
     /// How often, how long.
     pub timings: Timings,
+    /// Everything passes to the upstream, and what would have been done is counted: neither store nor peers are asked.
+    pub shadow: bool,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
 }
@@ -107,6 +111,8 @@ pub struct Gateway<P: Ports> {
     attached: Arc<Attached>,
     coverage: Coverage,
     begun: Moment,
+    /// There where everything passes and nothing is decided.
+    shadow: Option<Arc<Shadow>>,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
@@ -169,6 +175,9 @@ impl Peer {
 /// The trailing period over which the largest lag is kept.
 const LAG_PERIOD: Duration = Duration::from_secs(600);
 
+/// Why a gateway in shadow mode runs no keys.
+const SHADOWED: &str = "shadow mode: everything passes, nothing is decided";
+
 /// Why a gateway cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[error("region {0} is not in the ring: add it to ring.toml (weight 0 for an edge), or name another region")]
@@ -182,6 +191,8 @@ impl<P: Ports> Gateway<P> {
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
         metrics::prepare(&settings, &view);
+        let closed = if settings.shadow { SHADOWED } else { "starting" };
+        let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         Ok(Arc::new(Self {
             begun: ports.clock().now(),
             ports: Arc::new(ports),
@@ -190,7 +201,8 @@ impl<P: Ports> Gateway<P> {
             origin,
             attached: Arc::default(),
             coverage: Coverage::default(),
-            store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
+            shadow,
+            store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
             typical,
             in_flight: AtomicUsize::new(0),
@@ -200,13 +212,20 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Starts what runs beside requests. The tasks end when `stop` has returned and the gateway is dropped.
+    /// In shadow mode nothing does.
     pub fn start(self: &Arc<Self>) {
+        if self.shadow.is_some() {
+            return;
+        }
         heartbeat::start(self);
         request::start_poller(self);
     }
 
     /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
+        if let Some(shadow) = &self.shadow {
+            return shadow::pass(self, shadow, request).await;
+        }
         if request.uri().path() == problems::PAGE {
             return reply::problems_page();
         }
@@ -266,6 +285,10 @@ impl<P: Ports> Gateway<P> {
 
     async fn pass(&self, request: Request<Body>) -> Response<Body> {
         let answered = self.ports.upstream().pass(request).await;
+        self.passed(answered)
+    }
+
+    fn passed(&self, answered: Result<Response<Body>, SendError>) -> Response<Body> {
         metrics::passed(&answered);
         match answered {
             Ok(response) => response,

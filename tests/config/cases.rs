@@ -269,6 +269,9 @@ pub const CASES: &[Case] = &[
     ("region", "region = \"east\"", "region = \"east\"\ndrain = \"0s\"", &[
         "region.toml:2: drain: \"0s\" is out of range: use \"1s\" to \"10m\"",
     ]),
+    ("region", "region = \"east\"", "region = \"east\"\nshadow = \"on\"", &[
+        "region.toml:2: shadow: must be true or false, not a text",
+    ]),
     ("region", "[upstream]", "[log]\nformat = \"xml\"\n[upstream]", &[
         "region.toml:12: [log]: format: must be \"text\" or \"json\", not \"xml\"",
     ]),

@@ -273,7 +273,8 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
     }
 }
 
-fn settings(me: &RegionName) -> Settings {
+/// What a region's gateway is told.
+pub fn settings(me: &RegionName) -> Settings {
     let route = |name: &str, recovery| Route {
         name: Arc::from(name),
         methods: vec![Method::POST],
@@ -303,6 +304,7 @@ fn settings(me: &RegionName) -> Settings {
             settle_within: SETTLE_WITHIN,
             probe_within: ms(1_000),
         },
+        shadow: false,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }
