@@ -15,6 +15,7 @@ use onceway::config::{Config, Errors};
 use onceway::gateway::route::{Matched, Policy, Protection};
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
 use tempfile::TempDir;
@@ -170,10 +171,14 @@ fn the_reference_files_state_the_defaults_truly() {
         |p: &Policy| p.wait,
         |p: &Policy| p.upstream_timeout,
         |p: &Policy| p.settle_time,
-        |p: &Policy| p.retention,
+        |p: &Policy| p.tombstone,
     ] {
         assert_eq!(pick(written), pick(default));
     }
+    assert_eq!(
+        (written.retention, default.retention),
+        (default.retention, Retention::For(Duration::from_secs(86_400)))
+    );
     assert_eq!((written.body_limit, written.stored_limit), (default.body_limit, default.stored_limit));
     assert_eq!((written.syntax, default.syntax), (Syntax::Lenient, Syntax::Lenient));
     assert_eq!(written.replay_headers.len(), default.replay_headers.len() + 1);

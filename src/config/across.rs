@@ -11,6 +11,7 @@ use super::span::show;
 use crate::gateway::Timings;
 use crate::gateway::route::{Policy, Protection};
 use crate::protocol::decide::Recovery;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
@@ -133,10 +134,12 @@ fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(S
         fail(format!("wait {} is longer than hold {}: shorten wait", show(*wait), show(*hold)));
     }
     // Else a key could be forgotten while its attempt may still be at work.
-    if *retention <= *hold + *settle_time {
+    if let Retention::For(retention) = *retention
+        && retention <= *hold + *settle_time
+    {
         fail(format!(
             "retention {} must be longer than hold {} and settle_time {} together: lengthen retention",
-            show(*retention),
+            show(retention),
             show(*hold),
             show(*settle_time)
         ));

@@ -52,6 +52,8 @@ pub struct Config {
     pub ring: Arc<Ring>,
     /// How wrong clocks may be.
     pub drift: Drift,
+    /// How much longer than promised an answer is stored.
+    pub skew: Duration,
     /// Between two heartbeats.
     pub heartbeat: Duration,
     /// The routes.
@@ -105,6 +107,7 @@ impl Config {
             routes: self.routes.clone(),
             credentials: self.credentials.clone(),
             drift: self.drift,
+            skew: self.skew,
             timings: timings(self.heartbeat),
             shadow: self.process.shadow,
             shared: self.shared,
@@ -168,11 +171,11 @@ fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -
     if let (Some(ring), Some(me), Some(routes)) = (&ring, &file.region, &routes) {
         across::probes_reach(&me.value, &file.others, &ring.ring, routes, problems);
     }
-    let RingFile { deployment, place_by: _, pins: _, ring, drift, heartbeat } = ring?;
+    let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat } = ring?;
     let routes = Routes(routes?.into_iter().map(|route| route.value).collect());
-    let shared = shared::shared(&deployment, &routes, drift, heartbeat);
+    let shared = shared::shared(&deployment, &routes, &shared::Clocks { drift, skew, heartbeat });
     let (me, credentials, process) = (file.region?.value, credentials?, file.process?);
-    Some(Config { me, deployment, ring, drift, heartbeat, routes, credentials, shared, process })
+    Some(Config { me, deployment, ring, drift, skew, heartbeat, routes, credentials, shared, process })
 }
 
 /// The gateway's periods and bounds. Only the heartbeat is a setting so far; the others follow from it or from the bounds of

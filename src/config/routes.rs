@@ -15,12 +15,13 @@ use super::reader::{self, At, Located, Problems, Section, Source};
 use crate::gateway::route::{NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route};
 use crate::protocol::decide::Recovery;
 use crate::protocol::key::Syntax;
+use crate::protocol::lifetime::Retention;
 
 /// A route and where it was written.
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 14] = [
+const POLICY_KEYS: [&str; 15] = [
     "syntax",
     "recovery",
     "max_attempts",
@@ -30,6 +31,7 @@ const POLICY_KEYS: [&str; 14] = [
     "upstream_timeout",
     "settle_time",
     "retention",
+    "tombstone",
     "body_limit",
     "stored_limit",
     "final",
@@ -134,7 +136,8 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         wait: span("wait", 0, 5_000),
         upstream_timeout: span("upstream_timeout", 10, 10_000),
         settle_time: span("settle_time", 0, 0),
-        retention: span("retention", 1_000, 86_400_000),
+        retention: section.optional("retention", retention).unwrap_or(RETENTION),
+        tombstone: span("tombstone", 0, 30 * 86_400_000),
         body_limit: size("body_limit", 0),
         stored_limit: size("stored_limit", 1),
         outcomes: outcomes::read(section),
@@ -142,6 +145,19 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     };
     let (recovery, probe) = recovery?;
     Some(Policy { recovery, probe, ..policy })
+}
+
+/// Stripe's, and the drafts' usual choice: it outlives every sensible client's retries.
+const RETENTION: Retention = Retention::For(Duration::from_secs(86_400));
+
+fn retention(value: &DeValue<'_>) -> Result<Retention, String> {
+    if value.as_str() == Some("never") {
+        return Ok(Retention::Never);
+    }
+    let most = Duration::from_secs(3_650 * 86_400);
+    reader::time(value, Duration::from_secs(1), most)
+        .map(Retention::For)
+        .map_err(|why| format!("{why}, or \"never\""))
 }
 
 /// Bodies are kept in memory while they are read, and answers in one row.

@@ -11,20 +11,33 @@ use crate::gateway::route::{Policy, Protection, Routes};
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Drift;
 
+/// What `ring.toml` says of clocks.
+pub struct Clocks {
+    /// How wrong they may be.
+    pub drift: Drift,
+    /// How much longer than promised an answer is stored.
+    pub skew: Duration,
+    /// Between two heartbeats.
+    pub heartbeat: Duration,
+}
+
 /// The digest over routes, clocks and heartbeats.
-pub fn shared(deployment: &str, routes: &Routes, drift: Drift, heartbeat: Duration) -> Digest32 {
-    digest("onceway/shared/1", &[canonical(deployment, routes, drift, heartbeat).as_bytes()])
+pub fn shared(deployment: &str, routes: &Routes, clocks: &Clocks) -> Digest32 {
+    digest("onceway/shared/1", &[canonical(deployment, routes, clocks).as_bytes()])
 }
 
 /// One line per value. Writing to a `String` cannot fail.
-fn canonical(deployment: &str, routes: &Routes, drift: Drift, heartbeat: Duration) -> String {
+fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks) -> String {
+    let Clocks { drift, skew, heartbeat } = clocks;
     let mut text = format!(
-        "deployment {deployment}\ndrift {} {}\nheartbeat {}\n",
+        "deployment {deployment}\ndrift {} {}\nskew {}\nheartbeat {}\n",
         drift.ppm,
         drift.margin.as_nanos(),
+        skew.as_nanos(),
         heartbeat.as_nanos()
     );
     for route in &routes.0 {
@@ -49,6 +62,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         upstream_timeout,
         settle_time,
         retention,
+        tombstone,
         body_limit,
         stored_limit,
         outcomes,
@@ -64,7 +78,11 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         Recovery::Park => "park".to_owned(),
     };
     let probe = probe.as_ref().map(ToString::to_string).unwrap_or_default();
-    let spans = [hold, wait, upstream_timeout, settle_time, retention].map(Duration::as_nanos);
+    let spans = [hold, wait, upstream_timeout, settle_time, tombstone].map(Duration::as_nanos);
+    let retention = match retention {
+        Retention::For(span) => span.as_nanos().to_string(),
+        Retention::Never => "never".to_owned(),
+    };
     let mut headers: Vec<&str> = replay_headers.iter().map(|name| name.as_str()).collect();
     headers.sort_unstable();
     let outcomes: String = (200..=599)
@@ -76,6 +94,6 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         .collect();
     let _ = writeln!(
         text,
-        "{key} {syntax} {recovery} {probe:?} {spans:?} {body_limit} {stored_limit} {outcomes} {headers:?}"
+        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?}"
     );
 }

@@ -60,6 +60,8 @@ pub struct Settings {
     pub credentials: Credentials,
     /// How wrong clocks may be.
     pub drift: Drift,
+    /// How much longer than promised an answer is stored.
+    pub skew: Duration,
     /// How often, how long.
     pub timings: Timings,
     /// Everything passes to the upstream, and what would have been done is counted: neither store nor peers are asked.

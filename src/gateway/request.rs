@@ -23,6 +23,7 @@ use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Body, Clock, Dice, KeyStore, Ports, Upstream};
 use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
 use crate::protocol::hold::SendBy;
+use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::{Reading, Row};
 
 /// How often one request may lose a race for its key before it is told that another is in progress.
@@ -199,7 +200,14 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
         gate: gate_version(gateway, false).await?,
         basis,
         hold: policy.hold,
-        retention: policy.retention,
+        lifetime: Lifetime {
+            retention: policy.retention,
+            skew: gateway.settings.skew,
+            tombstone: policy.tombstone,
+        },
+        route: ask.route.clone(),
+        path: ask.target.path().to_owned(),
+        principal: None,
     };
     let asked = gateway.ports.clock().now();
     let send_by = SendBy::new(asked, policy.hold, policy.upstream_timeout, gateway.settings.drift);

@@ -10,6 +10,7 @@ use http::{HeaderName, Method, Uri};
 
 use crate::protocol::decide::Recovery;
 use crate::protocol::key::Syntax;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::OutcomeSets;
 
 /// One route.
@@ -54,7 +55,9 @@ pub struct Policy {
     /// How long a request may still be at work inside the upstream after its hold ran out.
     pub settle_time: Duration,
     /// How long a key is promised to be remembered.
-    pub retention: Duration,
+    pub retention: Retention,
+    /// How long a key that is past its retention is refused before it is forgotten.
+    pub tombstone: Duration,
     /// The largest request body, in bytes.
     pub body_limit: usize,
     /// The largest answer body that is kept, in bytes.

@@ -15,6 +15,7 @@ pub mod fingerprint;
 pub mod hold;
 pub mod key;
 pub mod lag;
+pub mod lifetime;
 pub mod outcome;
 mod placement_score;
 pub mod record;

@@ -15,6 +15,7 @@ use onceway::gateway::{Gateway, Settings, Timings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
@@ -293,6 +294,7 @@ pub fn settings(me: &RegionName) -> Settings {
         ]),
         credentials,
         drift: Drift { ppm: 1_000, margin: ms(50) },
+        skew: ms(100),
         timings: Timings {
             heartbeat: ms(100),
             ping: ms(100),
@@ -318,7 +320,8 @@ fn policy(recovery: Recovery) -> Policy {
         wait: ms(2_000),
         upstream_timeout: UPSTREAM,
         settle_time: SETTLE_TIME,
-        retention: Duration::from_secs(86_400),
+        retention: Retention::For(Duration::from_secs(86_400)),
+        tombstone: Duration::from_secs(86_400),
         body_limit: 1 << 16,
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Moment;
 
@@ -26,6 +27,7 @@ pub(super) struct Memory {
 struct Entry {
     number: u64,
     fingerprint: Fingerprint,
+    /// Retention counts from the newest claim.
     since: Moment,
     run: Run,
     /// The first final status that any copy was answered.
@@ -83,11 +85,15 @@ impl Memory {
         key: Digest32,
         fingerprint: Fingerprint,
         now: Moment,
-        retention: Duration,
+        retention: Retention,
         reruns: bool,
     ) -> Met {
         let Some(entry) = self.entries.get_mut(&key) else { return self.insert(key, fingerprint, now) };
-        if now.since(entry.since) > retention {
+        let expired = match retention {
+            Retention::For(promised) => now.since(entry.since) > promised,
+            Retention::Never => false,
+        };
+        if expired {
             return Met::Expired;
         }
         if !fingerprint.same(&entry.fingerprint) {
@@ -102,6 +108,7 @@ impl Memory {
             Run::Over(Outcome::Unknown) if !reruns => Met::InDoubt,
             Run::Over(Outcome::Unknown | Outcome::NothingHappened) => {
                 entry.run = Run::Running(Vec::new());
+                entry.since = now;
                 Met::Nothing(entry.number)
             }
         }
@@ -172,7 +179,7 @@ mod tests {
     use crate::protocol::digest::digest;
 
     const WAIT: Duration = Duration::from_secs(5);
-    const RETENTION: Duration = Duration::from_secs(60);
+    const RETENTION: Retention = Retention::For(Duration::from_secs(60));
 
     fn key(name: &str) -> Digest32 {
         digest("onceway/test/1", &[name.as_bytes()])

@@ -29,6 +29,9 @@ fn row(name: &str, attempt: u32, state: State, over: &[(&str, u32)]) -> Row {
         risk: Vec::new(),
         request_id: RequestId(1),
         expires: Date(9),
+        principal: None,
+        accepted: false,
+        seen: Date(0),
     }
 }
 
