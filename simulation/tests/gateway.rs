@@ -19,6 +19,8 @@ mod ends;
 mod forwards;
 #[path = "gateway/outcomes.rs"]
 mod outcomes;
+#[path = "gateway/quota.rs"]
+mod quota;
 #[path = "gateway/recovery.rs"]
 mod recovery;
 #[path = "gateway/shadow.rs"]

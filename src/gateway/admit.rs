@@ -16,7 +16,7 @@ use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply;
 use super::route::{Matched, Policy, Protection};
-use super::{Gateway, Settings};
+use super::{Gateway, Settings, metrics};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
@@ -62,6 +62,8 @@ pub struct Ask {
     pub arrived: Moment,
     /// How long whoever asked will wait for the answer.
     pub deadline: Duration,
+    /// Whether its tenant's quota was charged here: at the gateway that the client asked.
+    pub charged: bool,
 }
 
 /// Admits a client's request.
@@ -105,6 +107,7 @@ async fn keyed<P: Ports>(
     let (head, body) = request.into_parts();
     let id = identify(settings, &policy, &head.headers)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    gateway.charge(id.tenant()).inspect_err(|_| metrics::quota_exceeded(id.tenant()))?;
     let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
     let fingerprint = take_fingerprint(&head.method, &target, &head.headers, &body);
@@ -122,6 +125,7 @@ async fn keyed<P: Ports>(
         request_id: gateway.ports().dice().request_id(),
         arrived,
         deadline,
+        charged: true,
     })
 }
 
@@ -164,6 +168,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         request_id: forward.request_id,
         arrived: gateway.ports().clock().now(),
         deadline: forward.deadline,
+        charged: false,
     })
 }
 

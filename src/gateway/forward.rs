@@ -13,7 +13,7 @@ use super::admit::Ask;
 use super::ending::{finish, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
-use super::reply::Reply;
+use super::reply::{self, Reply};
 use super::{Gateway, metrics};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
@@ -78,6 +78,9 @@ async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionN
     {
         Won::First(Ok(ForwardReply::Answer(response))) => {
             metrics::forward(owner, "answered");
+            if response.headers().contains_key(&reply::REPLAYED) {
+                gateway.give_back(ask);
+            }
             let (status, key) = (response.status().as_u16(), ask.id.digest());
             tracing::info!(request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), %key, %owner, status, "forwarded");
             return response;

@@ -122,6 +122,11 @@ pub(super) fn shadow_diverged(route: &Arc<str>) {
     counter!(observe::SHADOW_DIVERGED, "route" => route_label(route)).increment(1);
 }
 
+/// One request refused because its tenant was over its quota.
+pub(super) fn quota_exceeded(tenant: &Tenant) {
+    counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant)).increment(1);
+}
+
 /// One forward.
 pub(super) fn forward(to: &RegionName, result: &'static str) {
     counter!(observe::FORWARDS, "to" => to.to_string(), "result" => result).increment(1);

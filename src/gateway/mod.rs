@@ -16,6 +16,7 @@ mod labels;
 mod metrics;
 mod outcome;
 pub mod problems;
+pub mod quota;
 mod race;
 mod recover;
 pub mod reply;
@@ -38,6 +39,7 @@ use crate::ports::store::Gate;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::digest::Digest32;
+use crate::protocol::key::Tenant;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::{Drift, Moment};
@@ -47,6 +49,7 @@ use attach::Attached;
 use coverage::{Coverage, Report};
 use credentials::Credentials;
 use problems::Problem;
+use quota::{Quota, Quotas};
 use route::{Policy, Routes};
 use shadow::Shadow;
 
@@ -64,6 +67,8 @@ pub struct Settings {
     pub skew: Duration,
     /// How often, how long.
     pub timings: Timings,
+    /// How fast each tenant may start keys at this gateway; `None` is as fast as it likes.
+    pub quota: Option<Quota>,
     /// Everything passes to the upstream, and what would have been done is counted: neither store nor peers are asked.
     pub shadow: bool,
     /// Digest of the settings that all regions must share.
@@ -113,6 +118,7 @@ pub struct Gateway<P: Ports> {
     attached: Arc<Attached>,
     coverage: Coverage,
     begun: Moment,
+    quotas: Option<Quotas<P>>,
     /// There where everything passes and nothing is decided.
     shadow: Option<Arc<Shadow>>,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
@@ -195,9 +201,11 @@ impl<P: Ports> Gateway<P> {
         metrics::prepare(&settings, &view);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
+        let ports = Arc::new(ports);
         Ok(Arc::new(Self {
             begun: ports.clock().now(),
-            ports: Arc::new(ports),
+            quotas: settings.quota.map(|quota| Quotas::new(quota, ports.clone())),
+            ports,
             settings,
             view,
             origin,
@@ -302,6 +310,19 @@ impl<P: Ports> Gateway<P> {
                 };
                 reply::refuse(&problem)
             }
+        }
+    }
+
+    /// Takes one key from the tenant's quota.
+    fn charge(&self, tenant: &Tenant) -> Result<(), Problem> {
+        let charged = self.quotas.as_ref().map_or(Ok(()), |quotas| quotas.charge(tenant));
+        charged.map_err(|wait| Problem::QuotaExceeded { after: ending::jittered(self, wait) })
+    }
+
+    /// A request that was charged here turned out to be a retry.
+    fn give_back(&self, ask: &admit::Ask) {
+        if let (true, Some(quotas)) = (ask.charged, &self.quotas) {
+            quotas.buckets().give_back(ask.id.tenant());
         }
     }
 

@@ -67,6 +67,19 @@ impl Reply {
             Reply::Refused(..) => "refused",
         }
     }
+
+    /// Whether it shows that the request started no key. A refusal of another request or of an expired key does not count: who tries
+    /// keys out pays for it.
+    pub fn is_retry(&self) -> bool {
+        matches!(
+            self,
+            Reply::Replay(_)
+                | Reply::Refused(
+                    Problem::InProgress { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
+                    _
+                )
+        )
+    }
 }
 
 /// Renders a keyed request's reply.
@@ -130,6 +143,7 @@ fn status(problem: &Problem) -> StatusCode {
         Problem::BodyBroken => StatusCode::BAD_REQUEST,
         Problem::CredentialInvalid => StatusCode::UNAUTHORIZED,
         Problem::NoRoute => StatusCode::NOT_FOUND,
+        Problem::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
         Problem::InProgress { .. } | Problem::Parked { .. } | Problem::InDoubt { .. } => StatusCode::CONFLICT,
         Problem::KeyExpired => StatusCode::GONE,
         Problem::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::admit::{identify, take_fingerprint};
 use super::problems::Problem;
+use super::quota::Buckets;
 use super::reply;
 use super::route::{Matched, Policy, Protection};
 use super::{Gateway, metrics};
@@ -184,7 +185,16 @@ pub(super) async fn pass<P: Ports>(
         return gateway.pass(request).await;
     };
     match identify(&gateway.settings, &policy, request.headers()) {
-        Ok(id) => watch(gateway, Trial::new(shadow, route, policy, id), request).await,
+        Ok(id) => match gateway.charge(id.tenant()) {
+            Ok(()) => {
+                let buckets = gateway.quotas.as_ref().map(|quotas| quotas.buckets().clone());
+                watch(gateway, Trial::new(shadow, buckets, route, policy, id), request).await
+            }
+            Err(problem) => {
+                shadow.judge(&route, Some(&id), Verdict::refused(&problem));
+                gateway.pass(request).await
+            }
+        },
         Err(problem) => {
             shadow.judge(&route, None, Verdict::refused(&problem));
             gateway.pass(request).await
@@ -218,6 +228,8 @@ async fn watch<P: Ports>(gateway: &Arc<Gateway<P>>, trial: Trial, request: Reque
 /// One keyed request on its way: its body and its answer may end in either order.
 struct Trial {
     shadow: Arc<Shadow>,
+    /// Where its tenant's quota was charged.
+    buckets: Option<Buckets>,
     route: Arc<str>,
     policy: Arc<Policy>,
     id: KeyId,
@@ -232,9 +244,15 @@ struct Stage {
 }
 
 impl Trial {
-    fn new(shadow: &Arc<Shadow>, route: Arc<str>, policy: Arc<Policy>, id: KeyId) -> Self {
+    fn new(
+        shadow: &Arc<Shadow>,
+        buckets: Option<Buckets>,
+        route: Arc<str>,
+        policy: Arc<Policy>,
+        id: KeyId,
+    ) -> Self {
         let key = digest("onceway/shadow/1", &[id.tenant().as_bytes(), id.key().as_str().as_bytes()]);
-        Self { shadow: shadow.clone(), route, policy, id, key, stage: Mutex::default() }
+        Self { shadow: shadow.clone(), buckets, route, policy, id, key, stage: Mutex::default() }
     }
 
     /// The body has ended, one way or the other.
@@ -295,6 +313,10 @@ impl Trial {
     }
 
     fn judge(&self, verdict: Verdict) {
+        let retry = matches!(verdict, Verdict::Replayed | Verdict::InDoubt | Verdict::Refused("in-progress"));
+        if let (true, Some(buckets)) = (retry, &self.buckets) {
+            buckets.give_back(self.id.tenant());
+        }
         self.shadow.judge(&self.route, Some(&self.id), verdict);
     }
 

@@ -306,6 +306,7 @@ pub fn settings(me: &RegionName) -> Settings {
             settle_within: SETTLE_WITHIN,
             probe_within: ms(1_000),
         },
+        quota: None,
         shadow: false,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
