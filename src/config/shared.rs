@@ -7,7 +7,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::gateway::route::{Policy, Protection, Routes};
+use crate::gateway::route::{Binding, Policy, Protection, Routes};
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;
@@ -67,6 +67,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         stored_limit,
         outcomes,
         replay_headers,
+        bind,
     } = policy;
     let syntax = match syntax {
         Syntax::Lenient => "lenient",
@@ -76,6 +77,10 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         Recovery::Rerun { max_attempts } => format!("rerun {max_attempts}"),
         Recovery::Probe => "probe".to_owned(),
         Recovery::Park => "park".to_owned(),
+    };
+    let bind = match bind {
+        Binding::Tenant => "tenant",
+        Binding::Principal => "principal",
     };
     let probe = probe.as_ref().map(ToString::to_string).unwrap_or_default();
     let spans = [hold, wait, upstream_timeout, settle_time, tombstone].map(Duration::as_nanos);
@@ -94,6 +99,6 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         .collect();
     let _ = writeln!(
         text,
-        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?}"
+        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?} {bind}"
     );
 }

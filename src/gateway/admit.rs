@@ -9,17 +9,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
 use super::canonical::canonical_json;
+use super::credentials::{Caller, Vouched};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply;
-use super::route::{Matched, Policy, Protection};
+use super::route::{Binding, Matched, Policy, Protection};
 use super::{Gateway, Settings, metrics};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
+use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{Key, KeyError, KeyId};
 use crate::protocol::record::RequestId;
@@ -40,6 +43,8 @@ pub enum Admitted {
 pub struct Ask {
     /// Tenant and key.
     pub id: KeyId,
+    /// Who of the tenant asks; surely somebody where the route binds its keys to the principal.
+    pub principal: Option<Digest32>,
     /// The key header as the client wrote it.
     pub echo: HeaderValue,
     /// Name of its route.
@@ -64,6 +69,16 @@ pub struct Ask {
     pub deadline: Duration,
     /// Whether its tenant's quota was charged here: at the gateway that the client asked.
     pub charged: bool,
+}
+
+impl Ask {
+    /// The principal that a claim of this request binds the key to, if its route wants that.
+    pub(super) fn bound_to(&self) -> Option<Digest32> {
+        match self.policy.bind {
+            Binding::Principal => self.principal,
+            Binding::Tenant => None,
+        }
+    }
 }
 
 /// Admits a client's request.
@@ -105,7 +120,7 @@ async fn keyed<P: Ports>(
 ) -> Result<Ask, Problem> {
     let arrived = gateway.ports().clock().now();
     let (head, body) = request.into_parts();
-    let id = identify(settings, &policy, &head.headers)?;
+    let (id, principal) = identify(gateway, &policy, &head)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
     gateway.charge(id.tenant()).inspect_err(|_| metrics::quota_exceeded(id.tenant()))?;
     let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
@@ -114,6 +129,7 @@ async fn keyed<P: Ports>(
     let deadline = settings.patience(&policy);
     Ok(Ask {
         id,
+        principal,
         echo,
         route,
         policy,
@@ -129,12 +145,33 @@ async fn keyed<P: Ports>(
     })
 }
 
-/// The tenant by its credential, and the key by its header.
-pub(super) fn identify(settings: &Settings, policy: &Policy, headers: &HeaderMap) -> Result<KeyId, Problem> {
-    let tenant = settings.credentials.tenant(headers).ok_or(Problem::CredentialInvalid)?.clone();
-    let lines: Vec<&[u8]> = headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
+/// The tenant and the principal by the credential, and the key by its header.
+pub(super) fn identify<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    head: &Parts,
+) -> Result<(KeyId, Option<Digest32>), Problem> {
+    let caller = who(gateway, head).ok_or(Problem::CredentialInvalid)?;
+    check_named(policy, caller.principal)?;
+    let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
     let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
-    Ok(KeyId::new(tenant, key))
+    Ok((KeyId::new(caller.tenant, key), caller.principal))
+}
+
+/// Who asks: on a listener that is bound to a trusted front, whom that vouches for; elsewhere whose credential it is.
+fn who<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Option<Caller> {
+    match head.extensions.get::<Vouched>() {
+        Some(Vouched(caller)) => caller.clone(),
+        None => gateway.credentials.load().caller(&head.headers, gateway.ports().clock().date()),
+    }
+}
+
+/// A route that binds its keys to the principal serves nobody whose credential names none.
+fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Problem> {
+    match (policy.bind, principal) {
+        (Binding::Principal, None) => Err(Problem::CredentialInvalid),
+        (Binding::Principal, Some(_)) | (Binding::Tenant, _) => Ok(()),
+    }
 }
 
 /// Admits a request that a peer forwarded: tenant and key as the peer verified them, everything else judged here.
@@ -150,6 +187,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         },
         Matched::PassThrough | Matched::Refused => return Err(Problem::NoRoute),
     };
+    check_named(&policy, forward.principal)?;
     if forward.body.len() > policy.body_limit {
         return Err(Problem::BodyTooLarge { limit: policy.body_limit });
     }
@@ -157,6 +195,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
     let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
     Ok(Ask {
         id: forward.id,
+        principal: forward.principal,
         echo,
         route,
         policy,

@@ -43,6 +43,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["answered", "not_sent", "unknown"] {
         counter!(observe::PASSED, "result" => result).absolute(0);
     }
+    for result in ["ok", "failed"] {
+        counter!(observe::CREDENTIALS_RELOADS, "result" => result).absolute(0);
+    }
     for result in ["replayed", "waited_out"] {
         counter!(observe::ATTACHED, "result" => result).absolute(0);
     }
@@ -125,6 +128,12 @@ pub(super) fn shadow_diverged(route: &Arc<str>) {
 /// One request refused because its tenant was over its quota.
 pub(super) fn quota_exceeded(tenant: &Tenant) {
     counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant)).increment(1);
+}
+
+/// One time that the files of credentials were read again.
+pub(super) fn credentials_reload(ok: bool) {
+    let result = if ok { "ok" } else { "failed" };
+    counter!(observe::CREDENTIALS_RELOADS, "result" => result).increment(1);
 }
 
 /// One forward.

@@ -59,8 +59,8 @@ pub struct Settings {
     pub me: RegionName,
     /// Which requests need a key, and how they are performed.
     pub routes: Routes,
-    /// Who may ask.
-    pub credentials: Credentials,
+    /// Who may ask at first; [`Gateway::reload_credentials`] brings what comes later.
+    pub credentials: Arc<Credentials>,
     /// How wrong clocks may be.
     pub drift: Drift,
     /// How much longer than promised an answer is stored.
@@ -113,6 +113,8 @@ impl Settings {
 pub struct Gateway<P: Ports> {
     ports: Arc<P>,
     settings: Settings,
+    /// Who may ask now: replaced whole, read by every request.
+    credentials: ArcSwap<Credentials>,
     view: View,
     origin: Origin,
     attached: Arc<Attached>,
@@ -206,6 +208,7 @@ impl<P: Ports> Gateway<P> {
             begun: ports.clock().now(),
             quotas: settings.quota.map(|quota| Quotas::new(quota, ports.clone())),
             ports,
+            credentials: ArcSwap::new(settings.credentials.clone()),
             settings,
             view,
             origin,
@@ -273,6 +276,14 @@ impl<P: Ports> Gateway<P> {
         let (seen, full) = self.coverage.seen();
         let seconds = self.ports.clock().now().since(self.begun).as_secs();
         Report { region: self.settings.me.to_string(), seconds, full, seen }
+    }
+
+    /// Goes by these credentials from the next request on; with `None`, because they could not be read, by those it has.
+    pub fn reload_credentials(&self, read: Option<Credentials>) {
+        metrics::credentials_reload(read.is_some());
+        if let Some(credentials) = read {
+            self.credentials.store(Arc::new(credentials));
+        }
     }
 
     /// Refuses new keyed requests and waits until those begun have ended, at most `within`. Returns how many are left.

@@ -207,7 +207,7 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
         },
         route: ask.route.clone(),
         path: ask.target.path().to_owned(),
-        principal: None,
+        principal: ask.bound_to(),
     };
     let asked = gateway.ports.clock().now();
     let send_by = SendBy::new(asked, policy.hold, policy.upstream_timeout, gateway.settings.drift);
@@ -267,6 +267,7 @@ async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result
 fn verdict<P: Ports>(gateway: &Gateway<P>, ask: &Ask, rows: Vec<Row>) -> Verdict {
     let facts = Facts {
         fingerprint: &ask.fingerprint,
+        principal: ask.principal,
         recovery: ask.policy.recovery,
         settle_time: ask.policy.settle_time,
     };

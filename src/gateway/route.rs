@@ -66,6 +66,17 @@ pub struct Policy {
     pub outcomes: OutcomeSets,
     /// The answer headers that a replay carries.
     pub replay_headers: Vec<HeaderName>,
+    /// Who may use a key that was claimed on this route.
+    pub bind: Binding,
+}
+
+/// To whom a key is bound by its first claim (reliability reference, C.1: the replay cache as an oracle).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// To the tenant: whoever asks for it gets the answer.
+    Tenant,
+    /// To the tenant's principal that claimed it: to everybody else it looks like a key of another request.
+    Principal,
 }
 
 /// The headers a replay carries unless the route says otherwise: those that describe the answer, not the connection or the moment.

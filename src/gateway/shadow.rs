@@ -10,6 +10,7 @@ mod tee;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use super::admit::{identify, take_fingerprint};
 use super::problems::Problem;
 use super::quota::Buckets;
 use super::reply;
-use super::route::{Matched, Policy, Protection};
+use super::route::{Binding, Matched, Policy, Protection};
 use super::{Gateway, metrics};
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
@@ -26,7 +27,7 @@ use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Moment;
-use memory::{Memory, Met};
+use memory::{Asked, Memory, Met};
 use tee::{Copied, tee};
 
 /// The most keys that one process remembers.
@@ -158,9 +159,10 @@ pub(super) async fn pass<P: Ports>(
     shadow: &Arc<Shadow>,
     request: Request<Body>,
 ) -> Response<Body> {
-    let (method, path) = (request.method(), request.uri().path());
+    let (head, body) = request.into_parts();
+    let (method, path) = (&head.method, head.uri.path());
     let matched = gateway.settings.routes.find(method, path);
-    let with_key = request.headers().contains_key(&reply::KEY);
+    let with_key = head.headers.contains_key(&reply::KEY);
     gateway.coverage.saw(method, path, matched, with_key, false);
     let route = match matched {
         Matched::Route(route) => route.name.clone(),
@@ -178,34 +180,56 @@ pub(super) async fn pass<P: Ports>(
         },
         Matched::PassThrough => None,
     };
-    let Some(policy) = policy else {
-        if !method.is_safe() && !matches!(matched, Matched::Refused) {
-            shadow.judge(&route, None, Verdict::Unprotected);
+    let trial = match policy {
+        Some(policy) => try_out(gateway, shadow, route, policy, &head),
+        None => {
+            if !method.is_safe() && !matches!(matched, Matched::Refused) {
+                shadow.judge(&route, None, Verdict::Unprotected);
+            }
+            None
         }
-        return gateway.pass(request).await;
     };
-    match identify(&gateway.settings, &policy, request.headers()) {
-        Ok(id) => match gateway.charge(id.tenant()) {
-            Ok(()) => {
-                let buckets = gateway.quotas.as_ref().map(|quotas| quotas.buckets().clone());
-                watch(gateway, Trial::new(shadow, buckets, route, policy, id), request).await
-            }
-            Err(problem) => {
-                shadow.judge(&route, Some(&id), Verdict::refused(&problem));
-                gateway.pass(request).await
-            }
-        },
-        Err(problem) => {
-            shadow.judge(&route, None, Verdict::refused(&problem));
-            gateway.pass(request).await
-        }
+    match trial {
+        Some(trial) => watch(gateway, trial, head, body).await,
+        None => gateway.pass(Request::from_parts(head, body)).await,
     }
 }
 
+/// What is known of a keyed request before its body; `None` if it would have been refused for that alone.
+fn try_out<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    shadow: &Arc<Shadow>,
+    route: Arc<str>,
+    policy: Arc<Policy>,
+    head: &Parts,
+) -> Option<Trial> {
+    let (id, principal) = match identify(gateway, &policy, head) {
+        Ok(identified) => identified,
+        Err(problem) => {
+            shadow.judge(&route, None, Verdict::refused(&problem));
+            return None;
+        }
+    };
+    if let Err(problem) = gateway.charge(id.tenant()) {
+        shadow.judge(&route, Some(&id), Verdict::refused(&problem));
+        return None;
+    }
+    let key = digest("onceway/shadow/1", &[id.tenant().as_bytes(), id.key().as_str().as_bytes()]);
+    Some(Trial {
+        shadow: shadow.clone(),
+        buckets: gateway.quotas.as_ref().map(|quotas| quotas.buckets().clone()),
+        route,
+        policy,
+        id,
+        principal,
+        key,
+        stage: Mutex::default(),
+    })
+}
+
 /// Passes a keyed request whose body is copied as it streams by.
-async fn watch<P: Ports>(gateway: &Arc<Gateway<P>>, trial: Trial, request: Request<Body>) -> Response<Body> {
+async fn watch<P: Ports>(gateway: &Arc<Gateway<P>>, trial: Trial, head: Parts, body: Body) -> Response<Body> {
     let trial = Arc::new(trial);
-    let (head, body) = request.into_parts();
     let at_end = {
         let (trial, ports) = (trial.clone(), gateway.ports.clone());
         let (method, target, headers) = (head.method.clone(), head.uri.clone(), head.headers.clone());
@@ -233,6 +257,7 @@ struct Trial {
     route: Arc<str>,
     policy: Arc<Policy>,
     id: KeyId,
+    principal: Option<Digest32>,
     key: Digest32,
     stage: Mutex<Stage>,
 }
@@ -244,17 +269,6 @@ struct Stage {
 }
 
 impl Trial {
-    fn new(
-        shadow: &Arc<Shadow>,
-        buckets: Option<Buckets>,
-        route: Arc<str>,
-        policy: Arc<Policy>,
-        id: KeyId,
-    ) -> Self {
-        let key = digest("onceway/shadow/1", &[id.tenant().as_bytes(), id.key().as_str().as_bytes()]);
-        Self { shadow: shadow.clone(), buckets, route, policy, id, key, stage: Mutex::default() }
-    }
-
     /// The body has ended, one way or the other.
     fn came(&self, copied: Copied, asks: (&Method, &Uri, &HeaderMap), now: Moment) {
         let body = match copied {
@@ -266,9 +280,14 @@ impl Trial {
             Copied::Broken => return self.judge(Verdict::Unjudged),
         };
         let (method, target, headers) = asks;
+        let bound_to = match self.policy.bind {
+            Binding::Principal => self.principal,
+            Binding::Tenant => None,
+        };
         let fingerprint = take_fingerprint(method, target, headers, &body);
+        let asked = Asked { fingerprint, principal: self.principal, bound_to };
         let reruns = matches!(self.policy.recovery, Recovery::Rerun { .. });
-        let met = self.shadow.lock().memory.meet(self.key, fingerprint, now, self.policy.retention, reruns);
+        let met = self.shadow.lock().memory.meet(self.key, asked, now, self.policy.retention, reruns);
         match met {
             Met::Nothing(_) => self.judge(Verdict::Run),
             // Judged when the run it waits for ends.

@@ -4,10 +4,12 @@
 //! the gateway implements. It must not decide anything about keys: what it refuses itself are framing and forged peers.
 
 pub mod admin;
+pub mod door;
 pub mod peer;
 pub mod percent;
 pub mod problem;
 pub mod public;
+mod reload;
 pub mod run;
 
 use std::future::Future;

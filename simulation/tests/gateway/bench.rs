@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Uri};
-use onceway::gateway::credentials::{Credentials, digest};
-use onceway::gateway::route::{PathPattern, Policy, Protection, Route, Routes};
+use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::route::{Binding, PathPattern, Policy, Protection, Route, Routes};
 use onceway::gateway::{Gateway, Settings, Timings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::decide::Recovery;
@@ -39,6 +39,10 @@ pub const SETTLE_TIME: Duration = Duration::from_secs(2);
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 /// One way between two regions.
 pub const ONE_WAY: Duration = Duration::from_millis(20);
+
+/// The tokens of the tenant acme, and whose they are: the first one's is nobody's in particular.
+pub const TOKENS: [(&str, Option<&str>); 4] =
+    [("sk", None), ("sk_ann", Some("ann")), ("sk_ann_next", Some("ann")), ("sk_bob", Some("bob"))];
 
 /// Whole milliseconds.
 pub const fn ms(millis: u64) -> Duration {
@@ -255,6 +259,7 @@ pub fn forward(path: &str, key: &str) -> onceway::ports::peers::Forward {
     let (head, _) = request(path, key, "").into_parts();
     onceway::ports::peers::Forward {
         id: id(key),
+        principal: None,
         method: Method::POST,
         target: Uri::try_from(path).unwrap(),
         headers: head.headers,
@@ -283,16 +288,23 @@ pub fn settings(me: &RegionName) -> Settings {
         protection: Protection::Required(Arc::new(policy(recovery))),
     };
     let mut credentials = Credentials::default();
-    credentials.insert(digest(b"sk"), Tenant::parse("acme").unwrap());
-    credentials.insert(digest(b"sk-globex"), Tenant::parse("globex").unwrap());
+    for (token, principal) in TOKENS {
+        let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
+        credentials.insert(digest(token.as_bytes()), caller);
+    }
+    let globex = Caller::new(Tenant::parse("globex").unwrap(), Voucher::File, None);
+    credentials.insert(digest(b"sk-globex"), globex);
+    let bound = Policy { bind: Binding::Principal, ..policy(Recovery::Rerun { max_attempts: 3 }) };
+    let bound = Route { protection: Protection::Required(Arc::new(bound)), ..route("bound", Recovery::Park) };
     Settings {
         me: me.clone(),
         routes: Routes(vec![
             route("probe", Recovery::Probe),
             route("park", Recovery::Park),
             route("rerun", Recovery::Rerun { max_attempts: 3 }),
+            bound,
         ]),
-        credentials,
+        credentials: Arc::new(credentials),
         drift: Drift { ppm: 1_000, margin: ms(50) },
         skew: ms(100),
         timings: Timings {
@@ -327,5 +339,6 @@ fn policy(recovery: Recovery) -> Policy {
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
         replay_headers: Vec::new(),
+        bind: Binding::Tenant,
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Memory {
 #[derive(Debug)]
 struct Entry {
     number: u64,
-    fingerprint: Fingerprint,
+    asked: Asked,
     /// Retention counts from the newest claim.
     since: Moment,
     run: Run,
@@ -40,6 +40,16 @@ enum Run {
     Running(Vec<Moment>),
     /// Over.
     Over(Outcome),
+}
+
+/// What a request asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) fingerprint: Fingerprint,
+    /// Who asks.
+    pub(super) principal: Option<Digest32>,
+    /// Whom a run of it would bind the key to.
+    pub(super) bound_to: Option<Digest32>,
 }
 
 /// What a request met.
@@ -83,12 +93,12 @@ impl Memory {
     pub(super) fn meet(
         &mut self,
         key: Digest32,
-        fingerprint: Fingerprint,
+        asked: Asked,
         now: Moment,
         retention: Retention,
         reruns: bool,
     ) -> Met {
-        let Some(entry) = self.entries.get_mut(&key) else { return self.insert(key, fingerprint, now) };
+        let Some(entry) = self.entries.get_mut(&key) else { return self.insert(key, asked, now) };
         let expired = match retention {
             Retention::For(promised) => now.since(entry.since) > promised,
             Retention::Never => false,
@@ -96,7 +106,9 @@ impl Memory {
         if expired {
             return Met::Expired;
         }
-        if !fingerprint.same(&entry.fingerprint) {
+        let bound_to = entry.asked.bound_to;
+        let may = bound_to.is_none() || bound_to == asked.principal;
+        if !may || !asked.fingerprint.same(&entry.asked.fingerprint) {
             return Met::Other;
         }
         match &mut entry.run {
@@ -157,7 +169,7 @@ impl Memory {
         }
     }
 
-    fn insert(&mut self, key: Digest32, fingerprint: Fingerprint, now: Moment) -> Met {
+    fn insert(&mut self, key: Digest32, asked: Asked, now: Moment) -> Met {
         if self.entries.len() >= self.most
             && let Some((_, oldest)) = self.order.pop_first()
         {
@@ -168,7 +180,7 @@ impl Memory {
         self.next += 1;
         self.order.insert(number, key);
         let run = Run::Running(Vec::new());
-        self.entries.insert(key, Entry { number, fingerprint, since: now, run, settled: None });
+        self.entries.insert(key, Entry { number, asked, since: now, run, settled: None });
         Met::Nothing(number)
     }
 }
@@ -190,8 +202,13 @@ mod tests {
     }
 
     fn meet(memory: &mut Memory, name: &str, body: &str, seconds: u64) -> Met {
+        memory.meet(key(name), asked(body, None), at(seconds), RETENTION, false)
+    }
+
+    fn asked(body: &str, principal: Option<&str>) -> Asked {
+        let principal = principal.map(key);
         let fingerprint = Fingerprint { raw: key(body), canonical: None };
-        memory.meet(key(name), fingerprint, at(seconds), RETENTION, false)
+        Asked { fingerprint, principal, bound_to: principal }
     }
 
     fn end(memory: &mut Memory, met: Met, status: u16, seconds: u64) -> Ended {
@@ -225,12 +242,20 @@ mod tests {
         assert_eq!(again, first, "the same entry runs again");
         end(&mut memory, again, 500, 3);
         assert_eq!(meet(&mut memory, "k", "a", 4), Met::InDoubt);
-        let same = Fingerprint { raw: key("a"), canonical: None };
+        let same = asked("a", None);
         assert_eq!(
             memory.meet(key("k"), same, at(4), RETENTION, true),
             Met::Nothing(0),
             "a route that reruns"
         );
+    }
+
+    #[test]
+    fn a_key_that_is_bound_to_somebody_is_another_request_to_others() {
+        let mut memory = Memory::new(9);
+        let mut by = |who| memory.meet(key("k"), asked("a", who), at(0), RETENTION, false);
+        assert_eq!(by(Some("ann")), Met::Nothing(0));
+        assert_eq!([by(Some("bob")), by(None), by(Some("ann"))], [Met::Other, Met::Other, Met::Running(0)]);
     }
 
     #[test]
