@@ -12,9 +12,11 @@ use std::time::Duration;
 use cases::{CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS};
 use http::{HeaderMap, HeaderValue, Method};
 use onceway::config::{Config, Errors};
-use onceway::gateway::route::{Matched, Policy, Protection};
+use onceway::gateway::route::{Matched, Mismatch, Policy, Protection};
+use onceway::gateway::signature::FingerprintRule;
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::key_policy::KeyPolicy;
 use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
@@ -198,6 +200,9 @@ fn the_reference_files_state_the_defaults_truly() {
     assert_eq!((written.body_limit, written.stored_limit), (default.body_limit, default.stored_limit));
     assert_eq!((written.syntax, default.syntax), (Syntax::Lenient, Syntax::Lenient));
     assert_eq!(written.bind, default.bind);
+    assert_eq!((&written.key_policy, written.mismatch), (&default.key_policy, default.mismatch));
+    assert_eq!((&default.key_policy, default.mismatch), (&KeyPolicy::default(), Mismatch::Unprocessable));
+    assert_eq!(written.fingerprint, FingerprintRule::Whole);
     assert_eq!(written.replay_headers.len(), default.replay_headers.len() + 1);
     assert_eq!(written.recovery, Recovery::Probe);
     assert_eq!(written.probe.as_ref().map(ToString::to_string).as_deref(), Some("/onceway/effects"));
@@ -251,11 +256,37 @@ fn the_shared_digest_is_of_meanings_not_of_texts() {
         ("routes", "hold = \"10s\"", "hold = \"10s\"\nreplay_headers = [\"x-a\"]"),
         ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nmax_attempts = 4"),
         ("routes", "/v1/emails", "/v1/mails"),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nmismatch = 409"),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { min_length = 2 }\nupstream"),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { max_length = 99 }\nupstream"),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nkey_policy = { alphabet = \"hex\" }\nupstream",
+        ),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { form = \"uuid\" }\nupstream"),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { entropy_bits = 9 }\nupstream"),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nfingerprint = { include = [\"/a\"] }\nupstream",
+        ),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nfingerprint = { exclude = [\"/a\"] }\nupstream",
+        ),
         ("ring", "drift_ppm = 500", "drift_ppm = 501"),
         ("ring", "seed = 7", "seed = 7\nheartbeat = \"200ms\""),
     ] {
         assert_ne!(digest(&[other]), plain, "{other:?}");
     }
+    let fields = |list: &str| {
+        let table = format!("hold = \"10s\"\nfingerprint = {{ {list} }}\nupstream");
+        digest(&[("routes", "hold = \"10s\"\nupstream", &table)])
+    };
+    assert_eq!(fields("include = [\"/a\", \"/b\"]"), fields("include = [\"/b\", \"/a\"]"));
+    assert_ne!(fields("include = [\"/a\"]"), fields("exclude = [\"/a\"]"));
 }
 
 #[test]

@@ -19,6 +19,8 @@ mod ends;
 mod forwards;
 #[path = "gateway/outcomes.rs"]
 mod outcomes;
+#[path = "gateway/policies.rs"]
+mod policies;
 #[path = "gateway/principals.rs"]
 mod principals;
 #[path = "gateway/quota.rs"]

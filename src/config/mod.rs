@@ -15,6 +15,7 @@ pub mod credentials;
 mod jwks;
 mod nearest;
 mod outcomes;
+mod policy;
 pub mod reader;
 pub mod region;
 pub mod ring;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use http::{HeaderName, Method, Uri};
 use toml::de::DeValue;
 
-use super::outcomes;
 use super::reader::{self, At, Located, Problems, Section, Source};
+use super::{outcomes, policy as tables};
 use crate::gateway::route::{
     Binding, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
 };
@@ -23,8 +23,11 @@ use crate::protocol::lifetime::Retention;
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 16] = [
+const POLICY_KEYS: [&str; 19] = [
     "syntax",
+    "key_policy",
+    "fingerprint",
+    "mismatch",
     "recovery",
     "max_attempts",
     "probe",
@@ -134,6 +137,9 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     let bindings = [("tenant", Binding::Tenant), ("principal", Binding::Principal)];
     let policy = Policy {
         syntax,
+        key_policy: tables::key_policy(section),
+        fingerprint: tables::fingerprint(section),
+        mismatch: tables::mismatch(section),
         recovery: Recovery::Park,
         probe: None,
         hold: span("hold", 1_000, 30_000),

@@ -7,10 +7,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::gateway::route::{Binding, Policy, Protection, Routes};
+use crate::gateway::route::{Binding, Mismatch, Policy, Protection, Routes};
+use crate::gateway::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;
+use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Drift;
@@ -55,6 +57,9 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks) -> String {
 fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     let Policy {
         syntax,
+        key_policy: KeyPolicy { min_length, max_length, alphabet, form, entropy_bits },
+        fingerprint,
+        mismatch,
         recovery,
         probe,
         hold,
@@ -72,6 +77,14 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     let syntax = match syntax {
         Syntax::Lenient => "lenient",
         Syntax::Strict => "strict",
+    };
+    let fingerprint = match fingerprint {
+        FingerprintRule::Whole => "whole".to_owned(),
+        FingerprintRule::Signature(selection) => selection.canonical(),
+    };
+    let mismatch = match mismatch {
+        Mismatch::Unprocessable => "unprocessable",
+        Mismatch::Conflict => "conflict",
     };
     let recovery = match recovery {
         Recovery::Rerun { max_attempts } => format!("rerun {max_attempts}"),
@@ -97,6 +110,11 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
             Outcome::Unknown => 'u',
         })
         .collect();
+    let (alphabet, form) = (alphabet.name(), form.name());
+    let _ = writeln!(
+        text,
+        "{min_length} {max_length} {alphabet} {form} {entropy_bits} {fingerprint:?} {mismatch}"
+    );
     let _ = writeln!(
         text,
         "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?} {bind}"

@@ -18,6 +18,7 @@ use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
+use super::signature::{FingerprintRule, Unsigned};
 use super::{Gateway, Settings, metrics};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
@@ -125,7 +126,7 @@ async fn keyed<P: Ports>(
     gateway.charge(id.tenant()).inspect_err(|_| metrics::quota_exceeded(id.tenant()))?;
     let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
-    let fingerprint = take_fingerprint(&head.method, &target, &head.headers, &body);
+    let fingerprint = take_fingerprint(&policy.fingerprint, &head.method, &target, &head.headers, &body)?;
     let deadline = settings.patience(&policy);
     Ok(Ask {
         id,
@@ -155,6 +156,7 @@ pub(super) fn identify<P: Ports>(
     check_named(policy, caller.principal)?;
     let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
     let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
+    policy.key_policy.check(&key).map_err(Problem::KeyRefused)?;
     Ok((KeyId::new(caller.tenant, key), caller.principal))
 }
 
@@ -191,7 +193,9 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
     if forward.body.len() > policy.body_limit {
         return Err(Problem::BodyTooLarge { limit: policy.body_limit });
     }
-    let fingerprint = take_fingerprint(&forward.method, &forward.target, &forward.headers, &forward.body);
+    policy.key_policy.check(forward.id.key()).map_err(Problem::KeyRefused)?;
+    let Forward { method, target, headers, body, .. } = &forward;
+    let fingerprint = take_fingerprint(&policy.fingerprint, method, target, headers, body)?;
     let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
     Ok(Ask {
         id: forward.id,
@@ -230,20 +234,32 @@ async fn read_body<P: Ports>(
     }
 }
 
-/// Both digests: of the raw bytes, and of the canonical form where the body is JSON and has a lossless one.
+/// Both digests: of the raw bytes, and of the business signature where the route has one; else of the canonical form where the
+/// body is JSON and has a lossless one. A signature is never replaced by anything: what cannot be signed is refused.
 pub(super) fn take_fingerprint(
+    rule: &FingerprintRule,
     method: &Method,
     target: &Uri,
     headers: &HeaderMap,
     body: &Bytes,
-) -> Fingerprint {
+) -> Result<Fingerprint, Problem> {
     let target = target.path_and_query().map_or("/", |target| target.as_str());
-    let raw = fingerprint::raw(method.as_str(), target, body);
-    let canonical = is_json(headers)
-        .then(|| canonical_json(body).ok())
-        .flatten()
-        .map(|text| fingerprint::canonical(method.as_str(), target, &text));
-    Fingerprint { raw, canonical }
+    let method = method.as_str();
+    let canonical = match (rule, is_json(headers)) {
+        (FingerprintRule::Whole, true) => {
+            canonical_json(body).ok().map(|text| fingerprint::canonical(method, target, &text))
+        }
+        (FingerprintRule::Whole, false) => None,
+        (FingerprintRule::Signature(_), false) => {
+            return Err(Problem::FingerprintImpossible(Unsigned::NotJsonType));
+        }
+        (FingerprintRule::Signature(selection), true) => {
+            let raw_only = |why| Problem::FingerprintImpossible(Unsigned::RawOnly(why));
+            let selected = selection.select(body).map_err(raw_only)?;
+            Some(fingerprint::signature(method, target, &selection.canonical(), &selected))
+        }
+    };
+    Ok(Fingerprint { raw: fingerprint::raw(method, target, body), canonical })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -51,7 +51,7 @@ pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -
     let Reading::Settled(row) = read(gateway, rows) else { return None };
     let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
         true => Reply::Replay(settlement(&row)?),
-        false => Reply::Refused(Problem::KeyReused, Some(row.expires)),
+        false => Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(row.expires)),
     };
     metrics::local_replay();
     metrics::duplicate(ask.id.tenant());

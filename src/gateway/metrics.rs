@@ -18,6 +18,7 @@ use crate::ports::observe::{self, Kind};
 use crate::ports::store::StoreError;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
+use crate::protocol::generator::Weakness;
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
@@ -33,6 +34,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         }
     }
     for route in settings.routes.0.iter().map(|route| route.name.to_string()) {
+        for weakness in Weakness::ALL {
+            counter!(observe::WEAK_KEYS, "route" => route.clone(), "kind" => weakness.name()).absolute(0);
+        }
         for outcome in ["final", "nothing_happened", "unknown"] {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
         }
@@ -102,6 +106,11 @@ pub(super) fn duplicate(tenant: &Tenant) {
 /// One refusal.
 pub(super) fn refused(problem: &Problem) {
     counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
+}
+
+/// One key that is part of a bad habit.
+pub(super) fn weak_key(route: &str, weakness: Weakness) {
+    counter!(observe::WEAK_KEYS, "route" => route.to_owned(), "kind" => weakness.name()).increment(1);
 }
 
 /// One request passed through.

@@ -11,11 +11,13 @@ pub mod coverage;
 pub mod credentials;
 mod ending;
 mod forward;
+mod generators;
 mod heartbeat;
 mod labels;
 mod metrics;
 mod outcome;
 pub mod problems;
+pub mod publication;
 pub mod quota;
 mod race;
 mod recover;
@@ -23,6 +25,7 @@ pub mod reply;
 mod request;
 pub mod route;
 pub mod shadow;
+pub mod signature;
 pub mod status;
 
 use std::collections::BTreeMap;
@@ -31,7 +34,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response};
+use bytes::Bytes;
+use http::{Method, Request, Response};
 use tokio::sync::Notify;
 
 use crate::ports::peers::{Forward, ForwardReply, Pong};
@@ -123,6 +127,8 @@ pub struct Gateway<P: Ports> {
     quotas: Option<Quotas<P>>,
     /// There where everything passes and nothing is decided.
     shadow: Option<Arc<Shadow>>,
+    generators: generators::Generators,
+    publication: Bytes,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
@@ -200,6 +206,7 @@ impl<P: Ports> Gateway<P> {
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
+        let publication = publication::document(&settings.routes).into();
         metrics::prepare(&settings, &view);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
@@ -215,6 +222,8 @@ impl<P: Ports> Gateway<P> {
             attached: Arc::default(),
             coverage: Coverage::default(),
             shadow,
+            generators: generators::Generators::new(),
+            publication,
             store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
             typical,
@@ -242,6 +251,10 @@ impl<P: Ports> Gateway<P> {
         if request.uri().path() == problems::PAGE {
             return reply::problems_page();
         }
+        if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
+        {
+            return reply::publication(self.publication.clone());
+        }
         match admit::admit(self, request).await {
             Admitted::Pass(request) => self.pass(request).await,
             Admitted::Refused(problem, echo) => {
@@ -252,7 +265,10 @@ impl<P: Ports> Gateway<P> {
                 }
                 response
             }
-            Admitted::Keyed(ask) => request::answer(self, *ask).await,
+            Admitted::Keyed(ask) => {
+                generators::admitted(self, &ask);
+                request::answer(self, *ask).await
+            }
         }
     }
 

@@ -113,7 +113,10 @@ async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
             match verdict(gateway, ask, rows) {
                 Verdict::Claim(next) => break next,
                 Verdict::Replay(settlement) => return Reply::Replay(settlement),
-                Verdict::KeyReused { expires } => return Reply::Refused(Problem::KeyReused, Some(expires)),
+                Verdict::KeyReused { expires } => {
+                    let dialect = ask.policy.mismatch;
+                    return Reply::Refused(Problem::KeyReused { dialect }, Some(expires));
+                }
                 Verdict::KeyExpired { expires } => return Reply::Refused(Problem::KeyExpired, Some(expires)),
                 Verdict::Parked { expires } => {
                     let after = jittered(gateway, Duration::from_secs(60));

@@ -284,7 +284,10 @@ impl Trial {
             Binding::Principal => self.principal,
             Binding::Tenant => None,
         };
-        let fingerprint = take_fingerprint(method, target, headers, &body);
+        let fingerprint = match take_fingerprint(&self.policy.fingerprint, method, target, headers, &body) {
+            Ok(fingerprint) => fingerprint,
+            Err(problem) => return self.judge(Verdict::refused(&problem)),
+        };
         let asked = Asked { fingerprint, principal: self.principal, bound_to };
         let reruns = matches!(self.policy.recovery, Recovery::Rerun { .. });
         let met = self.shadow.lock().memory.meet(self.key, asked, now, self.policy.retention, reruns);
@@ -294,7 +297,7 @@ impl Trial {
             Met::Running(_) => {}
             Met::Settled(_) => self.judge(Verdict::Replayed),
             Met::InDoubt => self.judge(Verdict::InDoubt),
-            Met::Other => self.judge(Verdict::refused(&Problem::KeyReused)),
+            Met::Other => self.judge(Verdict::refused(&Problem::KeyReused { dialect: self.policy.mismatch })),
             Met::Expired => self.judge(Verdict::refused(&Problem::KeyExpired)),
         }
         let answer = {

@@ -213,6 +213,57 @@ pub const CASES: &[Case] = &[
     ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nsyntax = \"loose\"", &[
         "routes.toml:10: route \"charges\": syntax: must be \"lenient\" or \"strict\", not \"loose\"",
     ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nmismatch = 400", &[
+        "routes.toml:10: route \"charges\": mismatch: must be 422 or 409",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nmin_length = 0", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: min_length: must be a whole number from 1 to 255",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nmin_length = 40\nmax_length = 20", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: min_length 40 is more than max_length 20",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nalphabet = \"ascii\"", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: alphabet: must be \"visible\" or \"url-safe\" or \"hex\", not \"ascii\"",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nform = \"uuid4\"", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: form: must be \"any\" or \"uuid\" or \"uuid-v4\" or \"uuid-v7\", not \"uuid4\"",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nform = \"uuid-v4\"\nmax_length = 32", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: form \"uuid-v4\" has 36 characters, which the lengths exclude",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nform = \"uuid\"\nalphabet = \"hex\"", &[
+        "routes.toml:12: route \"charges\" [route.key_policy]: form \"uuid\" has dashes, which \"hex\" excludes",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nentropy_bits = 33", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: entropy_bits: must be a whole number from 0 to 32",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nentropy = 32", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: unknown key \"entropy\": known here are alphabet, entropy_bits, form, max_length, min_length",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nkey_policy = \"uuid\"", &[
+        "routes.toml:10: route \"charges\": key_policy must be a table, not a text",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]", &[
+        "routes.toml:10: route \"charges\" [route.fingerprint]: say include = [\"/amount\"] (only these fields count) or exclude = [\"/metadata\"] (all but these), or remove the table",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]\ninclude = [\"/a\"]\nexclude = [\"/b\"]", &[
+        "routes.toml:10: route \"charges\" [route.fingerprint]: include and exclude are both written: keep one",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]\ninclude = []", &[
+        "routes.toml:11: route \"charges\" [route.fingerprint]: include: must name 1 to 64 fields, not 0",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]\ninclude = [\"amount\"]", &[
+        "routes.toml:11: route \"charges\" [route.fingerprint]: include: \"amount\" is no JSON pointer to a field: it must begin with '/', as in \"/amount\" or \"/items/*/note\"",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]\nexclude = [\"/a~b\"]", &[
+        "routes.toml:11: route \"charges\" [route.fingerprint]: exclude: \"/a~b\" is no JSON pointer to a field: '~' must be written \"~0\", and '/' in a name \"~1\", as in \"/amount\" or \"/items/*/note\"",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]\nexclude = [\"/a\", \"/a\"]", &[
+        "routes.toml:11: route \"charges\" [route.fingerprint]: exclude: \"/a\" is listed twice",
+    ]),
+    ("routes", "key = \"off\"", "key = \"off\"\n[route.fingerprint]\ninclude = [\"/a\"]", &[
+        "routes.toml:19: route \"search\": fingerprint has no effect where key = \"off\": remove it, or handle keys",
+    ]),
     ("credentials", "sha256 = \"ba78", "sha256 = \"sk_secret_ba78", &[
         "credentials.toml:3: [[credential]]: sha256: must be 64 hex digits, as `printf %s TOKEN | sha256sum` prints them; never write the token itself",
     ]),

@@ -10,11 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Uri};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
-use onceway::gateway::route::{Binding, PathPattern, Policy, Protection, Route, Routes};
+use onceway::gateway::route::{Binding, Mismatch, PathPattern, Policy, Protection, Route, Routes};
+use onceway::gateway::signature::{FingerprintRule, Pointer, Selection};
 use onceway::gateway::{Gateway, Settings, Timings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::key_policy::KeyPolicy;
 use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
@@ -287,6 +289,14 @@ pub fn settings(me: &RegionName) -> Settings {
         path: PathPattern::parse(&format!("/{name}")).unwrap(),
         protection: Protection::Required(Arc::new(policy(recovery))),
     };
+    let signed = |name: &str, selection: fn(Vec<Pointer>) -> Selection, fields: [&str; 2], mismatch| {
+        let fields = fields.map(|field| Pointer::parse(field).unwrap()).to_vec();
+        let fingerprint = FingerprintRule::Signature(selection(fields));
+        let policy = Policy { fingerprint, mismatch, body_limit: 16 << 20, ..policy(Recovery::Park) };
+        Route { protection: Protection::Required(Arc::new(policy)), ..route(name, Recovery::Park) }
+    };
+    let key_policy = KeyPolicy { min_length: 8, max_length: 64, entropy_bits: 32, ..KeyPolicy::default() };
+    let picky = Policy { key_policy, ..policy(Recovery::Park) };
     let mut credentials = Credentials::default();
     for (token, principal) in TOKENS {
         let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
@@ -303,6 +313,9 @@ pub fn settings(me: &RegionName) -> Settings {
             route("park", Recovery::Park),
             route("rerun", Recovery::Rerun { max_attempts: 3 }),
             bound,
+            signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
+            signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
+            Route { protection: Protection::Required(Arc::new(picky)), ..route("picky", Recovery::Park) },
         ]),
         credentials: Arc::new(credentials),
         drift: Drift { ppm: 1_000, margin: ms(50) },
@@ -327,6 +340,9 @@ pub fn settings(me: &RegionName) -> Settings {
 fn policy(recovery: Recovery) -> Policy {
     Policy {
         syntax: Syntax::Lenient,
+        key_policy: KeyPolicy::default(),
+        fingerprint: FingerprintRule::Whole,
+        mismatch: Mismatch::Unprocessable,
         recovery,
         probe: Some(Uri::from_static("/status")),
         hold: HOLD,
