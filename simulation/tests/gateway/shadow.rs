@@ -68,6 +68,12 @@ fn everything_passes_as_it_came_while_store_and_peers_are_gone() {
             [("body-too-large", 1), ("credential-invalid", 1), ("key-empty", 1), ("key-missing", 1)];
         assert_eq!((park.run, codes), (1, expected.to_vec()));
         assert_eq!(counts(&gateway, "-").refused.into_iter().collect::<Vec<_>>(), [("no-route", 2)]);
+        bench.store(&eu, StoreMode::Up);
+        bench.links(&eu, LinkMode::Up);
+        sleep(ms(2_000)).await;
+        let status = gateway.status().await;
+        let asked = status.peers.values().any(|peer| peer.up) || status.store.heartbeat.is_some();
+        assert!(!asked && status.subscriptions.is_none(), "neither store nor peers are asked: {status:?}");
         let covered = gateway.coverage().seen;
         assert!(covered.iter().all(|line| !line.seen.refused), "nothing was refused: {covered:?}");
     });
