@@ -15,12 +15,16 @@ use tokio::time::{Instant, Sleep};
 
 use crate::ports::{Body, BodyError};
 
+/// How long a sender may be waited for with each byte it sends: at least 500 bytes a second are expected in the long run.
+const EACH_BYTE: Duration = Duration::from_millis(2);
+
 /// How long the rest of a body may take.
 #[derive(Clone, Copy, Debug)]
 pub enum Patience {
     /// The whole of it must have arrived by then.
     Until(Instant),
-    /// Each next piece must arrive this soon after it was asked for.
+    /// The sender may be waited for this long, and earns [`EACH_BYTE`] more with every byte, up to the same span again: a
+    /// stall is cut, and so is a drip. The time that the reader takes does not count.
     Between(Duration),
     /// For ever: somebody else bounds it.
     Endless,
@@ -36,7 +40,11 @@ pub fn streaming(incoming: Incoming, patience: Patience, at_end: Option<AtEnd>) 
         Patience::Between(span) => Some(Box::pin(tokio::time::sleep(span))),
         Patience::Endless => None,
     };
-    let mut body = Streaming { incoming, patience, sleep, waiting: false, over: false, at_end };
+    let credit = match patience {
+        Patience::Between(span) => span,
+        Patience::Until(_) | Patience::Endless => Duration::ZERO,
+    };
+    let mut body = Streaming { incoming, patience, sleep, credit, waiting: None, over: false, at_end };
     if body.incoming.is_end_stream() {
         body.finish();
     }
@@ -47,8 +55,10 @@ struct Streaming {
     incoming: Incoming,
     patience: Patience,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Whether the sender is being waited for: the time the reader takes must not count against the sender.
-    waiting: bool,
+    /// How much longer the sender may be waited for, under [`Patience::Between`].
+    credit: Duration,
+    /// Since when the sender is being waited for: the time the reader takes must not count against the sender.
+    waiting: Option<Instant>,
     over: bool,
     at_end: Option<AtEnd>,
 }
@@ -73,14 +83,23 @@ impl Streaming {
 
     /// Called when the sender is to be waited for.
     fn stalled(&mut self, context: &mut Context<'_>) -> bool {
-        let Patience::Between(span) = self.patience else { return false };
-        if !self.waiting {
-            self.waiting = true;
+        let Patience::Between(_) = self.patience else { return false };
+        if self.waiting.is_none() {
+            let now = Instant::now();
+            self.waiting = Some(now);
             if let Some(sleep) = self.sleep.as_mut() {
-                sleep.as_mut().reset(Instant::now() + span);
+                sleep.as_mut().reset(now + self.credit);
             }
         }
         self.is_late(context)
+    }
+
+    /// Called when the sender has sent so many bytes.
+    fn got_on(&mut self, bytes: usize) {
+        let Patience::Between(span) = self.patience else { return };
+        let waited = self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let earned = EACH_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.credit = span.min(self.credit.saturating_sub(waited) + earned);
     }
 
     /// The next piece of data, past trailers and empty frames.
@@ -120,7 +139,7 @@ impl http_body::Body for Streaming {
         }
         match self.poll_data(context) {
             Poll::Ready(Some(Ok(data))) => {
-                self.waiting = false;
+                self.got_on(data.len());
                 if self.incoming.is_end_stream() {
                     self.finish();
                 }

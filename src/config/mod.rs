@@ -12,6 +12,7 @@
 
 mod across;
 pub mod credentials;
+pub mod listen;
 mod nearest;
 mod outcomes;
 pub mod reader;

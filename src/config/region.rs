@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
+use super::listen::{self, Listen};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Environment, Secret, SecretSource};
@@ -90,17 +91,6 @@ pub struct Process {
     pub drain: Duration,
 }
 
-/// Where a gateway listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listen {
-    /// For clients, plain HTTP.
-    pub public: SocketAddr,
-    /// For operators and health checks, plain HTTP.
-    pub admin: SocketAddr,
-    /// For peers, mTLS.
-    pub peer: SocketAddr,
-}
-
 /// The region's Postgres.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -176,8 +166,8 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
         beside("credentials", "name the file of token digests, such as credentials = \"credentials.toml\"");
     let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
-    let listen = listen(&top);
-    let admin_token = admin(&top, base, listen.map(|listen| listen.admin));
+    let listen = listen::read(&top, base);
+    let admin_token = admin(&top, base, listen.as_ref().map(|listen| listen.admin));
     let store = store(&top, environment);
     let (upstream, elsewhere, shared) = upstream(&top);
     let (peer, addresses) = peer(&top, base);
@@ -203,26 +193,11 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
 }
 
 /// A section that must be there.
-fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
+pub(super) fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
     if !top.has(name) {
         top.fail(format!("[{name}] is missing: {advice}"));
     }
     top.table(name)
-}
-
-fn listen(top: &Section<'_>) -> Option<Listen> {
-    let section = needed(top, "listen", "say where to listen: public, admin and peer")?;
-    let at = |key, advice| section.required(key, advice, socket);
-    let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
-    let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
-    let peer = at("peer", "say where other regions connect, such as peer = \"0.0.0.0:7403\"");
-    section.finish();
-    let listen = Listen { public: public?, admin: admin?, peer: peer? };
-    let twice = listen.public == listen.admin || listen.public == listen.peer || listen.admin == listen.peer;
-    if twice {
-        top.fail_at("listen", "[listen]: public, admin and peer must be three different addresses");
-    }
-    Some(listen)
 }
 
 /// The admin token: `Some(None)` if none is needed, `None` if something is wrong.
@@ -363,13 +338,8 @@ fn by_region<T>(
     ByRegion { at: section.at().clone(), entries, broken }
 }
 
-fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
+pub(super) fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
     reader::text(value).map(|text| base.join(text))
-}
-
-fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
-    let text = reader::text(value)?;
-    text.parse().map_err(|_| format!("{text:?} must be an IP address and a port, such as \"127.0.0.1:7401\""))
 }
 
 fn host_and_port(value: &DeValue<'_>) -> Result<String, String> {

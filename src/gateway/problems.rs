@@ -234,6 +234,37 @@ const KINDS: &[Kind] = &[
         title: "The answer's body was too large to keep",
         advice: "The effect happened once and its status is replayed; the first client got the body. Fetch the resource by other means.",
     },
+    // What the public listener refuses before the gateway sees it.
+    Kind {
+        code: "bad-request",
+        title: "The request is malformed",
+        advice: "Two readers might not agree on what was asked or where it ends, so nothing was made of it and the connection was closed. The detail says what was wrong: framing, the Host, the target, or what Connection names.",
+    },
+    Kind {
+        code: "head-too-large",
+        title: "The request's head is too large",
+        advice: "Send at most 100 headers and 64 KiB of them.",
+    },
+    Kind {
+        code: "target-too-long",
+        title: "The target is too long",
+        advice: "Send at most 8 KiB of path and query.",
+    },
+    Kind {
+        code: "head-too-slow",
+        title: "The request's head took too long",
+        advice: "Nothing was made of the request. Send it again, with the same key, over a new connection.",
+    },
+    Kind {
+        code: "method-not-supported",
+        title: "The method is not supported",
+        advice: "CONNECT and TRACE are never passed on.",
+    },
+    Kind {
+        code: "expectation-failed",
+        title: "The expectation cannot be met",
+        advice: "Send Expect: 100-continue or no Expect at all.",
+    },
 ];
 
 impl Problem {
@@ -370,9 +401,18 @@ fn document(code: &str, status: u16, detail: String, retry_after: Option<u64>, s
         code,
         retry_after,
         safe_to_retry: safe == Safe::SameKey,
-        documentation: format!("{PAGE}#{code}"),
+        documentation: link(code),
     };
     serde_json::to_vec(&json).unwrap_or_default()
+}
+
+/// Where a code is explained; `None` for codes that are not for clients.
+pub fn documentation(code: &str) -> Option<String> {
+    CODES.contains(&code).then(|| link(code))
+}
+
+fn link(code: &str) -> String {
+    format!("{PAGE}#{code}")
 }
 
 fn kind(code: &str) -> &'static Kind {

@@ -1,11 +1,15 @@
 //! Problems (RFC 9457) for requests that never reach the gateway: broken framing, forged peers, malformed messages.
 //!
-//! Neighbours: `public` and `peer` render them. It must not know of keys or upstreams: the gateway has its own.
+//! Neighbours: `public` and `peer` render them; the page that explains the codes is `gateway::problems`, which has the gateway's own.
+//! It must not know of keys or upstreams.
+
+use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
+use crate::gateway::problems;
 use crate::ports::Body;
 use crate::ports::body::full;
 
@@ -30,9 +34,71 @@ struct Document<'a> {
     detail: &'a str,
     code: &'a str,
     safe_to_retry: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    documentation: Option<String>,
 }
 
 impl Problem {
+    /// A request that no two readers are sure to take alike, or that asks for what is never passed on.
+    pub fn malformed(detail: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            code: "bad-request",
+            title: "The request is malformed",
+            detail: detail.into(),
+        }
+    }
+
+    /// A head over its limits.
+    pub fn head_too_large(detail: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            code: "head-too-large",
+            title: "The request's head is too large",
+            detail: detail.into(),
+        }
+    }
+
+    /// A target over its limit, in bytes.
+    pub fn target_too_long(limit: usize) -> Self {
+        Self {
+            status: StatusCode::URI_TOO_LONG,
+            code: "target-too-long",
+            title: "The target is too long",
+            detail: format!("a target may have at most {limit} bytes"),
+        }
+    }
+
+    /// A head that began and did not end in time.
+    pub fn late_head(within: Duration) -> Self {
+        Self {
+            status: StatusCode::REQUEST_TIMEOUT,
+            code: "head-too-slow",
+            title: "The request's head took too long",
+            detail: format!("a head must arrive within {within:?} of its first byte"),
+        }
+    }
+
+    /// A method that no gateway passes on.
+    pub fn method_not_supported(method: &Method) -> Self {
+        Self {
+            status: StatusCode::NOT_IMPLEMENTED,
+            code: "method-not-supported",
+            title: "The method is not supported",
+            detail: format!("{method} is not passed on by this gateway"),
+        }
+    }
+
+    /// An `Expect` that asks for something else than 100-continue.
+    pub fn expectation_failed() -> Self {
+        Self {
+            status: StatusCode::EXPECTATION_FAILED,
+            code: "expectation-failed",
+            title: "The expectation cannot be met",
+            detail: "only Expect: 100-continue is supported".into(),
+        }
+    }
+
     /// The response to send.
     pub fn response(&self) -> Response<Body> {
         let document = Document {
@@ -42,6 +108,7 @@ impl Problem {
             detail: &self.detail,
             code: self.code,
             safe_to_retry: true,
+            documentation: problems::documentation(self.code),
         };
         let json = serde_json::to_vec(&document).expect("strings and numbers always make JSON");
         let mut response = Response::new(full(json));
@@ -56,6 +123,27 @@ impl Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_clients_can_meet_is_explained_on_the_page() {
+        let page = problems::page();
+        for problem in [
+            Problem::malformed(""),
+            Problem::head_too_large(""),
+            Problem::target_too_long(1),
+            Problem::late_head(Duration::ZERO),
+            Problem::method_not_supported(&Method::TRACE),
+            Problem::expectation_failed(),
+        ] {
+            let link = problems::documentation(problem.code).expect(problem.code);
+            let (_, anchor) = link.split_once('#').unwrap();
+            assert!(
+                page.contains(&format!("id=\"{anchor}\"")) && page.contains(problem.title),
+                "{problem:?}"
+            );
+        }
+        assert_eq!(problems::documentation("peer-forged"), None);
+    }
     use crate::ports::body::{Collected, collect};
 
     #[tokio::test]

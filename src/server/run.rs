@@ -15,8 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::admin::{self, Admin};
 use super::peer::{self, PeerLimits};
-use super::public::{self, PublicLimits};
-use super::{Listeners, PeerService, PublicService};
+use super::{Listeners, PeerService, PublicService, public, tls};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
@@ -64,6 +63,7 @@ pub async fn run(config: Config) -> Result<()> {
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
     let identity = identity(&config)?;
+    let tls = config.process.listen.tls.as_ref().map(tls::load).transpose()?;
     let ports = ports(&config, &identity)?;
     let gateway = Gateway::new(ports, config.settings(), config.view())?;
 
@@ -74,7 +74,7 @@ pub async fn run(config: Config) -> Result<()> {
     gateway.start();
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    public::listen(&mut listeners, public, service.clone(), PublicLimits::default());
+    public::listen(&mut listeners, public, tls, service.clone(), listen.limits);
     let limits = PeerLimits { body_limit: largest_body(&config), ..PeerLimits::default() };
     peer::listen(&mut listeners, peer, &identity, service, limits);
     let token = config.process.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()));
