@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use onceway::config::listen::PublicLimits;
 use onceway::ports::Body;
@@ -20,6 +20,9 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::support::{fed, soon};
 
+/// The size of the answer to `/big`, in bytes: more than any socket buffers.
+pub const BIG: usize = 64 << 20;
+
 /// Answers by path, and tells what it saw.
 pub struct Service {
     pub seen: Mutex<Vec<String>>,
@@ -31,6 +34,12 @@ pub struct Service {
 }
 
 struct Dropped(mpsc::UnboundedSender<&'static str>);
+
+impl Service {
+    pub fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+}
 
 impl Drop for Dropped {
     fn drop(&mut self) {
@@ -63,6 +72,21 @@ impl PublicService for Service {
                 let (feed, answer) = fed();
                 self.feeds.lock().unwrap().push(feed);
                 answer
+            }
+            "/refuse" => {
+                let mut refused = Response::new(full("refused"));
+                *refused.status_mut() = StatusCode::UNAUTHORIZED;
+                return refused;
+            }
+            "/big" => full(vec![b'x'; BIG]),
+            "/headers" => {
+                drop(collect(body, 1000).await);
+                let line = |(name, value): (&HeaderName, &HeaderValue)| {
+                    format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes()))
+                };
+                let mut lines: Vec<String> = head.headers.iter().map(line).collect();
+                lines.sort();
+                full(lines.concat())
             }
             _ => match collect(body, 1000).await {
                 Ok(Collected::Whole(bytes)) => full(bytes),
@@ -115,6 +139,14 @@ pub async fn talk(address: &str, bytes: &str) -> String {
     // A reset after the answer is an end, too.
     let _ = soon(stream.read_to_end(&mut answer)).await;
     String::from_utf8(answer).unwrap()
+}
+
+/// Asks over a new HTTP/1.1 connection, to see that the listener still answers.
+pub async fn still_answers(address: &str) {
+    let answer =
+        talk(address, "POST /still HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
+            .await;
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("hi"), "{answer}");
 }
 
 pub async fn read_until(stream: &mut TcpStream, end: &str) -> String {

@@ -1,6 +1,6 @@
-//! The public listener against raw bytes: what it refuses, what it passes on, what it does about slow clients and a stop.
+//! The public listener against raw bytes: what it passes on, hang-ups, limits on connections, and a stop.
 //!
-//! Neighbours: `server::public` has the table of checks; here stand those that need a socket. It must not use a client library,
+//! Neighbours: `framing` has what it refuses, `slow` what it does about slow clients, `http2` and `tls` the other ways in. It must not use a client library,
 //! which would tidy up the very bytes in question.
 
 use std::time::Duration;
@@ -9,41 +9,8 @@ use onceway::config::listen::PublicLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::door::{read_until, run, run_within, talk};
+use crate::door::{read_until, run, run_within};
 use crate::support::soon;
-
-#[tokio::test]
-async fn framing_in_doubt_is_refused_and_the_connection_closed() {
-    let running = run(PublicLimits::default()).await;
-    let many: String = (0..101).map(|number| format!("x-{number}: 1\r\n")).collect();
-    let large = format!("x-large: {}\r\n", "a".repeat(70_000));
-    let table = [
-        ("GET / HTTP/1.1\r\n\r\n".to_owned(), "400"),
-        ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n".to_owned(), "400"),
-        ("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx".to_owned(), "400"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\nx".to_owned(), "400"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n".to_owned(), "400"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n".to_owned(), "400"),
-        ("POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(), "400"),
-        ("GET / HTTP/1.1\r\nHost: a\r\nx : 1\r\n\r\n".to_owned(), "400"),
-        ("GET / HTTP/1.1\r\nHost: a\r\nx: 1\r\n folded\r\n\r\n".to_owned(), "400"),
-        ("GET / HTTP/1.1\r\nHost: a\r\nConnection: idempotency-key\r\n\r\n".to_owned(), "400"),
-        ("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n".to_owned(), "400"),
-        ("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n".to_owned(), "501"),
-        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "501"),
-        (format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n"), "431"),
-        (format!("GET / HTTP/1.1\r\nHost: a\r\n{large}\r\n"), "431"),
-    ];
-    for (bytes, status) in table {
-        let start: String = bytes.chars().take(120).collect();
-        let answer =
-            talk(&running.address, &format!("{bytes}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")).await;
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{start:?} got {answer:?}");
-        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{start:?} got {answer:?}");
-    }
-    assert_eq!(running.service.seen.lock().unwrap().len(), 0);
-}
 
 #[tokio::test]
 async fn requests_follow_each_other_and_stream_both_ways() {
@@ -68,24 +35,6 @@ async fn requests_follow_each_other_and_stream_both_ways() {
     read_until(&mut stream, "ho").await;
     let seen = running.service.seen.lock().unwrap().clone();
     assert_eq!(seen, ["POST /a?b=%2F", "POST /stream", "POST /"]);
-}
-
-#[tokio::test]
-async fn slow_clients_are_cut() {
-    let limits = PublicLimits {
-        head_time: Duration::from_millis(200),
-        body_stall: Duration::from_millis(200),
-        ..PublicLimits::default()
-    };
-    let mut running = run(limits).await;
-    let answer = talk(&running.address, "GET / HTTP/1.1\r\nHost:").await;
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "{answer}");
-    assert_eq!(running.service.seen.lock().unwrap().len(), 0);
-    let stalled = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhi";
-    let answer = talk(&running.address, stalled).await;
-    assert!(answer.ends_with("broken"), "{answer}");
-    assert_eq!(soon(running.events.recv()).await, Some("arrived"));
-    assert_eq!(soon(running.events.recv()).await, Some("broken body"));
 }
 
 #[tokio::test]
