@@ -1,6 +1,6 @@
 //! HTTP/2 written by hand: frames, header blocks without compression, and a raw connection that sends them.
 //!
-//! Neighbours: `http2` and the suite `bad_input` say with it what no client library would. It reads frames, but no header blocks: what a
+//! Neighbours: `http2` and the suite `listener` say with it what no client library would. It reads frames, but no header blocks: what a
 //! test wants to know stands in a body. It must not keep any rule of the protocol for the caller.
 
 use std::collections::VecDeque;

@@ -56,6 +56,11 @@ pub fn routes() -> String {
 impl Solo {
     /// Starts it and waits until it serves. The gateway's upstream is `upstream`, or the sample one.
     pub async fn start(routes: &str, upstream: Option<SocketAddr>) -> Solo {
+        Self::start_with(routes, upstream, "").await
+    }
+
+    /// With further tables in the region file.
+    pub async fn start_with(routes: &str, upstream: Option<SocketAddr>, tables: &str) -> Solo {
         let name = RegionName::parse("solo").expect("a name");
         let dir = scratch::create("onceway-solo").expect("a scratch folder");
         let janitor = Janitor::spawn(&program(), &dir, true).expect("a janitor");
@@ -70,6 +75,8 @@ impl Solo {
         let file =
             files::write_region(&dir, &files::RegionFile { name: &name, ports: seen, peers: Vec::new() });
         let file = file.expect("a region file");
+        let written = fs::read_to_string(&file).expect("a region file");
+        fs::write(&file, format!("{written}\n{tables}")).expect("a region file");
         let binaries =
             tokio::task::spawn_blocking(Binaries::find_or_install).await.expect("a task").expect("Postgres");
         let cluster =
