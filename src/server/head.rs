@@ -32,11 +32,8 @@ pub fn end(raw: &[u8], from: usize) -> Result<Option<usize>, Problem> {
     for at in from..raw.len() {
         let after_cr = at > 0 && raw[at - 1] == b'\r';
         match raw[at] {
-            b'\n' if after_cr => {
-                if raw[..=at].ends_with(b"\r\n\r\n") {
-                    return Ok(Some(at + 1));
-                }
-            }
+            b'\n' if raw[..=at].ends_with(b"\r\n\r\n") => return Ok(Some(at + 1)),
+            b'\n' if after_cr => {}
             b'\n' => return Err(Problem::malformed("a line ends with LF alone: end lines with CR LF")),
             _ if after_cr => return Err(Problem::malformed("a CR stands without its LF")),
             b'\r' | b'\t' => {}
