@@ -77,24 +77,27 @@ async fn headers_of_the_client_are_its_end_to_end_ones_and_cookies_are_one() {
     assert_eq!(soon(raw.outcome(1)).await, Outcome::Answer(expected.into()));
 }
 
-/// A header block with these pseudo headers and others.
-fn fields(all: &[(&str, &str)]) -> Vec<u8> {
-    block(all)
+const GOOD: [(&str, &str); 4] =
+    [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
+
+/// A good header block and one field more.
+fn and(name: &str, value: &str) -> Vec<u8> {
+    block(&[&GOOD[..], &[(name, value)]].concat())
+}
+
+/// A good header block with another value of one field, or without it.
+fn but(name: &str, value: Option<&'static str>) -> Vec<u8> {
+    let of = |(other, usual): (&'static str, &'static str)| match other == name {
+        true => value.map(|value| (other, value)),
+        false => Some((other, usual)),
+    };
+    block(&GOOD.into_iter().filter_map(of).collect::<Vec<_>>())
 }
 
 #[tokio::test]
-async fn what_is_malformed_is_not_passed_on() {
+async fn what_is_malformed_ends_its_stream() {
     let running = run(PublicLimits::default()).await;
-    let good: [(&str, &str); 4] =
-        [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
-    let and = |name, value| fields(&[&good[..], &[(name, value)]].concat());
-    let but = |name: &str, value: Option<&'static str>| {
-        let kept = good.iter().filter(|(other, _)| *other != name).copied();
-        let name = good.iter().find(|(other, _)| *other == name).map(|(name, _)| *name).unwrap();
-        fields(&kept.chain(value.map(|value| (name, value))).collect::<Vec<_>>())
-    };
-    let many: Vec<(&str, &str)> = good.into_iter().chain(vec![("x", "1"); 101]).collect();
-    let reset = [
+    let malformed = [
         and("transfer-encoding", "chunked"),
         and("connection", "close"),
         and("connection", "idempotency-key"),
@@ -114,14 +117,14 @@ async fn what_is_malformed_is_not_passed_on() {
         and(":unknown", "1"),
         and(":status", "200"),
         and("content-length", "x"),
-        fields(&[&[("x", "1")], &good[..]].concat()),
+        block(&[&[("x", "1")], &GOOD[..]].concat()),
         but(":method", None),
         but(":scheme", None),
         but(":path", None),
         but(":path", Some("")),
         but(":path", Some("/a b")),
         but(":method", Some("G T")),
-        fields(&[
+        block(&[
             (":method", "CONNECT"),
             (":protocol", "websocket"),
             (":scheme", "http"),
@@ -129,40 +132,45 @@ async fn what_is_malformed_is_not_passed_on() {
             (":path", "/"),
         ]),
     ];
-    let problem = [
+    for (number, malformed) in malformed.iter().enumerate() {
+        let mut raw = Raw::connect(&running.address, &[]).await;
+        raw.ask(1, malformed).await;
+        let refused = match soon(raw.outcome(1)).await {
+            Outcome::Reset | Outcome::Closed => true,
+            Outcome::Answer(body) => body.contains("urn:onceway:problem"),
+        };
+        assert!(refused, "{number}");
+    }
+    assert_eq!(running.service.seen(), [""; 0]);
+    still_answers(&running.address).await;
+}
+
+#[tokio::test]
+async fn what_is_in_doubt_is_a_problem_and_the_connection_lives_on() {
+    let running = run(PublicLimits::default()).await;
+    let many: Vec<(&str, &str)> = GOOD.into_iter().chain(vec![("x", "1"); 101]).collect();
+    let refused = [
         (and("host", "b"), "bad-request"),
-        (fields(&[&good[..], &[("host", "a"), ("host", "a")]].concat()), "bad-request"),
+        (block(&[&GOOD[..], &[("host", "a"), ("host", "a")]].concat()), "bad-request"),
         (but(":authority", None), "bad-request"),
         (but(":authority", Some("user@a")), "bad-request"),
         (but(":path", Some("*")), "bad-request"),
         (but(":scheme", Some("ftp")), "bad-request"),
         (and("expect", "everything"), "expectation-failed"),
-        (fields(&[(":method", "CONNECT"), (":authority", "a:80")]), "method-not-supported"),
+        (block(&[(":method", "CONNECT"), (":authority", "a:80")]), "method-not-supported"),
         (but(":method", Some("TRACE")), "method-not-supported"),
-        (fields(&many), "head-too-large"),
+        (block(&many), "head-too-large"),
     ];
-    for (number, malformed) in reset.iter().enumerate() {
+    for (asked, code) in &refused {
         let mut raw = Raw::connect(&running.address, &[]).await;
-        raw.ask(1, malformed).await;
-        let outcome = soon(raw.outcome(1)).await;
-        let refused = match &outcome {
-            Outcome::Reset | Outcome::Closed => true,
-            Outcome::Answer(body) => body.contains("urn:onceway:problem"),
-        };
-        assert!(refused, "{number}: {outcome:?}");
-    }
-    for (malformed, code) in &problem {
-        let mut raw = Raw::connect(&running.address, &[]).await;
-        raw.ask(1, malformed).await;
+        raw.ask(1, asked).await;
         let Outcome::Answer(body) = soon(raw.outcome(1)).await else { panic!("no answer: {code}") };
         let document: serde_json::Value = serde_json::from_str(&body).expect(code);
         assert_eq!(document["code"], *code);
-        // The connection lives on.
         raw.ask(3, &request("GET", "/headers", &[])).await;
         assert!(matches!(soon(raw.outcome(3)).await, Outcome::Answer(body) if body.contains("host: a")));
     }
     assert_eq!(running.service.seen(), ["GET /headers"; 10]);
-    still_answers(&running.address).await;
 }
 
 #[tokio::test]
