@@ -9,6 +9,7 @@
 mod frames;
 mod support;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -261,7 +262,12 @@ fn the_region_file_brings_tls_and_limits() {
             at("solo.pem"),
             at("solo.key"),
         );
-        let solo = Solo::start_with(&routes(), None, &tables).await;
+        let edit = |dir: &Path| {
+            let file = dir.join("solo.toml");
+            let written = std::fs::read_to_string(&file).unwrap();
+            std::fs::write(&file, format!("{written}\n{tables}")).unwrap();
+        };
+        let solo = Solo::start_with(&routes(), None, edit).await;
         let address = solo.public().strip_prefix("http://").unwrap().to_owned();
         let connect = async || {
             let mut roots = RootCertStore::empty();

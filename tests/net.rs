@@ -2,12 +2,14 @@
 //!
 //! Neighbours: `net/support.rs` has what the parts share. It must not sleep for a fixed time, nor reach beyond loopback.
 
-#[path = "net/door.rs"]
-mod door;
+#[path = "net/doors.rs"]
+mod doors;
 #[path = "net/frames.rs"]
 mod frames;
 #[path = "net/framing.rs"]
 mod framing;
+#[path = "net/harness.rs"]
+mod harness;
 #[path = "net/hostile.rs"]
 mod hostile;
 #[path = "net/http2.rs"]

@@ -11,8 +11,10 @@ use onceway::ports::store::{
     Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, Written,
 };
 use onceway::protocol::decide::Basis;
+use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::key::KeyId;
+use onceway::protocol::lifetime::{NEVER, Retention};
 use onceway::protocol::record::{Answer, Nonce, RequestId, Row, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::time::Date;
@@ -32,6 +34,8 @@ struct Stored {
     hold: Duration,
     held_at: i64,
     expires: Date,
+    due: i64,
+    principal: Option<Digest32>,
 }
 
 #[derive(Clone, Debug)]
@@ -154,8 +158,13 @@ impl Table {
             Basis::Absent | Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };
         let token = Token { epoch: self.epoch, attempt };
-        let retention = i64::try_from(ask.retention.as_micros()).unwrap_or(i64::MAX);
-        let expires = Date(now.saturating_add(retention).div_euclid(1_000));
+        let (expires, due) = match ask.lifetime.retention {
+            Retention::For(span) => {
+                let end = now.saturating_add(micros(span));
+                (Date(end.div_euclid(1_000)), end.saturating_add(micros(ask.lifetime.skew)))
+            }
+            Retention::Never => (NEVER, i64::MAX),
+        };
         let row = Stored {
             token,
             nonce: ask.nonce,
@@ -167,6 +176,8 @@ impl Table {
             hold: ask.hold,
             held_at: now,
             expires,
+            due,
+            principal: ask.principal,
         };
         self.write(&ask.id, row);
         ClaimReply::Won { token, expires }
@@ -335,7 +346,7 @@ impl Stored {
                 State::InDoubt { status: *status, left: self.left(now), past: self.past(now) }
             }
             Phase::Released => State::Released,
-            Phase::Settled(..) if now.div_euclid(1_000) >= self.expires.as_millis() => State::Tombstone,
+            Phase::Settled(..) if now >= self.due => State::Tombstone,
             Phase::Settled(answer, at) => {
                 let age = Duration::from_micros(u64::try_from(now.saturating_sub(*at)).unwrap_or(0));
                 State::Settled { answer: answer.clone(), age }
@@ -351,6 +362,13 @@ impl Stored {
             risk: self.risk.clone(),
             request_id: self.request_id,
             expires: self.expires,
+            principal: self.principal,
+            accepted: false,
+            seen: Date(now.div_euclid(1_000)),
         }
     }
+}
+
+fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }

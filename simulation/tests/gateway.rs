@@ -17,6 +17,10 @@ mod ends;
 mod forwards;
 #[path = "gateway/outcomes.rs"]
 mod outcomes;
+#[path = "gateway/policies.rs"]
+mod policies;
+#[path = "gateway/principals.rs"]
+mod principals;
 #[path = "gateway/recovery.rs"]
 mod recovery;
 #[path = "gateway/swarm.rs"]

@@ -21,10 +21,10 @@ const EACH_BYTE: Duration = Duration::from_millis(2);
 /// How long the rest of a body may take.
 #[derive(Clone, Copy, Debug)]
 pub enum Patience {
-    /// The whole of it must have arrived by then.
-    Until(Instant),
-    /// The sender may be waited for this long, and earns [`EACH_BYTE`] more with every byte, up to the same span again: a
-    /// stall is cut, and so is a drip. The time that the reader takes does not count.
+    /// Waiting for all of it may take this long together. The time that the reader takes does not count: a client that reads
+    /// slowly must not end an answer that its sender has ready.
+    Within(Duration),
+    /// The same, but each byte earns [`EACH_BYTE`] more, up to the same span again: a stall is cut, and so is a drip.
     Between(Duration),
     /// For ever: somebody else bounds it.
     Endless,
@@ -36,13 +36,12 @@ pub type AtEnd = Box<dyn FnOnce() + Send>;
 /// Wraps a body. Dropping the result gives the body up.
 pub fn streaming(incoming: Incoming, patience: Patience, at_end: Option<AtEnd>) -> Body {
     let sleep = match patience {
-        Patience::Until(deadline) => Some(Box::pin(tokio::time::sleep_until(deadline))),
-        Patience::Between(span) => Some(Box::pin(tokio::time::sleep(span))),
+        Patience::Within(span) | Patience::Between(span) => Some(Box::pin(tokio::time::sleep(span))),
         Patience::Endless => None,
     };
     let credit = match patience {
-        Patience::Between(span) => span,
-        Patience::Until(_) | Patience::Endless => Duration::ZERO,
+        Patience::Within(span) | Patience::Between(span) => span,
+        Patience::Endless => Duration::ZERO,
     };
     let mut body = Streaming { incoming, patience, sleep, credit, waiting: None, over: false, at_end };
     if body.incoming.is_end_stream() {
@@ -55,7 +54,7 @@ struct Streaming {
     incoming: Incoming,
     patience: Patience,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// How much longer the sender may be waited for, under [`Patience::Between`].
+    /// How much longer the sender may be waited for, unless somebody else bounds it.
     credit: Duration,
     /// Since when the sender is being waited for: the time the reader takes must not count against the sender.
     waiting: Option<Instant>,
@@ -83,7 +82,7 @@ impl Streaming {
 
     /// Called when the sender is to be waited for.
     fn stalled(&mut self, context: &mut Context<'_>) -> bool {
-        let Patience::Between(_) = self.patience else { return false };
+        let (Patience::Within(_) | Patience::Between(_)) = self.patience else { return false };
         if self.waiting.is_none() {
             let now = Instant::now();
             self.waiting = Some(now);
@@ -94,12 +93,14 @@ impl Streaming {
         self.is_late(context)
     }
 
-    /// Called when the sender has sent so many bytes.
-    fn got_on(&mut self, bytes: usize) {
-        let Patience::Between(span) = self.patience else { return };
+    /// Called when so many bytes have come.
+    fn came(&mut self, bytes: usize) {
         let waited = self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
-        let earned = EACH_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
-        self.credit = span.min(self.credit.saturating_sub(waited) + earned);
+        self.credit = self.credit.saturating_sub(waited);
+        if let Patience::Between(span) = self.patience {
+            let earned = EACH_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+            self.credit = span.min(self.credit + earned);
+        }
     }
 
     /// The next piece of data, past trailers and empty frames.
@@ -133,13 +134,9 @@ impl http_body::Body for Streaming {
         if self.over {
             return Poll::Ready(None);
         }
-        // A deadline also ends a body whose next piece is always there.
-        if matches!(self.patience, Patience::Until(_)) && self.is_late(context) {
-            return self.fail("the body did not end in time".into());
-        }
         match self.poll_data(context) {
             Poll::Ready(Some(Ok(data))) => {
-                self.got_on(data.len());
+                self.came(data.len());
                 if self.incoming.is_end_stream() {
                     self.finish();
                 }
@@ -152,7 +149,7 @@ impl http_body::Body for Streaming {
             }
             Poll::Pending => {
                 if self.stalled(context) {
-                    return self.fail("the body stalled".into());
+                    return self.fail("the body did not come in time".into());
                 }
                 Poll::Pending
             }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::listen::Listen;
 use super::reader::{Located, Problems};
 use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Others, PUBLISHERS};
 use super::routes::RouteAt;
@@ -11,6 +12,7 @@ use super::span::show;
 use crate::gateway::Timings;
 use crate::gateway::route::{Policy, Protection};
 use crate::protocol::decide::Recovery;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
@@ -37,6 +39,19 @@ pub fn region_in_ring(me: &Located<RegionName>, others: &Others, ring: &Ring, pr
     if let Some(publishers) = publishers {
         members.all_in(publishers, PUBLISHERS, "the libpq connection string of its Postgres");
         members.only_in(publishers, PUBLISHERS);
+    }
+}
+
+/// A front that names no principals could never ask on a route that binds its keys to them.
+pub fn front_names_principals(route: &RouteAt, listen: &Listen, problems: &Problems) {
+    if listen.trusted.as_ref().is_some_and(|front| front.principal_header.is_none()) {
+        problems.add(
+            &route.at,
+            format!(
+                "route {:?}: bind = \"principal\", and [listen.trusted] has no principal_header: name the header in which the front names the principal",
+                route.value.name
+            ),
+        );
     }
 }
 
@@ -133,10 +148,12 @@ fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(S
         fail(format!("wait {} is longer than hold {}: shorten wait", show(*wait), show(*hold)));
     }
     // Else a key could be forgotten while its attempt may still be at work.
-    if *retention <= *hold + *settle_time {
+    if let Retention::For(retention) = *retention
+        && retention <= *hold + *settle_time
+    {
         fail(format!(
             "retention {} must be longer than hold {} and settle_time {} together: lengthen retention",
-            show(*retention),
+            show(retention),
             show(*hold),
             show(*settle_time)
         ));

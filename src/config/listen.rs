@@ -10,6 +10,7 @@ use toml::de::DeValue;
 
 use super::reader::{self, Section};
 use super::region::{file, needed};
+use super::trusted::{self, Trusted};
 
 /// Where a gateway listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,9 @@ pub struct Listen {
     pub admin: SocketAddr,
     /// For peers, mTLS.
     pub peer: SocketAddr,
-    /// TLS for clients.
+    /// For a front that has verified who asks, plain HTTP; `None` if there is none.
+    pub trusted: Option<Trusted>,
+    /// TLS for clients of `public`.
     pub tls: Option<TlsFiles>,
     /// Bounds of the public listener.
     pub limits: PublicLimits,
@@ -72,18 +75,26 @@ pub(super) fn read(top: &Section<'_>, base: &Path) -> Option<Listen> {
     let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
     let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
     let peer = at("peer", "say where other regions connect, such as peer = \"0.0.0.0:7403\"");
-    // A [listen.tls] that is there must be right; none at all is right too.
+    // A [listen.tls] or [listen.trusted] that is there must be right; none at all is right too.
     let tls = match section.has("tls") {
         true => section.table("tls").and_then(|tls| self::tls(tls, base)).map(Some),
         false => Some(None),
     };
+    let trusted = match section.has("trusted") {
+        true => section.table("trusted").and_then(trusted::read).map(Some),
+        false => Some(None),
+    };
     let limits = section.table("limits").map_or_else(|| Some(PublicLimits::default()), limits);
     section.finish();
-    let (public, admin, peer) = (public?, admin?, peer?);
-    if public == admin || public == peer || admin == peer {
-        top.fail_at("listen", "[listen]: public, admin and peer must be three different addresses");
+    let listen =
+        Listen { public: public?, admin: admin?, peer: peer?, trusted: trusted?, tls: tls?, limits: limits? };
+    let mut all = vec![listen.public, listen.admin, listen.peer];
+    all.extend(listen.trusted.as_ref().map(|trusted| trusted.address));
+    all.sort_unstable();
+    if all.windows(2).any(|pair| pair[0] == pair[1]) {
+        top.fail_at("listen", "[listen]: public, admin, peer and trusted must be different addresses");
     }
-    Some(Listen { public, admin, peer, tls: tls?, limits: limits? })
+    Some(listen)
 }
 
 fn tls(mut section: Section<'_>, base: &Path) -> Option<TlsFiles> {
@@ -123,7 +134,7 @@ fn span(value: &DeValue<'_>) -> Result<Duration, String> {
     reader::time(value, Duration::from_millis(100), Duration::from_secs(600))
 }
 
-fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
+pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
     let text = reader::text(value)?;
     text.parse().map_err(|_| format!("{text:?} must be an IP address and a port, such as \"127.0.0.1:7401\""))
 }

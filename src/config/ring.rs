@@ -26,6 +26,8 @@ pub struct RingFile {
     pub ring: Arc<Ring>,
     /// How wrong clocks may be.
     pub drift: Drift,
+    /// How much longer than promised an answer is stored.
+    pub skew: Duration,
     /// Between two heartbeats.
     pub heartbeat: Duration,
 }
@@ -57,7 +59,7 @@ pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<RingFile
     let somewhere = top.at_key("region");
     let regions: Vec<Option<Located<RegionSpec>>> = sections.into_iter().map(region).collect();
     let pins: Vec<Option<Located<Pin>>> = top.tables("pin").into_iter().map(pin).collect();
-    let drift = clock(&top);
+    let (drift, skew) = clock(&top);
     top.finish();
     let (regions, pins): (Option<Vec<_>>, Option<Vec<_>>) =
         (regions.into_iter().collect(), pins.into_iter().collect());
@@ -73,7 +75,7 @@ pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<RingFile
         Ok(ring) => {
             let (deployment, ring) = (deployment.unwrap_or_default(), Arc::new(ring));
             let heartbeat = heartbeat.unwrap_or(HEARTBEAT);
-            Some(RingFile { deployment, place_by, pins: spec.pins, ring, drift, heartbeat })
+            Some(RingFile { deployment, place_by, pins: spec.pins, ring, drift, skew, heartbeat })
         }
         Err(error) => {
             for problem in error.problems {
@@ -107,8 +109,11 @@ pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How wrong clocks may be, unless the file says otherwise.
 pub(super) const DRIFT: Drift = Drift { ppm: 500, margin: Duration::from_millis(50) };
 
-fn clock(top: &Section<'_>) -> Drift {
-    let mut drift = DRIFT;
+/// How much longer than promised an answer is stored, unless the file says otherwise.
+pub(super) const SKEW: Duration = Duration::from_secs(1);
+
+fn clock(top: &Section<'_>) -> (Drift, Duration) {
+    let (mut drift, mut skew) = (DRIFT, SKEW);
     if let Some(clock) = top.table("clock") {
         if let Some(ppm) = clock.optional("drift_ppm", |value| reader::number(value, 1, 100_000)) {
             // At most 100,000, as read.
@@ -118,9 +123,13 @@ fn clock(top: &Section<'_>) -> Drift {
         if let Some(margin) = clock.optional("margin", |value| reader::time(value, least, most)) {
             drift.margin = margin;
         }
+        let (least, most) = (Duration::ZERO, Duration::from_secs(3_600));
+        if let Some(span) = clock.optional("skew", |value| reader::time(value, least, most)) {
+            skew = span;
+        }
         clock.finish();
     }
-    drift
+    (drift, skew)
 }
 
 fn region(section: Section<'_>) -> Option<Located<RegionSpec>> {

@@ -10,18 +10,24 @@ use std::time::Duration;
 use http::{HeaderName, Method, Uri};
 use toml::de::DeValue;
 
-use super::outcomes;
 use super::reader::{self, At, Located, Problems, Section, Source};
-use crate::gateway::route::{NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route};
+use super::{outcomes, policy as tables};
+use crate::gateway::route::{
+    Binding, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
+};
 use crate::protocol::decide::Recovery;
 use crate::protocol::key::Syntax;
+use crate::protocol::lifetime::Retention;
 
 /// A route and where it was written.
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 14] = [
+const POLICY_KEYS: [&str; 19] = [
     "syntax",
+    "key_policy",
+    "fingerprint",
+    "mismatch",
     "recovery",
     "max_attempts",
     "probe",
@@ -30,11 +36,13 @@ const POLICY_KEYS: [&str; 14] = [
     "upstream_timeout",
     "settle_time",
     "retention",
+    "tombstone",
     "body_limit",
     "stored_limit",
     "final",
     "nothing_happened",
     "replay_headers",
+    "bind",
 ];
 
 const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
@@ -126,22 +134,41 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     let size = |key, least| {
         section.optional(key, |value| reader::size(value, least, MOST_BYTES)).unwrap_or(DEFAULT_BYTES)
     };
+    let bindings = [("tenant", Binding::Tenant), ("principal", Binding::Principal)];
     let policy = Policy {
         syntax,
+        key_policy: tables::key_policy(section),
+        fingerprint: tables::fingerprint(section),
+        mismatch: tables::mismatch(section),
         recovery: Recovery::Park,
         probe: None,
         hold: span("hold", 1_000, 30_000),
         wait: span("wait", 0, 5_000),
         upstream_timeout: span("upstream_timeout", 10, 10_000),
         settle_time: span("settle_time", 0, 0),
-        retention: span("retention", 1_000, 86_400_000),
+        retention: section.optional("retention", retention).unwrap_or(RETENTION),
+        tombstone: span("tombstone", 0, 30 * 86_400_000),
         body_limit: size("body_limit", 0),
         stored_limit: size("stored_limit", 1),
         outcomes: outcomes::read(section),
         replay_headers: replay_headers(section),
+        bind: section.optional("bind", |value| reader::word(value, &bindings)).unwrap_or(Binding::Tenant),
     };
     let (recovery, probe) = recovery?;
     Some(Policy { recovery, probe, ..policy })
+}
+
+/// Stripe's, and the drafts' usual choice: it outlives every sensible client's retries.
+const RETENTION: Retention = Retention::For(Duration::from_secs(86_400));
+
+fn retention(value: &DeValue<'_>) -> Result<Retention, String> {
+    if value.as_str() == Some("never") {
+        return Ok(Retention::Never);
+    }
+    let most = Duration::from_secs(3_650 * 86_400);
+    reader::time(value, Duration::from_secs(1), most)
+        .map(Retention::For)
+        .map_err(|why| format!("{why}, or \"never\""))
 }
 
 /// Bodies are kept in memory while they are read, and answers in one row.

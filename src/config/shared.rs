@@ -7,24 +7,39 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::gateway::route::{Policy, Protection, Routes};
+use crate::gateway::route::{Binding, Mismatch, Policy, Protection, Routes};
+use crate::gateway::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;
+use crate::protocol::key_policy::KeyPolicy;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Drift;
 
+/// What `ring.toml` says of clocks.
+pub struct Clocks {
+    /// How wrong they may be.
+    pub drift: Drift,
+    /// How much longer than promised an answer is stored.
+    pub skew: Duration,
+    /// Between two heartbeats.
+    pub heartbeat: Duration,
+}
+
 /// The digest over routes, clocks and heartbeats.
-pub fn shared(deployment: &str, routes: &Routes, drift: Drift, heartbeat: Duration) -> Digest32 {
-    digest("onceway/shared/1", &[canonical(deployment, routes, drift, heartbeat).as_bytes()])
+pub fn shared(deployment: &str, routes: &Routes, clocks: &Clocks) -> Digest32 {
+    digest("onceway/shared/1", &[canonical(deployment, routes, clocks).as_bytes()])
 }
 
 /// One line per value. Writing to a `String` cannot fail.
-fn canonical(deployment: &str, routes: &Routes, drift: Drift, heartbeat: Duration) -> String {
+fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks) -> String {
+    let Clocks { drift, skew, heartbeat } = clocks;
     let mut text = format!(
-        "deployment {deployment}\ndrift {} {}\nheartbeat {}\n",
+        "deployment {deployment}\ndrift {} {}\nskew {}\nheartbeat {}\n",
         drift.ppm,
         drift.margin.as_nanos(),
+        skew.as_nanos(),
         heartbeat.as_nanos()
     );
     for route in &routes.0 {
@@ -42,6 +57,9 @@ fn canonical(deployment: &str, routes: &Routes, drift: Drift, heartbeat: Duratio
 fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     let Policy {
         syntax,
+        key_policy: KeyPolicy { min_length, max_length, alphabet, form, entropy_bits },
+        fingerprint,
+        mismatch,
         recovery,
         probe,
         hold,
@@ -49,22 +67,40 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         upstream_timeout,
         settle_time,
         retention,
+        tombstone,
         body_limit,
         stored_limit,
         outcomes,
         replay_headers,
+        bind,
     } = policy;
     let syntax = match syntax {
         Syntax::Lenient => "lenient",
         Syntax::Strict => "strict",
+    };
+    let fingerprint = match fingerprint {
+        FingerprintRule::Whole => "whole".to_owned(),
+        FingerprintRule::Signature(selection) => selection.canonical(),
+    };
+    let mismatch = match mismatch {
+        Mismatch::Unprocessable => "unprocessable",
+        Mismatch::Conflict => "conflict",
     };
     let recovery = match recovery {
         Recovery::Rerun { max_attempts } => format!("rerun {max_attempts}"),
         Recovery::Probe => "probe".to_owned(),
         Recovery::Park => "park".to_owned(),
     };
+    let bind = match bind {
+        Binding::Tenant => "tenant",
+        Binding::Principal => "principal",
+    };
     let probe = probe.as_ref().map(ToString::to_string).unwrap_or_default();
-    let spans = [hold, wait, upstream_timeout, settle_time, retention].map(Duration::as_nanos);
+    let spans = [hold, wait, upstream_timeout, settle_time, tombstone].map(Duration::as_nanos);
+    let retention = match retention {
+        Retention::For(span) => span.as_nanos().to_string(),
+        Retention::Never => "never".to_owned(),
+    };
     let mut headers: Vec<&str> = replay_headers.iter().map(|name| name.as_str()).collect();
     headers.sort_unstable();
     let outcomes: String = (200..=599)
@@ -74,8 +110,13 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
             Outcome::Unknown => 'u',
         })
         .collect();
+    let (alphabet, form) = (alphabet.name(), form.name());
     let _ = writeln!(
         text,
-        "{key} {syntax} {recovery} {probe:?} {spans:?} {body_limit} {stored_limit} {outcomes} {headers:?}"
+        "{min_length} {max_length} {alphabet} {form} {entropy_bits} {fingerprint:?} {mismatch}"
+    );
+    let _ = writeln!(
+        text,
+        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?} {bind}"
     );
 }

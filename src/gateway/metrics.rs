@@ -15,6 +15,7 @@ use crate::ports::observe::{self, Kind};
 use crate::ports::store::StoreError;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
+use crate::protocol::generator::Weakness;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -32,6 +33,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         for verdict in ["settled", "released", "in_doubt", "replayed", "refused"] {
             counter!(observe::ANSWERS, "route" => route.clone(), "verdict" => verdict).absolute(0);
         }
+        for weakness in Weakness::ALL {
+            counter!(observe::WEAK_KEYS, "route" => route.clone(), "kind" => weakness.name()).absolute(0);
+        }
         for outcome in ["final", "nothing_happened", "unknown"] {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
         }
@@ -41,6 +45,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     for result in ["answered", "not_sent", "unknown"] {
         counter!(observe::PASSED, "result" => result).absolute(0);
+    }
+    for result in ["ok", "failed"] {
+        counter!(observe::CREDENTIALS_RELOADS, "result" => result).absolute(0);
     }
     for result in ["replayed", "waited_out"] {
         counter!(observe::ATTACHED, "result" => result).absolute(0);
@@ -85,6 +92,11 @@ pub(super) fn refused(problem: &Problem) {
     counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
 }
 
+/// One key that is part of a bad habit.
+pub(super) fn weak_key(route: &str, weakness: Weakness) {
+    counter!(observe::WEAK_KEYS, "route" => route.to_owned(), "kind" => weakness.name()).increment(1);
+}
+
 /// One request passed through.
 pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
     let result = match answered {
@@ -93,6 +105,12 @@ pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
         Err(SendError::Unknown(_)) => "unknown",
     };
     counter!(observe::PASSED, "result" => result).increment(1);
+}
+
+/// One time that the files of credentials were read again.
+pub(super) fn credentials_reload(ok: bool) {
+    let result = if ok { "ok" } else { "failed" };
+    counter!(observe::CREDENTIALS_RELOADS, "result" => result).increment(1);
 }
 
 /// One forward.

@@ -10,15 +10,18 @@ pub mod canonical;
 pub mod credentials;
 mod ending;
 mod forward;
+mod generators;
 mod heartbeat;
 mod metrics;
 mod outcome;
 pub mod problems;
+pub mod publication;
 mod race;
 mod recover;
 pub mod reply;
 mod request;
 pub mod route;
+pub mod signature;
 pub mod status;
 
 use std::collections::BTreeMap;
@@ -27,7 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response};
+use bytes::Bytes;
+use http::{Method, Request, Response};
 use tokio::sync::Notify;
 
 use crate::ports::peers::{Forward, ForwardReply, Pong};
@@ -51,10 +55,12 @@ pub struct Settings {
     pub me: RegionName,
     /// Which requests need a key, and how they are performed.
     pub routes: Routes,
-    /// Who may ask.
-    pub credentials: Credentials,
+    /// Who may ask at first; [`Gateway::reload_credentials`] brings what comes later.
+    pub credentials: Arc<Credentials>,
     /// How wrong clocks may be.
     pub drift: Drift,
+    /// How much longer than promised an answer is stored.
+    pub skew: Duration,
     /// How often, how long.
     pub timings: Timings,
     /// Digest of the settings that all regions must share.
@@ -99,9 +105,13 @@ impl Settings {
 pub struct Gateway<P: Ports> {
     ports: Arc<P>,
     settings: Settings,
+    /// Who may ask now: replaced whole, read by every request.
+    credentials: ArcSwap<Credentials>,
     view: View,
     origin: Origin,
     attached: Arc<Attached>,
+    generators: generators::Generators,
+    publication: Bytes,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
@@ -176,13 +186,17 @@ impl<P: Ports> Gateway<P> {
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
+        let publication = publication::document(&settings.routes).into();
         metrics::prepare(&settings, &view);
         Ok(Arc::new(Self {
             ports: Arc::new(ports),
+            credentials: ArcSwap::new(settings.credentials.clone()),
             settings,
             view,
             origin,
             attached: Arc::default(),
+            generators: generators::Generators::new(),
+            publication,
             store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
             typical,
@@ -203,6 +217,10 @@ impl<P: Ports> Gateway<P> {
         if request.uri().path() == problems::PAGE {
             return reply::problems_page();
         }
+        if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
+        {
+            return reply::publication(self.publication.clone());
+        }
         match admit::admit(self, request).await {
             Admitted::Pass(request) => self.pass(request).await,
             Admitted::Refused(problem, echo) => {
@@ -213,7 +231,10 @@ impl<P: Ports> Gateway<P> {
                 }
                 response
             }
-            Admitted::Keyed(ask) => request::answer(self, *ask).await,
+            Admitted::Keyed(ask) => {
+                generators::admitted(self, &ask);
+                request::answer(self, *ask).await
+            }
         }
     }
 
@@ -229,6 +250,14 @@ impl<P: Ports> Gateway<P> {
                 metrics::refused(&problem);
                 ForwardReply::Answer(reply::refuse(&problem))
             }
+        }
+    }
+
+    /// Goes by these credentials from the next request on; with `None`, because they could not be read, by those it has.
+    pub fn reload_credentials(&self, read: Option<Credentials>) {
+        metrics::credentials_reload(read.is_some());
+        if let Some(credentials) = read {
+            self.credentials.store(Arc::new(credentials));
         }
     }
 

@@ -23,6 +23,7 @@ use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Body, Clock, Dice, KeyStore, Ports, Upstream};
 use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
 use crate::protocol::hold::SendBy;
+use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::{Reading, Row};
 
 /// How often one request may lose a race for its key before it is told that another is in progress.
@@ -106,7 +107,10 @@ async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
             match verdict(gateway, ask, rows) {
                 Verdict::Claim(next) => break next,
                 Verdict::Replay(settlement) => return Reply::Replay(settlement),
-                Verdict::KeyReused { expires } => return Reply::Refused(Problem::KeyReused, Some(expires)),
+                Verdict::KeyReused { expires } => {
+                    let dialect = ask.policy.mismatch;
+                    return Reply::Refused(Problem::KeyReused { dialect }, Some(expires));
+                }
                 Verdict::KeyExpired { expires } => return Reply::Refused(Problem::KeyExpired, Some(expires)),
                 Verdict::Parked { expires } => {
                     let after = jittered(gateway, Duration::from_secs(60));
@@ -193,7 +197,14 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
         gate: gate_version(gateway, false).await?,
         basis,
         hold: policy.hold,
-        retention: policy.retention,
+        lifetime: Lifetime {
+            retention: policy.retention,
+            skew: gateway.settings.skew,
+            tombstone: policy.tombstone,
+        },
+        route: ask.route.clone(),
+        path: ask.target.path().to_owned(),
+        principal: ask.bound_to(),
     };
     let asked = gateway.ports.clock().now();
     let send_by = SendBy::new(asked, policy.hold, policy.upstream_timeout, gateway.settings.drift);
@@ -253,6 +264,7 @@ async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result
 fn verdict<P: Ports>(gateway: &Gateway<P>, ask: &Ask, rows: Vec<Row>) -> Verdict {
     let facts = Facts {
         fingerprint: &ask.fingerprint,
+        principal: ask.principal,
         recovery: ask.policy.recovery,
         settle_time: ask.policy.settle_time,
     };

@@ -5,11 +5,14 @@
 //! writes: the gate's version and boot, the row's token and nonce. It must not decide what rows mean: `protocol::record` does.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::decide::Basis;
+use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
+use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
@@ -77,8 +80,14 @@ pub struct ClaimAsk {
     pub basis: Basis,
     /// How long the claim may go without an outcome.
     pub hold: Duration,
-    /// How long the key is promised to be remembered, counted from this claim.
-    pub retention: Duration,
+    /// How long the key is remembered, counted from this claim.
+    pub lifetime: Lifetime,
+    /// The route of the request: under its policy the key is looked after when no client asks.
+    pub route: Arc<str>,
+    /// The path of the request, without its query.
+    pub path: String,
+    /// The digest of who asks, where the route binds replays to it.
+    pub principal: Option<Digest32>,
 }
 
 /// What a claim found.

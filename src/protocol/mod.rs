@@ -12,9 +12,12 @@
 pub mod decide;
 pub mod digest;
 pub mod fingerprint;
+pub mod generator;
 pub mod hold;
 pub mod key;
+pub mod key_policy;
 pub mod lag;
+pub mod lifetime;
 pub mod outcome;
 mod placement_score;
 pub mod record;

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
 use super::region::{Origin, RegionName};
 use super::time::Date;
@@ -134,6 +135,12 @@ pub struct Row {
     pub request_id: RequestId,
     /// Until when the key is promised to be remembered.
     pub expires: Date,
+    /// The digest of the principal to whom the claim bound the key: to all others it is another request's. `None`: to the tenant.
+    pub principal: Option<Digest32>,
+    /// The request was accepted to be run without its client: while released, it waits for its job.
+    pub accepted: bool,
+    /// When the row was read, by the clock of the database that was read.
+    pub seen: Date,
 }
 
 /// What the rows of a key mean together.

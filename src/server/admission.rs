@@ -13,6 +13,7 @@ use http::header::{
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Uri, Version};
 
+use super::door::Door;
 use super::guard::Refusal;
 use super::head::MOST_HEADERS;
 use super::problem::Problem;
@@ -30,6 +31,8 @@ pub struct Client {
     pub ip: IpAddr,
     /// Whether it speaks TLS.
     pub tls: bool,
+    /// Which door it came by.
+    pub door: Door,
     /// What the framing guard of its connection refused.
     pub refusal: Refusal,
 }
@@ -49,6 +52,7 @@ pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Prob
     strip_prefix(&mut head.headers, RESERVED_PREFIX);
     strip_prefix(&mut head.headers, FORWARDED_PREFIX);
     head.headers.remove(FORWARDED);
+    client.door.pass(&mut head);
     join_cookies(&mut head.headers)?;
     let ip = HeaderValue::from_str(&client.ip.to_string()).expect("an address is visible ASCII");
     let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
@@ -151,7 +155,12 @@ mod tests {
     use super::*;
 
     fn client(tls: bool) -> Client {
-        Client { ip: "192.0.2.7".parse().unwrap(), tls, refusal: Refusal::default() }
+        Client {
+            ip: "192.0.2.7".parse().unwrap(),
+            tls,
+            door: Door::Public(None),
+            refusal: Refusal::default(),
+        }
     }
 
     fn ask_over(

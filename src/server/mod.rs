@@ -6,6 +6,7 @@
 pub mod admin;
 mod admission;
 mod chunks;
+pub mod door;
 mod drive;
 mod guard;
 mod head;
@@ -15,6 +16,7 @@ pub mod percent;
 mod places;
 pub mod problem;
 pub mod public;
+mod reload;
 pub mod run;
 pub mod tls;
 mod watching;

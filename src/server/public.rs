@@ -1,7 +1,7 @@
-//! The public listener: HTTP/1.1 and HTTP/2 from clients, plain or over TLS, each within bounds of time and space.
+//! The listeners for clients: HTTP/1.1 and HTTP/2, plain or over TLS, each within bounds of time and space.
 //!
-//! Neighbours: [`super::paced`] and [`super::guard`] stand below hyper, [`super::admission`] and [`super::watching`] above it, `super::PublicService` answers
-//! what passes. HTTP/2 is chosen by ALPN over TLS, and by its preface on a plain connection. It must not read bodies.
+//! Neighbours: [`super::paced`] and [`super::guard`] stand below hyper, [`super::admission`] and [`super::watching`] above it, `super::door` says
+//! whom a listener is for, `super::PublicService` answers what passes. HTTP/2 is chosen by ALPN over TLS, and by its preface on a plain connection. It must not read bodies.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Client, admit};
+use super::door::Door;
 use super::drive::drive;
 use super::guard::{Guard, Refusal};
 use super::head::{HEAD_LIMIT, MOST_HEADERS};
@@ -53,21 +54,29 @@ const MOST_MISTAKES: usize = 100;
 /// How often a silent HTTP/2 client is tried, and how long it may take to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// Listens for clients in the background; over TLS if there is a configuration for it.
+/// Listens for clients in the background, at one door; over TLS if there is a configuration for it.
 pub fn listen<S: PublicService>(
     listeners: &mut Listeners,
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     service: Arc<S>,
     limits: PublicLimits,
+    door: Door,
 ) {
     let places = Places::new(limits.connections_per_ip);
     let tls = tls.map(TlsAcceptor::from);
     listeners.add(listener, limits.connections, move |stream, address: SocketAddr, stop| {
-        let (place, tls, service) = (places.take(address.ip()), tls.clone(), service.clone());
+        let (place, tls, service, door) =
+            (places.take(address.ip()), tls.clone(), service.clone(), door.clone());
         async move {
+            if !door.allows(address.ip()) {
+                tracing::warn!(peer = %address.ip(), "refused a connection: the trusted listener is not for this address");
+                return;
+            }
+            let client =
+                Client { ip: address.ip().to_canonical(), tls: tls.is_some(), door, refusal: Refusal::default() };
             let served = match place {
-                Some(_) => serve(stream, address, tls, stop, service, limits).await,
+                Some(_) => serve(stream, client, tls, stop, service, limits).await,
                 None => Err("the client holds all the connections that one address may have".to_owned()),
             };
             if let Err(why) = served {
@@ -80,14 +89,13 @@ pub fn listen<S: PublicService>(
 
 async fn serve<S: PublicService>(
     stream: TcpStream,
-    address: SocketAddr,
+    client: Client,
     tls: Option<TlsAcceptor>,
     mut stop: Stop,
     service: Arc<S>,
     limits: PublicLimits,
 ) -> Result<(), String> {
     let mut stream = Paced::new(stream, limits.write_stall);
-    let client = Client { ip: address.ip().to_canonical(), tls: tls.is_some(), refusal: Refusal::default() };
     let Some(tls) = tls else {
         let Some(begun) = in_time(stream.begins_http2(), &mut stop, limits).await? else { return Ok(()) };
         return match begun {

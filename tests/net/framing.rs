@@ -7,7 +7,7 @@ use onceway::config::listen::PublicLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::door::{read_until, run, talk};
+use crate::harness::{read_until, run, talk};
 use crate::support::soon;
 
 /// Sent behind what is refused: must never be answered.

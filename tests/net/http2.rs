@@ -11,8 +11,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::config::listen::PublicLimits;
 use tokio::net::TcpStream;
 
-use crate::door::{run, still_answers};
 use crate::frames::{DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, block, frame, request};
+use crate::harness::{run, still_answers};
 use crate::support::soon;
 
 async fn client(address: &str) -> SendRequest<Full<Bytes>> {
@@ -52,7 +52,7 @@ async fn large_answers_come_whole() {
     let request = Request::get("http://a/big").body(Full::new(Bytes::new())).unwrap();
     let answer = soon(sender.send_request(request)).await.unwrap();
     let whole = soon(answer.into_body().collect()).await.unwrap().to_bytes();
-    assert_eq!(whole.len(), crate::door::BIG);
+    assert_eq!(whole.len(), crate::harness::BIG);
 }
 
 #[tokio::test]

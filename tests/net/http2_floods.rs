@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use onceway::config::listen::PublicLimits;
 
-use crate::door::{run, still_answers};
 use crate::frames::{
     ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, SETTINGS,
     WINDOW_UPDATE, block, frame, request,
 };
+use crate::harness::{run, still_answers};
 use crate::support::soon;
 
 const CANCEL: [u8; 4] = 8_u32.to_be_bytes();

@@ -9,7 +9,7 @@ use onceway::config::listen::PublicLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::door::{read_until, run, run_within};
+use crate::harness::{read_until, run, run_within};
 use crate::support::soon;
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::door::{BIG, read_until, run, still_answers};
 use crate::frames::{Outcome, Raw, request};
+use crate::harness::{BIG, read_until, run, still_answers};
 use crate::support::soon;
 
 const MOMENT: Duration = Duration::from_millis(300);

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::door::{Running, run_within};
+use crate::harness::{Running, run_within};
 use crate::support::{Pki, region, soon};
 
 async fn secure(pki: &Pki, limits: PublicLimits) -> Running {

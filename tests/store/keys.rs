@@ -136,7 +136,7 @@ async fn outcomes_follow_the_arrows_and_may_be_repeated() {
     region
         .admin()
         .await
-        .execute("update onceway.records_eu_g1 set expires_at = clock_timestamp()", &[])
+        .execute("update onceway.records_eu_g1 set due_at = clock_timestamp()", &[])
         .await
         .unwrap();
     assert_eq!(only_row(&store, "settled").await.state, State::Tombstone, "past retention");

@@ -18,6 +18,7 @@ use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Wr
 use onceway::protocol::decide::Basis;
 use onceway::protocol::fingerprint::{self, Fingerprint};
 use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Nonce, RequestId, Row, Token};
 use onceway::protocol::region::Origin;
 use tempfile::TempDir;
@@ -130,7 +131,14 @@ pub fn ask(key: &str, nonce: u128, gate: GateVersion) -> ClaimAsk {
         gate,
         basis: Basis::Absent,
         hold: HOLD,
-        retention: RETENTION,
+        lifetime: Lifetime {
+            retention: Retention::For(RETENTION),
+            skew: Duration::ZERO,
+            tombstone: RETENTION,
+        },
+        route: "test".into(),
+        path: "/v1/test".to_owned(),
+        principal: None,
     }
 }
 

@@ -18,6 +18,7 @@ use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::key::{KeyId, Tenant};
+use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use simulation::clock::SimClock;
@@ -92,7 +93,10 @@ impl<S: KeyStore + Replica> StoreBench for Stores<S> {
             gate: us.gate().await.unwrap().version,
             basis: Basis::Absent,
             hold: LONG,
-            retention: LONG,
+            lifetime: Lifetime { retention: Retention::For(LONG), skew: Duration::ZERO, tombstone: LONG },
+            route: "test".into(),
+            path: "/v1/test".to_owned(),
+            principal: None,
         };
         // It must not see the row of the store under test: a row that is there already is no first attempt.
         self.world.cluster.hold(&region("eu"), &region("us"), true);

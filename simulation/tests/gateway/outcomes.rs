@@ -4,6 +4,7 @@ use onceway::ports::store::Written;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply};
 use onceway::ports::{KeyStore, Ports};
 use onceway::protocol::decide::Basis;
+use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId};
 use simulation::cluster::StoreMode;
 use simulation::upstream::UpstreamMode;
@@ -123,7 +124,10 @@ async fn take_over(bench: &Bench, key: &str) -> Attempt {
             attempt: row.token.attempt,
         },
         hold: HOLD,
-        retention: HOLD * 100,
+        lifetime: Lifetime { retention: Retention::For(HOLD * 100), skew: ms(0), tombstone: HOLD },
+        route: "test".into(),
+        path: "/v1/test".to_owned(),
+        principal: None,
     };
     let Ok(ClaimReply::Won { token, .. }) = store.claim(&ask).await else { panic!("the key must be free") };
     Attempt { id: id(key), token, nonce: ask.nonce }

@@ -9,11 +9,12 @@ use uuid::Uuid;
 
 use super::errors::{self, Effect};
 use super::run::{Call, Params};
-use super::{PgStore, answer, rows, statements};
+use super::{PgStore, answer, packed, rows, statements};
 use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Written};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Answer, AnswerBody, Row, Token};
 use crate::protocol::time::Date;
 
@@ -25,15 +26,20 @@ impl KeyStore for PgStore {
         let gate = big(WHAT, ask.gate.0)?;
         let raw = ask.fingerprint.raw.as_bytes().as_slice();
         let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let (hold, retention) = (millis(ask.hold), millis(ask.retention));
+        let hold = millis(ask.hold);
+        let promised = match ask.lifetime.retention {
+            Retention::For(span) => Some(millis(span)),
+            Retention::Never => None,
+        };
+        let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
+        let (route, path) = (&*ask.route, &ask.path);
+        let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
+        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
+        let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
         let rows = match &ask.basis {
             Basis::Absent => {
                 let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::CLAIM };
-                self.on_keys(
-                    call,
-                    &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical, &hold, &retention],
-                )
-                .await?
+                self.on_keys(call, &[named, life].concat()).await?
             }
             Basis::Known { own, over, attempt } => {
                 let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::RECLAIM };
@@ -42,26 +48,8 @@ impl KeyStore for PgStore {
                 let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
                 let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
                 let over = rows::over_json(over);
-                self.on_keys(
-                    call,
-                    &[
-                        &tenant,
-                        &key,
-                        &gate,
-                        &nonce,
-                        &request_id,
-                        &raw,
-                        &canonical,
-                        &hold,
-                        &retention,
-                        &attempt,
-                        &own_epoch,
-                        &own_attempt,
-                        &own_nonce,
-                        &over,
-                    ],
-                )
-                .await?
+                let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
+                self.on_keys(call, &[named, life, basis].concat()).await?
             }
         };
         claim_reply(WHAT, &rows)
@@ -74,11 +62,15 @@ impl KeyStore for PgStore {
         };
         let status = status(WHAT, answer.status)?;
         let body = match &answer.body {
-            AnswerBody::Kept(bytes) => Some(bytes.as_slice()),
+            AnswerBody::Kept(bytes) => Some(packed::pack(bytes)),
             AnswerBody::NotKept => None,
         };
+        let length = body.as_ref().map(|body| body.length);
+        let (coding, bytes) =
+            body.as_ref().map_or((packed::PLAIN, None), |body| (body.coding, Some(&*body.bytes)));
         let sql = &self.sql.settle;
-        self.end(WHAT, attempt, sql, &[&status, &headers, &body], &Outcome::Settled(answer)).await
+        let answered: Params<'_> = &[&status, &headers, &bytes, &coding, &length];
+        self.end(WHAT, attempt, sql, answered, &Outcome::Settled(answer)).await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {

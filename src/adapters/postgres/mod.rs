@@ -1,7 +1,7 @@
 //! The key store of one region over its Postgres: [`PgStore`] is the port `KeyStore` and `Replica`.
 //!
 //! One concern per file: `connect` (the only connector), `run` (one call: connection, bound, classification), `errors`
-//! (definite or unknown), `statements` (SQL with the region's own leaf in it), `rows` and `answer` (columns to values and back),
+//! (definite or unknown), `statements` (SQL with the region's own leaf in it), `rows`, `answer` and `packed` (columns to values and back),
 //! `keys` and `replica` (the two ports), [`provision`] (makes and checks a store). Neighbours: `protocol` says what rows mean.
 //!
 //! It must not decide, must not send anything twice, and must never let a key, a tenant, a parameter or a server's DETAIL line into an
@@ -12,6 +12,7 @@ mod connect;
 mod errors;
 mod keys;
 mod names;
+mod packed;
 pub mod provision;
 mod replica;
 mod rows;

@@ -18,9 +18,14 @@ pub(super) fn heartbeats(origin: &Origin) -> String {
     format!("onceway.heartbeats_{}", suffix(origin))
 }
 
-/// The index on `expires_at` of an own leaf, without schema.
-pub(super) fn expiry_index(origin: &Origin) -> String {
-    format!("records_{}_expires", suffix(origin))
+/// The index on `due_at` of an own leaf, without schema: what the reaper looks at next.
+pub(super) fn due_index(origin: &Origin) -> String {
+    format!("records_{}_due", suffix(origin))
+}
+
+/// The index on `held_at` of an own leaf, without schema: where the sweep looks for abandoned claims.
+pub(super) fn held_index(origin: &Origin) -> String {
+    format!("records_{}_held", suffix(origin))
 }
 
 /// The publication of an origin's leaves.
@@ -84,7 +89,7 @@ mod tests {
         assert_eq!(name, "sub_us_from_eu_west_1");
         assert_eq!(name.strip_prefix(&subscription_prefix(&us)).and_then(region), Some(eu.region));
         let longest = Origin::parse(&format!("{}#4294967295", "a".repeat(32))).unwrap();
-        for name in [heartbeats(&longest), expiry_index(&longest), publication(&longest)] {
+        for name in [heartbeats(&longest), due_index(&longest), held_index(&longest), publication(&longest)] {
             assert!(name.trim_start_matches("onceway.").len() <= MAX_IDENTIFIER, "{name}");
         }
     }

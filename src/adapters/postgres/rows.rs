@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
-use super::answer;
+use super::{answer, packed};
 use crate::protocol::fingerprint::{Digest32, Fingerprint};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use crate::protocol::region::{Origin, RegionName};
@@ -53,6 +53,9 @@ pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
             .collect::<Result<_, _>>()?,
         request_id: RequestId(get::<Uuid>(row, "request_id")?.as_u128()),
         expires: Date(get(row, "expires_ms")?),
+        principal: get::<Option<&[u8]>>(row, "principal")?.map(digest).transpose()?,
+        accepted: get(row, "accepted")?,
+        seen: Date(get(row, "seen_ms")?),
     })
 }
 
@@ -92,9 +95,13 @@ pub(super) fn answer(row: &tokio_postgres::Row) -> Result<Answer, Unreadable> {
     Ok(Answer {
         status: u16::try_from(get::<i16>(row, "answer_status")?).map_err(|_| "answer_status")?,
         headers: answer::decode(get(row, "answer_headers")?).ok_or("answer_headers")?,
-        body: match get::<Option<Vec<u8>>>(row, "answer_body")? {
-            Some(bytes) => AnswerBody::Kept(bytes),
-            None => AnswerBody::NotKept,
+        body: match (get::<Option<&[u8]>>(row, "answer_body")?, get::<Option<i32>>(row, "answer_length")?) {
+            (Some(bytes), Some(length)) => {
+                let body = packed::unpack(get(row, "answer_coding")?, bytes, length);
+                AnswerBody::Kept(body.ok_or("answer_body")?)
+            }
+            (None, None) => AnswerBody::NotKept,
+            (Some(_), None) | (None, Some(_)) => return Err("answer_length"),
         },
     })
 }

@@ -9,12 +9,19 @@ use crate::protocol::region::Origin;
 const COLUMNS: &str = include_str!("sql/columns.sql");
 /// Whether each row of another origin is superseded knowingly, or nothing came of it: a condition of a claim on known rows.
 const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
-const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint";
+/// When a key that is kept for ever expires: `protocol::lifetime::NEVER`.
+const NEVER: &str = "9999-12-31 23:59:59+00";
+/// What a claim writes of the key's life, in the order of `LIFETIME_COLUMNS`.
+const LIFETIME: &str = include_str!("sql/lifetime.sql");
+const LIFETIME_COLUMNS: &str = "expires_at, due_at, tombstone, route, path, principal";
+const CLAIM_TYPES: &str =
+    "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea";
 const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
 /// What the claim routines return: a verdict and the columns of `columns.sql`.
 const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint, attempt int, nonce uuid, fp_raw bytea, \
     fp_canonical bytea, over jsonb, risk text[], request_id uuid, doubt_status smallint, answer_status smallint, \
-    answer_headers bytea, answer_body bytea, hold_left_ms bigint, settled_age_ms bigint, expires_ms bigint, expired boolean";
+    answer_headers bytea, answer_body bytea, hold_left_ms bigint, settled_age_ms bigint, expires_ms bigint, expired boolean, \
+    answer_coding smallint, answer_length int, principal bytea, accepted boolean, seen_ms bigint";
 
 /// Statements that need no name.
 pub(super) const CLAIM: &str = include_str!("sql/claim.sql");
@@ -55,7 +62,11 @@ impl Statements {
 /// The claim routines of a region.
 pub(super) fn routines(me: &Origin) -> String {
     let [claim, reclaim] = routine_signatures();
-    let template = include_str!("sql/routines.sql").replace("{others_yield}", OTHERS_YIELD.trim_end());
+    let template = include_str!("sql/routines.sql")
+        .replace("{others_yield}", OTHERS_YIELD.trim_end())
+        .replace("{lifetime_columns}", LIFETIME_COLUMNS)
+        .replace("{lifetime}", LIFETIME.trim_end())
+        .replace("{never}", NEVER);
     fill(&template, me)
         .replace("{returned}", RETURNED)
         .replace("{claim_signature}", &claim)

@@ -17,6 +17,7 @@ use crate::ports::{KeyStore, Replica};
 use crate::protocol::decide::Basis;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
@@ -114,8 +115,16 @@ async fn asks<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
         gate: open(bench).await.version,
         basis: Basis::Absent,
         hold: LONG,
-        retention: LONG,
+        lifetime: lived(LONG, Duration::ZERO),
+        route: "contract".into(),
+        path: "/v1/contract".to_owned(),
+        principal: None,
     }
+}
+
+/// A life of this length, stored longer by the skew, with a long tombstone.
+fn lived(promised: Duration, skew: Duration) -> Lifetime {
+    Lifetime { retention: Retention::For(promised), skew, tombstone: LONG }
 }
 
 /// What a claim that replaces this row stands on.

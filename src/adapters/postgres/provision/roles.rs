@@ -208,7 +208,11 @@ fn gateway_rights(plan: &Plan) -> Vec<Right> {
         table(format!("onceway.{object}"), &["select"]);
     }
     table("onceway.gate".to_owned(), &["select", "update"]);
-    table("onceway.peer_memory".to_owned(), &["select", "insert", "update", "delete"]);
+    for object in ["peer_memory", "doubts", "jobs"] {
+        table(format!("onceway.{object}"), &["select", "insert", "update", "delete"]);
+    }
+    // Append only: what was written there stays.
+    table("onceway.journal".to_owned(), &["select", "insert"]);
     for origin in &plan.all {
         let own: &[&'static str] =
             if *origin == plan.me { &["select", "insert", "update", "delete"] } else { &["select"] };

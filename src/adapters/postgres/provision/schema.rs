@@ -11,7 +11,8 @@ use crate::protocol::digest::digest;
 use crate::protocol::region::Origin;
 
 /// All migrations, oldest first; the number is the place.
-const MIGRATIONS: [&str; 1] = [include_str!("../sql/0001_base.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../sql/0001_base.sql"), include_str!("../sql/0002_lifecycle.sql")];
 const NOT_MADE: &str = "run `onceway store init`";
 
 /// Migrates, adds what is missing.
@@ -109,7 +110,7 @@ async fn applied(client: &Client, plan: &Plan) -> Result<usize, Error> {
     Ok(rows.len())
 }
 
-/// The rows and the index that only the own origin has. A heartbeat is made once, with the gate: one that vanished
+/// The rows and the indexes that only the own origin has. A heartbeat is made once, with the gate: one that vanished
 /// later must show as a regression, not start again in silence.
 async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     const WHAT: &str = "making the gate";
@@ -128,13 +129,11 @@ async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(
         );
         query(client, WHAT, &heartbeat, &[&me]).await?;
     }
-    let index = names::expiry_index(&plan.me);
-    execute(
-        client,
-        WHAT,
-        &format!("create index if not exists {index} on {} (expires_at)", names::records(&plan.me)),
-    )
-    .await?;
+    let records = names::records(&plan.me);
+    for (index, column) in [(names::due_index(&plan.me), "due_at"), (names::held_index(&plan.me), "held_at")]
+    {
+        execute(client, WHAT, &format!("create index if not exists {index} on {records} ({column})")).await?;
+    }
     report.add("the gate", if made.is_empty() { Status::Fine } else { Status::Changed });
     Ok(())
 }

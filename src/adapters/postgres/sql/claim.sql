@@ -1,1 +1,1 @@
-select * from onceway.claim($1, $2, $3, $4, $5, $6, $7, $8, $9)
+select * from onceway.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)

@@ -3,4 +3,6 @@ r.doubt_status, r.answer_status, r.answer_headers, r.answer_body,
 ceil(extract(epoch from r.held_at + r.hold - clock_timestamp()) * 1000)::bigint as hold_left_ms,
 greatest(0, floor(extract(epoch from clock_timestamp() - r.settled_at) * 1000))::bigint as settled_age_ms,
 floor(extract(epoch from r.expires_at) * 1000)::bigint as expires_ms,
-r.expires_at <= clock_timestamp() as expired
+r.due_at <= clock_timestamp() as expired,
+r.answer_coding, r.answer_length, r.principal, r.accepted,
+floor(extract(epoch from clock_timestamp()) * 1000)::bigint as seen_ms

@@ -7,7 +7,8 @@
 
 create or replace function onceway.claim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
-    p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_retention_ms bigint
+    p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
+    p_route text, p_path text, p_principal bytea
 ) returns table ({returned}) language plpgsql volatile as $claim$
 #variable_conflict use_column
 begin
@@ -26,11 +27,10 @@ begin
             )
             insert into {records} as r (
                 tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id,
-                held_at, hold, expires_at
+                held_at, hold, {lifetime_columns}
             )
             select p_tenant, p_key, '{origin}', 1, g.epoch, 1, p_nonce, p_fp_raw, p_fp_canonical, p_request_id,
-                   clock_timestamp(), p_hold_ms * interval '1 millisecond',
-                   clock_timestamp() + p_retention_ms * interval '1 millisecond'
+                   clock_timestamp(), p_hold_ms * interval '1 millisecond', {lifetime}
               from g
             on conflict do nothing
             returning 'won', {columns};
@@ -52,7 +52,8 @@ $claim$;
 -- knowingly. What the own row superseded before stays superseded, or a doubt that it masked would come back.
 create or replace function onceway.reclaim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
-    p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_retention_ms bigint,
+    p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
+    p_route text, p_path text, p_principal bytea,
     p_attempt int, p_own_epoch bigint, p_own_attempt int, p_own_nonce uuid, p_over jsonb
 ) returns table ({returned}) language plpgsql volatile as $reclaim$
 #variable_conflict use_column
@@ -73,7 +74,7 @@ begin
                         )
                    ), '[]'),
                    doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
-                   expires_at = clock_timestamp() + p_retention_ms * interval '1 millisecond'
+                   ({lifetime_columns}) = ({lifetime})
               from g
              where r.tenant = p_tenant and r.key = p_key and r.origin = '{origin}'
                and r.epoch = p_own_epoch and r.attempt = p_own_attempt and r.nonce = p_own_nonce
@@ -88,11 +89,10 @@ begin
             )
             insert into {records} as r (
                 tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, request_id,
-                held_at, hold, expires_at
+                held_at, hold, {lifetime_columns}
             )
             select p_tenant, p_key, '{origin}', 1, g.epoch, p_attempt + 1, p_nonce, p_fp_raw, p_fp_canonical, p_over,
-                   p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond',
-                   clock_timestamp() + p_retention_ms * interval '1 millisecond'
+                   p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', {lifetime}
               from g
              where {others_yield}
             on conflict do nothing

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::super::together;
 use super::{
-    LONG, SHORT, StoreBench, answer, asks, claim, claimed, doubt, finds, id, is_claimed, known, open,
+    LONG, SHORT, StoreBench, answer, asks, claim, claimed, doubt, finds, id, is_claimed, known, lived, open,
     release, row, rows, settle, wins,
 };
 use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, ClaimReply, GateVersion, Written};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::{Key, KeyId};
-use crate::protocol::record::{Nonce, State, Token};
+use crate::protocol::record::{Nonce, Row, State, Token};
 
 /// All clauses about claims.
 pub async fn suite<B: StoreBench>(bench: &B) {
@@ -175,7 +175,7 @@ pub async fn a_released_key_is_won_with_the_next_attempt<B: StoreBench>(bench: &
     let mut ask = asks(bench, &first.id, 2).await;
     finds(bench, &ask, "a claim that saw no row must be shown a released one").await;
     ask.basis = known(&released);
-    ask.retention = LONG * 2;
+    ask.lifetime = lived(LONG * 2, Duration::ZERO);
     let (second, expires) = wins(bench, &ask).await;
     assert_eq!(second.token.attempt, 2, "store: the claim after a release takes the next attempt");
     assert!(second.token > first.token, "store: tokens of a key must grow");
@@ -220,6 +220,7 @@ pub async fn a_stale_basis_finds_the_row<B: StoreBench>(bench: &B) {
         let mut ask = asks(bench, &first.id, 2).await;
         ask.basis = Basis::Known { own, over: Vec::new(), attempt: now.token.attempt };
         let found = finds(bench, &ask, "a claim on a stale basis must not win").await;
+        let now = Row { seen: found.seen, ..now.clone() };
         assert_eq!(found, now, "store: a claim on a stale basis must be shown the row as it is");
     }
     let mut gone = asks(bench, &id(bench, "stale-absent"), 3).await;

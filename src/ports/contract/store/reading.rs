@@ -2,12 +2,17 @@
 //!
 //! Neighbours: [`super`] gives the bench and the helpers. It must not test what rows mean together: `protocol::record` does.
 
+use std::time::Duration;
+
 use super::{
-    SHORT, StoreBench, answer, asks, claimed, finds, fingerprint_of, id, known, release, row, settle, wins,
+    LONG, SHORT, StoreBench, answer, asks, claimed, finds, fingerprint_of, id, known, lived, release, row,
+    settle, wins,
 };
 use crate::ports::KeyStore;
 use crate::ports::store::Written;
+use crate::protocol::digest::digest;
 use crate::protocol::fingerprint::{self, Fingerprint};
+use crate::protocol::lifetime::{Lifetime, NEVER, Retention};
 use crate::protocol::record::State;
 
 /// All clauses about reading.
@@ -16,6 +21,9 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     fingerprints_read_back(bench).await;
     a_new_claim_replaces_the_fingerprint(bench).await;
     an_expired_answer_is_a_tombstone(bench).await;
+    stored_life_is_longer_than_promised(bench).await;
+    a_key_may_be_kept_for_ever(bench).await;
+    principals_read_back(bench).await;
 }
 
 /// A look-up answers in the order of its ids, repeats included, with nothing for absent keys.
@@ -63,7 +71,7 @@ pub async fn a_new_claim_replaces_the_fingerprint<B: StoreBench>(bench: &B) {
 /// A settled key past its retention reads as a tombstone, and is never claimed again.
 pub async fn an_expired_answer_is_a_tombstone<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "expired"), 1).await;
-    ask.retention = SHORT;
+    ask.lifetime = lived(SHORT, Duration::ZERO);
     let (attempt, expires) = wins(bench, &ask).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
     bench.pass(SHORT).await;
@@ -75,4 +83,39 @@ pub async fn an_expired_answer_is_a_tombstone<B: StoreBench>(bench: &B) {
     assert_eq!(found.state, State::Tombstone, "store: a claim must find the tombstone");
     again.basis = known(&expired);
     finds(bench, &again, "a tombstone must not be won on its own row's basis").await;
+}
+
+/// Between its promised and its stored end an answer is still replayed.
+pub async fn stored_life_is_longer_than_promised<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "skew"), 1).await;
+    ask.lifetime = lived(SHORT, LONG);
+    let (attempt, expires) = wins(bench, &ask).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    bench.pass(SHORT).await;
+    let row = row(bench, &ask.id).await;
+    assert!(
+        matches!(row.state, State::Settled { .. }),
+        "store: the skew must be stored on top of the promise"
+    );
+    assert_eq!(row.expires, expires, "store: the skew must not be promised");
+    assert!(row.seen >= expires, "store: the promised end is passed, by the store's own clock");
+}
+
+/// A retention of never has a date that never comes.
+pub async fn a_key_may_be_kept_for_ever<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "never"), 1).await;
+    ask.lifetime = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };
+    let (_, expires) = wins(bench, &ask).await;
+    assert_eq!(expires, NEVER, "store: never must be told as such");
+    assert_eq!(row(bench, &ask.id).await.expires, NEVER);
+}
+
+/// A principal is kept with the claim that names one.
+pub async fn principals_read_back<B: StoreBench>(bench: &B) {
+    for (key, principal) in [("principal-1", Some(digest("principal", &[b"alice"]))), ("principal-2", None)] {
+        let mut ask = asks(bench, &id(bench, key), 1).await;
+        ask.principal = principal;
+        wins(bench, &ask).await;
+        assert_eq!(row(bench, &ask.id).await.principal, principal, "store: a principal must read back");
+    }
 }

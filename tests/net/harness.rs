@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use onceway::config::listen::PublicLimits;
 use onceway::ports::Body;
 use onceway::ports::body::{Collected, collect, full};
+use onceway::server::door::Door;
 use onceway::server::public::listen;
 use onceway::server::{Listeners, PublicService};
 use rustls::ServerConfig;
@@ -127,7 +128,7 @@ pub async fn run_within(limits: PublicLimits, grace: Duration, tls: Option<Arc<S
         feeds: Mutex::default(),
     });
     let mut listeners = Listeners::new(grace);
-    listen(&mut listeners, listener, tls, service.clone(), limits);
+    listen(&mut listeners, listener, tls, service.clone(), limits, Door::Public(None));
     Running { address, service, events, listeners }
 }
 
