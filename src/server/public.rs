@@ -51,6 +51,8 @@ const FRAME: u32 = 16 * 1024;
 const MOST_RESET: usize = 20;
 /// How many HTTP/2 requests may end by the client's own mistakes.
 const MOST_MISTAKES: usize = 100;
+/// The most that is held of an HTTP/1 request (a head must fit) and of an answer that is not read, in bytes each.
+const HTTP1_BUFFER: usize = 2 * HEAD_LIMIT;
 /// How often a silent HTTP/2 client is tried, and how long it may take to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
@@ -136,10 +138,11 @@ async fn speak_http1<S: PublicService>(
     let watch = Watch::new(limits.idle_time, limits.write_stall);
     let stream = Guard::new(stream, limits.head_time, client.refusal.clone());
     let handler = service_fn(|request| answer(service.clone(), request, &client, &watch, limits));
-    // The guard's bounds are the tighter ones; no timer, as the guard and the watch have them all.
+    // No timer here: the guard, the watch and the body's patience have them all.
     let connection = http1::Builder::new()
         .header_read_timeout(None)
         .max_headers(MOST_HEADERS)
+        .max_buf_size(HTTP1_BUFFER)
         .serve_connection(TokioIo::new(stream), handler);
     drive(connection, &mut stop, watch.cut()).await
 }
