@@ -39,6 +39,8 @@ fn routes() -> String {
             "payouts",
             &format!("recovery = \"park\"\nbody_limit = \"16MiB\"\nmismatch = 409\n{signed}"),
         ),
+        "[[route]]\nname = \"notes\"\npath = \"/v1/notes\"\nkey = \"optional\"\nrecovery = \"park\"\n"
+            .to_owned(),
         "[[route]]\nname = \"free\"\npath = \"/v1/free/*\"\nkey = \"off\"\n".to_owned(),
     ]
     .join("\n")
@@ -144,6 +146,9 @@ fn the_published_contract_says_what_each_route_asks() {
             serde_json::json!({"name": "free", "methods": null, "path": "/v1/free/*", "key": "off"})
         );
         assert_eq!(plain["header"], serde_json::json!({"name": "Idempotency-Key", "syntax": "lenient"}));
+        let notes = of("notes");
+        assert_eq!(notes["key"], "optional");
+        assert!(!notes["refusals"].to_string().contains("key-missing"), "{notes}");
         assert_eq!(picky["header"]["syntax"], "strict");
         assert_eq!(
             picky["key_policy"],
@@ -153,6 +158,7 @@ fn the_published_contract_says_what_each_route_asks() {
             (&plain["fingerprint"]["body"], &plain["fingerprint"]["fields"]),
             (&"whole".into(), &serde_json::Value::Null)
         );
+        assert_eq!(plain["replayed_to"], "tenant");
         assert_eq!(signed["fingerprint"]["parts"], serde_json::json!(["method", "target", "body"]));
         assert_eq!(
             (&signed["fingerprint"]["body"], &signed["fingerprint"]["fields"]),
@@ -196,7 +202,7 @@ fn the_contract_is_read_only_and_holds_nothing_internal() {
         for internal in ["upstream", "recovery", "hold", "127.0.0.1", &ports.upstream.to_string(), "solo"] {
             assert!(!answer.text().contains(internal), "{internal}");
         }
-        assert_eq!(answer.text().matches("#key-expired").count(), 4, "each documented");
+        assert_eq!(answer.text().matches("#key-expired").count(), 6, "each documented");
     });
 }
 

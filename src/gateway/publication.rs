@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::problems::{self, Problem};
 use super::reply;
-use super::route::{Policy, Protection, Route, Routes};
+use super::route::{Binding, Policy, Protection, Route, Routes};
 use super::signature::{FingerprintRule, Pointer, Selection, Unsigned};
 use crate::protocol::key::{KeyError, Syntax};
 use crate::protocol::key_policy::Breach;
@@ -53,6 +53,8 @@ struct Terms<'a> {
     header: Header,
     key_policy: KeyPolicyJson,
     scope: [&'static str; 1],
+    /// To whom of the scope an answer is given again.
+    replayed_to: &'static str,
     fingerprint: FingerprintJson<'a>,
     retention: RetentionJson,
     /// `None`: a key never expires, or is forgotten at once.
@@ -175,6 +177,10 @@ fn terms(policy: &Policy, required: bool) -> Terms<'_> {
             entropy_bits: rules.entropy_bits,
         },
         scope: ["tenant"],
+        replayed_to: match policy.bind {
+            Binding::Tenant => "tenant",
+            Binding::Principal => "principal",
+        },
         fingerprint: fingerprint(&policy.fingerprint),
         retention: match policy.retention {
             Retention::For(span) => RetentionJson::Seconds(span.as_secs()),

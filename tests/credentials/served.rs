@@ -220,5 +220,9 @@ fn a_bound_key_answers_its_principal_and_nobody_else() {
         let unnamed = post(&site.trusted, "/v1/payouts", &front[..1], &key("unnamed"), BODY).await;
         assert_eq!(code(&unnamed), "credential-invalid");
         assert_eq!(effects(&site.solo.ledger, &kept), 1);
+        let url = format!("{}/.well-known/idempotency", site.solo.public());
+        let contract = ask(Ask::get(url)).await.json();
+        let payouts = contract["routes"].as_array().unwrap().iter().find(|route| route["name"] == "payouts");
+        assert_eq!(payouts.unwrap()["replayed_to"], "principal");
     });
 }
