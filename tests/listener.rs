@@ -292,5 +292,10 @@ fn the_region_file_brings_tls_and_limits() {
         slow.write_all(b"POST /v1/charges HTTP/1.1\r\n").await.unwrap();
         timeout(WITHIN, slow.read_exact(&mut status)).await.unwrap().unwrap();
         assert_eq!(&status, b"HTTP/1.1 408");
+        let mut silent = TcpStream::connect(&address).await.unwrap();
+        assert!(matches!(timeout(WITHIN, silent.read(&mut status)).await.unwrap(), Ok(0) | Err(_)));
+        let metrics = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+        assert!(metrics.contains("onceway_connections_cut_total{reason=\"late\"} 1"), "{metrics}");
+        assert!(metrics.contains("onceway_refusals_total{code=\"head-too-slow\"} 1"), "{metrics}");
     });
 }

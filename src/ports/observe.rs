@@ -38,6 +38,7 @@ metrics! {
     ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route and verdict (settled, released, in_doubt, replayed, refused).";
     REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code.";
     WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route and kind (sequential, clock_like, many_bodies).";
+    CONNECTIONS_CUT = Counter "onceway_connections_cut_total" "Client connections that this gateway ended, by reason (crowded: one address held too many, late: did not begin in time, idle, stalled: did not read its answer, given_up: asked only to reset).";
     PASSED = Counter "onceway_passed_total" "Requests without key handling passed to the upstream, by result (answered, not_sent, unknown).";
     CREDENTIALS_RELOADS = Counter "onceway_credentials_reloads_total" "Times that the files of credentials were read again, by result (ok, failed). After a failed one the old credentials stay.";
     FORWARDS = Counter "onceway_forwards_total" "Requests forwarded to a key's owner, by peer and result (answered, not_sent, unknown, not_owner, silent).";

@@ -12,6 +12,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use super::watching::Cut;
+use crate::ports::observe;
+
 /// What an HTTP/2 client sends first (RFC 9113 section 3.4). No HTTP/1 request begins like this.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -59,6 +62,7 @@ impl Paced {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(patience)));
         match stalled.as_mut().poll(context) {
             Poll::Ready(()) => {
+                metrics::counter!(observe::CONNECTIONS_CUT, "reason" => Cut::Stalled.reason()).increment(1);
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
             }
             Poll::Pending => Poll::Pending,

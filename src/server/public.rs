@@ -30,7 +30,7 @@ use super::head::{HEAD_LIMIT, MOST_HEADERS};
 use super::paced::Paced;
 use super::places::Places;
 use super::tls::HTTP2;
-use super::watching::Watch;
+use super::watching::{Cut, Watch};
 use super::{Listeners, PublicService, Stop};
 use crate::adapters::headers::strip_hop_by_hop;
 use crate::adapters::streaming::{Patience, streaming};
@@ -65,6 +65,9 @@ pub fn listen<S: PublicService>(
     limits: PublicLimits,
     door: Door,
 ) {
+    for reason in ["crowded", "late", "idle", "stalled", "given_up"] {
+        metrics::counter!(observe::CONNECTIONS_CUT, "reason" => reason).absolute(0);
+    }
     let places = Places::new(limits.connections_per_ip);
     let tls = tls.map(TlsAcceptor::from);
     listeners.add(listener, limits.connections, move |stream, address: SocketAddr, stop| {
@@ -79,7 +82,10 @@ pub fn listen<S: PublicService>(
                 Client { ip: address.ip().to_canonical(), tls: tls.is_some(), door, refusal: Refusal::default() };
             let served = match place {
                 Some(_) => serve(stream, client, tls, stop, service, limits).await,
-                None => Err("the client holds all the connections that one address may have".to_owned()),
+                None => {
+                    count_cut("crowded");
+                    Err("the client holds all the connections that one address may have".to_owned())
+                }
             };
             if let Err(why) = served {
                 tracing::debug!(client = %address.ip(), why, "a client's connection was ended");
@@ -122,10 +128,24 @@ async fn in_time<T>(
         biased;
         begun = timeout(limits.head_time, begin) => match begun {
             Ok(begun) => begun.map(Some).map_err(|error| error.to_string()),
-            Err(_) => Err("the client did not begin in time".to_owned()),
+            Err(_) => {
+                count_cut("late");
+                Err("the client did not begin in time".to_owned())
+            }
         },
         () = stop.wait() => Ok(None),
     }
+}
+
+fn count_cut(reason: &'static str) {
+    metrics::counter!(observe::CONNECTIONS_CUT, "reason" => reason).increment(1);
+}
+
+/// Completes when the connection is to be cut, and counts it.
+async fn cut(watch: &Watch) -> Cut {
+    let cut = watch.cut().await;
+    count_cut(cut.reason());
+    cut
 }
 
 async fn speak_http1<S: PublicService>(
@@ -144,7 +164,7 @@ async fn speak_http1<S: PublicService>(
         .max_headers(MOST_HEADERS)
         .max_buf_size(HTTP1_BUFFER)
         .serve_connection(TokioIo::new(stream), handler);
-    drive(connection, &mut stop, watch.cut()).await
+    drive(connection, &mut stop, cut(&watch)).await
 }
 
 async fn speak_http2<S: PublicService>(
@@ -176,7 +196,7 @@ async fn speak_http2<S: PublicService>(
         .max_frame_size(FRAME)
         .max_send_buf_size(SEND_BUFFER)
         .serve_connection(TokioIo::new(stream), handler);
-    drive(connection, &mut stop, watch.cut()).await
+    drive(connection, &mut stop, cut(&watch)).await
 }
 
 async fn answer<S: PublicService>(

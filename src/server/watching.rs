@@ -35,6 +35,17 @@ pub enum Cut {
     GivenUp,
 }
 
+impl Cut {
+    /// The word for metrics.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Cut::Idle => "idle",
+            Cut::Stalled => "stalled",
+            Cut::GivenUp => "given_up",
+        }
+    }
+}
+
 /// The requests of one connection.
 pub struct Watch {
     idle_time: Duration,
