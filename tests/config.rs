@@ -80,6 +80,17 @@ fn the_good_files_are_good() {
 }
 
 #[test]
+fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
+    let of = |lines: &str| {
+        let folder = files(&[("region", "[upstream]", &format!("[quota]\n{lines}\n[upstream]"))]);
+        let quota = load(folder.path()).unwrap().settings().quota.unwrap();
+        (quota.new_keys_per_second.get(), quota.burst.get())
+    };
+    assert_eq!(of("new_keys_per_second = 50"), (50, 50));
+    assert_eq!(of("new_keys_per_second = 50\nburst = 7"), (50, 7));
+}
+
+#[test]
 fn each_mistake_is_said_at_its_line_and_nothing_else_is() {
     assert!(CASES.len() >= 60);
     for (file, from, to, expected) in CASES {
@@ -223,6 +234,8 @@ fn the_reference_files_state_the_defaults_truly() {
     assert_eq!(config.process.listen.limits, short.process.listen.limits);
     assert_eq!(short.process.listen.limits, PublicLimits::default());
     assert_eq!(short.process.listen.tls, None);
+    assert_eq!((config.process.quota, short.process.quota), (None, None));
+    assert_eq!((config.process.shadow, short.process.shadow), (false, false));
     assert_eq!(config.process.log, short.process.log);
     let roles = |config: &Config| {
         let provision = config.process.provision.as_ref().unwrap();

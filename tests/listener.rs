@@ -204,7 +204,7 @@ fn bad_input_is_a_problem_and_leaves_nothing_behind() {
         // Nothing was claimed, nothing was sent.
         assert!(solo.ledger.totals(None).is_empty());
         let metrics = async || ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
-        let claims = "onceway_store_seconds_count{op=\"claim\"}";
+        let claims = "onceway_store_seconds_count{op=\"claim\",";
         let before = metrics().await;
         assert!(!before.contains(claims), "{before}");
         let refused = "onceway_refusals_total{code=\"bad-request\"} ";

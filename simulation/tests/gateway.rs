@@ -11,6 +11,8 @@ mod attached;
 mod bench;
 #[path = "gateway/claims.rs"]
 mod claims;
+#[path = "gateway/counted.rs"]
+mod counted;
 #[path = "gateway/ends.rs"]
 mod ends;
 #[path = "gateway/forwards.rs"]
@@ -21,7 +23,11 @@ mod outcomes;
 mod policies;
 #[path = "gateway/principals.rs"]
 mod principals;
+#[path = "gateway/quota.rs"]
+mod quota;
 #[path = "gateway/recovery.rs"]
 mod recovery;
+#[path = "gateway/shadow.rs"]
+mod shadow;
 #[path = "gateway/swarm.rs"]
 mod swarm;

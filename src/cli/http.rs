@@ -1,18 +1,31 @@
 //! One GET to an admin listener.
 //!
-//! Neighbours: `status` asks; `fleet::client` carries. It must not follow redirects, and shows the token to nobody but the address
+//! Neighbours: `status` and `coverage` ask; `fleet::client` carries. It must not follow redirects, and shows the token to nobody but the address
 //! that was given.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use hyper::{StatusCode, Uri};
 
+use super::Failure;
 use crate::fleet::client::Ask;
 
 /// How long the answer may take.
 const WITHIN: Duration = Duration::from_secs(10);
+
+/// The token in a file, if one is named.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let Some(path) = file else { return Ok(None) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display())))?;
+    Ok(Some(text.trim().to_owned()))
+}
 
 /// The body of `GET base + path`, within ten seconds.
 ///

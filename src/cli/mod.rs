@@ -6,12 +6,14 @@
 
 mod certs;
 mod check;
+mod coverage;
 mod demo;
 mod http;
 mod janitor;
 mod logging;
 mod ring;
 mod serve;
+mod shadow;
 mod status;
 mod store;
 mod table;
@@ -37,6 +39,7 @@ Start here:
   onceway check config/us-east.toml                 is this configuration right? lists every mistake
   onceway ring show --ring config/ring.toml         who owns how much
   onceway serve --config config/us-east.toml        run one gateway of one region
+  onceway coverage                                  which state-changing requests came without a key's protection?
 
 Environment:
   ONCEWAY_LOG                what is logged to stderr, such as info or onceway=debug (default: info)
@@ -61,6 +64,8 @@ enum Command {
     Store(store::Command),
     Serve(serve::Serve),
     Status(status::Status),
+    Coverage(coverage::Coverage),
+    Shadow(shadow::Shadow),
     #[command(hide = true)]
     Janitor(janitor::Janitor),
 }
@@ -101,6 +106,8 @@ pub fn run() -> ExitCode {
         Command::Store(command) => command.run(),
         Command::Serve(serve) => serve.run(),
         Command::Status(status) => status.run(),
+        Command::Coverage(coverage) => coverage.run(),
+        Command::Shadow(shadow) => shadow.run(),
         Command::Janitor(janitor) => janitor.run(),
     };
     let (code, text) = match ended {

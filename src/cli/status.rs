@@ -34,15 +34,10 @@ pub struct Status {
 impl Status {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let token = match &self.token_file {
-            None => None,
-            Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-                Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display()))
-            })?),
-        };
-        let token = token.as_deref().map(str::trim);
-        let answer =
-            block_on(async { http::get(&self.admin, "/v1/status", token).await.map_err(Failure::failed) })?;
+        let token = http::token(self.token_file.as_deref())?;
+        let answer = block_on(async {
+            http::get(&self.admin, "/v1/status", token.as_deref()).await.map_err(Failure::failed)
+        })?;
         let status: Value = serde_json::from_slice(&answer)
             .map_err(|error| Failure::Failed(format!("{} answered no JSON: {error}", self.admin)))?;
         if self.json { print(&format!("{status}\n")) } else { print(&picture(&status)) }

@@ -117,6 +117,8 @@ impl Config {
             drift: self.drift,
             skew: self.skew,
             timings: timings(self.heartbeat),
+            quota: self.process.quota,
+            shadow: self.process.shadow,
             shared: self.shared,
         }
     }

@@ -46,7 +46,10 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
         }
         Reply::First { .. } | Reply::Replay(_) => "-",
     };
-    metrics::answer(&ask.route, verdict);
+    if reply.is_retry() {
+        gateway.give_back(ask);
+    }
+    metrics::answer(&ask.route, ask.id.tenant(), verdict);
     let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);
     let took = gateway.ports.clock().now().since(ask.arrived);
     tracing::info!(

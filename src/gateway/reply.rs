@@ -62,8 +62,24 @@ impl Reply {
                 Problem::OutcomeUnknown { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
                 _,
             ) => "in_doubt",
+            Reply::Refused(Problem::InProgress { .. }, _) => "in_progress",
+            Reply::Refused(Problem::KeyReused { .. }, _) => "key_reused",
+            Reply::Refused(Problem::KeyExpired, _) => "key_expired",
             Reply::Refused(..) => "refused",
         }
+    }
+
+    /// Whether it shows that the request started no key. A refusal of another request or of an expired key does not count: who tries
+    /// keys out pays for it.
+    pub fn is_retry(&self) -> bool {
+        matches!(
+            self,
+            Reply::Replay(_)
+                | Reply::Refused(
+                    Problem::InProgress { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
+                    _
+                )
+        )
     }
 }
 
@@ -140,6 +156,7 @@ pub(super) fn status(problem: &Problem) -> StatusCode {
         Problem::KeyRefused(_) | Problem::BodyBroken => StatusCode::BAD_REQUEST,
         Problem::CredentialInvalid => StatusCode::UNAUTHORIZED,
         Problem::NoRoute => StatusCode::NOT_FOUND,
+        Problem::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
         Problem::InProgress { .. }
         | Problem::Parked { .. }
         | Problem::InDoubt { .. }

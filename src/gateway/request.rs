@@ -97,12 +97,18 @@ async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
     }
     let attach_until = ask.arrived + ask.policy.wait.min(ask.deadline);
     let mut basis = Basis::Absent;
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
         let mut rows = match claim(gateway, ask, basis.clone()).await {
             Ok(Claimed::Ours(claim)) => return run(gateway, ask, claim).await,
             Ok(Claimed::Found(rows)) => rows,
-            Err(problem) => return Reply::Refused(problem, None),
+            Err(problem) => {
+                metrics::claim_failed(&ask.route, ask.id.tenant());
+                return Reply::Refused(problem, None);
+            }
         };
+        if round == 0 {
+            metrics::duplicate(ask.id.tenant());
+        }
         basis = loop {
             match verdict(gateway, ask, rows) {
                 Verdict::Claim(next) => break next,
@@ -210,7 +216,7 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
     let send_by = SendBy::new(asked, policy.hold, policy.upstream_timeout, gateway.settings.drift);
     let mut unconfirmed = false;
     for _ in 0..2 {
-        match metrics::store("claim", gateway, gateway.ports.store().claim(&claim)).await {
+        match metrics::store("claim", &ask.route, gateway, gateway.ports.store().claim(&claim)).await {
             Ok(ClaimReply::Won { token, expires }) => {
                 let attempt = Attempt { id: claim.id, token, nonce: claim.nonce };
                 return Ok(Claimed::Ours(Claim { attempt, expires, send_by }));
@@ -230,7 +236,7 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
         }
     }
     if unconfirmed {
-        outcome::release_unconfirmed(gateway, ask.id.clone(), claim.nonce, policy.hold);
+        outcome::release_unconfirmed(gateway, ask, claim.nonce);
     }
     Err(store_unavailable(gateway, "a claim was not confirmed".to_owned()))
 }

@@ -1,7 +1,7 @@
-//! The admin listener: health, readiness, metrics, status, one key.
+//! The admin listener: health, readiness, metrics, status, coverage, one key.
 //!
 //! `GET /healthz`, `GET /readyz` (for the health checks of global DNS: can serve *or forward*), `GET /metrics` (Prometheus),
-//! `GET /v1/status`, `GET /v1/keys/{tenant}/{key}`. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it
+//! `GET /v1/status`, `GET /v1/coverage`, `GET /v1/shadow`, `GET /v1/keys/{tenant}/{key}`. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it
 //! needs no password; elsewhere every path but the two health checks needs the token (config refuses otherwise). It must not
 //! change anything, and must not log paths: they hold keys.
 
@@ -74,10 +74,18 @@ impl<P: Ports> Admin<P> {
             }
             ["metrics"] => text(StatusCode::OK, &self.render()),
             ["v1", "status"] => json(StatusCode::OK, &self.gateway.status().await),
+            ["v1", "coverage"] => json(StatusCode::OK, &self.gateway.coverage()),
+            ["v1", "shadow"] => match self.gateway.shadow_report() {
+                Some(report) => json(StatusCode::OK, &report),
+                None => problem(
+                    StatusCode::NOT_FOUND,
+                    "this gateway is not in shadow mode (shadow = true in its region file)",
+                ),
+            },
             ["v1", "keys", tenant, key] => self.key(&percent::decode(tenant), &percent::decode(key)).await,
             _ => problem(
                 StatusCode::NOT_FOUND,
-                "ask /healthz, /readyz, /metrics, /v1/status or /v1/keys/{tenant}/{key}",
+                "ask /healthz, /readyz, /metrics, /v1/status, /v1/coverage, /v1/shadow or /v1/keys/{tenant}/{key}",
             ),
         }
     }

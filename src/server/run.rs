@@ -73,7 +73,11 @@ pub async fn run(config: Config) -> Result<()> {
 
     let listen = &config.process.listen;
     let public = bind(listen.public, "public").await?;
-    let peer = bind(listen.peer, "peer").await?;
+    // In shadow mode peers must not take this gateway for one that knows anything: it does not listen for them.
+    let peer = match config.process.shadow {
+        false => Some(bind(listen.peer, "peer").await?),
+        true => None,
+    };
     let admin = bind(listen.admin, "admin").await?;
     let front = listen.trusted.clone().map(Arc::new);
     let trusted = match &front {
@@ -93,9 +97,14 @@ pub async fn run(config: Config) -> Result<()> {
         public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front));
     }
     let limits = PeerLimits { body_limit: largest_body(&config), ..PeerLimits::default() };
-    peer::listen(&mut listeners, peer, &identity, service, limits);
+    if let Some(peer) = peer {
+        peer::listen(&mut listeners, peer, &identity, service, limits);
+    }
     let token = config.process.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()));
     admin::listen(&mut listeners, admin, Arc::new(Admin::new(gateway.clone(), metrics, token)));
+    if config.process.shadow {
+        tracing::warn!("shadow mode: every request passes straight to the upstream; nothing is protected");
+    }
     tracing::info!(
         region = %config.me, public = %listen.public, peer = %listen.peer, admin = %listen.admin, "listening"
     );

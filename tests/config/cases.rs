@@ -397,6 +397,13 @@ pub const CASES: &[Case] = &[
     ("region", "region = \"east\"", "region = \"east\"\ndrain = \"0s\"", &[
         "region.toml:2: drain: \"0s\" is out of range: use \"1s\" to \"10m\"",
     ]),
+    ("region", "[upstream]", "[quota]\nburst = 0\n[upstream]", &[
+        "region.toml:11: [quota]: new_keys_per_second is missing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100",
+        "region.toml:12: [quota]: burst: must be a whole number from 1 to 1000000",
+    ]),
+    ("region", "region = \"east\"", "region = \"east\"\nshadow = \"on\"", &[
+        "region.toml:2: shadow: must be true or false, not a text",
+    ]),
     ("region", "[upstream]", "[log]\nformat = \"xml\"\n[upstream]", &[
         "region.toml:12: [log]: format: must be \"text\" or \"json\", not \"xml\"",
     ]),

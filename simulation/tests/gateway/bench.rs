@@ -218,6 +218,13 @@ pub fn request(path: &str, key: &str, text: &str) -> Request<onceway::ports::Bod
         .unwrap()
 }
 
+/// Asks one gateway as the bench's second tenant, globex.
+pub async fn ask_as_globex(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
+    let mut request = request(path, key, text);
+    request.headers_mut().insert("authorization", "Bearer sk-globex".parse().unwrap());
+    told(gateway.handle(request).await).await
+}
+
 /// Reads an answer as a client would.
 pub async fn told(response: http::Response<onceway::ports::Body>) -> Told {
     let (head, rest) = response.into_parts();
@@ -274,7 +281,8 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
     }
 }
 
-fn settings(me: &RegionName) -> Settings {
+/// What a region's gateway is told.
+pub fn settings(me: &RegionName) -> Settings {
     let route = |name: &str, recovery| Route {
         name: Arc::from(name),
         methods: vec![Method::POST],
@@ -294,6 +302,8 @@ fn settings(me: &RegionName) -> Settings {
         let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
         credentials.insert(digest(token.as_bytes()), caller);
     }
+    let globex = Caller::new(Tenant::parse("globex").unwrap(), Voucher::File, None);
+    credentials.insert(digest(b"sk-globex"), globex);
     let bound = Policy { bind: Binding::Principal, ..policy(Recovery::Rerun { max_attempts: 3 }) };
     let bound = Route { protection: Protection::Required(Arc::new(bound)), ..route("bound", Recovery::Park) };
     Settings {
@@ -321,6 +331,8 @@ fn settings(me: &RegionName) -> Settings {
             settle_within: SETTLE_WITHIN,
             probe_within: ms(1_000),
         },
+        quota: None,
+        shadow: false,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }
