@@ -80,6 +80,9 @@ fn picture(status: &Value) -> String {
             format!("epoch {}, digest {view:.16}, shared settings {shared:.16}", word(&status["epoch"])),
         ),
     ];
+    if let Some(left) = store["clock_suspect_ms"].as_u64() {
+        rows.push(("clock", format!("SUSPECT for {} s: no hold counts as over", left.div_ceil(1_000))));
+    }
     for reason in readiness["reasons"].as_array().into_iter().flatten() {
         rows.push(("because", word(reason)));
     }

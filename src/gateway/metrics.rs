@@ -13,6 +13,7 @@ use super::problems::{CODES, Problem};
 use super::{Gateway, Settings};
 use crate::ports::observe::{self, Kind};
 use crate::ports::store::StoreError;
+use crate::ports::upkeep::Reaped;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
 use crate::protocol::region::RegionName;
@@ -48,12 +49,16 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in ["claim", "settle", "release", "doubt", "look_up"] {
+    for op in ["claim", "settle", "release", "doubt", "look_up", "reap"] {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
         }
     }
+    for result in ["expired", "forgotten", "kept"] {
+        counter!(observe::REAPED, "result" => result).absolute(0);
+    }
     let plain = [
+        observe::CLOCK_STEPS,
         observe::LOCAL_REPLAYS,
         observe::CLAIMS_LOST,
         observe::CLAIMS_UNCONFIRMED,
@@ -72,6 +77,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     in_flight(0);
     store_up(false);
+    clock_suspect(false);
     heartbeat(0);
 }
 
@@ -159,6 +165,24 @@ pub(super) async fn store<P: Ports, T>(
         tracing::warn!(op, %error, "a store call failed");
     }
     result
+}
+
+/// One batch of reaping.
+pub(super) fn reaped(reaped: &Reaped) {
+    let results = [("expired", reaped.expired), ("forgotten", reaped.forgotten), ("kept", reaped.kept)];
+    for (result, count) in results {
+        counter!(observe::REAPED, "result" => result).increment(count);
+    }
+}
+
+/// One step of the database's clock.
+pub(super) fn clock_stepped() {
+    counter!(observe::CLOCK_STEPS).increment(1);
+}
+
+/// Whether the database's clock is suspect.
+pub(super) fn clock_suspect(suspect: bool) {
+    gauge!(observe::CLOCK_SUSPECT).set(f64::from(u8::from(suspect)));
 }
 
 /// What one attempt took.

@@ -1,7 +1,7 @@
 //! The gateway: the choreography of a request, over ports.
 //!
 //! Neighbours: `protocol` decides, `ports` perform, `server` feeds requests in. The life of a request reads top to bottom in
-//! [`request`]; what runs beside requests is in [`heartbeat`]. It must not touch sockets, SQL or clocks (only through ports),
+//! [`request`]; what runs beside requests is in [`heartbeat`] and [`reaper`]. It must not touch sockets, SQL or clocks (only through ports),
 //! must not decide what rows mean (`protocol::decide` does), and knows statuses in [`reply`] only.
 
 mod admit;
@@ -15,11 +15,13 @@ mod metrics;
 mod outcome;
 pub mod problems;
 mod race;
+mod reaper;
 mod recover;
 pub mod reply;
 mod request;
 pub mod route;
 pub mod status;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -37,6 +39,7 @@ use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::digest::Digest32;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::suspect::ClockWatch;
 use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use admit::Admitted;
@@ -84,6 +87,10 @@ pub struct Timings {
     pub settle_within: Duration,
     /// How long a question to the upstream's status address may take.
     pub probe_within: Duration,
+    /// Between two looks of the reaper while little is due.
+    pub reap: Duration,
+    /// Between two batches of the reaper while much is due, at least.
+    pub reap_pause: Duration,
 }
 
 impl Settings {
@@ -107,6 +114,7 @@ pub struct Gateway<P: Ports> {
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
+    clock_watch: Mutex<ClockWatch>,
     typical: BTreeMap<Arc<str>, Mutex<Option<Duration>>>,
     in_flight: AtomicUsize,
     idle: Notify,
@@ -179,6 +187,7 @@ impl<P: Ports> Gateway<P> {
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
         metrics::prepare(&settings, &view);
+        let clock_watch = Mutex::new(trust::watch(&settings));
         Ok(Arc::new(Self {
             ports: Arc::new(ports),
             settings,
@@ -187,6 +196,7 @@ impl<P: Ports> Gateway<P> {
             attached: Arc::default(),
             store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
+            clock_watch,
             typical,
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
@@ -198,6 +208,7 @@ impl<P: Ports> Gateway<P> {
     pub fn start(self: &Arc<Self>) {
         heartbeat::start(self);
         request::start_poller(self);
+        reaper::start(self);
     }
 
     /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.

@@ -67,6 +67,9 @@ pub struct StoreStatus {
     pub gate_version: Option<u64>,
     /// The newest heartbeat.
     pub heartbeat: Option<u64>,
+    /// How much longer its clock is not believed, in milliseconds; absent while it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_suspect_ms: Option<u64>,
 }
 
 /// What is known of one peer.
@@ -201,7 +204,9 @@ impl<P: Ports> Gateway<P> {
             StoreHealth::Closed(why) => (None, Some(why.clone())),
         };
         let heartbeat = health.beat.map(|(seq, _)| seq);
-        StoreStatus { open: gate.is_some(), reason, gate_version: gate, heartbeat }
+        drop(health);
+        let clock_suspect_ms = self.clock_suspect_for().map(|left| left.as_millis() as u64);
+        StoreStatus { open: gate.is_some(), reason, gate_version: gate, heartbeat, clock_suspect_ms }
     }
 
     fn peers_status(&self) -> BTreeMap<String, PeerStatus> {

@@ -296,6 +296,8 @@ fn settings(me: &RegionName) -> Settings {
             claim_within: ms(2_000),
             settle_within: SETTLE_WITHIN,
             probe_within: ms(1_000),
+            reap: ms(1_000),
+            reap_pause: ms(20),
         },
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
