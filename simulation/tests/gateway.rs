@@ -21,3 +21,5 @@ mod outcomes;
 mod recovery;
 #[path = "gateway/swarm.rs"]
 mod swarm;
+#[path = "gateway/upkeep.rs"]
+mod upkeep;

@@ -71,6 +71,10 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
         // Whoever just started cannot know yet whether a peer goes by another view.
         return close(gateway, "starting: not every peer has been asked yet".to_owned());
     }
+    if gateway.health().beat.is_none() {
+        // Nor whether the database's clock steps: that takes a first heartbeat to compare with.
+        return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
+    }
     match gateway.ports.store().gate().await {
         Ok(gate) if gate.is_open() && gate.epoch == gateway.view.epoch() => open(gateway, gate),
         Ok(gate) if gate.is_open() => {

@@ -2,7 +2,8 @@
 //!
 //! Neighbours: `protocol::suspect` compares the clocks; [`super::heartbeat`] brings readings and journals steps; [`super::ending::read`] has
 //! each row pass through here before anybody asks what it means. While the clock is suspect no hold is over, so nothing is
-//! recovered, released as "did not happen", reaped or swept. It must not end that early: one longest hold, by the boot clock.
+//! recovered, released as "did not happen", reaped or swept. It must not end early: after one longest hold
+//! and settle time, by the boot clock.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +16,8 @@ use crate::protocol::time::{Date, Moment};
 
 /// A watch over the database's clock, before its first reading.
 pub(super) fn watch(settings: &Settings) -> ClockWatch {
-    let holds = settings.routes.policies().map(|policy| policy.hold);
+    // The settle time too: "did not happen" is counted from the end of the hold.
+    let holds = settings.routes.policies().map(|policy| policy.hold + policy.settle_time);
     ClockWatch::new(settings.drift, holds.max().unwrap_or_default())
 }
 

@@ -51,7 +51,7 @@ pub struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// A comparison that has seen nothing yet; `longest_hold` of any route.
+    /// A comparison that has seen nothing yet; `longest_hold` of any route, with its settle time.
     pub fn new(drift: Drift, longest_hold: Duration) -> Self {
         Self { drift, longest_hold, anchor: None, until: None }
     }

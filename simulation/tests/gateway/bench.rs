@@ -37,8 +37,14 @@ pub const UPSTREAM: Duration = Duration::from_secs(3);
 pub const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// How long an answer waits to be stored before its client is told that the outcome is unknown.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
+/// How long a key is remembered on the route `park`.
+pub const RETENTION: Duration = Duration::from_secs(120);
+/// How long it is refused after that.
+pub const TOMBSTONE: Duration = Duration::from_secs(60);
 /// One way between two regions.
 pub const ONE_WAY: Duration = Duration::from_millis(20);
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Whole milliseconds.
 pub const fn ms(millis: u64) -> Duration {
@@ -282,6 +288,7 @@ fn settings(me: &RegionName) -> Settings {
             route("probe", Recovery::Probe),
             route("park", Recovery::Park),
             route("rerun", Recovery::Rerun { max_attempts: 3 }),
+            kept_for_ever(route("never", Recovery::Park)),
         ]),
         credentials,
         drift: Drift { ppm: 1_000, margin: ms(50) },
@@ -303,6 +310,13 @@ fn settings(me: &RegionName) -> Settings {
     }
 }
 
+fn kept_for_ever(mut route: Route) -> Route {
+    let Some(policy) = route.policy() else { panic!("a route that looks at keys") };
+    let policy = Policy { retention: Retention::Never, ..Policy::clone(policy) };
+    route.protection = Protection::Required(Arc::new(policy));
+    route
+}
+
 fn policy(recovery: Recovery) -> Policy {
     Policy {
         syntax: Syntax::Lenient,
@@ -312,8 +326,8 @@ fn policy(recovery: Recovery) -> Policy {
         wait: ms(2_000),
         upstream_timeout: UPSTREAM,
         settle_time: SETTLE_TIME,
-        retention: Retention::For(Duration::from_secs(86_400)),
-        tombstone: Duration::from_secs(86_400),
+        retention: Retention::For(if recovery == Recovery::Park { RETENTION } else { DAY }),
+        tombstone: if recovery == Recovery::Park { TOMBSTONE } else { DAY },
         body_limit: 1 << 16,
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
