@@ -21,5 +21,7 @@ mod outcomes;
 mod recovery;
 #[path = "gateway/swarm.rs"]
 mod swarm;
+#[path = "gateway/sweeps.rs"]
+mod sweeps;
 #[path = "gateway/upkeep.rs"]
 mod upkeep;

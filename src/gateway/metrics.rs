@@ -49,13 +49,16 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in ["claim", "settle", "release", "doubt", "look_up", "reap"] {
+    for op in ["claim", "settle", "release", "doubt", "look_up", "reap", "sweep"] {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
         }
     }
     for result in ["expired", "forgotten", "kept"] {
         counter!(observe::REAPED, "result" => result).absolute(0);
+    }
+    for result in ["abandoned", "settled", "released"] {
+        counter!(observe::SWEPT, "result" => result).absolute(0);
     }
     let plain = [
         observe::CLOCK_STEPS,
@@ -78,6 +81,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     in_flight(0);
     store_up(false);
     clock_suspect(false);
+    doubts(0);
     heartbeat(0);
 }
 
@@ -173,6 +177,16 @@ pub(super) fn reaped(reaped: &Reaped) {
     for (result, count) in results {
         counter!(observe::REAPED, "result" => result).increment(count);
     }
+}
+
+/// One key that the sweep moved on.
+pub(super) fn swept(result: &'static str) {
+    counter!(observe::SWEPT, "result" => result).increment(1);
+}
+
+/// How many keys are on the operator's list.
+pub(super) fn doubts(count: u64) {
+    gauge!(observe::DOUBTS).set(count as f64);
 }
 
 /// One step of the database's clock.

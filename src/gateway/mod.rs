@@ -1,7 +1,7 @@
 //! The gateway: the choreography of a request, over ports.
 //!
 //! Neighbours: `protocol` decides, `ports` perform, `server` feeds requests in. The life of a request reads top to bottom in
-//! [`request`]; what runs beside requests is in [`heartbeat`] and [`reaper`]. It must not touch sockets, SQL or clocks (only through ports),
+//! [`request`]; what runs beside requests is in [`heartbeat`], [`reaper`] and [`sweep`]. It must not touch sockets, SQL or clocks (only through ports),
 //! must not decide what rows mean (`protocol::decide` does), and knows statuses in [`reply`] only.
 
 mod admit;
@@ -21,6 +21,7 @@ pub mod reply;
 mod request;
 pub mod route;
 pub mod status;
+mod sweep;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -87,6 +88,8 @@ pub struct Timings {
     pub settle_within: Duration,
     /// How long a question to the upstream's status address may take.
     pub probe_within: Duration,
+    /// Between two sweeps for abandoned claims and keys in doubt.
+    pub sweep: Duration,
     /// Between two looks of the reaper while little is due.
     pub reap: Duration,
     /// Between two batches of the reaper while much is due, at least.
@@ -209,6 +212,7 @@ impl<P: Ports> Gateway<P> {
         heartbeat::start(self);
         request::start_poller(self);
         reaper::start(self);
+        sweep::start(self);
     }
 
     /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.

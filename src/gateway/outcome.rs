@@ -109,7 +109,7 @@ async fn settled<P: Ports>(
     answer: Arc<Answer>,
     response: Response<Body>,
 ) -> Reply {
-    match store(gateway, ask, claim.attempt.clone(), Fact::Settled(answer.clone())).await {
+    match store(gateway, ask.policy.hold, claim.attempt.clone(), Fact::Settled(answer.clone())).await {
         Stored::Yes => {
             gateway.attached.wake(&ask.id, vec![settled_row(gateway, ask, &claim, answer)]);
             Reply::First { response, settled: true, expires: claim.expires }
@@ -127,7 +127,7 @@ pub(super) async fn doubtful<P: Ports>(
     status: Option<u16>,
 ) -> Reply {
     metrics::attempt(&ask.route, "unknown");
-    match store(gateway, ask, claim.attempt.clone(), Fact::InDoubt(status)).await {
+    match store(gateway, ask.policy.hold, claim.attempt.clone(), Fact::InDoubt(status)).await {
         Stored::Yes | Stored::NotYet => {
             let after = jittered(gateway, Duration::from_secs(1));
             Reply::Refused(Problem::OutcomeUnknown { upstream: status, after }, Some(claim.expires))
@@ -138,7 +138,7 @@ pub(super) async fn doubtful<P: Ports>(
 
 /// Nothing happened: the claim is released. Where that cannot be stored the claim ends with its hold, which costs time, not safety.
 pub(super) async fn released<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
-    store(gateway, ask, claim.attempt.clone(), Fact::Released).await;
+    store(gateway, ask.policy.hold, claim.attempt.clone(), Fact::Released).await;
 }
 
 /// The claim was lost: somebody else's outcome, if there is one, is the answer.
@@ -163,13 +163,13 @@ pub(super) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &As
 /// Stores a fact in a task that outlives the request, and waits for it a while.
 pub(super) async fn store<P: Ports>(
     gateway: &Arc<Gateway<P>>,
-    ask: &Ask,
+    hold: Duration,
     attempt: Attempt,
     fact: Fact,
 ) -> Stored {
     let clock = gateway.ports.clock();
     let now = clock.now();
-    let give_up = now + ask.policy.hold;
+    let give_up = now + hold;
     let begun = InFlight::begin(gateway.clone());
     let task = tokio::spawn({
         let gateway = gateway.clone();

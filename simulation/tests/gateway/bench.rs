@@ -41,6 +41,8 @@ pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 pub const RETENTION: Duration = Duration::from_secs(120);
 /// How long it is refused after that.
 pub const TOMBSTONE: Duration = Duration::from_secs(60);
+/// Between two sweeps.
+pub const SWEEP: Duration = Duration::from_millis(1_000);
 /// One way between two regions.
 pub const ONE_WAY: Duration = Duration::from_millis(20);
 
@@ -303,6 +305,7 @@ fn settings(me: &RegionName) -> Settings {
             claim_within: ms(2_000),
             settle_within: SETTLE_WITHIN,
             probe_within: ms(1_000),
+            sweep: SWEEP,
             reap: ms(1_000),
             reap_pause: ms(20),
         },

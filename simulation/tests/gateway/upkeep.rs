@@ -134,7 +134,8 @@ fn a_clock_that_steps_ahead_ends_no_hold() {
             let notes = bench.world.cluster.notes(&eu);
             assert_eq!(notes.len(), 1, "one step, one entry: {notes:?}");
             assert!(
-                notes[0].kind == "clock-suspect" && notes[0].reason.as_ref().unwrap().contains("ahead by 3599")
+                notes[0].kind == "clock-suspect"
+                    && notes[0].reason.as_ref().unwrap().contains("ahead by 3599")
             );
         });
     }
@@ -152,7 +153,13 @@ fn a_probe_does_not_count_by_a_suspect_clock() {
         bench.world.cluster.step_clock(&eu, HOUR_MICROS);
         let stepped = tokio::time::Instant::now();
         while stepped.elapsed() < HOLD + SETTLE_TIME - ms(200) {
-            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (409, "outcome-unknown"), "at {:?} {:?}", stepped.elapsed(), bench.gateway(&eu).status().await.store);
+            assert_eq!(
+                bench.send(&eu, "/probe", &key).await.said(),
+                (409, "outcome-unknown"),
+                "at {:?} {:?}",
+                stepped.elapsed(),
+                bench.gateway(&eu).status().await.store
+            );
             assert_eq!(bench.state(&eu, &key).await, "in-doubt", "at {:?}", stepped.elapsed());
             sleep(ms(150)).await;
         }
@@ -244,6 +251,17 @@ fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
     }
 }
 
+/// A claim on a route that nobody will end.
+pub async fn abandon(store: &simulation::store::SimStore, route: &str, key: &str) -> Attempt {
+    let gate = store.gate().await.unwrap().version;
+    let path = format!("/{route}");
+    let fingerprint = onceway::protocol::fingerprint::Fingerprint {
+        raw: onceway::protocol::fingerprint::raw("POST", &path, b"{}"),
+        canonical: None,
+    };
+    won(store, &ClaimAsk { gate, fingerprint, route: route.into(), path, ..claim(key, 77, RETENTION) }).await
+}
+
 async fn won(store: &simulation::store::SimStore, ask: &ClaimAsk) -> Attempt {
     match store.claim(ask).await.unwrap() {
         ClaimReply::Won { token, .. } => Attempt { id: ask.id.clone(), token, nonce: ask.nonce },
@@ -251,6 +269,7 @@ async fn won(store: &simulation::store::SimStore, ask: &ClaimAsk) -> Attempt {
     }
 }
 
-fn answer() -> Answer {
+/// An answer.
+pub fn answer() -> Answer {
     Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(b"made".to_vec()) }
 }
