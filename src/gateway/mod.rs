@@ -12,6 +12,7 @@ mod ending;
 mod forward;
 mod heartbeat;
 mod metrics;
+pub mod operator;
 mod outcome;
 pub mod problems;
 mod race;

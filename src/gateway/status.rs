@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::ending::read;
+use super::operator::JournalEntry;
 use super::{Gateway, StoreHealth};
 use crate::ports::store::StoreError;
 use crate::ports::{Clock, KeyStore, Ports, Replica};
@@ -124,6 +125,8 @@ pub struct KeyStatus {
     pub state: &'static str,
     /// Its rows, one per origin.
     pub rows: Vec<RowStatus>,
+    /// What the journal says about it, newest first.
+    pub journal: Vec<JournalEntry>,
 }
 
 /// One row of a key.
@@ -237,6 +240,7 @@ impl<P: Ports> Gateway<P> {
     pub async fn key_status(&self, id: &KeyId) -> Result<KeyStatus, StoreError> {
         let rows = self.ports.store().look_up(std::slice::from_ref(id)).await?.pop().unwrap_or_default();
         let described = rows.iter().map(row_status).collect();
+        let journal = self.journal_of(id).await?;
         let state = match read(self, rows) {
             Reading::Absent => "absent",
             Reading::Released(..) => "released",
@@ -254,6 +258,7 @@ impl<P: Ports> Gateway<P> {
             owner: self.view.owner(id).map(ToString::to_string),
             state,
             rows: described,
+            journal,
         })
     }
 }
