@@ -9,22 +9,22 @@ use std::process::{Command, Output};
 
 use onceway::fleet::client::Ask;
 use onceway::fleet::region::{Action, Part};
-use support::solo::{POLICY, Solo, routes};
+use support::solo::{POLICY, Solo};
 use support::{BODY, PATIENCE, ask, code, effects, key, key_status, post, run, until};
 use tokio::sync::OnceCell;
 
-/// The usual routes, and some that forget soon or never.
+/// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon and one that never does.
 fn life() -> String {
     let route = |name: &str, rest: &str| {
         format!(
-            "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\nkey = \"required\"\nrecovery = \"park\"\n{POLICY}{rest}\n"
+            "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\nkey = \"required\"\n{POLICY}{rest}\n"
         )
     };
     [
-        routes(),
-        route("transfers", ""),
-        route("gifts", "retention = \"7s\"\ntombstone = \"4s\""),
-        route("ledgers", "retention = \"never\""),
+        route("charges", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),
+        route("payouts", "recovery = \"park\""),
+        route("emails", "recovery = \"park\"\nretention = \"7s\"\ntombstone = \"4s\""),
+        route("notes", "recovery = \"park\"\nretention = \"never\""),
     ]
     .join("\n")
 }
@@ -58,7 +58,7 @@ fn err(output: &Output) -> String {
 async fn parked(solo: &Solo, word: &str) -> String {
     let key = key(word);
     let answer =
-        ask(post(&solo.public(), "/v1/transfers", &key, BODY).with("Demo-Behave", "drop-answer")).await;
+        ask(post(&solo.public(), "/v1/payouts", &key, BODY).with("Demo-Behave", "drop-answer")).await;
     assert_eq!(code(&answer), "outcome-unknown");
     assert_eq!(state(solo, &key).await, "in-doubt");
     key
@@ -99,7 +99,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
         for key in [&happened, &did_not] {
             let line = out(&listed);
             let line = line.lines().find(|line| line.contains(key.as_str())).expect("both keys are listed");
-            assert!(line.contains("acme") && line.contains("transfers") && line.contains("solo#1"), "{line}");
+            assert!(line.contains("acme") && line.contains("payouts") && line.contains("solo#1"), "{line}");
         }
         // Its request may still be at work: not even an operator can know.
         let early = onceway(solo, &["key", "release", "acme", &did_not, "--reason", "hasty"]).await;
@@ -121,7 +121,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
         assert!(
             shown.contains("settled-by-hand") && shown.contains("ada") && shown.contains("ledger has it")
         );
-        let replay = ask(post(&solo.public(), "/v1/transfers", &happened, BODY)).await;
+        let replay = ask(post(&solo.public(), "/v1/payouts", &happened, BODY)).await;
         assert_eq!((replay.status.as_u16(), replay.header("idempotent-replayed")), (201, "true"));
         assert_eq!(
             (replay.text().as_str(), replay.header("content-type")),
@@ -138,7 +138,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
         assert_eq!(released.status.code(), Some(0), "{}", err(&released));
         assert!(out(&released).contains("a retry of the client runs again"));
         let before = effects(&solo.ledger, &did_not);
-        let retry = ask(post(&solo.public(), "/v1/transfers", &did_not, BODY)).await;
+        let retry = ask(post(&solo.public(), "/v1/payouts", &did_not, BODY)).await;
         assert_eq!((retry.status.as_u16(), retry.header("idempotent-replayed")), (201, ""));
         assert_eq!(effects(&solo.ledger, &did_not), before + 1, "a released key runs again");
         let shown = out(&onceway(solo, &["key", "show", "acme", &did_not]).await);
@@ -199,9 +199,9 @@ fn a_key_expires_is_refused_and_is_forgotten() {
     run(async {
         let solo = solo().await;
         let key = key("gift");
-        let first = ask(post(&solo.public(), "/v1/gifts", &key, BODY)).await;
+        let first = ask(post(&solo.public(), "/v1/emails", &key, BODY)).await;
         assert_eq!(first.status, 201, "{}", first.text());
-        let again = async || ask(post(&solo.public(), "/v1/gifts", &key, BODY)).await;
+        let again = async || ask(post(&solo.public(), "/v1/emails", &key, BODY)).await;
         until("the key to expire", async || again().await.status == 410).await;
         assert_eq!(effects(&solo.ledger, &key), 1);
         until("the key to be forgotten", async || state(solo, &key).await == "absent").await;
@@ -215,7 +215,7 @@ fn a_key_expires_is_refused_and_is_forgotten() {
 fn never_is_told_as_a_date_that_never_comes() {
     run(async {
         let solo = solo().await;
-        let answer = ask(post(&solo.public(), "/v1/ledgers", &key("ledger"), BODY)).await;
+        let answer = ask(post(&solo.public(), "/v1/notes", &key("ledger"), BODY)).await;
         assert_eq!(answer.status, 201, "{}", answer.text());
         assert_eq!(answer.header("idempotency-expires"), "Fri, 31 Dec 9999 23:59:59 GMT");
     });
