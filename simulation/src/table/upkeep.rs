@@ -72,11 +72,13 @@ impl Table {
             |row: &&Stored| !open(row) && (matches!(row.phase, Phase::Tombstone) || row.token > own.token);
         let life = |row: &Stored| row.due.saturating_add(micros(row.tombstone));
         let until = others().filter(above).map(life).max();
+        let hides = others().any(|row| matches!(row.phase, Phase::Settled(..)) && row.token <= own.token);
         let over = own.left(now).is_zero();
         match own.phase {
             Phase::Tombstone if masks => Fate::Keep,
             Phase::Tombstone => Fate::Forget,
             Phase::Settled(..) => Fate::Expire { until: None },
+            Phase::Released | Phase::InDoubt(_) | Phase::Claimed if hides => Fate::Keep,
             Phase::Released if until.is_some() || !masks => Fate::Expire { until },
             Phase::InDoubt(_) if until.is_some() => Fate::Expire { until },
             Phase::Claimed if until.is_some() && over => Fate::Expire { until },

@@ -15,6 +15,12 @@ with due as materialized (
                 where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (1, 2, 3)
            ) as masks,
            exists (select from onceway.jobs j where j.tenant = d.tenant and j.key = d.key) as waits,
+           -- An answer of another origin that is not above this row is replayed still: a tombstone here would hide it.
+           exists (
+               select from onceway.records o
+                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state = 4
+                  and (o.epoch, o.attempt) <= (d.epoch, d.attempt)
+           ) as hides,
            -- How long a final row of another origin above this one is remembered, its tombstone included.
            (
                select max(o.due_at + o.tombstone) from onceway.records o
@@ -28,7 +34,7 @@ with due as materialized (
                when s.state = 5 and not s.masks then 'forget'
                when s.state = 5 then 'keep'
                when s.state = 4 then 'expire'
-               when s.waits then 'keep'
+               when s.waits or s.hides then 'keep'
                when s.final_until is not null and (s.state in (2, 3) or s.over) then 'expire'
                when s.state = 3 and not s.masks then 'expire'
                else 'keep'
