@@ -1,11 +1,13 @@
 //! Asking an admin listener: its address and token, one GET or one POST.
 //!
-//! Neighbours: `status`, `doubts` and `key` ask; `fleet::client` carries. It must not follow redirects, and shows the token to nobody but
-//! the address that was given.
+//! Neighbours: `status`, `coverage`, `shadow`, `doubts` and `key` ask; `fleet::client` carries. It must not follow redirects, and shows the
+//! token to nobody but the address that was given.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
 use clap::Args;
 use hyper::{StatusCode, Uri};
 use serde_json::Value;
@@ -16,68 +18,74 @@ use crate::fleet::client::Ask;
 /// How long the answer may take.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// Which gateway is asked.
+/// The one gateway that is asked.
 #[derive(Args)]
 pub struct Admin {
     /// The gateway's admin listener.
     #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
-    pub admin: String,
+    admin: String,
     /// A file with the admin token; not needed where the listener is on loopback.
     #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
+    token_file: Option<PathBuf>,
 }
 
 impl Admin {
     /// The JSON of `GET path`, within ten seconds.
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
-        self.ask(Ask::get(self.url(path)?))
+        self.json(Ask::get(path))
     }
 
     /// The JSON of `POST path` with a JSON body, within ten seconds.
     pub fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        self.ask(Ask::post(self.url(path)?, body.to_string()))
+        self.json(Ask::post(path, body.to_string()))
     }
 
-    fn url(&self, path: &str) -> Result<String, Failure> {
-        let wrong = || Failure::Failed(format!("{:?} must be written http://host:port", self.admin));
-        let uri: Uri = self.admin.parse().map_err(|_| wrong())?;
-        if uri.scheme_str() != Some("http") || !matches!(uri.path(), "" | "/") {
-            return Err(wrong());
-        }
-        Ok(format!("{}{path}", self.admin.trim_end_matches('/')))
+    fn json(&self, ask: Ask) -> Result<Value, Failure> {
+        let token = token(self.token_file.as_deref())?;
+        let answer =
+            block_on(async { send(&self.admin, ask, token.as_deref()).await.map_err(Failure::failed) })?;
+        serde_json::from_slice(&answer)
+            .map_err(|error| Failure::Failed(format!("{} answered no JSON: {error}", self.admin)))
     }
+}
 
-    fn ask(&self, mut ask: Ask) -> Result<Value, Failure> {
-        if let Some(token) = self.token()? {
-            ask = ask.with("Authorization", format!("Bearer {token}"));
-        }
-        let admin = &self.admin;
-        // The path may hold a key: errors name the listener only.
-        let answer = block_on(async {
-            ask.send(WITHIN).await.map_err(|error| {
-                let why = error.root_cause();
-                Failure::Failed(format!("{admin} does not answer: is a gateway running there? ({why})"))
-            })
-        })?;
-        match answer.status {
-            StatusCode::OK => serde_json::from_slice(&answer.body)
-                .map_err(|error| Failure::Failed(format!("{admin} answered no JSON: {error}"))),
-            StatusCode::UNAUTHORIZED => Err(Failure::Failed(format!(
-                "{admin} wants the admin token: name its file with --token-file"
-            ))),
-            other => {
-                let detail = answer.json()["detail"].as_str().map_or_else(|| other.to_string(), printable);
-                Err(Failure::Failed(format!("{admin}: {detail}")))
-            }
-        }
+/// The token in a file, if one is named.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn token(file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let Some(path) = file else { return Ok(None) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display())))?;
+    Ok(Some(text.trim().to_owned()))
+}
+
+/// The body of `GET base + path`, within ten seconds.
+///
+/// # Errors
+/// A wrong address, no connection, any status but 200, or an answer that is too late.
+pub async fn get(base: &str, path: &str, token: Option<&str>) -> Result<Bytes> {
+    send(base, Ask::get(path), token).await
+}
+
+/// Sends what is asked of a path to the listener at `base`.
+async fn send(base: &str, ask: Ask, token: Option<&str>) -> Result<Bytes> {
+    let wrong = || format!("{base:?} must be written http://host:port");
+    let uri: Uri = base.parse().with_context(wrong)?;
+    ensure!(uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/"), wrong());
+    let mut ask = Ask { url: format!("{}{}", base.trim_end_matches('/'), ask.url), ..ask };
+    if let Some(token) = token {
+        ask = ask.with("Authorization", format!("Bearer {token}"));
     }
-
-    fn token(&self) -> Result<Option<String>, Failure> {
-        let Some(path) = &self.token_file else { return Ok(None) };
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display()))
-        })?;
-        Ok(Some(text.trim().to_owned()))
+    let answer = ask.send(WITHIN).await;
+    let answer = answer.with_context(|| format!("{base} does not answer: is a gateway running there?"))?;
+    match answer.status {
+        StatusCode::OK => Ok(answer.body),
+        StatusCode::UNAUTHORIZED => bail!("{base} wants the admin token: name its file with --token-file"),
+        other => match answer.json()["detail"].as_str() {
+            Some(detail) => bail!("{base} answered {other}: {}", printable(detail)),
+            None => bail!("{base} answered {other}"),
+        },
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod certs;
 mod check;
+mod coverage;
 mod demo;
 mod doubts;
 mod http;
@@ -14,6 +15,7 @@ mod key;
 mod logging;
 mod ring;
 mod serve;
+mod shadow;
 mod status;
 mod store;
 mod table;
@@ -40,6 +42,7 @@ Start here:
   onceway ring show --ring config/ring.toml         who owns how much
   onceway serve --config config/us-east.toml        run one gateway of one region
   onceway doubts                                    which keys are in doubt? `onceway key` ends one by hand
+  onceway coverage                                  which state-changing requests came without a key's protection?
 
 Environment:
   ONCEWAY_LOG                what is logged to stderr, such as info or onceway=debug (default: info)
@@ -68,6 +71,8 @@ enum Command {
     Doubts(doubts::Doubts),
     #[command(subcommand)]
     Key(key::Command),
+    Coverage(coverage::Coverage),
+    Shadow(shadow::Shadow),
     #[command(hide = true)]
     Janitor(janitor::Janitor),
 }
@@ -110,6 +115,8 @@ pub fn run() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Doubts(doubts) => doubts.run(),
         Command::Key(command) => command.run(),
+        Command::Coverage(coverage) => coverage.run(),
+        Command::Shadow(shadow) => shadow.run(),
         Command::Janitor(janitor) => janitor.run(),
     };
     let (code, text) = match ended {

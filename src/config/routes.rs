@@ -10,9 +10,11 @@ use std::time::Duration;
 use http::{HeaderName, Method, Uri};
 use toml::de::DeValue;
 
-use super::outcomes;
 use super::reader::{self, At, Located, Problems, Section, Source};
-use crate::gateway::route::{NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route};
+use super::{outcomes, policy as tables};
+use crate::gateway::route::{
+    Binding, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
+};
 use crate::protocol::decide::Recovery;
 use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
@@ -21,8 +23,11 @@ use crate::protocol::lifetime::Retention;
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 15] = [
+const POLICY_KEYS: [&str; 19] = [
     "syntax",
+    "key_policy",
+    "fingerprint",
+    "mismatch",
     "recovery",
     "max_attempts",
     "probe",
@@ -37,6 +42,7 @@ const POLICY_KEYS: [&str; 15] = [
     "final",
     "nothing_happened",
     "replay_headers",
+    "bind",
 ];
 
 const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
@@ -128,8 +134,12 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     let size = |key, least| {
         section.optional(key, |value| reader::size(value, least, MOST_BYTES)).unwrap_or(DEFAULT_BYTES)
     };
+    let bindings = [("tenant", Binding::Tenant), ("principal", Binding::Principal)];
     let policy = Policy {
         syntax,
+        key_policy: tables::key_policy(section),
+        fingerprint: tables::fingerprint(section),
+        mismatch: tables::mismatch(section),
         recovery: Recovery::Park,
         probe: None,
         hold: span("hold", 1_000, 30_000),
@@ -142,6 +152,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         stored_limit: size("stored_limit", 1),
         outcomes: outcomes::read(section),
         replay_headers: replay_headers(section),
+        bind: section.optional("bind", |value| reader::word(value, &bindings)).unwrap_or(Binding::Tenant),
     };
     let (recovery, probe) = recovery?;
     Some(Policy { recovery, probe, ..policy })

@@ -7,10 +7,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::gateway::route::{Policy, Protection, Routes};
+use crate::gateway::route::{Binding, Mismatch, Policy, Protection, Routes};
+use crate::gateway::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;
+use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Drift;
@@ -55,6 +57,9 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks) -> String {
 fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     let Policy {
         syntax,
+        key_policy: KeyPolicy { min_length, max_length, alphabet, form, entropy_bits },
+        fingerprint,
+        mismatch,
         recovery,
         probe,
         hold,
@@ -67,15 +72,28 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         stored_limit,
         outcomes,
         replay_headers,
+        bind,
     } = policy;
     let syntax = match syntax {
         Syntax::Lenient => "lenient",
         Syntax::Strict => "strict",
     };
+    let fingerprint = match fingerprint {
+        FingerprintRule::Whole => "whole".to_owned(),
+        FingerprintRule::Signature(selection) => selection.canonical(),
+    };
+    let mismatch = match mismatch {
+        Mismatch::Unprocessable => "unprocessable",
+        Mismatch::Conflict => "conflict",
+    };
     let recovery = match recovery {
         Recovery::Rerun { max_attempts } => format!("rerun {max_attempts}"),
         Recovery::Probe => "probe".to_owned(),
         Recovery::Park => "park".to_owned(),
+    };
+    let bind = match bind {
+        Binding::Tenant => "tenant",
+        Binding::Principal => "principal",
     };
     let probe = probe.as_ref().map(ToString::to_string).unwrap_or_default();
     let spans = [hold, wait, upstream_timeout, settle_time, tombstone].map(Duration::as_nanos);
@@ -92,8 +110,13 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
             Outcome::Unknown => 'u',
         })
         .collect();
+    let (alphabet, form) = (alphabet.name(), form.name());
     let _ = writeln!(
         text,
-        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?}"
+        "{min_length} {max_length} {alphabet} {form} {entropy_bits} {fingerprint:?} {mismatch}"
+    );
+    let _ = writeln!(
+        text,
+        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?} {bind}"
     );
 }

@@ -9,17 +9,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
 use super::canonical::canonical_json;
+use super::credentials::{Caller, Vouched};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply;
-use super::route::{Matched, Policy, Protection};
-use super::{Gateway, Settings};
+use super::route::{Binding, Matched, Policy, Protection};
+use super::signature::{FingerprintRule, Unsigned};
+use super::{Gateway, Settings, metrics};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
+use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{Key, KeyError, KeyId};
 use crate::protocol::record::RequestId;
@@ -40,6 +44,8 @@ pub enum Admitted {
 pub struct Ask {
     /// Tenant and key.
     pub id: KeyId,
+    /// Who of the tenant asks; surely somebody where the route binds its keys to the principal.
+    pub principal: Option<Digest32>,
     /// The key header as the client wrote it.
     pub echo: HeaderValue,
     /// Name of its route.
@@ -62,17 +68,33 @@ pub struct Ask {
     pub arrived: Moment,
     /// How long whoever asked will wait for the answer.
     pub deadline: Duration,
+    /// Whether its tenant's quota was charged here: at the gateway that the client asked.
+    pub charged: bool,
+}
+
+impl Ask {
+    /// The principal that a claim of this request binds the key to, if its route wants that.
+    pub(super) fn bound_to(&self) -> Option<Digest32> {
+        match self.policy.bind {
+            Binding::Principal => self.principal,
+            Binding::Tenant => None,
+        }
+    }
 }
 
 /// Admits a client's request.
 pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Admitted {
     let settings = gateway.settings();
-    let (route, policy) = match settings.routes.find(request.method(), request.uri().path()) {
+    let (method, path) = (request.method(), request.uri().path());
+    let matched = settings.routes.find(method, path);
+    let with_key = request.headers().contains_key(&reply::KEY);
+    gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused));
+    let (route, policy) = match matched {
         Matched::PassThrough => return Admitted::Pass(request),
         Matched::Refused => return Admitted::Refused(Problem::NoRoute, None),
         Matched::Route(route) => match &route.protection {
             Protection::Off => return Admitted::Pass(request),
-            Protection::Optional(_) if !request.headers().contains_key(&reply::KEY) => {
+            Protection::Optional(_) if !with_key => {
                 return Admitted::Pass(request);
             }
             Protection::Optional(policy) | Protection::Required(policy) => {
@@ -99,16 +121,16 @@ async fn keyed<P: Ports>(
 ) -> Result<Ask, Problem> {
     let arrived = gateway.ports().clock().now();
     let (head, body) = request.into_parts();
-    let tenant = settings.credentials.tenant(&head.headers).ok_or(Problem::CredentialInvalid)?.clone();
-    let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
-    let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
+    let (id, principal) = identify(gateway, &policy, &head)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    gateway.charge(id.tenant()).inspect_err(|_| metrics::quota_exceeded(id.tenant()))?;
     let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
-    let fingerprint = take_fingerprint(&head.method, &target, &head.headers, &body);
+    let fingerprint = take_fingerprint(&policy.fingerprint, &head.method, &target, &head.headers, &body)?;
     let deadline = settings.patience(&policy);
     Ok(Ask {
-        id: KeyId::new(tenant, key),
+        id,
+        principal,
         echo,
         route,
         policy,
@@ -120,7 +142,38 @@ async fn keyed<P: Ports>(
         request_id: gateway.ports().dice().request_id(),
         arrived,
         deadline,
+        charged: true,
     })
+}
+
+/// The tenant and the principal by the credential, and the key by its header.
+pub(super) fn identify<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    head: &Parts,
+) -> Result<(KeyId, Option<Digest32>), Problem> {
+    let caller = who(gateway, head).ok_or(Problem::CredentialInvalid)?;
+    check_named(policy, caller.principal)?;
+    let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
+    let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
+    policy.key_policy.check(&key).map_err(Problem::KeyRefused)?;
+    Ok((KeyId::new(caller.tenant, key), caller.principal))
+}
+
+/// Who asks: on a listener that is bound to a trusted front, whom that vouches for; elsewhere whose credential it is.
+fn who<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Option<Caller> {
+    match head.extensions.get::<Vouched>() {
+        Some(Vouched(caller)) => caller.clone(),
+        None => gateway.credentials.load().caller(&head.headers, gateway.ports().clock().date()),
+    }
+}
+
+/// A route that binds its keys to the principal serves nobody whose credential names none.
+fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Problem> {
+    match (policy.bind, principal) {
+        (Binding::Principal, None) => Err(Problem::CredentialInvalid),
+        (Binding::Principal, Some(_)) | (Binding::Tenant, _) => Ok(()),
+    }
 }
 
 /// Admits a request that a peer forwarded: tenant and key as the peer verified them, everything else judged here.
@@ -136,13 +189,17 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         },
         Matched::PassThrough | Matched::Refused => return Err(Problem::NoRoute),
     };
+    check_named(&policy, forward.principal)?;
     if forward.body.len() > policy.body_limit {
         return Err(Problem::BodyTooLarge { limit: policy.body_limit });
     }
-    let fingerprint = take_fingerprint(&forward.method, &forward.target, &forward.headers, &forward.body);
+    policy.key_policy.check(forward.id.key()).map_err(Problem::KeyRefused)?;
+    let Forward { method, target, headers, body, .. } = &forward;
+    let fingerprint = take_fingerprint(&policy.fingerprint, method, target, headers, body)?;
     let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
     Ok(Ask {
         id: forward.id,
+        principal: forward.principal,
         echo,
         route,
         policy,
@@ -154,6 +211,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         request_id: forward.request_id,
         arrived: gateway.ports().clock().now(),
         deadline: forward.deadline,
+        charged: false,
     })
 }
 
@@ -176,15 +234,32 @@ async fn read_body<P: Ports>(
     }
 }
 
-/// Both digests: of the raw bytes, and of the canonical form where the body is JSON and has a lossless one.
-fn take_fingerprint(method: &Method, target: &Uri, headers: &HeaderMap, body: &Bytes) -> Fingerprint {
+/// Both digests: of the raw bytes, and of the business signature where the route has one; else of the canonical form where the
+/// body is JSON and has a lossless one. A signature is never replaced by anything: what cannot be signed is refused.
+pub(super) fn take_fingerprint(
+    rule: &FingerprintRule,
+    method: &Method,
+    target: &Uri,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<Fingerprint, Problem> {
     let target = target.path_and_query().map_or("/", |target| target.as_str());
-    let raw = fingerprint::raw(method.as_str(), target, body);
-    let canonical = is_json(headers)
-        .then(|| canonical_json(body).ok())
-        .flatten()
-        .map(|text| fingerprint::canonical(method.as_str(), target, &text));
-    Fingerprint { raw, canonical }
+    let method = method.as_str();
+    let canonical = match (rule, is_json(headers)) {
+        (FingerprintRule::Whole, true) => {
+            canonical_json(body).ok().map(|text| fingerprint::canonical(method, target, &text))
+        }
+        (FingerprintRule::Whole, false) => None,
+        (FingerprintRule::Signature(_), false) => {
+            return Err(Problem::FingerprintImpossible(Unsigned::NotJsonType));
+        }
+        (FingerprintRule::Signature(selection), true) => {
+            let raw_only = |why| Problem::FingerprintImpossible(Unsigned::RawOnly(why));
+            let selected = selection.select(body).map_err(raw_only)?;
+            Some(fingerprint::signature(method, target, &selection.canonical(), &selected))
+        }
+    };
+    Ok(Fingerprint { raw: fingerprint::raw(method, target, body), canonical })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -12,7 +12,7 @@ use http::Response;
 use super::admit::Ask;
 use super::problems::Problem;
 use super::reply::{self, Reply};
-use super::{Gateway, metrics};
+use super::{Gateway, generators, metrics};
 use crate::ports::{Body, Clock, Dice, Ports};
 use crate::protocol::record::{Reader, Reading, Row, resolve};
 use crate::protocol::time::Date;
@@ -40,11 +40,17 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
     let code = match &reply {
         Reply::Refused(problem, _) => {
             metrics::refused(problem);
+            if matches!(problem, Problem::KeyReused { .. }) {
+                generators::mismatched(gateway, ask);
+            }
             problem.code()
         }
         Reply::First { .. } | Reply::Replay(_) => "-",
     };
-    metrics::answer(&ask.route, verdict);
+    if reply.is_retry() {
+        gateway.give_back(ask);
+    }
+    metrics::answer(&ask.route, ask.id.tenant(), verdict);
     let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);
     let took = gateway.ports.clock().now().since(ask.arrived);
     tracing::info!(

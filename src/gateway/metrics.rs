@@ -1,14 +1,17 @@
 //! Counting: thin functions over the names in `ports::observe`, one per thing that happens.
 //!
-//! Neighbours: every flow of the gateway calls it, `server::admin` renders. Every series that can exist is touched at the start, so that
-//! the first scrape shows HELP and TYPE and a zero for each. It must not decide anything, and no label may hold what a client chose.
+//! Neighbours: every flow of the gateway calls it, `server::admin` renders. Every series that the configuration names is touched at the
+//! start, so that the first scrape shows HELP and TYPE and a zero for each; those of a tenant begin with its first request.
+//! It must not decide anything, and no label may hold what a client chose: tenants are verified, and bounded by [`tenant_label`].
 
 use std::future::Future;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use http::Response;
-use metrics::{counter, gauge, histogram};
+use metrics::{SharedString, counter, gauge, histogram};
 
+use super::labels::{Labels, MOST_TENANTS};
 use super::problems::{CODES, Problem};
 use super::{Gateway, Settings};
 use crate::ports::observe::{self, Kind};
@@ -16,6 +19,8 @@ use crate::ports::store::StoreError;
 use crate::ports::upkeep::Reaped;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
+use crate::protocol::generator::Weakness;
+use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -30,8 +35,8 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         }
     }
     for route in settings.routes.0.iter().map(|route| route.name.to_string()) {
-        for verdict in ["settled", "released", "in_doubt", "replayed", "refused"] {
-            counter!(observe::ANSWERS, "route" => route.clone(), "verdict" => verdict).absolute(0);
+        for weakness in Weakness::ALL {
+            counter!(observe::WEAK_KEYS, "route" => route.clone(), "kind" => weakness.name()).absolute(0);
         }
         for outcome in ["final", "nothing_happened", "unknown"] {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
@@ -42,6 +47,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     for result in ["answered", "not_sent", "unknown"] {
         counter!(observe::PASSED, "result" => result).absolute(0);
+    }
+    for result in ["ok", "failed"] {
+        counter!(observe::CREDENTIALS_RELOADS, "result" => result).absolute(0);
     }
     for result in ["replayed", "waited_out"] {
         counter!(observe::ATTACHED, "result" => result).absolute(0);
@@ -63,7 +71,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     let plain = [
         observe::CLOCK_STEPS,
         observe::LOCAL_REPLAYS,
-        observe::CLAIMS_LOST,
         observe::CLAIMS_UNCONFIRMED,
         observe::SENDS_REFUSED,
         observe::SETTLES_RETRIED,
@@ -85,14 +92,35 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     heartbeat(0);
 }
 
+/// What a tenant is called in labels: itself, or `(other)` beyond the first 1,000 tenants of this process.
+pub(super) fn tenant_label(tenant: &Tenant) -> SharedString {
+    static LABELS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST_TENANTS));
+    SharedString::from_shared(LABELS.of(tenant))
+}
+
+fn route_label(route: &Arc<str>) -> SharedString {
+    SharedString::from_shared(route.clone())
+}
+
 /// One answer on a keyed route.
-pub(super) fn answer(route: &str, verdict: &'static str) {
-    counter!(observe::ANSWERS, "route" => route.to_owned(), "verdict" => verdict).increment(1);
+pub(super) fn answer(route: &Arc<str>, tenant: &Tenant, verdict: &'static str) {
+    let (route, tenant) = (route_label(route), tenant_label(tenant));
+    counter!(observe::ANSWERS, "route" => route, "tenant" => tenant, "verdict" => verdict).increment(1);
+}
+
+/// One request that met a record of its key.
+pub(super) fn duplicate(tenant: &Tenant) {
+    counter!(observe::DUPLICATES, "tenant" => tenant_label(tenant)).increment(1);
 }
 
 /// One refusal.
 pub(super) fn refused(problem: &Problem) {
     counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
+}
+
+/// One key that is part of a bad habit.
+pub(super) fn weak_key(route: &str, weakness: Weakness) {
+    counter!(observe::WEAK_KEYS, "route" => route.to_owned(), "kind" => weakness.name()).increment(1);
 }
 
 /// One request passed through.
@@ -103,6 +131,28 @@ pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
         Err(SendError::Unknown(_)) => "unknown",
     };
     counter!(observe::PASSED, "result" => result).increment(1);
+}
+
+/// What would have become of one request; `code` is that of a refusal, else `-`.
+pub(super) fn shadow(route: &Arc<str>, verdict: &'static str, code: &'static str) {
+    counter!(observe::SHADOW, "route" => route_label(route), "verdict" => verdict, "code" => code)
+        .increment(1);
+}
+
+/// One copy of a request with another final status than an earlier one.
+pub(super) fn shadow_diverged(route: &Arc<str>) {
+    counter!(observe::SHADOW_DIVERGED, "route" => route_label(route)).increment(1);
+}
+
+/// One request refused because its tenant was over its quota.
+pub(super) fn quota_exceeded(tenant: &Tenant) {
+    counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant)).increment(1);
+}
+
+/// One time that the files of credentials were read again.
+pub(super) fn credentials_reload(ok: bool) {
+    let result = if ok { "ok" } else { "failed" };
+    counter!(observe::CREDENTIALS_RELOADS, "result" => result).increment(1);
 }
 
 /// One forward.
@@ -131,8 +181,15 @@ pub(super) fn probe(result: &'static str) {
 }
 
 /// One outcome that found no claim of its token.
-pub(super) fn claim_lost() {
-    counter!(observe::CLAIMS_LOST).increment(1);
+pub(super) fn claim_lost(route: &Arc<str>, tenant: &Tenant) {
+    let (route, tenant) = (route_label(route), tenant_label(tenant));
+    counter!(observe::CLAIMS_LOST, "route" => route, "tenant" => tenant).increment(1);
+}
+
+/// One request refused because the store did not take its claim.
+pub(super) fn claim_failed(route: &Arc<str>, tenant: &Tenant) {
+    let (route, tenant) = (route_label(route), tenant_label(tenant));
+    counter!(observe::CLAIMS_FAILED, "route" => route, "tenant" => tenant).increment(1);
 }
 
 /// One claim whose commit was not confirmed.
@@ -153,22 +210,37 @@ pub(super) fn settle_retried() {
 /// Times a store call and counts its failure.
 pub(super) async fn store<P: Ports, T>(
     op: &'static str,
+    route: &Arc<str>,
     gateway: &Gateway<P>,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     let clock = gateway.ports.clock();
     let begun = clock.now();
     let result = call.await;
-    histogram!(observe::STORE_SECONDS, "op" => op).record(clock.now().since(begun).as_secs_f64());
-    if let Err(error) = &result {
-        let kind = match error {
-            StoreError::Definite(_) => "definite",
-            StoreError::Unknown(_) => "unknown",
-        };
-        counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).increment(1);
-        tracing::warn!(op, %error, "a store call failed");
-    }
+    let took = clock.now().since(begun).as_secs_f64();
+    histogram!(observe::STORE_SECONDS, "op" => op, "route" => route_label(route)).record(took);
+    failure(op, &result);
     result
+}
+
+/// Counts the failure of a store call that no request waits for.
+pub(super) async fn upkeep<T>(
+    op: &'static str,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let result = call.await;
+    failure(op, &result);
+    result
+}
+
+fn failure<T>(op: &'static str, result: &Result<T, StoreError>) {
+    let Err(error) = result else { return };
+    let kind = match error {
+        StoreError::Definite(_) => "definite",
+        StoreError::Unknown(_) => "unknown",
+    };
+    counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).increment(1);
+    tracing::warn!(op, %error, "a store call failed");
 }
 
 /// One batch of reaping.

@@ -7,20 +7,27 @@
 mod admit;
 mod attach;
 pub mod canonical;
+pub mod coverage;
 pub mod credentials;
 mod ending;
 mod forward;
+mod generators;
 mod heartbeat;
+mod labels;
 mod metrics;
 pub mod operator;
 mod outcome;
 pub mod problems;
+pub mod publication;
+pub mod quota;
 mod race;
 mod reaper;
 mod recover;
 pub mod reply;
 mod request;
 pub mod route;
+pub mod shadow;
+pub mod signature;
 pub mod status;
 mod sweep;
 mod trust;
@@ -31,7 +38,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response};
+use bytes::Bytes;
+use http::{Method, Request, Response};
 use tokio::sync::Notify;
 
 use crate::ports::peers::{Forward, ForwardReply, Pong};
@@ -39,6 +47,7 @@ use crate::ports::store::Gate;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::digest::Digest32;
+use crate::protocol::key::Tenant;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::suspect::ClockWatch;
@@ -46,9 +55,12 @@ use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use admit::Admitted;
 use attach::Attached;
+use coverage::{Coverage, Report};
 use credentials::Credentials;
 use problems::Problem;
+use quota::{Quota, Quotas};
 use route::{Policy, Routes};
+use shadow::Shadow;
 
 /// Everything a gateway is told before it starts.
 pub struct Settings {
@@ -56,14 +68,18 @@ pub struct Settings {
     pub me: RegionName,
     /// Which requests need a key, and how they are performed.
     pub routes: Routes,
-    /// Who may ask.
-    pub credentials: Credentials,
+    /// Who may ask at first; [`Gateway::reload_credentials`] brings what comes later.
+    pub credentials: Arc<Credentials>,
     /// How wrong clocks may be.
     pub drift: Drift,
     /// How much longer than promised an answer is stored.
     pub skew: Duration,
     /// How often, how long.
     pub timings: Timings,
+    /// How fast each tenant may start keys at this gateway; `None` is as fast as it likes.
+    pub quota: Option<Quota>,
+    /// Everything passes to the upstream, and what would have been done is counted: neither store nor peers are asked.
+    pub shadow: bool,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
 }
@@ -112,9 +128,18 @@ impl Settings {
 pub struct Gateway<P: Ports> {
     ports: Arc<P>,
     settings: Settings,
+    /// Who may ask now: replaced whole, read by every request.
+    credentials: ArcSwap<Credentials>,
     view: View,
     origin: Origin,
     attached: Arc<Attached>,
+    coverage: Coverage,
+    begun: Moment,
+    quotas: Option<Quotas<P>>,
+    /// There where everything passes and nothing is decided.
+    shadow: Option<Arc<Shadow>>,
+    generators: generators::Generators,
+    publication: Bytes,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
@@ -178,6 +203,9 @@ impl Peer {
 /// The trailing period over which the largest lag is kept.
 const LAG_PERIOD: Duration = Duration::from_secs(600);
 
+/// Why a gateway in shadow mode runs no keys.
+const SHADOWED: &str = "shadow mode: everything passes, nothing is decided";
+
 /// Why a gateway cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[error("region {0} is not in the ring: add it to ring.toml (weight 0 for an edge), or name another region")]
@@ -190,15 +218,26 @@ impl<P: Ports> Gateway<P> {
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
+        let publication = publication::document(&settings.routes).into();
         metrics::prepare(&settings, &view);
         let clock_watch = Mutex::new(trust::watch(&settings));
+        let closed = if settings.shadow { SHADOWED } else { "starting" };
+        let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
+        let ports = Arc::new(ports);
         Ok(Arc::new(Self {
-            ports: Arc::new(ports),
+            begun: ports.clock().now(),
+            quotas: settings.quota.map(|quota| Quotas::new(quota, ports.clone())),
+            ports,
+            credentials: ArcSwap::new(settings.credentials.clone()),
             settings,
             view,
             origin,
             attached: Arc::default(),
-            store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
+            coverage: Coverage::default(),
+            shadow,
+            generators: generators::Generators::new(),
+            publication,
+            store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
             clock_watch,
             typical,
@@ -209,7 +248,11 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Starts what runs beside requests. The tasks end when `stop` has returned and the gateway is dropped.
+    /// In shadow mode nothing does.
     pub fn start(self: &Arc<Self>) {
+        if self.shadow.is_some() {
+            return;
+        }
         heartbeat::start(self);
         request::start_poller(self);
         reaper::start(self);
@@ -218,8 +261,15 @@ impl<P: Ports> Gateway<P> {
 
     /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
+        if let Some(shadow) = &self.shadow {
+            return shadow::pass(self, shadow, request).await;
+        }
         if request.uri().path() == problems::PAGE {
             return reply::problems_page();
+        }
+        if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
+        {
+            return reply::publication(self.publication.clone());
         }
         match admit::admit(self, request).await {
             Admitted::Pass(request) => self.pass(request).await,
@@ -231,7 +281,10 @@ impl<P: Ports> Gateway<P> {
                 }
                 response
             }
-            Admitted::Keyed(ask) => request::answer(self, *ask).await,
+            Admitted::Keyed(ask) => {
+                generators::admitted(self, &ask);
+                request::answer(self, *ask).await
+            }
         }
     }
 
@@ -247,6 +300,21 @@ impl<P: Ports> Gateway<P> {
                 metrics::refused(&problem);
                 ForwardReply::Answer(reply::refuse(&problem))
             }
+        }
+    }
+
+    /// Which state-changing requests this gateway has seen, and whether a key protected them.
+    pub fn coverage(&self) -> Report {
+        let (seen, full) = self.coverage.seen();
+        let seconds = self.ports.clock().now().since(self.begun).as_secs();
+        Report { region: self.settings.me.to_string(), seconds, full, seen }
+    }
+
+    /// Goes by these credentials from the next request on; with `None`, because they could not be read, by those it has.
+    pub fn reload_credentials(&self, read: Option<Credentials>) {
+        metrics::credentials_reload(read.is_some());
+        if let Some(credentials) = read {
+            self.credentials.store(Arc::new(credentials));
         }
     }
 
@@ -270,6 +338,10 @@ impl<P: Ports> Gateway<P> {
 
     async fn pass(&self, request: Request<Body>) -> Response<Body> {
         let answered = self.ports.upstream().pass(request).await;
+        self.passed(answered)
+    }
+
+    fn passed(&self, answered: Result<Response<Body>, SendError>) -> Response<Body> {
         metrics::passed(&answered);
         match answered {
             Ok(response) => response,
@@ -281,6 +353,19 @@ impl<P: Ports> Gateway<P> {
                 };
                 reply::refuse(&problem)
             }
+        }
+    }
+
+    /// Takes one key from the tenant's quota.
+    fn charge(&self, tenant: &Tenant) -> Result<(), Problem> {
+        let charged = self.quotas.as_ref().map_or(Ok(()), |quotas| quotas.charge(tenant));
+        charged.map_err(|wait| Problem::QuotaExceeded { after: ending::jittered(self, wait) })
+    }
+
+    /// A request that was charged here turned out to be a retry.
+    fn give_back(&self, ask: &admit::Ask) {
+        if let (true, Some(quotas)) = (ask.charged, &self.quotas) {
+            quotas.buckets().give_back(ask.id.tenant());
         }
     }
 

@@ -37,7 +37,7 @@ async fn batch<P: Ports>(gateway: &Gateway<P>, now: Moment) -> bool {
     }
     // Not by the database's clock alone: between a step of it and the next heartbeat it would take everything along.
     let Some(until) = gateway.clock_watch().latest(now) else { return false };
-    match metrics::store("reap", gateway, gateway.ports.store().reap(until, BATCH)).await {
+    match metrics::upkeep("reap", gateway.ports.store().reap(until, BATCH)).await {
         Ok(reaped) => {
             metrics::reaped(&reaped);
             reaped.seen() >= u64::from(BATCH)

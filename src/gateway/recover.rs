@@ -1,7 +1,7 @@
 //! Recovery by probe: asks the upstream whether an attempt in doubt happened.
 //!
-//! Neighbours: [`super::request`] comes here with the verdict `Probe`, [`super::sweep`] with what no client asks about. "Happened" settles the attempt with its own answer. "Did not
-//! happen" counts only once the attempt is surely over (protocol reference, 3.3): before that its request may still arrive.
+//! Neighbours: [`super::request`] comes here with the verdict `Probe`, [`super::sweep`] with what no client asks about. "Happened"
+//! settles the attempt with its own answer. "Did not happen" counts only once the attempt is surely over (protocol reference, 3.3): before that its request may still arrive.
 //! "Cannot say" changes nothing. It must not run anything itself: it hands a basis for the next claim back.
 
 use std::sync::Arc;
@@ -116,7 +116,7 @@ async fn happened<P: Ports>(
     answer: Arc<Answer>,
 ) -> Reply {
     let attempt = Attempt { id: ask.id.clone(), token: doubt.token, nonce: doubt.nonce };
-    match outcome::store(gateway, ask.policy.hold, attempt, Fact::Settled(answer.clone())).await {
+    match outcome::store(gateway, &ask.route, ask.policy.hold, attempt, Fact::Settled(answer.clone())).await {
         Stored::Yes => Reply::Replay(Settlement {
             answer,
             age: Duration::ZERO,

@@ -7,10 +7,11 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use super::problems::Problem;
+use super::problems::{self, Problem};
+use super::route::Mismatch;
 use crate::ports::body::{self, Body};
 use crate::protocol::decide::Settlement;
 use crate::protocol::key::KeyError;
@@ -61,8 +62,24 @@ impl Reply {
                 Problem::OutcomeUnknown { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
                 _,
             ) => "in_doubt",
+            Reply::Refused(Problem::InProgress { .. }, _) => "in_progress",
+            Reply::Refused(Problem::KeyReused { .. }, _) => "key_reused",
+            Reply::Refused(Problem::KeyExpired, _) => "key_expired",
             Reply::Refused(..) => "refused",
         }
+    }
+
+    /// Whether it shows that the request started no key. A refusal of another request or of an expired key does not count: who tries
+    /// keys out pays for it.
+    pub fn is_retry(&self) -> bool {
+        matches!(
+            self,
+            Reply::Replay(_)
+                | Reply::Refused(
+                    Problem::InProgress { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
+                    _
+                )
+        )
     }
 }
 
@@ -99,6 +116,7 @@ pub fn refuse(problem: &Problem) -> Response<Body> {
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(LINK, value(&problems::described_by(problem.code())));
     if let Some(after) = problem.retry_after() {
         headers.insert(RETRY_AFTER, value(&seconds(after).to_string()));
     }
@@ -115,7 +133,18 @@ pub fn problems_page() -> Response<Body> {
     response
 }
 
-fn status(problem: &Problem) -> StatusCode {
+/// The published contract; what it says changes with a new configuration only, so it may be kept for some minutes.
+pub fn publication(document: Bytes) -> Response<Body> {
+    let mut response = Response::new(body::full(document));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    headers.insert(LINK, value(&format!("<{}>; rel=\"describedby\"", problems::PAGE)));
+    response
+}
+
+/// A problem's status.
+pub(super) fn status(problem: &Problem) -> StatusCode {
     match problem {
         Problem::Key(error) => match error {
             KeyError::Missing
@@ -124,13 +153,19 @@ fn status(problem: &Problem) -> StatusCode {
             | KeyError::TooLong { .. }
             | KeyError::Malformed { .. } => StatusCode::BAD_REQUEST,
         },
-        Problem::BodyBroken => StatusCode::BAD_REQUEST,
+        Problem::KeyRefused(_) | Problem::BodyBroken => StatusCode::BAD_REQUEST,
         Problem::CredentialInvalid => StatusCode::UNAUTHORIZED,
         Problem::NoRoute => StatusCode::NOT_FOUND,
-        Problem::InProgress { .. } | Problem::Parked { .. } | Problem::InDoubt { .. } => StatusCode::CONFLICT,
+        Problem::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Problem::InProgress { .. }
+        | Problem::Parked { .. }
+        | Problem::InDoubt { .. }
+        | Problem::KeyReused { dialect: Mismatch::Conflict } => StatusCode::CONFLICT,
         Problem::KeyExpired => StatusCode::GONE,
         Problem::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        Problem::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+        Problem::FingerprintImpossible(_) | Problem::KeyReused { dialect: Mismatch::Unprocessable } => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
         Problem::UpstreamUnavailable { .. } | Problem::UpstreamBroke => StatusCode::BAD_GATEWAY,
         Problem::StoreUnavailable { .. }
         | Problem::Moving { .. }
@@ -165,6 +200,7 @@ fn replay(settlement: Settlement) -> Response<Body> {
     headers.insert(BODY, HeaderValue::from_static("not-kept"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.remove("content-encoding");
+    headers.append(LINK, value(&problems::described_by("body-not-kept")));
     let status = answer.status;
     *response.body_mut() = body::full(Problem::body_not_kept(status));
     response

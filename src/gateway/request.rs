@@ -97,17 +97,26 @@ async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
     }
     let attach_until = ask.arrived + ask.policy.wait.min(ask.deadline);
     let mut basis = Basis::Absent;
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
         let mut rows = match claim(gateway, ask, basis.clone()).await {
             Ok(Claimed::Ours(claim)) => return run(gateway, ask, claim).await,
             Ok(Claimed::Found(rows)) => rows,
-            Err(problem) => return Reply::Refused(problem, None),
+            Err(problem) => {
+                metrics::claim_failed(&ask.route, ask.id.tenant());
+                return Reply::Refused(problem, None);
+            }
         };
+        if round == 0 {
+            metrics::duplicate(ask.id.tenant());
+        }
         basis = loop {
             match verdict(gateway, ask, rows) {
                 Verdict::Claim(next) => break next,
                 Verdict::Replay(settlement) => return Reply::Replay(settlement),
-                Verdict::KeyReused { expires } => return Reply::Refused(Problem::KeyReused, Some(expires)),
+                Verdict::KeyReused { expires } => {
+                    let dialect = ask.policy.mismatch;
+                    return Reply::Refused(Problem::KeyReused { dialect }, Some(expires));
+                }
                 Verdict::KeyExpired { expires } => return Reply::Refused(Problem::KeyExpired, Some(expires)),
                 Verdict::Parked { expires } => {
                     let after = jittered(gateway, Duration::from_secs(60));
@@ -201,13 +210,13 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
         },
         route: ask.route.clone(),
         path: ask.target.path().to_owned(),
-        principal: None,
+        principal: ask.bound_to(),
     };
     let asked = gateway.ports.clock().now();
     let send_by = SendBy::new(asked, policy.hold, policy.upstream_timeout, gateway.settings.drift);
     let mut unconfirmed = false;
     for _ in 0..2 {
-        match metrics::store("claim", gateway, gateway.ports.store().claim(&claim)).await {
+        match metrics::store("claim", &ask.route, gateway, gateway.ports.store().claim(&claim)).await {
             Ok(ClaimReply::Won { token, expires }) => {
                 let attempt = Attempt { id: claim.id, token, nonce: claim.nonce };
                 return Ok(Claimed::Ours(Claim { attempt, expires, send_by }));
@@ -227,7 +236,7 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
         }
     }
     if unconfirmed {
-        outcome::release_unconfirmed(gateway, ask.id.clone(), claim.nonce, policy.hold);
+        outcome::release_unconfirmed(gateway, ask, claim.nonce);
     }
     Err(store_unavailable(gateway, "a claim was not confirmed".to_owned()))
 }
@@ -261,6 +270,7 @@ async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result
 fn verdict<P: Ports>(gateway: &Gateway<P>, ask: &Ask, rows: Vec<Row>) -> Verdict {
     let facts = Facts {
         fingerprint: &ask.fingerprint,
+        principal: ask.principal,
         recovery: ask.policy.recovery,
         settle_time: ask.policy.settle_time,
     };

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use http::{HeaderName, Method, Uri};
 
+use super::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
 use crate::protocol::key::Syntax;
+use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::OutcomeSets;
 
@@ -52,6 +54,12 @@ pub enum Protection {
 pub struct Policy {
     /// How the header is parsed.
     pub syntax: Syntax,
+    /// Which keys are taken.
+    pub key_policy: KeyPolicy,
+    /// What of a body says what is asked.
+    pub fingerprint: FingerprintRule,
+    /// What a client is told whose key was used for another request.
+    pub mismatch: Mismatch,
     /// The rule for a key in doubt.
     pub recovery: Recovery,
     /// The upstream's status address, present on every route whose recovery is `probe`.
@@ -76,6 +84,26 @@ pub struct Policy {
     pub outcomes: OutcomeSets,
     /// The answer headers that a replay carries.
     pub replay_headers: Vec<HeaderName>,
+    /// Who may use a key that was claimed on this route.
+    pub bind: Binding,
+}
+
+/// To whom a key is bound by its first claim (reliability reference, C.1: the replay cache as an oracle).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// To the tenant: whoever asks for it gets the answer.
+    Tenant,
+    /// To the tenant's principal that claimed it: to everybody else it looks like a key of another request.
+    Principal,
+}
+
+/// The dialect in which a key that was used for another request is refused. The problem and its code are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// 422, as the IETF draft has it.
+    Unprocessable,
+    /// 409, as some payment APIs have it.
+    Conflict,
 }
 
 /// The headers a replay carries unless the route says otherwise: those that describe the answer, not the connection or the moment.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::ending::read;
 use super::operator::JournalEntry;
-use super::{Gateway, StoreHealth};
+use super::{Gateway, SHADOWED, StoreHealth};
 use crate::ports::store::StoreError;
 use crate::ports::{Clock, KeyStore, Ports, Replica};
 use crate::protocol::key::KeyId;
@@ -155,6 +155,10 @@ pub struct RowStatus {
 impl<P: Ports> Gateway<P> {
     /// Whether this gateway can serve or forward.
     pub fn readiness(&self) -> Readiness {
+        if self.shadow.is_some() {
+            let (ready, reasons) = (!self.is_stopping(), vec![SHADOWED.to_owned()]);
+            return Readiness { ready, serves: false, forwards_to: Vec::new(), reasons };
+        }
         let peers: Vec<RegionName> = self.health().peers.keys().cloned().collect();
         let (up, down): (Vec<_>, Vec<_>) = peers.into_iter().partition(|name| !self.is_silent(name));
         let mut reasons = Vec::new();
@@ -175,7 +179,11 @@ impl<P: Ports> Gateway<P> {
 
     /// The state of this gateway.
     pub async fn status(&self) -> Status {
-        let subscriptions = self.ports.store().subscriptions().await.ok().map(|all| {
+        let found = match &self.shadow {
+            Some(_) => None,
+            None => self.ports.store().subscriptions().await.ok(),
+        };
+        let subscriptions = found.map(|all| {
             let one = |found: crate::ports::store::Subscription| SubscriptionStatus {
                 from: found.from,
                 ready: found.ready,

@@ -85,9 +85,7 @@ impl Sweep {
         let youngest = gateway.settings.routes.policies().map(|policy| policy.hold).min();
         let Some(youngest) = youngest else { return };
         for _ in 0..STRETCHES {
-            let Ok(page) =
-                metrics::store("sweep", gateway, store.claims(self.place, youngest, STRETCH)).await
-            else {
+            let Ok(page) = metrics::upkeep("sweep", store.claims(self.place, youngest, STRETCH)).await else {
                 return;
             };
             let now = gateway.ports.clock().now();
@@ -115,7 +113,7 @@ impl Sweep {
                 continue;
             }
             let open = OpenAttempt { id: id.clone(), row: own, route: "".into(), path: String::new() };
-            match metrics::store("doubt", gateway, store.doubt(&open.attempt(), None)).await {
+            match metrics::upkeep("doubt", store.doubt(&open.attempt(), None)).await {
                 Ok(_) => {
                     metrics::swept("abandoned");
                     tracing::warn!(key = %id.digest(), token = %open.row.token, "a claim was abandoned: its hold is over, the key is in doubt");
@@ -130,10 +128,10 @@ impl Sweep {
     /// Looks at the list, and asks about the next keys on it.
     async fn listed<P: Ports>(&mut self, gateway: &Arc<Gateway<P>>) {
         let store = gateway.ports.store();
-        if let Ok(count) = metrics::store("sweep", gateway, store.unlist()).await {
+        if let Ok(count) = metrics::upkeep("sweep", store.unlist()).await {
             metrics::doubts(count);
         }
-        let page = metrics::store("sweep", gateway, store.doubts(self.after.as_ref(), PAGE)).await;
+        let page = metrics::upkeep("sweep", store.doubts(self.after.as_ref(), PAGE)).await;
         let Ok(page) = page else { return };
         self.after = page.last().filter(|_| page.len() >= PAGE as usize).map(|last| last.open.id.clone());
         let now = gateway.ports.clock().now();
@@ -198,7 +196,7 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
         Said::TooEarly(after) => return Some(Some(after)),
         Said::CannotSay => return Some(None),
     };
-    let stored = outcome::store(gateway, policy.hold, open.attempt(), fact).await;
+    let stored = outcome::store(gateway, &open.route, policy.hold, open.attempt(), fact).await;
     if stored == outcome::Stored::Yes {
         metrics::swept(result);
         tracing::info!(key = %open.id.digest(), token = %open.row.token, result, "a key in doubt was recovered without its client");

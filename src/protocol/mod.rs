@@ -13,8 +13,10 @@
 pub mod decide;
 pub mod digest;
 pub mod fingerprint;
+pub mod generator;
 pub mod hold;
 pub mod key;
+pub mod key_policy;
 pub mod lag;
 pub mod lifetime;
 pub mod outcome;

@@ -1,9 +1,9 @@
-//! The admin listener: health, readiness, metrics, status, keys.
+//! The admin listener: health, readiness, metrics, status, coverage, keys.
 //!
 //! `GET /healthz`, `GET /readyz` (for the health checks of global DNS: can serve *or forward*), `GET /metrics` (Prometheus),
-//! `GET /v1/status`, `GET /v1/keys/{tenant}/{key}`; [`super::admin_acts`] has the operator's list and acts. Neighbours: `gateway::status`
-//! says it, `cli::status` prints it. On loopback it needs no password; elsewhere every path but the two health checks needs the
-//! token (config refuses otherwise). It must not log paths: they hold keys.
+//! `GET /v1/status`, `GET /v1/coverage`, `GET /v1/shadow`, `GET /v1/keys/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
+//! and acts. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password; elsewhere every path but the
+//! two health checks needs the token (config refuses otherwise). It must not log paths: they hold keys.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -89,10 +89,18 @@ impl<P: Ports> Admin<P> {
             ["metrics"] => text(StatusCode::OK, &self.render()),
             ["v1", "status"] => json(StatusCode::OK, &self.gateway.status().await),
             ["v1", "doubts"] => admin_acts::doubts(&self.gateway, head.uri.query().unwrap_or_default()).await,
+            ["v1", "coverage"] => json(StatusCode::OK, &self.gateway.coverage()),
+            ["v1", "shadow"] => match self.gateway.shadow_report() {
+                Some(report) => json(StatusCode::OK, &report),
+                None => problem(
+                    StatusCode::NOT_FOUND,
+                    "this gateway is not in shadow mode (shadow = true in its region file)",
+                ),
+            },
             ["v1", "keys", tenant, key] => self.key(tenant, key).await,
             _ => problem(
                 StatusCode::NOT_FOUND,
-                "ask /healthz, /readyz, /metrics, /v1/status, /v1/doubts or /v1/keys/{tenant}/{key}",
+                "ask /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/coverage, /v1/shadow or /v1/keys/{tenant}/{key}",
             ),
         })
     }

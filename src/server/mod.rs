@@ -5,10 +5,12 @@
 
 pub mod admin;
 mod admin_acts;
+pub mod door;
 pub mod peer;
 pub mod percent;
 pub mod problem;
 pub mod public;
+mod reload;
 pub mod run;
 
 use std::future::Future;

@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Uri};
-use onceway::gateway::credentials::{Credentials, digest};
-use onceway::gateway::route::{PathPattern, Policy, Protection, Route, Routes};
+use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::route::{Binding, Mismatch, PathPattern, Policy, Protection, Route, Routes};
+use onceway::gateway::signature::{FingerprintRule, Pointer, Selection};
 use onceway::gateway::{Gateway, Settings, Timings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::key_policy::KeyPolicy;
 use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
@@ -47,6 +49,9 @@ pub const SWEEP: Duration = Duration::from_millis(1_000);
 pub const ONE_WAY: Duration = Duration::from_millis(20);
 
 const DAY: Duration = Duration::from_secs(86_400);
+/// The tokens of the tenant acme, and whose they are: the first one's is nobody's in particular.
+pub const TOKENS: [(&str, Option<&str>); 4] =
+    [("sk", None), ("sk_ann", Some("ann")), ("sk_ann_next", Some("ann")), ("sk_bob", Some("bob"))];
 
 /// Whole milliseconds.
 pub const fn ms(millis: u64) -> Duration {
@@ -220,6 +225,13 @@ pub fn request(path: &str, key: &str, text: &str) -> Request<onceway::ports::Bod
         .unwrap()
 }
 
+/// Asks one gateway as the bench's second tenant, globex.
+pub async fn ask_as_globex(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
+    let mut request = request(path, key, text);
+    request.headers_mut().insert("authorization", "Bearer sk-globex".parse().unwrap());
+    told(gateway.handle(request).await).await
+}
+
 /// Reads an answer as a client would.
 pub async fn told(response: http::Response<onceway::ports::Body>) -> Told {
     let (head, rest) = response.into_parts();
@@ -256,6 +268,7 @@ pub fn forward(path: &str, key: &str) -> onceway::ports::peers::Forward {
     let (head, _) = request(path, key, "").into_parts();
     onceway::ports::peers::Forward {
         id: id(key),
+        principal: None,
         method: Method::POST,
         target: Uri::try_from(path).unwrap(),
         headers: head.headers,
@@ -275,15 +288,31 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
     }
 }
 
-fn settings(me: &RegionName) -> Settings {
+/// What a region's gateway is told.
+pub fn settings(me: &RegionName) -> Settings {
     let route = |name: &str, recovery| Route {
         name: Arc::from(name),
         methods: vec![Method::POST],
         path: PathPattern::parse(&format!("/{name}")).unwrap(),
         protection: Protection::Required(Arc::new(policy(recovery))),
     };
+    let signed = |name: &str, selection: fn(Vec<Pointer>) -> Selection, fields: [&str; 2], mismatch| {
+        let fields = fields.map(|field| Pointer::parse(field).unwrap()).to_vec();
+        let fingerprint = FingerprintRule::Signature(selection(fields));
+        let policy = Policy { fingerprint, mismatch, body_limit: 16 << 20, ..policy(Recovery::Park) };
+        Route { protection: Protection::Required(Arc::new(policy)), ..route(name, Recovery::Park) }
+    };
+    let key_policy = KeyPolicy { min_length: 8, max_length: 64, entropy_bits: 32, ..KeyPolicy::default() };
+    let picky = Policy { key_policy, ..policy(Recovery::Park) };
     let mut credentials = Credentials::default();
-    credentials.insert(digest(b"sk"), Tenant::parse("acme").unwrap());
+    for (token, principal) in TOKENS {
+        let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
+        credentials.insert(digest(token.as_bytes()), caller);
+    }
+    let globex = Caller::new(Tenant::parse("globex").unwrap(), Voucher::File, None);
+    credentials.insert(digest(b"sk-globex"), globex);
+    let bound = Policy { bind: Binding::Principal, ..policy(Recovery::Rerun { max_attempts: 3 }) };
+    let bound = Route { protection: Protection::Required(Arc::new(bound)), ..route("bound", Recovery::Park) };
     Settings {
         me: me.clone(),
         routes: Routes(vec![
@@ -291,8 +320,12 @@ fn settings(me: &RegionName) -> Settings {
             route("park", Recovery::Park),
             route("rerun", Recovery::Rerun { max_attempts: 3 }),
             kept_for_ever(route("never", Recovery::Park)),
+            bound,
+            signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
+            signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
+            Route { protection: Protection::Required(Arc::new(picky)), ..route("picky", Recovery::Park) },
         ]),
-        credentials,
+        credentials: Arc::new(credentials),
         drift: Drift { ppm: 1_000, margin: ms(50) },
         skew: ms(100),
         timings: Timings {
@@ -309,6 +342,8 @@ fn settings(me: &RegionName) -> Settings {
             reap: ms(1_000),
             reap_pause: ms(20),
         },
+        quota: None,
+        shadow: false,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }
@@ -323,6 +358,9 @@ fn kept_for_ever(mut route: Route) -> Route {
 fn policy(recovery: Recovery) -> Policy {
     Policy {
         syntax: Syntax::Lenient,
+        key_policy: KeyPolicy::default(),
+        fingerprint: FingerprintRule::Whole,
+        mismatch: Mismatch::Unprocessable,
         recovery,
         probe: Some(Uri::from_static("/status")),
         hold: HOLD,
@@ -335,5 +373,6 @@ fn policy(recovery: Recovery) -> Policy {
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
         replay_headers: Vec::new(),
+        bind: Binding::Tenant,
     }
 }
