@@ -5,13 +5,15 @@
 use std::time::Duration;
 
 use onceway::ports::store::{
-    Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError, Subscription,
-    Written,
+    Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError,
+    Subscription, Written,
 };
-use onceway::ports::{KeyStore, Replica};
+use onceway::ports::upkeep::{Act, ClaimPage, Entry, ListedDoubt, Place, Reaped};
+use onceway::ports::{KeyStore, Replica, Upkeep};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Answer, Row};
 use onceway::protocol::region::RegionName;
+use onceway::protocol::time::Date;
 
 use crate::clock::pause;
 use crate::cluster::{Cluster, StoreMode};
@@ -100,7 +102,7 @@ impl KeyStore for SimStore {
 }
 
 impl Replica for SimStore {
-    async fn beat(&self) -> Result<Option<u64>, StoreError> {
+    async fn beat(&self) -> Result<Option<Beat>, StoreError> {
         self.call(Effect::Writes, Table::beat).await
     }
 
@@ -119,5 +121,40 @@ impl Replica for SimStore {
     async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
         self.call(Effect::Reads, |_| ()).await?;
         Ok(self.cluster.subscriptions(&self.region))
+    }
+}
+
+impl Upkeep for SimStore {
+    async fn reap(&self, until: Date, most: u32) -> Result<Reaped, StoreError> {
+        self.call(Effect::Writes, |table| table.reap(until, most)).await
+    }
+
+    async fn claims(
+        &self,
+        after: Option<Place>,
+        older: Duration,
+        most: u32,
+    ) -> Result<ClaimPage, StoreError> {
+        self.call(Effect::Reads, |table| table.claims(after, older, most)).await
+    }
+
+    async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError> {
+        self.call(Effect::Reads, |table| table.doubts(after, most)).await
+    }
+
+    async fn unlist(&self) -> Result<u64, StoreError> {
+        self.call(Effect::Writes, Table::unlist).await
+    }
+
+    async fn rule(&self, attempt: &Attempt, act: &Act) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.rule(attempt, act)).await
+    }
+
+    async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
+        self.call(Effect::Writes, |table| table.note(kind, reason)).await
+    }
+
+    async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
+        self.call(Effect::Reads, |table| table.journal(id)).await
     }
 }

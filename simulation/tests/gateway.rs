@@ -31,3 +31,7 @@ mod recovery;
 mod shadow;
 #[path = "gateway/swarm.rs"]
 mod swarm;
+#[path = "gateway/sweeps.rs"]
+mod sweeps;
+#[path = "gateway/upkeep.rs"]
+mod upkeep;

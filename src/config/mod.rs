@@ -229,5 +229,8 @@ fn timings(heartbeat: Duration) -> Timings {
         claim_within: ms(4_000),
         settle_within: ms(3_000),
         probe_within: ms(3_000),
+        sweep: ms(2_000),
+        reap: ms(5_000),
+        reap_pause: ms(20),
     }
 }

@@ -23,8 +23,9 @@ pub(super) fn unknown<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> 
     Reply::Refused(Problem::OutcomeUnknown { upstream: None, after }, expires)
 }
 
-/// What the rows of a key mean, read from here.
-pub(super) fn read<P: Ports>(gateway: &Gateway<P>, rows: Vec<Row>) -> Reading {
+/// What the rows of a key mean, read from here, by a clock that is trusted or not.
+pub(super) fn read<P: Ports>(gateway: &Gateway<P>, mut rows: Vec<Row>) -> Reading {
+    gateway.distrust(&mut rows);
     resolve(rows, &Reader { me: gateway.origin.clone(), over: Default::default() })
 }
 

@@ -16,6 +16,7 @@ use super::problems::{CODES, Problem};
 use super::{Gateway, Settings};
 use crate::ports::observe::{self, Kind};
 use crate::ports::store::StoreError;
+use crate::ports::upkeep::Reaped;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
 use crate::protocol::generator::Weakness;
@@ -53,12 +54,19 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in ["claim", "settle", "release", "doubt", "look_up"] {
+    for op in ["claim", "settle", "release", "doubt", "look_up", "reap", "sweep"] {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
         }
     }
+    for result in ["expired", "forgotten", "kept"] {
+        counter!(observe::REAPED, "result" => result).absolute(0);
+    }
+    for result in ["abandoned", "settled", "released"] {
+        counter!(observe::SWEPT, "result" => result).absolute(0);
+    }
     let plain = [
+        observe::CLOCK_STEPS,
         observe::LOCAL_REPLAYS,
         observe::CLAIMS_UNCONFIRMED,
         observe::SENDS_REFUSED,
@@ -76,6 +84,8 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     in_flight(0);
     store_up(false);
+    clock_suspect(false);
+    doubts(0);
     heartbeat(0);
 }
 
@@ -207,15 +217,56 @@ pub(super) async fn store<P: Ports, T>(
     let result = call.await;
     let took = clock.now().since(begun).as_secs_f64();
     histogram!(observe::STORE_SECONDS, "op" => op, "route" => route_label(route)).record(took);
-    if let Err(error) = &result {
-        let kind = match error {
-            StoreError::Definite(_) => "definite",
-            StoreError::Unknown(_) => "unknown",
-        };
-        counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).increment(1);
-        tracing::warn!(op, %error, "a store call failed");
-    }
+    failure(op, &result);
     result
+}
+
+/// Counts the failure of a store call that no request waits for.
+pub(super) async fn upkeep<T>(
+    op: &'static str,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let result = call.await;
+    failure(op, &result);
+    result
+}
+
+fn failure<T>(op: &'static str, result: &Result<T, StoreError>) {
+    let Err(error) = result else { return };
+    let kind = match error {
+        StoreError::Definite(_) => "definite",
+        StoreError::Unknown(_) => "unknown",
+    };
+    counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).increment(1);
+    tracing::warn!(op, %error, "a store call failed");
+}
+
+/// One batch of reaping.
+pub(super) fn reaped(reaped: &Reaped) {
+    let results = [("expired", reaped.expired), ("forgotten", reaped.forgotten), ("kept", reaped.kept)];
+    for (result, count) in results {
+        counter!(observe::REAPED, "result" => result).increment(count);
+    }
+}
+
+/// One key that the sweep moved on.
+pub(super) fn swept(result: &'static str) {
+    counter!(observe::SWEPT, "result" => result).increment(1);
+}
+
+/// How many keys are on the operator's list.
+pub(super) fn doubts(count: u64) {
+    gauge!(observe::DOUBTS).set(count as f64);
+}
+
+/// One step of the database's clock.
+pub(super) fn clock_stepped() {
+    counter!(observe::CLOCK_STEPS).increment(1);
+}
+
+/// Whether the database's clock is suspect.
+pub(super) fn clock_suspect(suspect: bool) {
+    gauge!(observe::CLOCK_SUSPECT).set(f64::from(u8::from(suspect)));
 }
 
 /// What one attempt took.

@@ -1,7 +1,7 @@
 //! The gateway: the choreography of a request, over ports.
 //!
 //! Neighbours: `protocol` decides, `ports` perform, `server` feeds requests in. The life of a request reads top to bottom in
-//! [`request`]; what runs beside requests is in [`heartbeat`]. It must not touch sockets, SQL or clocks (only through ports),
+//! [`request`]; what runs beside requests is in [`heartbeat`], [`reaper`] and [`sweep`]. It must not touch sockets, SQL or clocks (only through ports),
 //! must not decide what rows mean (`protocol::decide` does), and knows statuses in [`reply`] only.
 
 mod admit;
@@ -15,11 +15,13 @@ mod generators;
 mod heartbeat;
 mod labels;
 mod metrics;
+pub mod operator;
 mod outcome;
 pub mod problems;
 pub mod publication;
 pub mod quota;
 mod race;
+mod reaper;
 mod recover;
 pub mod reply;
 mod request;
@@ -27,6 +29,8 @@ pub mod route;
 pub mod shadow;
 pub mod signature;
 pub mod status;
+mod sweep;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -46,6 +50,7 @@ use crate::protocol::digest::Digest32;
 use crate::protocol::key::Tenant;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::suspect::ClockWatch;
 use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use admit::Admitted;
@@ -100,6 +105,12 @@ pub struct Timings {
     pub settle_within: Duration,
     /// How long a question to the upstream's status address may take.
     pub probe_within: Duration,
+    /// Between two sweeps for abandoned claims and keys in doubt.
+    pub sweep: Duration,
+    /// Between two looks of the reaper while little is due.
+    pub reap: Duration,
+    /// Between two batches of the reaper while much is due, at least.
+    pub reap_pause: Duration,
 }
 
 impl Settings {
@@ -132,6 +143,7 @@ pub struct Gateway<P: Ports> {
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
+    clock_watch: Mutex<ClockWatch>,
     typical: BTreeMap<Arc<str>, Mutex<Option<Duration>>>,
     in_flight: AtomicUsize,
     idle: Notify,
@@ -208,6 +220,7 @@ impl<P: Ports> Gateway<P> {
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
         let publication = publication::document(&settings.routes).into();
         metrics::prepare(&settings, &view);
+        let clock_watch = Mutex::new(trust::watch(&settings));
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
@@ -226,6 +239,7 @@ impl<P: Ports> Gateway<P> {
             publication,
             store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
+            clock_watch,
             typical,
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
@@ -241,6 +255,8 @@ impl<P: Ports> Gateway<P> {
         }
         heartbeat::start(self);
         request::start_poller(self);
+        reaper::start(self);
+        sweep::start(self);
     }
 
     /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.

@@ -108,7 +108,9 @@ async fn settled<P: Ports>(
     answer: Arc<Answer>,
     response: Response<Body>,
 ) -> Reply {
-    match store(gateway, ask, claim.attempt.clone(), Fact::Settled(answer.clone())).await {
+    match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::Settled(answer.clone()))
+        .await
+    {
         Stored::Yes => {
             gateway.attached.wake(&ask.id, vec![settled_row(gateway, ask, &claim, answer)]);
             Reply::First { response, settled: true, expires: claim.expires }
@@ -126,7 +128,7 @@ pub(super) async fn doubtful<P: Ports>(
     status: Option<u16>,
 ) -> Reply {
     metrics::attempt(&ask.route, "unknown");
-    match store(gateway, ask, claim.attempt.clone(), Fact::InDoubt(status)).await {
+    match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::InDoubt(status)).await {
         Stored::Yes | Stored::NotYet => {
             let after = jittered(gateway, Duration::from_secs(1));
             Reply::Refused(Problem::OutcomeUnknown { upstream: status, after }, Some(claim.expires))
@@ -137,7 +139,7 @@ pub(super) async fn doubtful<P: Ports>(
 
 /// Nothing happened: the claim is released. Where that cannot be stored the claim ends with its hold, which costs time, not safety.
 pub(super) async fn released<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
-    store(gateway, ask, claim.attempt.clone(), Fact::Released).await;
+    store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::Released).await;
 }
 
 /// The claim was lost: somebody else's outcome, if there is one, is the answer.
@@ -162,16 +164,17 @@ pub(super) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &As
 /// Stores a fact in a task that outlives the request, and waits for it a while.
 pub(super) async fn store<P: Ports>(
     gateway: &Arc<Gateway<P>>,
-    ask: &Ask,
+    route: &Arc<str>,
+    hold: Duration,
     attempt: Attempt,
     fact: Fact,
 ) -> Stored {
     let clock = gateway.ports.clock();
     let now = clock.now();
-    let give_up = now + ask.policy.hold;
+    let give_up = now + hold;
     let begun = InFlight::begin(gateway.clone());
     let task = tokio::spawn({
-        let (gateway, route) = (gateway.clone(), ask.route.clone());
+        let (gateway, route) = (gateway.clone(), route.clone());
         async move {
             let stored = persist(&gateway, &route, &attempt, fact, give_up).await;
             drop(begun);

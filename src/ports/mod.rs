@@ -9,6 +9,7 @@ pub mod contract;
 pub mod observe;
 pub mod peers;
 pub mod store;
+pub mod upkeep;
 pub mod upstream;
 
 use std::future::Future;
@@ -20,6 +21,7 @@ use crate::protocol::time::{Date, Moment};
 pub use body::{Body, BodyError};
 pub use peers::Peers;
 pub use store::{KeyStore, Replica};
+pub use upkeep::Upkeep;
 pub use upstream::Upstream;
 
 /// The clocks of this process.
@@ -54,7 +56,7 @@ pub trait Ports: Send + Sync + 'static {
     /// Randomness.
     type Dice: Dice;
     /// The region's store of records.
-    type Store: KeyStore + Replica;
+    type Store: KeyStore + Replica + Upkeep;
     /// Other regions.
     type Peers: Peers;
     /// The protected service of this region.

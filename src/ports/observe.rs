@@ -55,6 +55,11 @@ metrics! {
     CLAIMS_UNCONFIRMED = Counter "onceway_claims_unconfirmed_total" "Claims whose commit was not confirmed at first; each was read again by its nonce, none was sent unconfirmed.";
     SENDS_REFUSED = Counter "onceway_sends_refused_total" "Claims released unsent because their time to send was over.";
     SETTLES_RETRIED = Counter "onceway_settles_retried_total" "Outcomes that could not be stored at once and were tried again.";
+    REAPED = Counter "onceway_reaped_total" "Rows that the reaper looked at, by result (expired: the answer went, forgotten: the key is new again, kept: put off).";
+    SWEPT = Counter "onceway_swept_total" "Keys that the sweep moved on without a client, by result (abandoned: a claim whose hold is over is in doubt now, settled, released).";
+    DOUBTS = Gauge "onceway_doubts" "Keys of this region that are in doubt, as listed for the operator.";
+    CLOCK_STEPS = Counter "onceway_clock_steps_total" "Steps of the database's clock against this process's boot clock.";
+    CLOCK_SUSPECT = Gauge "onceway_clock_suspect" "1 while the database's clock is not believed, so that no hold counts as over and nothing is reaped, else 0.";
     STORE_ERRORS = Counter "onceway_store_errors_total" "Failed store calls by operation and kind (definite, unknown).";
     STORE_SECONDS = Histogram "onceway_store_seconds" "Duration of store calls by operation and route, in seconds.";
     UPSTREAM_SECONDS = Histogram "onceway_upstream_seconds" "Time from sending a request under a claim to its whole answer or its failure, by route, in seconds.";

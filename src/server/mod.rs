@@ -4,6 +4,7 @@
 //! the gateway implements. It must not decide anything about keys: what it refuses itself are framing and forged peers.
 
 pub mod admin;
+mod admin_acts;
 mod admission;
 mod chunks;
 pub mod door;

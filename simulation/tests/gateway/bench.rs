@@ -39,9 +39,16 @@ pub const UPSTREAM: Duration = Duration::from_secs(3);
 pub const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// How long an answer waits to be stored before its client is told that the outcome is unknown.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
+/// How long a key is remembered on the route `park`.
+pub const RETENTION: Duration = Duration::from_secs(120);
+/// How long it is refused after that.
+pub const TOMBSTONE: Duration = Duration::from_secs(60);
+/// Between two sweeps.
+pub const SWEEP: Duration = Duration::from_millis(1_000);
 /// One way between two regions.
 pub const ONE_WAY: Duration = Duration::from_millis(20);
 
+const DAY: Duration = Duration::from_secs(86_400);
 /// The tokens of the tenant acme, and whose they are: the first one's is nobody's in particular.
 pub const TOKENS: [(&str, Option<&str>); 4] =
     [("sk", None), ("sk_ann", Some("ann")), ("sk_ann_next", Some("ann")), ("sk_bob", Some("bob"))];
@@ -312,6 +319,7 @@ pub fn settings(me: &RegionName) -> Settings {
             route("probe", Recovery::Probe),
             route("park", Recovery::Park),
             route("rerun", Recovery::Rerun { max_attempts: 3 }),
+            kept_for_ever(route("never", Recovery::Park)),
             bound,
             signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
             signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
@@ -330,11 +338,21 @@ pub fn settings(me: &RegionName) -> Settings {
             claim_within: ms(2_000),
             settle_within: SETTLE_WITHIN,
             probe_within: ms(1_000),
+            sweep: SWEEP,
+            reap: ms(1_000),
+            reap_pause: ms(20),
         },
         quota: None,
         shadow: false,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
+}
+
+fn kept_for_ever(mut route: Route) -> Route {
+    let Some(policy) = route.policy() else { panic!("a route that looks at keys") };
+    let policy = Policy { retention: Retention::Never, ..Policy::clone(policy) };
+    route.protection = Protection::Required(Arc::new(policy));
+    route
 }
 
 fn policy(recovery: Recovery) -> Policy {
@@ -349,8 +367,8 @@ fn policy(recovery: Recovery) -> Policy {
         wait: ms(2_000),
         upstream_timeout: UPSTREAM,
         settle_time: SETTLE_TIME,
-        retention: Retention::For(Duration::from_secs(86_400)),
-        tombstone: Duration::from_secs(86_400),
+        retention: Retention::For(if recovery == Recovery::Park { RETENTION } else { DAY }),
+        tombstone: if recovery == Recovery::Park { TOMBSTONE } else { DAY },
         body_limit: 1 << 16,
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),

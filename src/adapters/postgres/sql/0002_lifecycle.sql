@@ -52,6 +52,8 @@ create table onceway.journal (
     detail jsonb not null default '{}'
 );
 
+create index journal_of_key on onceway.journal (tenant, key) where tenant is not null;
+
 -- Accepted requests that wait to be run, and dead ones that wait for an operator. The request itself is stored, sealed where the
 -- region has a key for that; it goes with the job. Never published.
 create table onceway.jobs (
