@@ -13,6 +13,7 @@
 mod across;
 pub mod credentials;
 mod jwks;
+pub mod listen;
 mod nearest;
 mod outcomes;
 mod policy;

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
+use super::listen::{self, Listen};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Environment, Secret, SecretSource};
-use super::trusted::{self, Trusted};
 use crate::gateway::quota::Quota;
 use crate::protocol::region::RegionName;
 
@@ -97,19 +97,6 @@ pub struct Process {
     pub drain: Duration,
 }
 
-/// Where a gateway listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listen {
-    /// For clients, plain HTTP.
-    pub public: SocketAddr,
-    /// For operators and health checks, plain HTTP.
-    pub admin: SocketAddr,
-    /// For peers, mTLS.
-    pub peer: SocketAddr,
-    /// For a front that has verified who asks, plain HTTP; `None` if there is none.
-    pub trusted: Option<Trusted>,
-}
-
 /// The region's Postgres.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -186,7 +173,7 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
     let shadow = top.optional("shadow", reader::flag).unwrap_or(false);
     let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
-    let listen = listen(&top);
+    let listen = listen::read(&top, base);
     let admin_token = admin(&top, base, listen.as_ref().map(|listen| listen.admin));
     let store = store(&top, environment);
     let (upstream, elsewhere, shared) = upstream(&top);
@@ -216,31 +203,11 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
 }
 
 /// A section that must be there.
-fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
+pub(super) fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
     if !top.has(name) {
         top.fail(format!("[{name}] is missing: {advice}"));
     }
     top.table(name)
-}
-
-fn listen(top: &Section<'_>) -> Option<Listen> {
-    let section = needed(top, "listen", "say where to listen: public, admin and peer")?;
-    let at = |key, advice| section.required(key, advice, socket);
-    let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
-    let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
-    let peer = at("peer", "say where other regions connect, such as peer = \"0.0.0.0:7403\"");
-    let trusted = section.table("trusted").map(trusted::read);
-    section.finish();
-    // A [listen.trusted] that is there must be right; none at all is right too.
-    let trusted = trusted.map_or(Some(None), |written| written.map(Some));
-    let listen = Listen { public: public?, admin: admin?, peer: peer?, trusted: trusted? };
-    let mut all = vec![listen.public, listen.admin, listen.peer];
-    all.extend(listen.trusted.as_ref().map(|trusted| trusted.address));
-    all.sort_unstable();
-    if all.windows(2).any(|pair| pair[0] == pair[1]) {
-        top.fail_at("listen", "[listen]: public, admin, peer and trusted must be different addresses");
-    }
-    Some(listen)
 }
 
 /// The admin token: `Some(None)` if none is needed, `None` if something is wrong.
@@ -393,13 +360,8 @@ fn by_region<T>(
     ByRegion { at: section.at().clone(), entries, broken }
 }
 
-fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
+pub(super) fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
     reader::text(value).map(|text| base.join(text))
-}
-
-pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
-    let text = reader::text(value)?;
-    text.parse().map_err(|_| format!("{text:?} must be an IP address and a port, such as \"127.0.0.1:7401\""))
 }
 
 fn host_and_port(value: &DeValue<'_>) -> Result<String, String> {

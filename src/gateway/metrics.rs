@@ -35,9 +35,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         }
     }
     for route in settings.routes.0.iter().map(|route| route.name.to_string()) {
-        for weakness in Weakness::ALL {
-            counter!(observe::WEAK_KEYS, "route" => route.clone(), "kind" => weakness.name()).absolute(0);
-        }
         for outcome in ["final", "nothing_happened", "unknown"] {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
         }
@@ -119,8 +116,9 @@ pub(super) fn refused(problem: &Problem) {
 }
 
 /// One key that is part of a bad habit.
-pub(super) fn weak_key(route: &str, weakness: Weakness) {
-    counter!(observe::WEAK_KEYS, "route" => route.to_owned(), "kind" => weakness.name()).increment(1);
+pub(super) fn weak_key(route: &str, tenant: &Tenant, weakness: Weakness) {
+    let (route, tenant, kind) = (route.to_owned(), tenant_label(tenant), weakness.name());
+    counter!(observe::WEAK_KEYS, "route" => route, "tenant" => tenant, "kind" => kind).increment(1);
 }
 
 /// One request passed through.

@@ -39,7 +39,8 @@ metrics! {
     REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code.";
     DUPLICATES = Counter "onceway_duplicates_total" "Keyed requests that met a record of their key, by tenant: retries of every kind, and keys reused for something else.";
     QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over its quota, by tenant; nothing was read, stored or sent.";
-    WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route and kind (sequential, clock_like, many_bodies).";
+    WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route, tenant and kind (sequential, clock_like, many_bodies).";
+    CONNECTIONS_CUT = Counter "onceway_connections_cut_total" "Client connections that this gateway ended, by reason (crowded: one address held too many, late: did not begin in time, idle, stalled: did not read its answer, given_up: asked only to reset).";
     PASSED = Counter "onceway_passed_total" "Requests without key handling passed to the upstream, by result (answered, not_sent, unknown).";
     SHADOW = Counter "onceway_shadow_total" "Shadow mode: what would have become of requests, by route, verdict (run, replayed, in_doubt, unprotected, unjudged, refused) and code of a refusal.";
     SHADOW_DIVERGED = Counter "onceway_shadow_diverged_total" "Shadow mode: copies of one request whose final answers had different statuses, by route.";

@@ -22,6 +22,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use super::admin_acts::{self, Verb};
+use super::drive::drive;
 use super::{Listeners, percent};
 use crate::gateway::Gateway;
 use crate::gateway::credentials::{TokenDigest, digest};
@@ -204,14 +205,8 @@ pub fn listen<P: Ports>(listeners: &mut Listeners, listener: TcpListener, admin:
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
                 .serve_connection(TokioIo::new(stream), service);
-            let mut connection = std::pin::pin!(connection);
             // An error is the caller's hang-up.
-            tokio::select! {
-                biased;
-                _ = &mut connection => return,
-                () = stop.wait() => connection.as_mut().graceful_shutdown(),
-            }
-            let _ = connection.await;
+            drop(drive(connection, &mut stop, std::future::pending()).await);
         }
     });
 }

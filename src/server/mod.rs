@@ -5,13 +5,22 @@
 
 pub mod admin;
 mod admin_acts;
+mod admission;
+mod chunks;
 pub mod door;
+mod drive;
+mod guard;
+mod head;
+mod paced;
 pub mod peer;
 pub mod percent;
+mod places;
 pub mod problem;
 pub mod public;
 mod reload;
 pub mod run;
+pub mod tls;
+mod watching;
 
 use std::future::Future;
 use std::net::SocketAddr;

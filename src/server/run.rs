@@ -17,8 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::admin::{self, Admin};
 use super::door::Door;
 use super::peer::{self, PeerLimits};
-use super::public::{self, PublicLimits};
-use super::{Listeners, PeerService, PublicService, reload};
+use super::{Listeners, PeerService, PublicService, public, reload, tls};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
@@ -26,6 +25,7 @@ use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
 use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
 use crate::config::Config;
+use crate::config::listen::PublicLimits;
 use crate::gateway::Gateway;
 use crate::gateway::credentials::digest;
 use crate::gateway::route::Protection;
@@ -67,6 +67,7 @@ pub async fn run(config: Config) -> Result<()> {
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
     let identity = identity(&config)?;
+    let tls = config.process.listen.tls.as_ref().map(tls::load).transpose()?;
     let ports = ports(&config, &identity)?;
     let gateway = Gateway::new(ports, config.settings(), config.view())?;
 
@@ -87,11 +88,13 @@ pub async fn run(config: Config) -> Result<()> {
     let watching = tokio::spawn(reload::watch(gateway.clone(), config.credentials_file.clone(), hangup));
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let bounds = PublicLimits::default();
-    public::listen(&mut listeners, public, service.clone(), bounds, Door::Public(front));
+    let bounds = listen.limits;
+    public::listen(&mut listeners, public, tls, service.clone(), bounds, Door::Public(front));
     if let Some((listener, front)) = trusted {
         tracing::info!(address = %front.address, "listening for a trusted front");
-        public::listen(&mut listeners, listener, service.clone(), bounds, Door::Trusted(front));
+        // The front is one address, or a few.
+        let bounds = PublicLimits { connections_per_ip: bounds.connections, ..bounds };
+        public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front));
     }
     let limits = PeerLimits { body_limit: largest_body(&config), ..PeerLimits::default() };
     if let Some(peer) = peer {
