@@ -1,4 +1,4 @@
-//! Which headers end at this hop, and which only onceway itself may write.
+//! Which headers end at this hop, and which only onceway itself may write, in every spelling that somebody takes for theirs.
 //!
 //! Neighbours: `upstream`, `wire` and `server::public` strip by these rules, so that all three agree. It must not know routes: which
 //! headers a replay carries is `gateway::route`'s.
@@ -40,9 +40,26 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     remove_where(headers, is_hop_by_hop);
 }
 
-/// Removes every header whose name starts with `prefix` (lower case).
+/// Whether a name starts with `prefix` (lower case) for anybody who reads it: CGI, WSGI, Rack and PHP take `_` for `-`.
+pub fn is_under(name: &HeaderName, prefix: &str) -> bool {
+    let start = name.as_str().as_bytes().get(..prefix.len());
+    start.is_some_and(|start| start.iter().zip(prefix.as_bytes()).all(|(given, own)| dashed(*given) == *own))
+}
+
+/// Removes every header whose name is under `prefix` (lower case).
 pub fn strip_prefix(headers: &mut HeaderMap, prefix: &str) {
-    remove_where(headers, |name| name.as_str().starts_with(prefix));
+    remove_where(headers, |name| is_under(name, prefix));
+}
+
+/// Removes every header that is not `own` but that some readers take for it, `_` for `-`.
+pub fn strip_look_alikes(headers: &mut HeaderMap, own: &HeaderName) {
+    let spelt = |name: &HeaderName| -> Vec<u8> { name.as_str().bytes().map(dashed).collect() };
+    let wanted = spelt(own);
+    remove_where(headers, |name| name != own && spelt(name) == wanted);
+}
+
+fn dashed(byte: u8) -> u8 {
+    if byte == b'_' { b'-' } else { byte }
 }
 
 fn remove_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
@@ -87,9 +104,22 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_stripped_in_any_case() {
-        let mut headers = map(&[("ONCEWAY-Tenant", "1"), ("onceway", "2"), ("Onceway-Token", "3")]);
+    fn prefixes_are_stripped_in_any_case_and_with_underscores() {
+        let mut headers = map(&[
+            ("ONCEWAY-Tenant", "1"),
+            ("onceway", "2"),
+            ("Onceway-Token", "3"),
+            ("Onceway_Tenant", "4"),
+            ("oncewayx", "5"),
+        ]);
         strip_prefix(&mut headers, RESERVED_PREFIX);
-        assert_eq!(headers, map(&[("onceway", "2")]));
+        assert_eq!(headers, map(&[("onceway", "2"), ("oncewayx", "5")]));
+    }
+
+    #[test]
+    fn look_alikes_go_and_the_header_itself_stays() {
+        let mut headers = map(&[("idempotency-key", "1"), ("Idempotency_Key", "2"), ("idempotency", "3")]);
+        strip_look_alikes(&mut headers, &HeaderName::from_static("idempotency-key"));
+        assert_eq!(headers, map(&[("idempotency-key", "1"), ("idempotency", "3")]));
     }
 }

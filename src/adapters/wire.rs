@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::headers::{RESERVED_PREFIX, is_hop_by_hop, strip_hop_by_hop, strip_prefix};
+use super::headers::{RESERVED_PREFIX, is_hop_by_hop, is_under, strip_hop_by_hop, strip_prefix};
 use crate::ports::Body;
 use crate::ports::body::empty;
 use crate::ports::peers::{Beat, Forward, ForwardReply, Pong};
@@ -178,7 +178,7 @@ fn client_headers(headers: &HeaderMap) -> Result<HeaderMap, WireError> {
         if let Some(rest) = name.as_str().strip_prefix(CLIENT_PREFIX) {
             let own = HeaderName::from_bytes(rest.as_bytes())
                 .ok()
-                .filter(|own| !is_hop_by_hop(own) && !own.as_str().starts_with(RESERVED_PREFIX))
+                .filter(|own| !is_hop_by_hop(own) && !is_under(own, RESERVED_PREFIX))
                 .ok_or_else(|| WireError::Malformed(name.clone()))?;
             client.append(own, value.clone());
         } else if name.as_str().starts_with(RESERVED_PREFIX) && !OURS.contains(name) {

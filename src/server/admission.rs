@@ -8,7 +8,8 @@
 use std::net::IpAddr;
 
 use http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, UPGRADE,
+    AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Uri, Version};
@@ -18,8 +19,11 @@ use super::guard::Refusal;
 use super::head::MOST_HEADERS;
 use super::problem::Problem;
 use crate::adapters::headers::{
-    FORWARDED_PREFIX, RESERVED_PREFIX, named_by_connection, strip_hop_by_hop, strip_prefix,
+    FORWARDED_PREFIX, RESERVED_PREFIX, is_under, named_by_connection, strip_hop_by_hop, strip_look_alikes,
+    strip_prefix,
 };
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The longest target, in bytes.
 const TARGET_LIMIT: usize = 8 * 1024;
@@ -52,6 +56,9 @@ pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Prob
     strip_prefix(&mut head.headers, RESERVED_PREFIX);
     strip_prefix(&mut head.headers, FORWARDED_PREFIX);
     head.headers.remove(FORWARDED);
+    for own in [IDEMPOTENCY_KEY, CONTENT_LENGTH, TRANSFER_ENCODING] {
+        strip_look_alikes(&mut head.headers, &own);
+    }
     client.door.pass(&mut head);
     join_cookies(&mut head.headers)?;
     let ip = HeaderValue::from_str(&client.ip.to_string()).expect("an address is visible ASCII");
@@ -131,10 +138,9 @@ fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
 
 /// `Connection` may not take away what decides who asks for what.
 fn check_connection(headers: &HeaderMap) -> Result<(), Problem> {
-    const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
     let vital = [HOST, AUTHORIZATION, CONTENT_LENGTH, IDEMPOTENCY_KEY];
     let taken = named_by_connection(headers);
-    match taken.iter().find(|name| vital.contains(name) || name.as_str().starts_with(RESERVED_PREFIX)) {
+    match taken.iter().find(|name| vital.contains(name) || is_under(name, RESERVED_PREFIX)) {
         Some(name) => Err(Problem::malformed(format!("Connection must not name {name}"))),
         None => Ok(()),
     }
@@ -258,6 +264,11 @@ mod tests {
             ("Connection", "keep-alive, X-Private"),
             ("X-Private", "1"),
             ("Onceway-Tenant", "forged"),
+            ("Onceway_Tenant", "forged"),
+            ("Idempotency_Key", "another"),
+            ("X_Forwarded_For", "10.0.0.1"),
+            ("Content_Length", "1"),
+            ("Transfer_Encoding", "chunked"),
             ("X-Forwarded-For", "10.0.0.1"),
             ("X-Forwarded-Port", "1"),
             ("Forwarded", "for=10.0.0.1"),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 
+use crate::adapters::headers::strip_look_alikes;
 use crate::config::trusted::Trusted;
 use crate::gateway::credentials::{Caller, PRINCIPAL_LIMIT, Vouched, Voucher};
 use crate::protocol::key::Tenant;
@@ -71,6 +72,8 @@ fn one(headers: &mut HeaderMap, name: &HeaderName) -> Result<Option<String>, Unc
         (Some(_), Some(_)) => Err(Unclear),
     };
     headers.remove(name);
+    // For whoever reads `_` as `-` a copy in that spelling would be the only one left.
+    strip_look_alikes(headers, name);
     found
 }
 
@@ -100,7 +103,7 @@ mod tests {
 
     #[test]
     fn only_the_trusted_door_takes_a_tenant_from_its_header() {
-        let lines = [("accept", "a"), ("X-Tenant", "acme"), ("X-User", "ann")];
+        let lines = [("accept", "a"), ("X-Tenant", "acme"), ("X-User", "ann"), ("X_Tenant", "globex")];
         assert!(through(&Door::Public(Some(front())), &lines).extensions.get::<Vouched>().is_none());
         let head = through(&Door::Trusted(front()), &lines);
         let Some(Vouched(Some(caller))) = head.extensions.get::<Vouched>() else { panic!("not vouched for") };
