@@ -18,7 +18,7 @@ use super::{Gateway, metrics};
 use crate::ports::body::{self, Collected};
 use crate::ports::store::{Attempt, Written};
 use crate::ports::{Body, Clock, KeyStore, Ports};
-use crate::protocol::decide::settlement;
+use crate::protocol::decide::{same_request, settlement};
 use crate::protocol::hold::SendBy;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, Row, State};
@@ -142,19 +142,23 @@ pub(super) async fn released<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, cla
     store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::Released).await;
 }
 
-/// The claim was lost: somebody else's outcome, if there is one, is the answer.
+/// The claim was lost: somebody else's outcome, if there is one, is the answer; but only the outcome of this very request. What
+/// another one of the tenant asked under the key, or another principal, is none of this client's business.
 pub(super) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
     metrics::claim_lost(&ask.route, ask.id.tenant());
     tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&ask.id)).await;
     let rows = rows.ok().and_then(|mut found| found.pop()).unwrap_or_default();
     match read(gateway, rows) {
-        Reading::Settled(row) => match settlement(&row) {
-            Some(settlement) => Reply::Replay(settlement),
-            None => unknown(gateway, Some(row.expires)),
-        },
+        Reading::Settled(row) if same_request(&row, &ask.fingerprint, ask.principal) => {
+            match settlement(&row) {
+                Some(settlement) => Reply::Replay(settlement),
+                None => unknown(gateway, Some(row.expires)),
+            }
+        }
         Reading::Absent => unknown(gateway, None),
-        Reading::Released(row, _)
+        Reading::Settled(row)
+        | Reading::Released(row, _)
         | Reading::InProgress(row)
         | Reading::InDoubt(row, _)
         | Reading::Gone(row) => unknown(gateway, Some(row.expires)),

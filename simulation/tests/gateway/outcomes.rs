@@ -4,13 +4,17 @@ use onceway::ports::store::Written;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply};
 use onceway::ports::{KeyStore, Ports};
 use onceway::protocol::decide::Basis;
+use onceway::protocol::digest::digest;
+use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId};
 use simulation::cluster::StoreMode;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, HOLD, SETTLE_WITHIN, UPSTREAM, id, key_of, ms, play, region, told, until};
+use super::bench::{
+    Bench, HOLD, SETTLE_WITHIN, UPSTREAM, id, key_of, ms, play, region, request, told, until,
+};
 
 const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
 
@@ -106,13 +110,49 @@ fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
     }
 }
 
+/// The key is lost to another request of the tenant, or to another principal: its answer is not for whoever lost it.
+#[test]
+fn an_attempt_that_lost_its_claim_is_not_told_what_somebody_else_was_answered() {
+    for (path, change) in [
+        (
+            "/park",
+            (|ask| ask.fingerprint = Fingerprint { raw: digest("onceway/test/1", &[]), canonical: None })
+                as fn(&mut ClaimAsk),
+        ),
+        ("/bound", |ask| ask.principal = Some(digest("onceway/test/2", &[]))),
+    ] {
+        play(async {
+            let (bench, eu) = (Bench::start(4).await, region("eu"));
+            let key = key_of(&eu, "elses");
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
+            let mut mine = request(path, &key, "{}");
+            mine.headers_mut().insert("authorization", "Bearer sk_ann".parse().unwrap());
+            let gateway = bench.gateway(&eu);
+            let sent = tokio::spawn(async move { told(gateway.handle(mine).await).await });
+            sleep(ms(500)).await;
+            let theirs = take_over_as(&bench, &key, change).await;
+            let answer =
+                Answer { status: 202, headers: Vec::new(), body: AnswerBody::Kept(b"secret".into()) };
+            let ports = bench.world.ports(&eu);
+            assert_eq!(ports.store().settle(&theirs, &answer).await, Ok(Written::Done));
+            let told = sent.await.unwrap();
+            assert_eq!(told.said(), UNKNOWN, "{path}: {told:?}");
+        });
+    }
+}
+
 pub(super) async fn take_over(bench: &Bench, key: &str) -> Attempt {
+    take_over_as(bench, key, |_| {}).await
+}
+
+/// As [`take_over`], by a claim that was changed first.
+async fn take_over_as(bench: &Bench, key: &str, change: impl FnOnce(&mut ClaimAsk)) -> Attempt {
     let ports = bench.world.ports(&region("eu"));
     let store = ports.store();
     let row = store.look_up(&[id(key)]).await.unwrap().pop().unwrap().pop().unwrap();
     let running = Attempt { id: id(key), token: row.token, nonce: row.nonce };
     assert_eq!(store.release(&running).await, Ok(Written::Done));
-    let ask = ClaimAsk {
+    let mut ask = ClaimAsk {
         id: id(key),
         fingerprint: row.fingerprint,
         nonce: Nonce(1),
@@ -129,6 +169,7 @@ pub(super) async fn take_over(bench: &Bench, key: &str) -> Attempt {
         path: "/v1/test".to_owned(),
         principal: None,
     };
+    change(&mut ask);
     let Ok(ClaimReply::Won { token, .. }) = store.claim(&ask).await else { panic!("the key must be free") };
     Attempt { id: id(key), token, nonce: ask.nonce }
 }
