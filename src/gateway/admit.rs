@@ -262,8 +262,10 @@ pub(super) fn take_fingerprint(
     Ok(Fingerprint { raw: fingerprint::raw(method, target, body), canonical })
 }
 
+/// Whether the body is JSON for every reader: of two types each takes the one that it likes.
 fn is_json(headers: &HeaderMap) -> bool {
-    let Some(Ok(kind)) = headers.get(CONTENT_TYPE).map(HeaderValue::to_str) else { return false };
+    let mut kinds = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(Ok(kind)), None) = (kinds.next().map(HeaderValue::to_str), kinds.next()) else { return false };
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence.ends_with("+json")
 }

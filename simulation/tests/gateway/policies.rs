@@ -95,6 +95,25 @@ fn a_body_that_cannot_be_signed_is_refused_and_nothing_is_stored() {
     });
 }
 
+/// Of two types each reader takes the one it likes, so the body is not JSON for all: it is compared byte by byte, and never signed.
+#[test]
+fn a_body_of_two_types_is_not_json() {
+    play(async {
+        let (bench, eu) = (Bench::start(46).await, region("eu"));
+        let gateway = bench.gateway(&eu);
+        let send = async |path: &str, key: &str, text: &str| {
+            let mut request = request(path, key, text);
+            request.headers_mut().append("content-type", "text/plain".parse().unwrap());
+            told(gateway.handle(request).await).await
+        };
+        let (signed, whole) = (key_of(&eu, "two-signed"), key_of(&eu, "two-whole"));
+        assert_eq!(send("/include", &signed, "{\"amount\":1}").await.said(), (422, "fingerprint-impossible"));
+        assert_eq!(send("/park", &whole, "[1]").await.status, 201);
+        assert_eq!(send("/park", &whole, "[1.0]").await.said(), (422, "key-reused"));
+        assert!(send("/park", &whole, "[1]").await.replayed);
+    });
+}
+
 #[test]
 fn ten_megabytes_of_open_brackets_are_refused() {
     play(async {
