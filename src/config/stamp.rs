@@ -5,15 +5,71 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A file as the system describes it: which one, how long, when written. `None`: it was not there, or not to be seen.
+/// A file as the system describes it. `None`: it was not there, or not to be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp(Option<(u64, u64, u64, i64, i64)>);
+pub(super) struct Stamp(Option<Facts>);
+
+/// Which file, how long, when written, and when anything about it was changed: tools that copy may keep the time of writing,
+/// and one digest is as long as another, but nobody sets the time of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Facts {
+    file: (u64, u64),
+    size: u64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
 
 impl Stamp {
     /// The file's stamp, through links. Take it before the file is read: a change in between is then seen later. Blocks.
     pub fn of(path: &Path) -> Self {
-        let facts =
-            |file: std::fs::Metadata| (file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec());
+        let facts = |file: std::fs::Metadata| Facts {
+            file: (file.dev(), file.ino()),
+            size: file.size(),
+            written: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        };
         Self(std::fs::metadata(path).ok().map(facts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_equal_length_and_time_is_still_seen_to_be_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("credentials.toml");
+        fs::write(&file, "one").unwrap();
+        let (before, written) = (Stamp::of(&file), fs::metadata(&file).unwrap().modified().unwrap());
+        assert_eq!(before, Stamp::of(&file));
+        // The system's clock for files ticks every few milliseconds: written again until it has ticked.
+        while fs::metadata(&file).unwrap().modified().unwrap() == written {
+            fs::write(&file, "two").unwrap();
+        }
+        fs::File::options().write(true).open(&file).unwrap().set_modified(written).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), written);
+        assert_ne!(before, Stamp::of(&file));
+        fs::remove_file(&file).unwrap();
+        assert_ne!(before, Stamp::of(&file));
+    }
+
+    #[test]
+    fn a_link_that_turns_to_another_folder_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for version in ["v1", "v2"] {
+            fs::create_dir(path(version)).unwrap();
+            fs::write(path(version).join("credentials.toml"), version).unwrap();
+        }
+        symlink("v1", path("data")).unwrap();
+        symlink("data/credentials.toml", path("credentials.toml")).unwrap();
+        let before = Stamp::of(&path("credentials.toml"));
+        symlink("v2", path("new")).unwrap();
+        fs::rename(path("new"), path("data")).unwrap();
+        assert_ne!(before, Stamp::of(&path("credentials.toml")));
     }
 }
