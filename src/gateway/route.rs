@@ -214,7 +214,7 @@ pub enum Matched<'a> {
     Route(&'a Route),
     /// No route; the method is safe or idempotent by itself, so it streams straight through.
     PassThrough,
-    /// No route, and the method may change state each time (POST, PATCH, or one that we do not know): refused, so that no such route stays unprotected by oversight.
+    /// No route, and the method may change state each time (POST, PATCH, or one that we do not know), or a path that climbs: refused, so that no such route stays unprotected by oversight.
     Refused,
 }
 
@@ -229,8 +229,12 @@ impl Routes {
         self.0.iter().find(|route| *route.name == *name)?.policy()
     }
 
-    /// The first route that takes this method and path.
+    /// The first route that takes this method and path. A request that may change state and whose path climbs is taken by none: its
+    /// upstream may find another resource there than the route says, one that asks for a key.
     pub fn find(&self, method: &Method, path: &str) -> Matched<'_> {
+        if !method.is_safe() && climbs(path) {
+            return Matched::Refused;
+        }
         let takes = |route: &&Route| {
             (route.methods.is_empty() || route.methods.contains(method)) && route.path.matches(path)
         };
@@ -241,6 +245,15 @@ impl Routes {
             None => Matched::Refused,
         }
     }
+}
+
+/// Whether a segment is `.` or `..` for some upstream: percent-encoded, beside a backslash or an encoded slash, or with parameters.
+fn climbs(path: &str) -> bool {
+    let mut read = path.to_ascii_lowercase();
+    for (code, character) in [("%2e", "."), ("%2f", "/"), ("%5c", "/"), ("\\", "/"), ("%3b", ";")] {
+        read = read.replace(code, character);
+    }
+    read.split('/').any(|segment| matches!(segment.split(';').next(), Some("." | "..")))
 }
 
 #[cfg(test)]
@@ -284,6 +297,34 @@ mod tests {
         for unknown in ["post", "Patch", "MKCOL"] {
             let unknown = Method::from_bytes(unknown.as_bytes()).unwrap();
             assert!(matches!(routes.find(&unknown, "/x"), Matched::Refused), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_climbs_out_of_its_route_changes_nothing() {
+        let path = PathPattern::parse("/v1/notes/*").unwrap();
+        let routes =
+            Routes(vec![Route { name: "notes".into(), methods: vec![], path, protection: Protection::Off }]);
+        for path in [
+            "/v1/notes/../charges",
+            "/v1/notes/%2e%2E/charges",
+            "/v1/notes/.%2e/charges",
+            "/v1/notes/..%2Fcharges",
+            "/v1/notes/..\\charges",
+            "/v1/notes/x%5c..%5ccharges",
+            "/v1/notes/..;a=b/charges",
+            "/v1/notes/./x",
+            "/v1/notes/..",
+        ] {
+            for method in [Method::POST, Method::PUT, Method::DELETE] {
+                assert!(matches!(routes.find(&method, path), Matched::Refused), "{method} {path}");
+            }
+            assert!(matches!(routes.find(&Method::GET, path), Matched::Route(_)), "{path}");
+        }
+        for path in
+            ["/v1/notes/a.b", "/v1/notes/...", "/v1/notes/.well-known", "/v1/notes/a%2Fb", "/v1/notes/x;.."]
+        {
+            assert!(matches!(routes.find(&Method::POST, path), Matched::Route(_)), "{path}");
         }
     }
 }
