@@ -183,6 +183,10 @@ fn the_published_contract_says_what_each_route_asks() {
                 |code: &str| refusals.iter().find(|one| one["code"] == code).map(|one| one["status"].clone());
             assert_eq!(status("key-reused"), Some(wanted.into()));
             assert_eq!((status("key-missing"), status("in-progress")), (Some(400.into()), Some(409.into())));
+            for malformed in ["key-malformed", "key-empty", "key-too-long", "key-repeated"] {
+                assert_eq!(status(malformed), Some(400.into()), "{malformed}");
+            }
+            assert_eq!(status("quota-exceeded"), None, "this gateway has none");
             assert_eq!(status("fingerprint-impossible").is_some(), wanted == 409);
         }
     });

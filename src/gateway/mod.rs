@@ -218,7 +218,7 @@ impl<P: Ports> Gateway<P> {
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
-        let publication = publication::document(&settings.routes).into();
+        let publication = publication::document(&settings.routes, settings.quota.is_some()).into();
         metrics::prepare(&settings, &view);
         let clock_watch = Mutex::new(trust::watch(&settings));
         let closed = if settings.shadow { SHADOWED } else { "starting" };

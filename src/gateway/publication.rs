@@ -129,8 +129,8 @@ impl Refusal {
     }
 }
 
-/// The document, as JSON.
-pub(super) fn document(routes: &Routes) -> Vec<u8> {
+/// The document, as JSON. `quota`: this gateway limits how fast keys are started.
+pub(super) fn document(routes: &Routes, quota: bool) -> Vec<u8> {
     let document = Document {
         version: VERSION,
         documentation: problems::PAGE,
@@ -138,16 +138,16 @@ pub(super) fn document(routes: &Routes) -> Vec<u8> {
             state_changing: Refusal::of(&Problem::NoRoute),
             others: "passed on; a key has no effect",
         },
-        routes: routes.0.iter().map(route).collect(),
+        routes: routes.0.iter().map(|one| route(one, quota)).collect(),
     };
     serde_json::to_vec(&document).unwrap_or_default()
 }
 
-fn route(route: &Route) -> RouteJson<'_> {
+fn route(route: &Route, quota: bool) -> RouteJson<'_> {
     let (key, terms) = match &route.protection {
         Protection::Off => ("off", None),
-        Protection::Optional(policy) => ("optional", Some(terms(policy, false))),
-        Protection::Required(policy) => ("required", Some(terms(policy, true))),
+        Protection::Optional(policy) => ("optional", Some(terms(policy, false, quota))),
+        Protection::Required(policy) => ("required", Some(terms(policy, true, quota))),
     };
     RouteJson {
         name: &route.name,
@@ -159,7 +159,7 @@ fn route(route: &Route) -> RouteJson<'_> {
     }
 }
 
-fn terms(policy: &Policy, required: bool) -> Terms<'_> {
+fn terms(policy: &Policy, required: bool, quota: bool) -> Terms<'_> {
     let rules = &policy.key_policy;
     Terms {
         header: Header {
@@ -189,7 +189,7 @@ fn terms(policy: &Policy, required: bool) -> Terms<'_> {
         expired: expired(policy),
         wait_seconds: policy.wait.as_secs_f64(),
         statuses: statuses(&policy.outcomes),
-        refusals: refusals(policy, required),
+        refusals: refusals(policy, required, quota),
     }
 }
 
@@ -236,7 +236,7 @@ fn statuses(sets: &OutcomeSets) -> Statuses {
 }
 
 /// The refusals that a client can do something about.
-fn refusals(policy: &Policy, required: bool) -> Vec<Refusal> {
+fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
     let after = policy.wait;
     let missing = required.then_some(Problem::Key(KeyError::Missing));
     let floor = policy.key_policy.entropy_bits;
@@ -247,6 +247,9 @@ fn refusals(policy: &Policy, required: bool) -> Vec<Refusal> {
     };
     let always = [
         Problem::Key(KeyError::Malformed { why: "" }),
+        Problem::Key(KeyError::Empty),
+        Problem::Key(KeyError::TooLong { len: 0 }),
+        Problem::Key(KeyError::Repeated),
         Problem::CredentialInvalid,
         Problem::InProgress { after },
         Problem::InDoubt { after },
@@ -254,5 +257,7 @@ fn refusals(policy: &Policy, required: bool) -> Vec<Refusal> {
         Problem::KeyReused { dialect: policy.mismatch },
     ];
     let gone = expired(policy).map(|_| Problem::KeyExpired);
-    missing.iter().chain(&weak).chain(&always).chain(&gone).chain(&unsigned).map(Refusal::of).collect()
+    let fast = quota.then_some(Problem::QuotaExceeded { after });
+    let some = missing.iter().chain(&weak).chain(&always).chain(&gone).chain(&unsigned).chain(&fast);
+    some.map(Refusal::of).collect()
 }

@@ -38,6 +38,11 @@ fn a_tenant_over_its_quota_is_refused_before_the_store_and_other_tenants_are_not
     play(async {
         let (bench, eu) = (Bench::start(1).await, region("eu"));
         let gateway = limited(&bench, &eu, false).await;
+        for (gateway, says) in [(&gateway, true), (&bench.gateway(&region("us")), false)] {
+            let asked = Request::get("/.well-known/idempotency").body(onceway::ports::body::empty()).unwrap();
+            let contract = super::bench::told(gateway.handle(asked).await).await.body;
+            assert_eq!(String::from_utf8_lossy(&contract).contains("quota-exceeded"), says);
+        }
         let key = |word: &str| key_of(&eu, word);
         let first = Instant::now();
         for word in ["one", "two"] {
