@@ -212,8 +212,31 @@ fn bad_input_is_a_problem_and_leaves_nothing_behind() {
         assert!(count.parse::<u64>().unwrap() >= 18, "{count}");
         good_input_runs(&solo, &address).await;
         assert!(metrics().await.contains(claims));
+        the_admin_listener_answers_to_its_own_names_only(&solo).await;
         an_answer_nobody_takes_is_kept(&solo, &address).await;
     });
+}
+
+/// Without a token: a browser on this machine may be made to ask for a stranger's page, which then names the stranger (DNS rebinding).
+async fn the_admin_listener_answers_to_its_own_names_only(solo: &Solo) {
+    let admin = solo.region.admin();
+    let address = admin.strip_prefix("http://").unwrap();
+    let status = async |line: &str, host: &str| {
+        let json = "Content-Type: application/json\r\nContent-Length: 2\r\nConnection: close";
+        talk(address, format!("{line} HTTP/1.1\r\nHost: {host}\r\n{json}\r\n\r\n{{}}").as_bytes()).await.0
+    };
+    for (line, ours) in
+        [("GET /v1/doubts", 200), ("GET /metrics", 200), ("POST /v1/keys/acme/k/release", 400)]
+    {
+        for host in [address, "localhost:7402", "LOCALHOST", "[::1]:7402"] {
+            assert_eq!(status(line, host).await, ours, "{line} {host}");
+        }
+        for stranger in ["pages.example", "pages.example:7402", "127.0.0.1.pages.example", "192.0.2.7", "a b"]
+        {
+            assert_eq!(status(line, stranger).await, 421, "{line} {stranger}");
+        }
+    }
+    assert_eq!(status("GET /healthz", "balancer.example").await, 200);
 }
 
 /// The same requests without the one thing that was bad.

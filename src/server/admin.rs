@@ -2,15 +2,17 @@
 //!
 //! `GET /healthz`, `GET /readyz` (for the health checks of global DNS: can serve *or forward*), `GET /metrics` (Prometheus),
 //! `GET /v1/status`, `GET /v1/coverage`, `GET /v1/shadow`, `GET /v1/keys/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
-//! and acts. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password; elsewhere every path but the
-//! two health checks needs the token (config refuses otherwise). It must not log paths: they hold keys.
+//! and acts. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password, but must be asked by a name of
+//! loopback; elsewhere every path but the two health checks needs the token (config refuses otherwise). It must not log paths: they hold keys.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -60,7 +62,7 @@ impl<P: Ports> Admin<P> {
         let path: Vec<&str> = head.uri.path().trim_start_matches('/').split('/').collect();
         if head.method == Method::POST {
             return Ok(match &path[..] {
-                _ if !self.allowed(&head.headers) => unauthorized(),
+                _ if !self.allowed(&head.headers) => self.refused(),
                 ["v1", "keys", tenant, key, "settle"] => {
                     self.act(Verb::Settle, tenant, key, &head.headers, body).await
                 }
@@ -86,7 +88,7 @@ impl<P: Ports> Admin<P> {
                 let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
                 json(status, &readiness)
             }
-            _ if !self.allowed(&head.headers) => unauthorized(),
+            _ if !self.allowed(&head.headers) => self.refused(),
             ["metrics"] => text(StatusCode::OK, &self.render()),
             ["v1", "status"] => json(StatusCode::OK, &self.gateway.status().await),
             ["v1", "doubts"] => admin_acts::doubts(&self.gateway, head.uri.query().unwrap_or_default()).await,
@@ -130,10 +132,20 @@ impl<P: Ports> Admin<P> {
 
     /// Digests are compared, not tokens: how long it takes tells nothing about the token.
     fn allowed(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.token else { return true };
+        let Some(token) = &self.token else { return names_this_machine(headers) };
         let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
         given
             .is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case(b"bearer ") && digest(given) == *token)
+    }
+
+    fn refused(&self) -> Answer {
+        match self.token {
+            Some(_) => unauthorized(),
+            None => problem(
+                StatusCode::MISDIRECTED_REQUEST,
+                "without a token only 127.0.0.1, [::1] and localhost are answered: ask by one of them, or name a token file ([admin] token_file)",
+            ),
+        }
     }
 
     /// The metrics; those that have no series yet with their HELP and TYPE.
@@ -156,6 +168,15 @@ impl<P: Ports> Admin<P> {
         }
         page
     }
+}
+
+/// Whether the request was meant for this machine: a browser here would also ask for a stranger's page whose name was made to point to
+/// loopback (DNS rebinding), and names that stranger as the host. Who sends no host is no browser.
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST) else { return true };
+    let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
+    let bare = host.host().trim_start_matches('[').trim_end_matches(']');
+    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn unauthorized() -> Answer {
