@@ -4,13 +4,15 @@
 
 use std::time::Duration;
 
+use onceway::ports::jobs::{Act, Acted, Job, JobLoad, JobRow, StoredRequest, Taken};
 use onceway::ports::store::{
     Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError, Subscription,
     Written,
 };
-use onceway::ports::{KeyStore, Replica};
+use onceway::ports::{Jobs, KeyStore, Replica};
+use onceway::protocol::job::JobState;
 use onceway::protocol::key::KeyId;
-use onceway::protocol::record::{Answer, Row};
+use onceway::protocol::record::{Answer, Nonce, Row};
 use onceway::protocol::region::RegionName;
 
 use crate::clock::pause;
@@ -119,5 +121,62 @@ impl Replica for SimStore {
     async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
         self.call(Effect::Reads, |_| ()).await?;
         Ok(self.cluster.subscriptions(&self.region))
+    }
+}
+
+impl Jobs for SimStore {
+    async fn accept(
+        &self,
+        ask: &ClaimAsk,
+        request: &StoredRequest,
+        keep: Duration,
+    ) -> Result<ClaimReply, StoreError> {
+        self.call(Effect::Writes, |table| table.accept(ask, request, keep)).await
+    }
+
+    async fn take(&self, nonce: Nonce, most: usize, away: Duration) -> Result<Vec<Job>, StoreError> {
+        self.call(Effect::Writes, |table| table.take(nonce, most, away)).await
+    }
+
+    async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.finish(taken)).await
+    }
+
+    async fn put_off(
+        &self,
+        taken: &Taken,
+        after: Duration,
+        counted: bool,
+        trouble: &str,
+    ) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.put_off(taken, after, counted, trouble)).await
+    }
+
+    async fn bury(&self, taken: &Taken, trouble: &str) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.bury(taken, trouble)).await
+    }
+
+    async fn erase(&self) -> Result<u64, StoreError> {
+        self.call(Effect::Writes, Table::erase).await
+    }
+
+    async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
+        self.call(Effect::Reads, |table| table.job(id)).await
+    }
+
+    async fn jobs(&self, state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError> {
+        self.call(Effect::Reads, |table| table.jobs(state, most)).await
+    }
+
+    async fn load(&self) -> Result<JobLoad, StoreError> {
+        self.call(Effect::Reads, |table| table.load()).await
+    }
+
+    async fn revive(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
+        self.call(Effect::Writes, |table| table.revive(id, act)).await
+    }
+
+    async fn discard(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
+        self.call(Effect::Writes, |table| table.discard(id, act)).await
     }
 }

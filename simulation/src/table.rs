@@ -21,6 +21,8 @@ use onceway::protocol::time::Date;
 
 use crate::clock::SimClock;
 
+mod jobs;
+
 /// A stored row: times are wall times of its origin, in microseconds.
 #[derive(Clone, Debug)]
 struct Stored {
@@ -36,6 +38,7 @@ struct Stored {
     expires: Date,
     due: i64,
     principal: Option<Digest32>,
+    accepted: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -74,6 +77,7 @@ pub(crate) struct Table {
     beats: BTreeMap<Origin, (u64, u64)>,
     memory: BTreeMap<Origin, PeerMemory>,
     log: Vec<Commit>,
+    jobs: BTreeMap<KeyId, jobs::Kept>,
 }
 
 impl Table {
@@ -91,6 +95,7 @@ impl Table {
             beats: BTreeMap::new(),
             memory: BTreeMap::new(),
             log: Vec::new(),
+            jobs: BTreeMap::new(),
         }
     }
 
@@ -157,6 +162,23 @@ impl Table {
             }
             Basis::Absent | Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };
+        let accepted = own.is_some_and(|own| own.accepted);
+        let row = self.row(ask, Phase::Claimed, over, attempt, accepted, now);
+        let (token, expires) = (row.token, row.expires);
+        self.write(&ask.id, row);
+        ClaimReply::Won { token, expires }
+    }
+
+    /// The own row as this statement writes it.
+    fn row(
+        &self,
+        ask: &ClaimAsk,
+        phase: Phase,
+        over: Vec<(Origin, Token)>,
+        attempt: u32,
+        accepted: bool,
+        now: i64,
+    ) -> Stored {
         let token = Token { epoch: self.epoch, attempt };
         let (expires, due) = match ask.lifetime.retention {
             Retention::For(span) => {
@@ -165,11 +187,11 @@ impl Table {
             }
             Retention::Never => (NEVER, i64::MAX),
         };
-        let row = Stored {
+        Stored {
             token,
             nonce: ask.nonce,
             fingerprint: ask.fingerprint,
-            phase: Phase::Claimed,
+            phase,
             over,
             risk: Vec::new(),
             request_id: ask.request_id,
@@ -178,9 +200,8 @@ impl Table {
             expires,
             due,
             principal: ask.principal,
-        };
-        self.write(&ask.id, row);
-        ClaimReply::Won { token, expires }
+            accepted,
+        }
     }
 
     /// Whether the own row is the one that the basis saw, in a state that lets a new attempt begin.
@@ -363,7 +384,7 @@ impl Stored {
             request_id: self.request_id,
             expires: self.expires,
             principal: self.principal,
-            accepted: false,
+            accepted: self.accepted,
             seen: Date(now.div_euclid(1_000)),
         }
     }

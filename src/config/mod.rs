@@ -108,6 +108,7 @@ impl Config {
             credentials: self.credentials.clone(),
             drift: self.drift,
             skew: self.skew,
+            seals_requests: self.process.accept_key.is_some(),
             timings: timings(self.heartbeat),
             shared: self.shared,
         }
@@ -191,5 +192,6 @@ fn timings(heartbeat: Duration) -> Timings {
         claim_within: ms(4_000),
         settle_within: ms(3_000),
         probe_within: ms(3_000),
+        jobs_poll: ms(1_000),
     }
 }

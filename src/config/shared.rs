@@ -7,7 +7,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::gateway::route::{Policy, Protection, Routes};
+use crate::gateway::route::{Accept, Mode, Policy, Protection, Routes};
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;
@@ -67,6 +67,8 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         stored_limit,
         outcomes,
         replay_headers,
+        mode,
+        accept,
     } = policy;
     let syntax = match syntax {
         Syntax::Lenient => "lenient",
@@ -92,6 +94,14 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
             Outcome::Unknown => 'u',
         })
         .collect();
+    let mode = match mode {
+        Mode::Sync => "sync",
+        Mode::Prefer => "prefer",
+        Mode::Accept => "accept",
+    };
+    let Accept { request_retention, max_runs, backoff } = accept;
+    let runs = [*request_retention, backoff.first, backoff.most].map(|span| span.as_nanos());
+    let _ = writeln!(text, "{mode} {max_runs} {runs:?}");
     let _ = writeln!(
         text,
         "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?}"

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
+use super::accept;
 use super::canonical::canonical_json;
 use super::problems::Problem;
 use super::race::{Won, race};
@@ -33,6 +34,20 @@ pub enum Admitted {
     Keyed(Box<Ask>),
     /// Refused, with the echo of its key where it had one.
     Refused(Problem, Option<HeaderValue>),
+}
+
+/// Who waits for what comes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A client, for the answer.
+    Client,
+    /// A client that is told where the answer will be.
+    Later {
+        /// It asked for that.
+        preferred: bool,
+    },
+    /// A worker, for its job.
+    Worker,
 }
 
 /// A keyed request, whole.
@@ -62,6 +77,8 @@ pub struct Ask {
     pub arrived: Moment,
     /// How long whoever asked will wait for the answer.
     pub deadline: Duration,
+    /// Who waits for what comes of it.
+    pub by: By,
 }
 
 /// Admits a client's request.
@@ -107,6 +124,7 @@ async fn keyed<P: Ports>(
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
     let fingerprint = take_fingerprint(&head.method, &target, &head.headers, &body);
     let deadline = settings.patience(&policy);
+    let by = accept::by(&policy, &head.headers);
     Ok(Ask {
         id: KeyId::new(tenant, key),
         echo,
@@ -120,6 +138,7 @@ async fn keyed<P: Ports>(
         request_id: gateway.ports().dice().request_id(),
         arrived,
         deadline,
+        by,
     })
 }
 
@@ -141,6 +160,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
     }
     let fingerprint = take_fingerprint(&forward.method, &forward.target, &forward.headers, &forward.body);
     let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    let by = accept::by(&policy, &forward.headers);
     Ok(Ask {
         id: forward.id,
         echo,
@@ -154,6 +174,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         request_id: forward.request_id,
         arrived: gateway.ports().clock().now(),
         deadline: forward.deadline,
+        by,
     })
 }
 

@@ -41,7 +41,7 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
             metrics::refused(problem);
             problem.code()
         }
-        Reply::First { .. } | Reply::Replay(_) => "-",
+        Reply::First { .. } | Reply::Replay(_) | Reply::Accepted(_) => "-",
     };
     metrics::answer(&ask.route, verdict);
     let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);

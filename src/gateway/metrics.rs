@@ -11,6 +11,7 @@ use metrics::{counter, gauge, histogram};
 
 use super::problems::{CODES, Problem};
 use super::{Gateway, Settings};
+use crate::ports::jobs::JobLoad;
 use crate::ports::observe::{self, Kind};
 use crate::ports::store::StoreError;
 use crate::ports::upstream::SendError;
@@ -29,13 +30,19 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         }
     }
     for route in settings.routes.0.iter().map(|route| route.name.to_string()) {
-        for verdict in ["settled", "released", "in_doubt", "replayed", "refused"] {
+        for verdict in ["settled", "released", "in_doubt", "replayed", "accepted", "refused"] {
             counter!(observe::ANSWERS, "route" => route.clone(), "verdict" => verdict).absolute(0);
         }
         for outcome in ["final", "nothing_happened", "unknown"] {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
         }
     }
+    for route in settings.routes.0.iter().map(|route| &*route.name).chain(["unknown"]) {
+        for result in ["accepted", "settled", "retried", "waited", "dead"] {
+            counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).absolute(0);
+        }
+    }
+    job_load(&JobLoad::default());
     for code in CODES {
         counter!(observe::REFUSALS, "code" => *code).absolute(0);
     }
@@ -48,7 +55,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in ["claim", "settle", "release", "doubt", "look_up"] {
+    for op in ["claim", "accept", "settle", "release", "doubt", "look_up", "take"] {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
         }
@@ -159,6 +166,18 @@ pub(super) async fn store<P: Ports, T>(
         tracing::warn!(op, %error, "a store call failed");
     }
     result
+}
+
+/// One event of a job's life.
+pub(super) fn job(route: &str, result: &'static str) {
+    counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).increment(1);
+}
+
+/// All jobs of the region.
+pub(super) fn job_load(load: &JobLoad) {
+    gauge!(observe::JOBS_WAITING).set(load.waiting as f64);
+    gauge!(observe::JOBS_DEAD).set(load.dead as f64);
+    gauge!(observe::JOBS_OLDEST_SECONDS).set(load.oldest.as_secs_f64());
 }
 
 /// What one attempt took.

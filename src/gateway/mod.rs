@@ -1,9 +1,11 @@
 //! The gateway: the choreography of a request, over ports.
 //!
 //! Neighbours: `protocol` decides, `ports` perform, `server` feeds requests in. The life of a request reads top to bottom in
-//! [`request`]; what runs beside requests is in [`heartbeat`]. It must not touch sockets, SQL or clocks (only through ports),
+//! [`request`]; what runs beside requests is in [`heartbeat`] and [`jobs`]. It must not touch sockets, SQL or clocks (only through ports),
 //! must not decide what rows mean (`protocol::decide` does), and knows statuses in [`reply`] only.
 
+mod accept;
+pub mod address;
 mod admit;
 mod attach;
 pub mod canonical;
@@ -11,8 +13,11 @@ pub mod credentials;
 mod ending;
 mod forward;
 mod heartbeat;
+mod jobs;
+pub mod letters;
 mod metrics;
 mod outcome;
+pub mod percent;
 pub mod problems;
 mod race;
 mod recover;
@@ -42,6 +47,7 @@ use crate::protocol::view::View;
 use admit::Admitted;
 use attach::Attached;
 use credentials::Credentials;
+use jobs::Workers;
 use problems::Problem;
 use route::{Policy, Routes};
 
@@ -57,6 +63,8 @@ pub struct Settings {
     pub drift: Drift,
     /// How much longer than promised an answer is stored.
     pub skew: Duration,
+    /// Stored requests are sealed, so clients' credentials may be stored with them.
+    pub seals_requests: bool,
     /// How often, how long.
     pub timings: Timings,
     /// Digest of the settings that all regions must share.
@@ -84,6 +92,8 @@ pub struct Timings {
     pub settle_within: Duration,
     /// How long a question to the upstream's status address may take.
     pub probe_within: Duration,
+    /// Between two looks for jobs that are due.
+    pub jobs_poll: Duration,
 }
 
 impl Settings {
@@ -104,6 +114,7 @@ pub struct Gateway<P: Ports> {
     view: View,
     origin: Origin,
     attached: Arc<Attached>,
+    jobs: Workers,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
@@ -185,6 +196,7 @@ impl<P: Ports> Gateway<P> {
             view,
             origin,
             attached: Arc::default(),
+            jobs: Workers::default(),
             store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
             typical,
@@ -198,12 +210,16 @@ impl<P: Ports> Gateway<P> {
     pub fn start(self: &Arc<Self>) {
         heartbeat::start(self);
         request::start_poller(self);
+        jobs::start(self);
     }
 
     /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         if request.uri().path() == problems::PAGE {
             return reply::problems_page();
+        }
+        if address::is_asked(request.method(), request.uri().path()) {
+            return address::answer(self, request).await;
         }
         match admit::admit(self, request).await {
             Admitted::Pass(request) => self.pass(request).await,
@@ -224,6 +240,9 @@ impl<P: Ports> Gateway<P> {
         if self.view.owner(&forward.id) != Some(&self.settings.me) {
             tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view.epoch(), "refused a forward: not the owner");
             return ForwardReply::NotOwner { epoch: self.view.epoch() };
+        }
+        if address::is_asked(&forward.method, forward.target.path()) {
+            return ForwardReply::Answer(address::here(self, &forward.id).await);
         }
         match admit::admit_forward(self, forward) {
             Ok(ask) => ForwardReply::Answer(request::answer_here(self, ask).await),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, Method, Uri};
 
 use crate::protocol::decide::Recovery;
+use crate::protocol::job::Backoff;
 use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::OutcomeSets;
@@ -66,6 +67,32 @@ pub struct Policy {
     pub outcomes: OutcomeSets,
     /// The answer headers that a replay carries.
     pub replay_headers: Vec<HeaderName>,
+    /// Whether a client waits for the answer or is told where to find it later.
+    pub mode: Mode,
+    /// How accepted requests are stored and run.
+    pub accept: Accept,
+}
+
+/// Whether a client waits for the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It waits. `Prefer: respond-async` is not heeded (RFC 7240 section 2 allows that).
+    Sync,
+    /// It says so: with `Prefer: respond-async` the request is accepted.
+    Prefer,
+    /// Every request is accepted.
+    Accept,
+}
+
+/// How accepted requests are stored and run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accept {
+    /// How long the request itself may be stored.
+    pub request_retention: Duration,
+    /// How often a job is run before it is a dead letter.
+    pub max_runs: u32,
+    /// The span between two runs.
+    pub backoff: Backoff,
 }
 
 /// The headers a replay carries unless the route says otherwise: those that describe the answer, not the connection or the moment.

@@ -13,6 +13,7 @@ pub mod decide;
 pub mod digest;
 pub mod fingerprint;
 pub mod hold;
+pub mod job;
 pub mod key;
 pub mod lag;
 pub mod lifetime;

@@ -21,9 +21,9 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
-use super::{Listeners, percent};
-use crate::gateway::Gateway;
+use super::Listeners;
 use crate::gateway::credentials::{TokenDigest, digest};
+use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
 use crate::protocol::key::{Key, KeyId, Tenant};

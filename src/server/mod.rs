@@ -5,7 +5,6 @@
 
 pub mod admin;
 pub mod peer;
-pub mod percent;
 pub mod problem;
 pub mod public;
 pub mod run;

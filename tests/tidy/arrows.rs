@@ -82,7 +82,8 @@ fn floor(room: &str) -> Option<u8> {
 
 const PROTOCOL: [&str; 5] = ["xxhash_rust", "sha2", "sfv", "thiserror", "proptest"];
 const PORTS: [&str; 5] = ["http", "bytes", "http_body", "http_body_util", "uuid"];
-const GATEWAY: [&str; 7] = ["arc_swap", "tracing", "metrics", "serde", "serde_json", "ryu_js", "httpdate"];
+const GATEWAY: [&str; 8] =
+    ["arc_swap", "tracing", "metrics", "serde", "serde_json", "ryu_js", "httpdate", "base64"];
 /// What the gateway may take from tokio: nothing that opens a socket, reads a clock or picks at random.
 const GATEWAY_TOKIO: [&str; 4] = ["tokio::spawn", "tokio::sync", "tokio::task", "tokio::test"];
 const SQL_CRATES: [&str; 2] = ["tokio_postgres", "deadpool_postgres"];

@@ -13,7 +13,7 @@ use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
 use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
 use onceway::ports::peers::{Forward, ForwardReply, Pong};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
-use onceway::ports::{KeyStore, Peers, Ports, Replica, Upstream};
+use onceway::ports::{Jobs, KeyStore, Peers, Ports, Replica, Upstream};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
@@ -62,7 +62,7 @@ impl<S> Stores<S> {
     }
 }
 
-impl<S: KeyStore + Replica> StoreBench for Stores<S> {
+impl<S: KeyStore + Replica + Jobs> StoreBench for Stores<S> {
     type Store = S;
 
     fn store(&self) -> &S {

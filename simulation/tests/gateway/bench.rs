@@ -10,10 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Uri};
 use onceway::gateway::credentials::{Credentials, digest};
-use onceway::gateway::route::{PathPattern, Policy, Protection, Route, Routes};
+use onceway::gateway::route::{Accept, Mode, PathPattern, Policy, Protection, Route, Routes};
 use onceway::gateway::{Gateway, Settings, Timings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::decide::Recovery;
+use onceway::protocol::job::Backoff;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
 use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
@@ -37,6 +38,12 @@ pub const UPSTREAM: Duration = Duration::from_secs(3);
 pub const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// How long an answer waits to be stored before its client is told that the outcome is unknown.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
+/// How accepted requests are run.
+pub const ACCEPT: Accept = Accept {
+    request_retention: Duration::from_secs(3_600),
+    max_runs: 5,
+    backoff: Backoff { first: ms(400), most: ms(1_600) },
+};
 /// One way between two regions.
 pub const ONE_WAY: Duration = Duration::from_millis(20);
 
@@ -268,24 +275,29 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
 }
 
 fn settings(me: &RegionName) -> Settings {
-    let route = |name: &str, recovery| Route {
+    let route = |name: &str, recovery, mode| Route {
         name: Arc::from(name),
         methods: vec![Method::POST],
         path: PathPattern::parse(&format!("/{name}")).unwrap(),
-        protection: Protection::Required(Arc::new(policy(recovery))),
+        protection: Protection::Required(Arc::new(policy(recovery, mode))),
     };
     let mut credentials = Credentials::default();
     credentials.insert(digest(b"sk"), Tenant::parse("acme").unwrap());
     Settings {
         me: me.clone(),
         routes: Routes(vec![
-            route("probe", Recovery::Probe),
-            route("park", Recovery::Park),
-            route("rerun", Recovery::Rerun { max_attempts: 3 }),
+            route("probe", Recovery::Probe, Mode::Sync),
+            route("park", Recovery::Park, Mode::Sync),
+            route("rerun", Recovery::Rerun { max_attempts: 3 }, Mode::Sync),
+            route("later", Recovery::Probe, Mode::Accept),
+            route("later-park", Recovery::Park, Mode::Accept),
+            route("later-rerun", Recovery::Rerun { max_attempts: 3 }, Mode::Accept),
+            route("prefer", Recovery::Probe, Mode::Prefer),
         ]),
         credentials,
         drift: Drift { ppm: 1_000, margin: ms(50) },
         skew: ms(100),
+        seals_requests: false,
         timings: Timings {
             heartbeat: ms(100),
             ping: ms(100),
@@ -296,12 +308,13 @@ fn settings(me: &RegionName) -> Settings {
             claim_within: ms(2_000),
             settle_within: SETTLE_WITHIN,
             probe_within: ms(1_000),
+            jobs_poll: ms(200),
         },
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }
 
-fn policy(recovery: Recovery) -> Policy {
+fn policy(recovery: Recovery, mode: Mode) -> Policy {
     Policy {
         syntax: Syntax::Lenient,
         recovery,
@@ -316,5 +329,7 @@ fn policy(recovery: Recovery) -> Policy {
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
         replay_headers: Vec::new(),
+        mode,
+        accept: ACCEPT,
     }
 }

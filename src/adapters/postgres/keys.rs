@@ -190,7 +190,7 @@ fn standing(row: &tokio_postgres::Row, outcome: &Outcome<'_>) -> Result<Written,
     Ok(if held_back || !rows::get::<bool>(row, "open")? { Written::GateMoved } else { Written::Lost })
 }
 
-fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<ClaimReply, StoreError> {
+pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<ClaimReply, StoreError> {
     let unknown = |why| errors::unreadable(what, Effect::Writes, why);
     let mut standing = Vec::new();
     for row in found {
@@ -235,11 +235,11 @@ fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
     })
 }
 
-fn big(what: &str, value: u64) -> Result<i64, StoreError> {
+pub(super) fn big(what: &str, value: u64) -> Result<i64, StoreError> {
     i64::try_from(value).map_err(|_| errors::not_sent(what, "a number is too large to be stored"))
 }
 
-fn small(what: &str, value: u32) -> Result<i32, StoreError> {
+pub(super) fn small(what: &str, value: u32) -> Result<i32, StoreError> {
     i32::try_from(value).map_err(|_| errors::not_sent(what, "an attempt number is too large to be stored"))
 }
 
@@ -248,6 +248,6 @@ fn status(what: &str, value: u16) -> Result<i16, StoreError> {
 }
 
 /// Whole milliseconds, rounded up: a stored hold or retention is never shorter than the promised one.
-fn millis(span: Duration) -> i64 {
+pub(super) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }

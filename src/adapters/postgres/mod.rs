@@ -1,8 +1,8 @@
-//! The key store of one region over its Postgres: [`PgStore`] is the port `KeyStore` and `Replica`.
+//! The key store of one region over its Postgres: [`PgStore`] is the ports `KeyStore`, `Replica` and `Jobs`.
 //!
 //! One concern per file: `connect` (the only connector), `run` (one call: connection, bound, classification), `errors`
 //! (definite or unknown), `statements` (SQL with the region's own leaf in it), `rows`, `answer` and `packed` (columns to values and back),
-//! `keys` and `replica` (the two ports), [`provision`] (makes and checks a store). Neighbours: `protocol` says what rows mean.
+//! `keys`, `replica` and `jobs` (the three ports), [`sealing`] (requests at rest), [`provision`] (makes and checks a store). Neighbours: `protocol` says what rows mean.
 //!
 //! It must not decide, must not send anything twice, and must never let a key, a tenant, a parameter or a server's DETAIL line into an
 //! error or a log: those lines may hold keys.
@@ -10,6 +10,7 @@
 mod answer;
 mod connect;
 mod errors;
+mod jobs;
 mod keys;
 mod names;
 mod packed;
@@ -17,6 +18,7 @@ pub mod provision;
 mod replica;
 mod rows;
 mod run;
+pub mod sealing;
 mod statements;
 
 use std::time::Duration;
@@ -28,6 +30,7 @@ use crate::ports::store::StoreError;
 use crate::protocol::region::Origin;
 
 use run::{Call, Params};
+use sealing::Sealer;
 use statements::Statements;
 
 /// Connections for heartbeats, the gate and replication beside those for keys: a full key pool cannot starve them.
@@ -45,12 +48,14 @@ pub struct StoreConfig {
     /// The most that any one call may take: up to half of it to get a connection, up to half for the statement. The server itself
     /// gives a statement up a little earlier, so that most late statements are known to have written nothing.
     pub statement_within: Duration,
+    /// Seals stored requests; without one they are stored as they are.
+    pub sealer: Option<Sealer>,
 }
 
 impl StoreConfig {
     /// 16 connections, 2 s per call.
     pub fn new(origin: Origin, postgres: Config) -> Self {
-        Self { origin, postgres, connections: 16, statement_within: Duration::from_secs(2) }
+        Self { origin, postgres, connections: 16, statement_within: Duration::from_secs(2), sealer: None }
     }
 }
 
@@ -61,6 +66,7 @@ pub struct PgStore {
     control: Pool,
     within: Duration,
     sql: Statements,
+    sealer: Option<Sealer>,
 }
 
 impl PgStore {
@@ -81,6 +87,7 @@ impl PgStore {
             control: connect::pool(&tuned, CONTROL_CONNECTIONS)?,
             within: config.statement_within,
             sql: Statements::new(&config.origin),
+            sealer: config.sealer.clone(),
         })
     }
 
