@@ -14,7 +14,8 @@
 //! | 5 | [`cli`] | arguments and exit codes |
 //!
 //! Deliberately absent: any cache of answers outside the store, any resend below the gateway (one attempt is one
-//! attempt), any decision taken from a wall clock of this process, any storage of requests.
+//! attempt), any decision about a key taken from a wall clock of this process
+//! (only whether a signed credential has expired), any storage of requests.
 
 pub mod adapters;
 pub mod cli;

@@ -133,8 +133,9 @@ fn check_lists_mistakes_and_ends_with_2() {
 #[test]
 fn check_compares_regions() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"] {
-        let name = format!("{name}.toml");
+    let tomls = ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"];
+    let names = tomls.map(|name| format!("{name}.toml")).into_iter();
+    for name in names.chain(["accounts.jwks.json".to_owned()]) {
         std::fs::copy(
             Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(&name),
             folder.path().join(&name),
@@ -194,7 +195,7 @@ fn wrong_arguments_end_with_2_and_failures_with_1() {
 /// The reference region with another store, alone in a folder with the files that it names.
 fn region_with(from: &str, to: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["us-east.toml", "ring.toml", "routes.toml", "credentials.toml"] {
+    for name in ["us-east.toml", "ring.toml", "routes.toml", "credentials.toml", "accounts.jwks.json"] {
         let text =
             std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)).unwrap();
         assert!(name != "us-east.toml" || text.contains(from));

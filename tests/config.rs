@@ -9,20 +9,27 @@ mod cases;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cases::{CASES, CREDENTIALS, REGION, RING, ROUTES};
+use cases::{CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS};
 use http::{HeaderMap, HeaderValue, Method};
 use onceway::config::{Config, Errors};
-use onceway::gateway::route::{Matched, Policy, Protection};
+use onceway::gateway::route::{Matched, Mismatch, Policy, Protection};
+use onceway::gateway::signature::FingerprintRule;
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::key_policy::KeyPolicy;
 use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
+use onceway::protocol::time::Date;
 use tempfile::TempDir;
 
-/// The four good files, each text of `edits` (file, from, to) replaced once.
+/// The four good files and files of keys, each text of `edits` (file, from, to) replaced once.
 fn files(edits: &[(&str, &str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [("keys.json", KEYS), ("cut.json", "{\n"), ("secret.json", SECRET_KEYS)] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    std::fs::write(folder.path().join("long.json"), " ".repeat((256 << 10) + 1)).unwrap();
     for (name, good) in [("ring", RING), ("routes", ROUTES), ("credentials", CREDENTIALS), ("region", REGION)]
     {
         let mut text = good.to_owned();
@@ -115,7 +122,7 @@ fn no_secret_is_shown() {
     for (file, from, to, _) in CASES {
         let folder = files(&[(file, from, to)]);
         let said = said(folder.path()).join("\n");
-        for secret in ["hunter2", "sk_secret", "user=r", "ba7816"] {
+        for secret in ["hunter2", "sk_secret", "user=r", "ba7816", "c2VjcmV0"] {
             assert!(!said.contains(secret), "{said}");
         }
     }
@@ -181,6 +188,10 @@ fn the_reference_files_state_the_defaults_truly() {
     );
     assert_eq!((written.body_limit, written.stored_limit), (default.body_limit, default.stored_limit));
     assert_eq!((written.syntax, default.syntax), (Syntax::Lenient, Syntax::Lenient));
+    assert_eq!(written.bind, default.bind);
+    assert_eq!((&written.key_policy, written.mismatch), (&default.key_policy, default.mismatch));
+    assert_eq!((&default.key_policy, default.mismatch), (&KeyPolicy::default(), Mismatch::Unprocessable));
+    assert_eq!(written.fingerprint, FingerprintRule::Whole);
     assert_eq!(written.replay_headers.len(), default.replay_headers.len() + 1);
     assert_eq!(written.recovery, Recovery::Probe);
     assert_eq!(written.probe.as_ref().map(ToString::to_string).as_deref(), Some("/onceway/effects"));
@@ -208,7 +219,8 @@ fn the_reference_credentials_hold_the_tokens_they_name() {
     ] {
         let mut headers = HeaderMap::new();
         headers.insert("authorization", HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
-        assert_eq!(config.credentials.tenant(&headers).map(|tenant| tenant.as_str()), tenant, "{token}");
+        let caller = config.credentials.caller(&headers, Date(0));
+        assert_eq!(caller.as_ref().map(|caller| caller.tenant.as_str()), tenant, "{token}");
     }
 }
 
@@ -231,11 +243,37 @@ fn the_shared_digest_is_of_meanings_not_of_texts() {
         ("routes", "hold = \"10s\"", "hold = \"10s\"\nreplay_headers = [\"x-a\"]"),
         ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nmax_attempts = 4"),
         ("routes", "/v1/emails", "/v1/mails"),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nmismatch = 409"),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { min_length = 2 }\nupstream"),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { max_length = 99 }\nupstream"),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nkey_policy = { alphabet = \"hex\" }\nupstream",
+        ),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { form = \"uuid\" }\nupstream"),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { entropy_bits = 9 }\nupstream"),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nfingerprint = { include = [\"/a\"] }\nupstream",
+        ),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nfingerprint = { exclude = [\"/a\"] }\nupstream",
+        ),
         ("ring", "drift_ppm = 500", "drift_ppm = 501"),
         ("ring", "seed = 7", "seed = 7\nheartbeat = \"200ms\""),
     ] {
         assert_ne!(digest(&[other]), plain, "{other:?}");
     }
+    let fields = |list: &str| {
+        let table = format!("hold = \"10s\"\nfingerprint = {{ {list} }}\nupstream");
+        digest(&[("routes", "hold = \"10s\"\nupstream", &table)])
+    };
+    assert_eq!(fields("include = [\"/a\", \"/b\"]"), fields("include = [\"/b\", \"/a\"]"));
+    assert_ne!(fields("include = [\"/a\"]"), fields("exclude = [\"/a\"]"));
 }
 
 #[test]
@@ -266,4 +304,40 @@ fn place_by_decides_the_arc() {
     };
     assert_eq!(homes(&by_tenant).len(), 1);
     assert_eq!(homes(&files(&[])).len(), 2);
+}
+
+/// What is said with an issuer added, `from` in it replaced.
+fn said_of_issuer(from: &str, to: &str) -> Vec<String> {
+    assert!(ISSUER.contains(from), "{from:?}");
+    let text = format!("{}[[credential]]", ISSUER.replacen(from, to, 1));
+    said(files(&[("credentials", "[[credential]]", &text)]).path())
+}
+
+#[test]
+fn each_mistake_in_an_issuer_is_said_at_its_line() {
+    assert_eq!(said_of_issuer("", ""), [""; 0]);
+    for (from, to, expected) in ISSUER_CASES {
+        assert_eq!(said_of_issuer(from, to), *expected, "{to:?} for {from:?}");
+    }
+}
+
+#[test]
+fn a_route_that_binds_to_principals_wants_them_named_everywhere() {
+    let bind = ("routes", "hold = \"10s\"", "hold = \"10s\"\nbind = \"principal\"");
+    let named = ("credentials", "tenant = \"acme\"", "tenant = \"acme\"\nprincipal = \"ledger\"");
+    let front = (
+        "region",
+        "[store]",
+        "[listen.trusted]\naddress = \"127.0.0.1:1\"\ntenant_header = \"X-T\"\n[store]",
+    );
+    let (plain, bound) = (load(files(&[]).path()).unwrap(), load(files(&[bind, named]).path()).unwrap());
+    assert_ne!(plain.shared, bound.shared, "all regions must bind alike");
+    assert_eq!(
+        said(files(&[bind, named, front]).path()),
+        [
+            "routes.toml:1: route \"charges\": bind = \"principal\", and [listen.trusted] has no principal_header: name the header in which the front names the principal"
+        ]
+    );
+    let whole = ("region", "tenant_header = \"X-T\"", "tenant_header = \"X-T\"\nprincipal_header = \"X-P\"");
+    assert_eq!(said(files(&[bind, named, front, whole]).path()), [""; 0]);
 }

@@ -2,6 +2,8 @@
 //!
 //! Neighbours: `net/support.rs` has what the parts share. It must not sleep for a fixed time, nor reach beyond loopback.
 
+#[path = "net/doors.rs"]
+mod doors;
 #[path = "net/hostile.rs"]
 mod hostile;
 #[path = "net/peers.rs"]

@@ -322,6 +322,7 @@ fn an_answer_over_the_limit_is_streamed_once_and_its_replay_says_so() {
         let again = send("/v1/charges", &key, BODY, "").await;
         assert_eq!((again.status.as_u16(), again.header("onceway-body")), (201, "not-kept"));
         assert_eq!((code(&again).as_str(), again.header("idempotent-replayed")), ("body-not-kept", "true"));
+        assert!(again.header("link").contains("#body-not-kept"), "{:?}", again.headers);
         assert_eq!(count(&key).await, 1);
     });
 }

@@ -2,13 +2,15 @@
 //!
 //! Each rule carries its reason and its forgeries: made-up files in which every line that ends in `//~` must be caught
 //! and no other. A rule is tried on its forgeries before it is tried on the tree, so a rule that cannot fail fails.
-//! Every offending place is listed at once. Neighbours, in `tidy/`: `source` and `paths` read Rust, `arrows`, `words`
-//! and `shape` hold the rules. It must not need more than this source tree (and git, where there is one).
+//! Every offending place is listed at once. Neighbours, in `tidy/`: `source` and `paths` read Rust, `arrows`, `words`,
+//! `shape` and `proofs` hold the rules. It must not need more than this source tree (and git, where there is one).
 
 #[path = "tidy/arrows.rs"]
 mod arrows;
 #[path = "tidy/paths.rs"]
 mod paths;
+#[path = "tidy/proofs.rs"]
+mod proofs;
 #[path = "tidy/shape.rs"]
 mod shape;
 #[path = "tidy/source.rs"]
@@ -121,6 +123,7 @@ house_rules! {
     unsafe_is_forbidden_by_the_compiler: shape::LINTS,
     sql_stands_beside_the_store: shape::SQL,
     no_machine_and_no_reminder_is_named: shape::PLACES,
+    the_tests_that_are_named_exist: proofs::PROOFS,
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Neighbours: `gateway/bench.rs` has the deployment that all parts share. Each directed test fails when the check it names is taken
 //! out of `onceway::gateway`. Time is virtual; what is asserted is what clients were told and what the upstreams' ledger holds.
 
+#[path = "gateway/accepted.rs"]
+mod accepted;
 #[path = "gateway/approval.rs"]
 mod approval;
 #[path = "gateway/attached.rs"]
@@ -17,6 +19,10 @@ mod ends;
 mod forwards;
 #[path = "gateway/outcomes.rs"]
 mod outcomes;
+#[path = "gateway/policies.rs"]
+mod policies;
+#[path = "gateway/principals.rs"]
+mod principals;
 #[path = "gateway/recovery.rs"]
 mod recovery;
 #[path = "gateway/swarm.rs"]

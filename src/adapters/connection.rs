@@ -51,8 +51,8 @@ impl Pool {
         Self { address, keep, idle: Stack::default() }
     }
 
-    /// Sends `request` once; returns when the answer's head has arrived. With a deadline, head and body must have arrived
-    /// by then, else the call or the body fails. Dropping the future or the body closes the connection.
+    /// Sends `request` once; returns when the answer's head has arrived. With a deadline the head must have arrived
+    /// by then, and waiting for the body may take what is left of it, else the call or the body fails. Dropping the future or the body closes the connection.
     ///
     /// # Errors
     /// `NotSent` only if no byte was written; see the port.
@@ -99,7 +99,8 @@ impl Pool {
         }
         let idle = self.idle.clone();
         let put_back = Box::new(move || put_back(&idle, connection));
-        let patience = deadline.map_or(Patience::Endless, Patience::Until);
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        let patience = deadline.map_or(Patience::Endless, |deadline| Patience::Within(left(deadline)));
         let mut answer = answer.map(|body| streaming(body, patience, Some(put_back)));
         *answer.version_mut() = Version::HTTP_11;
         Ok(answer)

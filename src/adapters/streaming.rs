@@ -18,8 +18,9 @@ use crate::ports::{Body, BodyError};
 /// How long the rest of a body may take.
 #[derive(Clone, Copy, Debug)]
 pub enum Patience {
-    /// The whole of it must have arrived by then.
-    Until(Instant),
+    /// Waiting for all of it may take this long together. The time that the reader takes does not count: a client that reads
+    /// slowly must not end an answer that its sender has ready.
+    Within(Duration),
     /// Each next piece must arrive this soon after it was asked for.
     Between(Duration),
     /// For ever: somebody else bounds it.
@@ -32,11 +33,10 @@ pub type AtEnd = Box<dyn FnOnce() + Send>;
 /// Wraps a body. Dropping the result gives the body up.
 pub fn streaming(incoming: Incoming, patience: Patience, at_end: Option<AtEnd>) -> Body {
     let sleep = match patience {
-        Patience::Until(deadline) => Some(Box::pin(tokio::time::sleep_until(deadline))),
-        Patience::Between(span) => Some(Box::pin(tokio::time::sleep(span))),
+        Patience::Within(span) | Patience::Between(span) => Some(Box::pin(tokio::time::sleep(span))),
         Patience::Endless => None,
     };
-    let mut body = Streaming { incoming, patience, sleep, waiting: false, over: false, at_end };
+    let mut body = Streaming { incoming, patience, sleep, waiting: None, over: false, at_end };
     if body.incoming.is_end_stream() {
         body.finish();
     }
@@ -47,8 +47,8 @@ struct Streaming {
     incoming: Incoming,
     patience: Patience,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Whether the sender is being waited for: the time the reader takes must not count against the sender.
-    waiting: bool,
+    /// Since when the sender is being waited for: the time the reader takes must not count against the sender.
+    waiting: Option<Instant>,
     over: bool,
     at_end: Option<AtEnd>,
 }
@@ -73,14 +73,23 @@ impl Streaming {
 
     /// Called when the sender is to be waited for.
     fn stalled(&mut self, context: &mut Context<'_>) -> bool {
-        let Patience::Between(span) = self.patience else { return false };
-        if !self.waiting {
-            self.waiting = true;
+        let (Patience::Within(span) | Patience::Between(span)) = self.patience else { return false };
+        if self.waiting.is_none() {
+            let now = Instant::now();
+            self.waiting = Some(now);
             if let Some(sleep) = self.sleep.as_mut() {
-                sleep.as_mut().reset(Instant::now() + span);
+                sleep.as_mut().reset(now + span);
             }
         }
         self.is_late(context)
+    }
+
+    /// Called when a piece has come.
+    fn came(&mut self) {
+        let since = self.waiting.take();
+        if let (Patience::Within(left), Some(since)) = (&mut self.patience, since) {
+            *left = left.saturating_sub(since.elapsed());
+        }
     }
 
     /// The next piece of data, past trailers and empty frames.
@@ -114,13 +123,9 @@ impl http_body::Body for Streaming {
         if self.over {
             return Poll::Ready(None);
         }
-        // A deadline also ends a body whose next piece is always there.
-        if matches!(self.patience, Patience::Until(_)) && self.is_late(context) {
-            return self.fail("the body did not end in time".into());
-        }
         match self.poll_data(context) {
             Poll::Ready(Some(Ok(data))) => {
-                self.waiting = false;
+                self.came();
                 if self.incoming.is_end_stream() {
                     self.finish();
                 }
@@ -133,7 +138,7 @@ impl http_body::Body for Streaming {
             }
             Poll::Pending => {
                 if self.stalled(context) {
-                    return self.fail("the body stalled".into());
+                    return self.fail("the body did not come in time".into());
                 }
                 Poll::Pending
             }

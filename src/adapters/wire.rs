@@ -41,6 +41,7 @@ const FROM: HeaderName = HeaderName::from_static("onceway-peer-from");
 const EPOCH: HeaderName = HeaderName::from_static("onceway-peer-epoch");
 const DEADLINE: HeaderName = HeaderName::from_static("onceway-peer-deadline-ms");
 const TENANT: HeaderName = HeaderName::from_static("onceway-peer-tenant");
+const PRINCIPAL: HeaderName = HeaderName::from_static("onceway-peer-principal");
 const KEY: HeaderName = HeaderName::from_static("onceway-peer-key");
 const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-peer-request-id");
 const METHOD: HeaderName = HeaderName::from_static("onceway-peer-method");
@@ -50,8 +51,12 @@ const REPLY: HeaderName = HeaderName::from_static("onceway-peer-reply");
 /// The `Content-Length` of an answer, which may differ from the bytes that travel (HEAD, 304).
 const LENGTH: HeaderName = HeaderName::from_static("onceway-peer-length");
 
+/// Instead of a principal, where the client's credential names none.
+const NOBODY: &str = "none";
+
 /// All of ours in a forward.
-const OURS: [HeaderName; 9] = [FROM, EPOCH, DEADLINE, TENANT, KEY, REQUEST_ID, METHOD, TARGET, HOP];
+const OURS: [HeaderName; 10] =
+    [FROM, EPOCH, DEADLINE, TENANT, PRINCIPAL, KEY, REQUEST_ID, METHOD, TARGET, HOP];
 
 /// Why a message cannot be sent or read. Holds no value of the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -117,6 +122,8 @@ pub fn encode_forward(
     put(headers, DEADLINE, forward.deadline.as_millis().to_string().as_bytes())?;
     put(headers, TENANT, forward.id.tenant().as_bytes())?;
     put(headers, KEY, forward.id.key().as_bytes())?;
+    let principal = forward.principal.map_or_else(|| NOBODY.to_owned(), |digest| digest.to_string());
+    put(headers, PRINCIPAL, principal.as_bytes())?;
     put(headers, REQUEST_ID, forward.request_id.to_string().as_bytes())?;
     put(headers, METHOD, forward.method.as_str().as_bytes())?;
     put(headers, TARGET, target.as_bytes())?;
@@ -154,6 +161,7 @@ pub fn decode_forward(head: &Parts, body: Bytes) -> Result<Forward, WireError> {
     let key = parse(headers, KEY, |text| Key::parse(text).ok())?;
     Ok(Forward {
         id: KeyId::new(tenant, key),
+        principal: parse(headers, PRINCIPAL, principal)?,
         method: parse(headers, METHOD, |text| Method::from_bytes(text.as_bytes()).ok())?,
         target: target(one(headers, TARGET)?).ok_or(WireError::Malformed(TARGET))?,
         request_id: parse(headers, REQUEST_ID, request_id)?,
@@ -200,6 +208,11 @@ fn parse<T>(
 /// A number as it is written here: digits without sign or leading zeros.
 fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number: &u64| number.to_string() == text)
+}
+
+/// A principal's digest, or that there is none: said, so that no header can get lost unnoticed.
+fn principal(text: &str) -> Option<Option<Digest32>> {
+    if text == NOBODY { Some(None) } else { hex(text).map(Some) }
 }
 
 fn request_id(text: &str) -> Option<RequestId> {

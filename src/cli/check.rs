@@ -69,7 +69,7 @@ fn check(file: &Path) -> Result<(String, Option<Box<Config>>), Errors> {
         let routes = config::load_routes(file)?;
         return Ok((format!("{} routes, in order", routes.0.len()), None));
     }
-    if has(&["credential"]) {
+    if has(&["credential", "issuer"]) {
         config::load_credentials(file)?;
         return Ok(("credentials, in order".to_owned(), None));
     }

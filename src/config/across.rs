@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::reader::{Located, Problems};
-use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Others, PUBLISHERS};
+use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Listen, Others, PUBLISHERS};
 use super::routes::RouteAt;
 use super::span::show;
 use crate::gateway::Timings;
@@ -38,6 +38,19 @@ pub fn region_in_ring(me: &Located<RegionName>, others: &Others, ring: &Ring, pr
     if let Some(publishers) = publishers {
         members.all_in(publishers, PUBLISHERS, "the libpq connection string of its Postgres");
         members.only_in(publishers, PUBLISHERS);
+    }
+}
+
+/// A front that names no principals could never ask on a route that binds its keys to them.
+pub fn front_names_principals(route: &RouteAt, listen: &Listen, problems: &Problems) {
+    if listen.trusted.as_ref().is_some_and(|front| front.principal_header.is_none()) {
+        problems.add(
+            &route.at,
+            format!(
+                "route {:?}: bind = \"principal\", and [listen.trusted] has no principal_header: name the header in which the front names the principal",
+                route.value.name
+            ),
+        );
     }
 }
 

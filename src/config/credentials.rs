@@ -1,43 +1,182 @@
-//! `credentials.toml`: which token belongs to which tenant, by the token's SHA-256.
+//! `credentials.toml`: who may ask. API tokens by their SHA-256, issuers of signed tokens by their public keys.
 //!
-//! Neighbours: `gateway::credentials` looks tokens up. The file holds digests only, so that whoever reads it cannot use it. It must
-//! never repeat a value of the file in a message: somebody may have written the token itself.
+//! Neighbours: `gateway::credentials` holds what is read here, `jwks` reads the keys, `server` has the files read again while it runs. The
+//! file holds digests and public keys only, so that whoever reads it cannot use it. It must never repeat a token's digest
+//! in a message: somebody may have written the token itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use toml::de::DeValue;
+
+use super::jwks;
 use super::reader::{self, At, Problems, Section, Source};
 use super::ring::tenant;
-use crate::gateway::credentials::{Credentials, TokenDigest};
+use super::stamp::Stamp;
+use super::{Errors, alone};
+use crate::gateway::credentials::issuer::{Algorithm, Issuer};
+use crate::gateway::credentials::{Caller, Credentials, PRINCIPAL_LIMIT, TokenDigest, Voucher};
 
-/// Reads the file; what is wrong is added to `problems`. Blocks.
-pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Credentials> {
-    let source = Source::read(path, wanted_by, problems)?;
-    let document = source.parse(problems)?;
-    let top = Section::top(&source, &document, problems);
-    let sections = top.tables("credential");
-    if sections.is_empty() {
-        top.fail("no credential is listed, so nobody could send a key: write a [[credential]] with tenant and sha256");
+/// The algorithms that may be pinned: public keys only.
+const ALGORITHMS: [(&str, Algorithm); 9] = [
+    ("ES256", Algorithm::ES256),
+    ("ES384", Algorithm::ES384),
+    ("EdDSA", Algorithm::EdDSA),
+    ("RS256", Algorithm::RS256),
+    ("RS384", Algorithm::RS384),
+    ("RS512", Algorithm::RS512),
+    ("PS256", Algorithm::PS256),
+    ("PS384", Algorithm::PS384),
+    ("PS512", Algorithm::PS512),
+];
+
+/// How far an issuer's clock may be off at most.
+const MOST_LEEWAY: Duration = Duration::from_secs(300);
+
+/// The file of credentials, to be read again whenever it or one of the key files that it names was changed.
+#[derive(Clone, Debug)]
+pub struct CredentialsFile {
+    path: PathBuf,
+    /// Some route binds its keys to the principal, so every token must name one.
+    named: bool,
+    /// The files that were read last, and what they were when that began.
+    seen: Vec<(PathBuf, Stamp)>,
+}
+
+impl CredentialsFile {
+    /// A file that was not read yet. `named`: every token must name its principal.
+    pub(super) fn new(path: &Path, named: bool) -> Self {
+        Self { path: path.to_owned(), named, seen: Vec::new() }
     }
-    let mut credentials = Credentials::default();
-    for section in sections {
+
+    /// Whether any of the files is another than when it was read last. Blocks.
+    pub fn has_changed(&self) -> bool {
+        self.seen.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
+    }
+
+    /// Reads all of it again. Blocks.
+    ///
+    /// # Errors
+    /// Everything that is wrong. Then what was read before is what counts.
+    pub fn read_again(&mut self) -> Result<Credentials, Errors> {
+        let at = At::file(&self.path);
+        alone(|problems| self.read(&at, problems))
+    }
+
+    /// Reads the file; what is wrong is added to `problems`.
+    pub(super) fn read(&mut self, wanted_by: &At, problems: &Problems) -> Option<Credentials> {
+        self.seen = vec![(self.path.clone(), Stamp::of(&self.path))];
+        let source = Source::read(&self.path, wanted_by, problems)?;
+        let document = source.parse(problems)?;
+        let top = Section::top(&source, &document, problems);
+        let (tokens, issuers) = (top.tables("credential"), top.tables("issuer"));
+        if tokens.is_empty() && issuers.is_empty() {
+            top.fail(
+                "no credential is listed, so nobody could send a key: write a [[credential]] with tenant and sha256, or an [[issuer]]",
+            );
+        }
+        let mut credentials = Credentials::default();
+        for section in tokens {
+            self.token(section, &mut credentials);
+        }
+        let mut known = Vec::new();
+        for section in issuers {
+            if let Some(issuer) = self.issuer(section, &mut known, problems) {
+                credentials.add_issuer(issuer);
+            }
+        }
+        top.finish();
+        Some(credentials)
+    }
+
+    fn token(&self, section: Section<'_>, credentials: &mut Credentials) {
         let tenant = section.required("tenant", "name the tenant that the token belongs to", tenant);
+        let principal = section.optional("principal", principal);
+        if self.named && !section.has("principal") {
+            section.fail(
+                "principal is missing: a route has bind = \"principal\", so say whose token this is, such as principal = \"ledger-service\"",
+            );
+        }
         let advice = "write the token's digest, as `printf %s TOKEN | sha256sum` prints it";
         let digest = section.required("sha256", advice, digest);
-        if let (Some(tenant), Some(digest)) = (tenant, digest)
-            && let Some(before) = credentials.insert(digest, tenant)
-        {
-            section.fail_at(
-                "sha256",
-                format!("this token is listed already, for tenant {before}: list it once"),
-            );
+        if let (Some(tenant), Some(digest)) = (tenant, digest) {
+            let caller = Caller::new(tenant, Voucher::File, principal.as_deref());
+            if let Some(before) = credentials.insert(digest, caller) {
+                let tenant = before.tenant;
+                section.fail_at(
+                    "sha256",
+                    format!("this token is listed already, for tenant {tenant}: list it once"),
+                );
+            }
         }
         section.finish();
     }
-    top.finish();
-    Some(credentials)
+
+    fn issuer(
+        &mut self,
+        mut section: Section<'_>,
+        known: &mut Vec<String>,
+        problems: &Problems,
+    ) -> Option<Issuer> {
+        let advice = "name the issuer, such as name = \"accounts\"; messages call it so";
+        if let Some(name) = section.required("name", advice, reader::text) {
+            section.rename(format!("issuer {name:?}"));
+        }
+        let advice =
+            "write what its tokens have as iss, exactly, such as iss = \"https://accounts.example.com\"";
+        let iss = section.required("iss", advice, reader::text);
+        if let Some(iss) = iss.as_ref().filter(|iss| known.contains(iss)) {
+            section.fail_at("iss", format!("{iss:?} is the iss of an issuer above: list each issuer once"));
+        }
+        known.extend(iss.clone());
+        let advice = "pin what its keys sign with, such as algorithms = [\"ES256\"]; there is no default";
+        let algorithms = section.required("algorithms", advice, algorithms);
+        let advice = "write what its tokens for this gateway have as aud, such as audience = [\"https://api.example.com\"]";
+        let audience = section.required("audience", advice, audience);
+        let advice = "name the claim that holds the tenant, such as tenant_claim = \"tenant\", or \"sub\"";
+        let tenant_claim = section.required("tenant_claim", advice, reader::text);
+        let principal_claim = section.optional("principal_claim", reader::text);
+        let leeway = section.optional("leeway", |value| reader::time(value, Duration::ZERO, MOST_LEEWAY));
+        let base = self.path.parent().unwrap_or(Path::new("")).to_owned();
+        let advice = "name the file of its public keys (RFC 7517), such as jwks = \"accounts.jwks.json\"";
+        let file =
+            section.required_located("jwks", advice, |value| reader::text(value).map(|text| base.join(text)));
+        if let Some(file) = &file {
+            self.seen.push((file.value.clone(), Stamp::of(&file.value)));
+        }
+        section.finish();
+        let keys =
+            file.zip(algorithms).and_then(|(file, algorithms)| jwks::read(&file, &algorithms, problems));
+        Some(Issuer {
+            iss: iss?,
+            audience: audience?,
+            tenant_claim: tenant_claim?,
+            principal_claim: principal_claim.unwrap_or_else(|| "sub".to_owned()),
+            leeway: leeway.unwrap_or(Duration::from_secs(30)),
+            keys: keys?,
+        })
+    }
 }
 
-fn digest(value: &toml::de::DeValue<'_>) -> Result<TokenDigest, String> {
+fn algorithms(value: &DeValue<'_>) -> Result<Vec<Algorithm>, String> {
+    let list = reader::list(value, |one| reader::word(one, &ALGORITHMS))?;
+    if list.is_empty() { Err("must name at least one algorithm".to_owned()) } else { Ok(list) }
+}
+
+fn audience(value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let list = reader::list(value, reader::text)?;
+    if list.is_empty() { Err("must name at least one audience".to_owned()) } else { Ok(list) }
+}
+
+fn principal(value: &DeValue<'_>) -> Result<String, String> {
+    let text = reader::text(value)?;
+    if text.len() > PRINCIPAL_LIMIT {
+        return Err(format!("must have at most {PRINCIPAL_LIMIT} bytes"));
+    }
+    Ok(text)
+}
+
+fn digest(value: &DeValue<'_>) -> Result<TokenDigest, String> {
     let wrong =
         "must be 64 hex digits, as `printf %s TOKEN | sha256sum` prints them; never write the token itself";
     let text = reader::text(value)?;

@@ -5,15 +5,17 @@
 //! | `ring.toml` | all regions | [`ring`] |
 //! | `routes.toml` | all regions | [`routes`] |
 //! | region file, such as `us-east.toml` | one process | [`region`] |
-//! | `credentials.toml` | all regions, as a rule | [`credentials`] |
+//! | `credentials.toml` and the key files it names | all regions, as a rule | [`credentials`] |
 //!
 //! Neighbours: `server` and `cli` take a [`Config`]; the rooms below define what they are told ([`Settings`], `Policy`, `Ring`).
 //! Rules across files are in `across`. It must not open a port or a connection, and must not show a secret.
 
 mod across;
 pub mod credentials;
+mod jwks;
 mod nearest;
 mod outcomes;
+mod policy;
 pub mod reader;
 pub mod region;
 pub mod ring;
@@ -21,6 +23,8 @@ pub mod routes;
 pub mod secret;
 mod shared;
 pub mod span;
+mod stamp;
+pub mod trusted;
 
 use std::fmt;
 use std::path::Path;
@@ -28,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gateway::credentials::Credentials;
-use crate::gateway::route::Routes;
+use crate::gateway::route::{Binding, Protection, Route, Routes};
 use crate::gateway::{Settings, Timings};
 use crate::protocol::digest::Digest32;
 use crate::protocol::region::RegionName;
@@ -36,6 +40,7 @@ use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
 use crate::protocol::view::View;
 
+use credentials::CredentialsFile;
 use reader::{At, Problem, Problems};
 use region::Process;
 use ring::RingFile;
@@ -59,7 +64,9 @@ pub struct Config {
     /// The routes.
     pub routes: Routes,
     /// Who may ask.
-    pub credentials: Credentials,
+    pub credentials: Arc<Credentials>,
+    /// Where that is read again while the process runs.
+    pub credentials_file: CredentialsFile,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
     /// The settings of this process.
@@ -145,7 +152,7 @@ pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
 /// # Errors
 /// All its problems.
 pub fn load_credentials(path: &Path) -> Result<Credentials, Errors> {
-    alone(|problems| credentials::read(path, &At::file(path), problems))
+    CredentialsFile::new(path, false).read_again()
 }
 
 fn alone<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Result<T, Errors> {
@@ -161,7 +168,14 @@ fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -
     let file = region::read(region_file, environment, problems)?;
     let ring = file.ring.and_then(|ring| ring::read(&ring.value, &ring.at, problems));
     let routes = file.routes.and_then(|routes| routes::read(&routes.value, &routes.at, problems));
-    let credentials = file.credentials.and_then(|file| credentials::read(&file.value, &file.at, problems));
+    let binding = routes.as_deref().and_then(|routes| routes.iter().find(|route| binds(&route.value)));
+    if let (Some(route), Some(process)) = (binding, &file.process) {
+        across::front_names_principals(route, &process.listen, problems);
+    }
+    let credentials = file.credentials.and_then(|named| {
+        let mut file = CredentialsFile::new(&named.value, binding.is_some());
+        file.read(&named.at, problems).map(|credentials| (credentials, file))
+    });
     if let (Some(ring), Some(me)) = (&ring, &file.region) {
         across::region_in_ring(me, &file.others, &ring.ring, problems);
     }
@@ -174,8 +188,29 @@ fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -
     let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat } = ring?;
     let routes = Routes(routes?.into_iter().map(|route| route.value).collect());
     let shared = shared::shared(&deployment, &routes, &shared::Clocks { drift, skew, heartbeat });
-    let (me, credentials, process) = (file.region?.value, credentials?, file.process?);
-    Some(Config { me, deployment, ring, drift, skew, heartbeat, routes, credentials, shared, process })
+    let (me, (credentials, credentials_file), process) = (file.region?.value, credentials?, file.process?);
+    let credentials = Arc::new(credentials);
+    Some(Config {
+        me,
+        deployment,
+        ring,
+        drift,
+        skew,
+        heartbeat,
+        routes,
+        credentials,
+        credentials_file,
+        shared,
+        process,
+    })
+}
+
+/// Whether the route binds its keys to the principal.
+fn binds(route: &Route) -> bool {
+    match &route.protection {
+        Protection::Required(policy) | Protection::Optional(policy) => policy.bind == Binding::Principal,
+        Protection::Off => false,
+    }
 }
 
 /// The gateway's periods and bounds. Only the heartbeat is a setting so far; the others follow from it or from the bounds of

@@ -46,6 +46,11 @@ impl Problems {
         self.0.borrow_mut().push(problem);
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.borrow().len()
+    }
+
     /// All of them, by file in the order of first mention, then by line.
     pub fn into_sorted(self) -> Vec<Problem> {
         let mut all = self.0.into_inner();

@@ -15,6 +15,7 @@ use toml::de::DeValue;
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Environment, Secret, SecretSource};
+use super::trusted::{self, Trusted};
 use crate::protocol::region::RegionName;
 
 /// A region file as far as it could be read: each part by itself, so that a mistake in one hides none in the others.
@@ -95,7 +96,7 @@ pub struct Process {
 }
 
 /// Where a gateway listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// For clients, plain HTTP.
     pub public: SocketAddr,
@@ -103,6 +104,8 @@ pub struct Listen {
     pub admin: SocketAddr,
     /// For peers, mTLS.
     pub peer: SocketAddr,
+    /// For a front that has verified who asks, plain HTTP; `None` if there is none.
+    pub trusted: Option<Trusted>,
 }
 
 /// The region's Postgres.
@@ -181,7 +184,7 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
     let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
     let listen = listen(&top);
-    let admin_token = admin(&top, base, listen.map(|listen| listen.admin));
+    let admin_token = admin(&top, base, listen.as_ref().map(|listen| listen.admin));
     let accept_key = accept_key(&top, base, environment);
     let store = store(&top, environment);
     let (upstream, elsewhere, shared) = upstream(&top);
@@ -231,11 +234,16 @@ fn listen(top: &Section<'_>) -> Option<Listen> {
     let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
     let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
     let peer = at("peer", "say where other regions connect, such as peer = \"0.0.0.0:7403\"");
+    let trusted = section.table("trusted").map(trusted::read);
     section.finish();
-    let listen = Listen { public: public?, admin: admin?, peer: peer? };
-    let twice = listen.public == listen.admin || listen.public == listen.peer || listen.admin == listen.peer;
-    if twice {
-        top.fail_at("listen", "[listen]: public, admin and peer must be three different addresses");
+    // A [listen.trusted] that is there must be right; none at all is right too.
+    let trusted = trusted.map_or(Some(None), |written| written.map(Some));
+    let listen = Listen { public: public?, admin: admin?, peer: peer?, trusted: trusted? };
+    let mut all = vec![listen.public, listen.admin, listen.peer];
+    all.extend(listen.trusted.as_ref().map(|trusted| trusted.address));
+    all.sort_unstable();
+    if all.windows(2).any(|pair| pair[0] == pair[1]) {
+        top.fail_at("listen", "[listen]: public, admin, peer and trusted must be different addresses");
     }
     Some(listen)
 }
@@ -415,7 +423,7 @@ fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
     reader::text(value).map(|text| base.join(text))
 }
 
-fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
+pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
     let text = reader::text(value)?;
     text.parse().map_err(|_| format!("{text:?} must be an IP address and a port, such as \"127.0.0.1:7401\""))
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use http::{HeaderName, Method, Uri};
 use toml::de::DeValue;
 
-use super::outcomes;
 use super::reader::{self, At, Located, Problems, Section, Source};
+use super::{outcomes, policy as tables};
 use crate::gateway::route::{
-    Accept, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
+    Accept, Binding, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
 };
 use crate::protocol::decide::Recovery;
 use crate::protocol::job::Backoff;
@@ -24,8 +24,11 @@ use crate::protocol::lifetime::Retention;
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 17] = [
+const POLICY_KEYS: [&str; 21] = [
     "syntax",
+    "key_policy",
+    "fingerprint",
+    "mismatch",
     "recovery",
     "max_attempts",
     "probe",
@@ -42,6 +45,7 @@ const POLICY_KEYS: [&str; 17] = [
     "replay_headers",
     "mode",
     "accept",
+    "bind",
 ];
 
 const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
@@ -133,8 +137,13 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     let size = |key, least| {
         section.optional(key, |value| reader::size(value, least, MOST_BYTES)).unwrap_or(DEFAULT_BYTES)
     };
+    let bindings = [("tenant", Binding::Tenant), ("principal", Binding::Principal)];
+    let modes = [Mode::Sync, Mode::Prefer, Mode::Accept].map(|mode| (mode.name(), mode));
     let policy = Policy {
         syntax,
+        key_policy: tables::key_policy(section),
+        fingerprint: tables::fingerprint(section),
+        mismatch: tables::mismatch(section),
         recovery: Recovery::Park,
         probe: None,
         hold: span("hold", 1_000, 30_000),
@@ -147,8 +156,9 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         stored_limit: size("stored_limit", 1),
         outcomes: outcomes::read(section),
         replay_headers: replay_headers(section),
-        mode: section.optional("mode", |value| reader::word(value, &MODES)).unwrap_or(Mode::Sync),
+        mode: section.optional("mode", |value| reader::word(value, &modes)).unwrap_or(Mode::Sync),
         accept: accept(section),
+        bind: section.optional("bind", |value| reader::word(value, &bindings)).unwrap_or(Binding::Tenant),
     };
     if policy.mode == Mode::Sync && section.has("accept") {
         section.fail_at("accept", "[route.accept] has no effect where mode = \"sync\": remove it, or write mode = \"prefer\" or \"accept\"");
@@ -156,8 +166,6 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     let (recovery, probe) = recovery?;
     Some(Policy { recovery, probe, ..policy })
 }
-
-const MODES: [(&str, Mode); 3] = [("sync", Mode::Sync), ("prefer", Mode::Prefer), ("accept", Mode::Accept)];
 
 /// An outage of an hour is ridden out: the spans between 20 runs add up to 32 to 64 minutes.
 const ACCEPT: Accept = Accept {

@@ -7,10 +7,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::gateway::route::{Accept, Mode, Policy, Protection, Routes};
+use crate::gateway::route::{Accept, Binding, Mismatch, Policy, Protection, Routes};
+use crate::gateway::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;
+use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Drift;
@@ -55,6 +57,9 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks) -> String {
 fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     let Policy {
         syntax,
+        key_policy: KeyPolicy { min_length, max_length, alphabet, form, entropy_bits },
+        fingerprint,
+        mismatch,
         recovery,
         probe,
         hold,
@@ -69,15 +74,28 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         replay_headers,
         mode,
         accept,
+        bind,
     } = policy;
     let syntax = match syntax {
         Syntax::Lenient => "lenient",
         Syntax::Strict => "strict",
     };
+    let fingerprint = match fingerprint {
+        FingerprintRule::Whole => "whole".to_owned(),
+        FingerprintRule::Signature(selection) => selection.canonical(),
+    };
+    let mismatch = match mismatch {
+        Mismatch::Unprocessable => "unprocessable",
+        Mismatch::Conflict => "conflict",
+    };
     let recovery = match recovery {
         Recovery::Rerun { max_attempts } => format!("rerun {max_attempts}"),
         Recovery::Probe => "probe".to_owned(),
         Recovery::Park => "park".to_owned(),
+    };
+    let bind = match bind {
+        Binding::Tenant => "tenant",
+        Binding::Principal => "principal",
     };
     let probe = probe.as_ref().map(ToString::to_string).unwrap_or_default();
     let spans = [hold, wait, upstream_timeout, settle_time, tombstone].map(Duration::as_nanos);
@@ -94,16 +112,17 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
             Outcome::Unknown => 'u',
         })
         .collect();
-    let mode = match mode {
-        Mode::Sync => "sync",
-        Mode::Prefer => "prefer",
-        Mode::Accept => "accept",
-    };
+    let mode = mode.name();
     let Accept { request_retention, max_runs, backoff } = accept;
     let runs = [*request_retention, backoff.first, backoff.most].map(|span| span.as_nanos());
     let _ = writeln!(text, "{mode} {max_runs} {runs:?}");
+    let (alphabet, form) = (alphabet.name(), form.name());
     let _ = writeln!(
         text,
-        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?}"
+        "{min_length} {max_length} {alphabet} {form} {entropy_bits} {fingerprint:?} {mismatch}"
+    );
+    let _ = writeln!(
+        text,
+        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?} {bind}"
     );
 }

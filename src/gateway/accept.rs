@@ -18,7 +18,7 @@ use super::reply::{Pending, Reply};
 use super::route::{Mode, Policy};
 use crate::ports::jobs::StoredRequest;
 use crate::ports::{Jobs, Ports};
-use crate::protocol::decide::retry_after;
+use crate::protocol::decide::{retry_after, same_request};
 use crate::protocol::job::JobState;
 use crate::protocol::record::{Reading, RequestId, Row};
 use crate::protocol::time::Date;
@@ -98,7 +98,7 @@ pub(super) async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, row
         // An operator discarded it, and its client may have sent it again since.
         return (untouched && !accepted).then_some(Reply::Refused(Problem::KeyUnknown, None));
     }
-    if !ask.fingerprint.same(&row.fingerprint) {
+    if !same_request(&row, &ask.fingerprint, ask.principal) {
         return None;
     }
     match gateway.ports.store().job(&ask.id).await {

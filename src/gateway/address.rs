@@ -10,16 +10,19 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use serde::Serialize;
 
 use super::ending::{jittered, read};
 use super::problems::Problem;
 use super::race::{Won, race};
-use super::{Gateway, metrics, percent, reply};
+use super::{Gateway, admit, metrics, percent, reply};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
 use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Peers, Ports};
+use crate::protocol::decide::same_principal;
+use crate::protocol::digest::Digest32;
 use crate::protocol::job::JobState;
 use crate::protocol::key::{Key, KeyId};
 use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
@@ -73,8 +76,9 @@ struct ToldAnswer {
 
 /// Answers a client: from a final record here, else from the owner, else from the copy here.
 pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request<Body>) -> Response<Body> {
-    let id = match asked(gateway, request.headers(), request.uri()) {
-        Ok(id) => id,
+    let (head, _) = request.into_parts();
+    let (id, principal) = match asked(gateway, &head) {
+        Ok(asked) => asked,
         Err(problem) => {
             metrics::refused(&problem);
             return reply::refuse(&problem);
@@ -82,16 +86,20 @@ pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request
     };
     if let Some(owner) = gateway.view.owner(&id).filter(|owner| **owner != gateway.settings.me)
         && !is_final(gateway, &id).await
-        && let Some(response) = from_owner(gateway, &id, owner, request).await
+        && let Some(response) = from_owner(gateway, &id, principal, owner, head.uri).await
     {
         return response;
     }
-    here(gateway, &id).await
+    here(gateway, &id, principal).await
 }
 
 /// What this region's store says.
-pub(super) async fn here<P: Ports>(gateway: &Arc<Gateway<P>>, id: &KeyId) -> Response<Body> {
-    let problem = match told(gateway, id).await {
+pub(super) async fn here<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    id: &KeyId,
+    principal: Option<Digest32>,
+) -> Response<Body> {
+    let problem = match told(gateway, id, principal).await {
         Ok(Some(told)) => return reply::state(&told, &gateway.settings.me),
         Ok(None) => Problem::KeyUnknown,
         Err(error) => {
@@ -103,10 +111,10 @@ pub(super) async fn here<P: Ports>(gateway: &Arc<Gateway<P>>, id: &KeyId) -> Res
     reply::refuse(&problem)
 }
 
-fn asked<P: Ports>(gateway: &Gateway<P>, headers: &HeaderMap, uri: &Uri) -> Result<KeyId, Problem> {
-    let tenant = gateway.settings.credentials.tenant(headers).ok_or(Problem::CredentialInvalid)?;
-    let text = percent::decode(uri.path().strip_prefix(PREFIX).unwrap_or_default());
-    Ok(KeyId::new(tenant.clone(), Key::parse(&text).map_err(Problem::Key)?))
+fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<Digest32>), Problem> {
+    let caller = admit::who(gateway, head).ok_or(Problem::CredentialInvalid)?;
+    let text = percent::decode(head.uri.path().strip_prefix(PREFIX).unwrap_or_default());
+    Ok((KeyId::new(caller.tenant, Key::parse(&text).map_err(Problem::Key)?), caller.principal))
 }
 
 async fn rows<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> Result<Vec<Row>, StoreError> {
@@ -122,8 +130,9 @@ async fn is_final<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> bool {
 async fn from_owner<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     id: &KeyId,
+    principal: Option<Digest32>,
     owner: &RegionName,
-    request: Request<Body>,
+    uri: Uri,
 ) -> Option<Response<Body>> {
     if gateway.is_silent(owner) {
         return None;
@@ -131,8 +140,9 @@ async fn from_owner<P: Ports>(
     let clock = gateway.ports.clock();
     let forward = Forward {
         id: id.clone(),
+        principal,
         method: Method::GET,
-        target: request.uri().path_and_query().cloned().map(Uri::from)?,
+        target: uri.into_parts().path_and_query.map(Uri::from)?,
         headers: HeaderMap::new(),
         body: Bytes::new(),
         request_id: gateway.ports.dice().request_id(),
@@ -149,7 +159,11 @@ async fn from_owner<P: Ports>(
     }
 }
 
-async fn told<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> Result<Option<Told>, StoreError> {
+async fn told<P: Ports>(
+    gateway: &Gateway<P>,
+    id: &KeyId,
+    principal: Option<Digest32>,
+) -> Result<Option<Told>, StoreError> {
     let rows = rows(gateway, id).await?;
     let own = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
     let job = if own { gateway.ports.store().job(id).await?.map(|job| job.state) } else { None };
@@ -166,6 +180,10 @@ async fn told<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> Result<Option<Told>
         Reading::Released(row, _) => ("released", row),
         Reading::InDoubt(row, _) => ("in_doubt", row),
     };
+    // A key that is bound to another principal tells nothing, not even that it is there.
+    if !same_principal(&row, principal) {
+        return Ok(None);
+    }
     let answer = match &row.state {
         State::Settled { answer, .. } => Some(told_answer(answer)),
         State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,

@@ -9,18 +9,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
 use super::accept;
 use super::canonical::canonical_json;
+use super::credentials::{Caller, Vouched};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply;
-use super::route::{Matched, Policy, Protection};
+use super::route::{Binding, Matched, Policy, Protection};
+use super::signature::{FingerprintRule, Unsigned};
 use super::{Gateway, Settings};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
+use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{Key, KeyError, KeyId};
 use crate::protocol::record::RequestId;
@@ -55,6 +59,8 @@ pub enum By {
 pub struct Ask {
     /// Tenant and key.
     pub id: KeyId,
+    /// Who of the tenant asks; surely somebody where the route binds its keys to the principal.
+    pub principal: Option<Digest32>,
     /// The key header as the client wrote it.
     pub echo: HeaderValue,
     /// Name of its route.
@@ -79,6 +85,16 @@ pub struct Ask {
     pub deadline: Duration,
     /// Who waits for what comes of it.
     pub by: By,
+}
+
+impl Ask {
+    /// The principal that a claim of this request binds the key to, if its route wants that.
+    pub(super) fn bound_to(&self) -> Option<Digest32> {
+        match self.policy.bind {
+            Binding::Principal => self.principal,
+            Binding::Tenant => None,
+        }
+    }
 }
 
 /// Admits a client's request.
@@ -116,17 +132,20 @@ async fn keyed<P: Ports>(
 ) -> Result<Ask, Problem> {
     let arrived = gateway.ports().clock().now();
     let (head, body) = request.into_parts();
-    let tenant = settings.credentials.tenant(&head.headers).ok_or(Problem::CredentialInvalid)?.clone();
+    let caller = who(gateway, &head).ok_or(Problem::CredentialInvalid)?;
+    check_named(&policy, caller.principal)?;
     let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
     let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
+    policy.key_policy.check(&key).map_err(Problem::KeyRefused)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
     let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
-    let fingerprint = take_fingerprint(&head.method, &target, &head.headers, &body);
+    let fingerprint = take_fingerprint(&policy.fingerprint, &head.method, &target, &head.headers, &body)?;
     let deadline = settings.patience(&policy);
     let by = accept::by(&policy, &head.headers);
     Ok(Ask {
-        id: KeyId::new(tenant, key),
+        id: KeyId::new(caller.tenant, key),
+        principal: caller.principal,
         echo,
         route,
         policy,
@@ -142,6 +161,22 @@ async fn keyed<P: Ports>(
     })
 }
 
+/// Who asks: on a listener that is bound to a trusted front, whom that vouches for; elsewhere whose credential it is.
+pub(super) fn who<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Option<Caller> {
+    match head.extensions.get::<Vouched>() {
+        Some(Vouched(caller)) => caller.clone(),
+        None => gateway.credentials.load().caller(&head.headers, gateway.ports().clock().date()),
+    }
+}
+
+/// A route that binds its keys to the principal serves nobody whose credential names none.
+fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Problem> {
+    match (policy.bind, principal) {
+        (Binding::Principal, None) => Err(Problem::CredentialInvalid),
+        (Binding::Principal, Some(_)) | (Binding::Tenant, _) => Ok(()),
+    }
+}
+
 /// Admits a request that a peer forwarded: tenant and key as the peer verified them, everything else judged here.
 pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result<Ask, Problem> {
     let settings = gateway.settings();
@@ -155,14 +190,18 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         },
         Matched::PassThrough | Matched::Refused => return Err(Problem::NoRoute),
     };
+    check_named(&policy, forward.principal)?;
     if forward.body.len() > policy.body_limit {
         return Err(Problem::BodyTooLarge { limit: policy.body_limit });
     }
-    let fingerprint = take_fingerprint(&forward.method, &forward.target, &forward.headers, &forward.body);
+    policy.key_policy.check(forward.id.key()).map_err(Problem::KeyRefused)?;
+    let Forward { method, target, headers, body, .. } = &forward;
+    let fingerprint = take_fingerprint(&policy.fingerprint, method, target, headers, body)?;
     let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
     let by = accept::by(&policy, &forward.headers);
     Ok(Ask {
         id: forward.id,
+        principal: forward.principal,
         echo,
         route,
         policy,
@@ -197,15 +236,32 @@ async fn read_body<P: Ports>(
     }
 }
 
-/// Both digests: of the raw bytes, and of the canonical form where the body is JSON and has a lossless one.
-fn take_fingerprint(method: &Method, target: &Uri, headers: &HeaderMap, body: &Bytes) -> Fingerprint {
+/// Both digests: of the raw bytes, and of the business signature where the route has one; else of the canonical form where the
+/// body is JSON and has a lossless one. A signature is never replaced by anything: what cannot be signed is refused.
+fn take_fingerprint(
+    rule: &FingerprintRule,
+    method: &Method,
+    target: &Uri,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<Fingerprint, Problem> {
     let target = target.path_and_query().map_or("/", |target| target.as_str());
-    let raw = fingerprint::raw(method.as_str(), target, body);
-    let canonical = is_json(headers)
-        .then(|| canonical_json(body).ok())
-        .flatten()
-        .map(|text| fingerprint::canonical(method.as_str(), target, &text));
-    Fingerprint { raw, canonical }
+    let method = method.as_str();
+    let canonical = match (rule, is_json(headers)) {
+        (FingerprintRule::Whole, true) => {
+            canonical_json(body).ok().map(|text| fingerprint::canonical(method, target, &text))
+        }
+        (FingerprintRule::Whole, false) => None,
+        (FingerprintRule::Signature(_), false) => {
+            return Err(Problem::FingerprintImpossible(Unsigned::NotJsonType));
+        }
+        (FingerprintRule::Signature(selection), true) => {
+            let raw_only = |why| Problem::FingerprintImpossible(Unsigned::RawOnly(why));
+            let selected = selection.select(body).map_err(raw_only)?;
+            Some(fingerprint::signature(method, target, &selection.canonical(), &selected))
+        }
+    };
+    Ok(Fingerprint { raw: fingerprint::raw(method, target, body), canonical })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

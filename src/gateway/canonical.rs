@@ -362,7 +362,7 @@ fn utf16_order(a: &str, b: &str) -> Ordering {
 }
 
 /// RFC 8785 section 3.2.2.2: the two-letter escapes where there are any, `\u00xx` for other control characters.
-fn write_string(out: &mut Vec<u8>, string: &str) {
+pub(super) fn write_string(out: &mut Vec<u8>, string: &str) {
     out.push(b'"');
     let mut start = 0;
     for (at, byte) in string.bytes().enumerate() {

@@ -12,7 +12,7 @@ use http::Response;
 use super::admit::Ask;
 use super::problems::Problem;
 use super::reply::{self, Reply};
-use super::{Gateway, metrics};
+use super::{Gateway, generators, metrics};
 use crate::ports::{Body, Clock, Dice, Ports};
 use crate::protocol::record::{Reader, Reading, Row, resolve};
 use crate::protocol::time::Date;
@@ -39,6 +39,9 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
     let code = match &reply {
         Reply::Refused(problem, _) => {
             metrics::refused(problem);
+            if matches!(problem, Problem::KeyReused { .. }) {
+                generators::mismatched(gateway, ask);
+            }
             problem.code()
         }
         Reply::First { .. } | Reply::Replay(_) | Reply::Accepted(_) => "-",

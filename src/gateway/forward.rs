@@ -17,7 +17,7 @@ use super::reply::Reply;
 use super::{Gateway, metrics};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
-use crate::protocol::decide::settlement;
+use crate::protocol::decide::{same_request, settlement};
 use crate::protocol::record::Reading;
 use crate::protocol::region::RegionName;
 
@@ -46,8 +46,9 @@ pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -
     let rows = found.await.ok()?.pop()?;
     let Reading::Settled(row) = read(gateway, rows) else { return None };
     metrics::local_replay();
-    if !ask.fingerprint.same(&row.fingerprint) {
-        return Some(Reply::Refused(Problem::KeyReused, Some(row.expires)));
+    if !same_request(&row, &ask.fingerprint, ask.principal) {
+        let dialect = ask.policy.mismatch;
+        return Some(Reply::Refused(Problem::KeyReused { dialect }, Some(row.expires)));
     }
     settlement(&row).map(Reply::Replay)
 }
@@ -60,6 +61,7 @@ async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionN
     }
     let forward = Forward {
         id: ask.id.clone(),
+        principal: ask.principal,
         method: ask.method.clone(),
         target: ask.target.clone(),
         headers: ask.headers.clone(),

@@ -188,7 +188,7 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
         Content::Unreadable(why) => return Err(dead(why)),
         Content::Erased => return Err(dead("its stored request was erased")),
         Content::Whole(_) if job.over => return Err(dead("the retention of its stored request is over")),
-        Content::Whole(request) => request.clone(),
+        Content::Whole(request) => (**request).clone(),
     };
     match ask(gateway, job, own, request) {
         Some(ask) => Ok((ask, rows)),
@@ -216,6 +216,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         headers: request.headers,
         body: request.body,
         fingerprint: own.fingerprint,
+        principal: own.principal,
         request_id: job.request_id,
         arrived: gateway.ports.clock().now(),
         by: By::Worker,
@@ -271,7 +272,9 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
         | Problem::NoRoute
         | Problem::BodyTooLarge { .. }
         | Problem::BodyBroken
-        | Problem::KeyReused
+        | Problem::KeyRefused(_)
+        | Problem::FingerprintImpossible(_)
+        | Problem::KeyReused { .. }
         | Problem::KeyExpired
         | Problem::DeadLetter
         | Problem::UpstreamBroke => End::Dead(format!("refused: {code}")),

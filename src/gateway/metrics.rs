@@ -16,6 +16,7 @@ use crate::ports::observe::{self, Kind};
 use crate::ports::store::StoreError;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
+use crate::protocol::generator::Weakness;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -33,6 +34,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         for verdict in ["settled", "released", "in_doubt", "replayed", "accepted", "refused"] {
             counter!(observe::ANSWERS, "route" => route.clone(), "verdict" => verdict).absolute(0);
         }
+        for weakness in Weakness::ALL {
+            counter!(observe::WEAK_KEYS, "route" => route.clone(), "kind" => weakness.name()).absolute(0);
+        }
         for outcome in ["final", "nothing_happened", "unknown"] {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
         }
@@ -48,6 +52,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     for result in ["answered", "not_sent", "unknown"] {
         counter!(observe::PASSED, "result" => result).absolute(0);
+    }
+    for result in ["ok", "failed"] {
+        counter!(observe::CREDENTIALS_RELOADS, "result" => result).absolute(0);
     }
     for result in ["replayed", "waited_out"] {
         counter!(observe::ATTACHED, "result" => result).absolute(0);
@@ -92,6 +99,11 @@ pub(super) fn refused(problem: &Problem) {
     counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
 }
 
+/// One key that is part of a bad habit.
+pub(super) fn weak_key(route: &str, weakness: Weakness) {
+    counter!(observe::WEAK_KEYS, "route" => route.to_owned(), "kind" => weakness.name()).increment(1);
+}
+
 /// One request passed through.
 pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
     let result = match answered {
@@ -100,6 +112,12 @@ pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
         Err(SendError::Unknown(_)) => "unknown",
     };
     counter!(observe::PASSED, "result" => result).increment(1);
+}
+
+/// One time that the files of credentials were read again.
+pub(super) fn credentials_reload(ok: bool) {
+    let result = if ok { "ok" } else { "failed" };
+    counter!(observe::CREDENTIALS_RELOADS, "result" => result).increment(1);
 }
 
 /// One forward.

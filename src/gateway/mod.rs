@@ -12,6 +12,7 @@ pub mod canonical;
 pub mod credentials;
 mod ending;
 mod forward;
+mod generators;
 mod heartbeat;
 mod jobs;
 pub mod letters;
@@ -19,11 +20,13 @@ mod metrics;
 mod outcome;
 pub mod percent;
 pub mod problems;
+pub mod publication;
 mod race;
 mod recover;
 pub mod reply;
 mod request;
 pub mod route;
+pub mod signature;
 pub mod status;
 
 use std::collections::BTreeMap;
@@ -32,7 +35,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response};
+use bytes::Bytes;
+use http::{Method, Request, Response};
 use tokio::sync::Notify;
 
 use crate::ports::peers::{Forward, ForwardReply, Pong};
@@ -57,8 +61,8 @@ pub struct Settings {
     pub me: RegionName,
     /// Which requests need a key, and how they are performed.
     pub routes: Routes,
-    /// Who may ask.
-    pub credentials: Credentials,
+    /// Who may ask at first; [`Gateway::reload_credentials`] brings what comes later.
+    pub credentials: Arc<Credentials>,
     /// How wrong clocks may be.
     pub drift: Drift,
     /// How much longer than promised an answer is stored.
@@ -111,10 +115,14 @@ impl Settings {
 pub struct Gateway<P: Ports> {
     ports: Arc<P>,
     settings: Settings,
+    /// Who may ask now: replaced whole, read by every request.
+    credentials: ArcSwap<Credentials>,
     view: View,
     origin: Origin,
     attached: Arc<Attached>,
     jobs: Workers,
+    generators: generators::Generators,
+    publication: Bytes,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
@@ -189,14 +197,18 @@ impl<P: Ports> Gateway<P> {
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
+        let publication = publication::document(&settings.routes).into();
         metrics::prepare(&settings, &view);
         Ok(Arc::new(Self {
             ports: Arc::new(ports),
+            credentials: ArcSwap::new(settings.credentials.clone()),
             settings,
             view,
             origin,
             attached: Arc::default(),
             jobs: Workers::default(),
+            generators: generators::Generators::new(),
+            publication,
             store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
             typical,
@@ -221,6 +233,10 @@ impl<P: Ports> Gateway<P> {
         if address::is_asked(request.method(), request.uri().path()) {
             return address::answer(self, request).await;
         }
+        if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
+        {
+            return reply::publication(self.publication.clone());
+        }
         match admit::admit(self, request).await {
             Admitted::Pass(request) => self.pass(request).await,
             Admitted::Refused(problem, echo) => {
@@ -231,7 +247,10 @@ impl<P: Ports> Gateway<P> {
                 }
                 response
             }
-            Admitted::Keyed(ask) => request::answer(self, *ask).await,
+            Admitted::Keyed(ask) => {
+                generators::admitted(self, &ask);
+                request::answer(self, *ask).await
+            }
         }
     }
 
@@ -242,7 +261,7 @@ impl<P: Ports> Gateway<P> {
             return ForwardReply::NotOwner { epoch: self.view.epoch() };
         }
         if address::is_asked(&forward.method, forward.target.path()) {
-            return ForwardReply::Answer(address::here(self, &forward.id).await);
+            return ForwardReply::Answer(address::here(self, &forward.id, forward.principal).await);
         }
         match admit::admit_forward(self, forward) {
             Ok(ask) => ForwardReply::Answer(request::answer_here(self, ask).await),
@@ -250,6 +269,14 @@ impl<P: Ports> Gateway<P> {
                 metrics::refused(&problem);
                 ForwardReply::Answer(reply::refuse(&problem))
             }
+        }
+    }
+
+    /// Goes by these credentials from the next request on; with `None`, because they could not be read, by those it has.
+    pub fn reload_credentials(&self, read: Option<Credentials>) {
+        metrics::credentials_reload(read.is_some());
+        if let Some(credentials) = read {
+            self.credentials.store(Arc::new(credentials));
         }
     }
 

@@ -245,7 +245,7 @@ fn settled_row<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer:
         risk: Vec::new(),
         request_id: ask.request_id,
         expires: claim.expires,
-        principal: None,
+        principal: ask.bound_to(),
         accepted: false,
         seen: gateway.ports.clock().date(),
     }

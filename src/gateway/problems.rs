@@ -3,11 +3,16 @@
 //! Neighbours: [`super::reply`] gives them statuses and renders them. A code never changes its meaning: clients branch on it.
 //! It must not hold statuses, nor any text that a client or an upstream chose.
 
+mod listeners;
+
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::route::Mismatch;
+use super::signature::Unsigned;
 use crate::protocol::key::KeyError;
+use crate::protocol::key_policy::Breach;
 
 /// Where the page of all problems is served.
 pub const PAGE: &str = "/.well-known/onceway/problems";
@@ -17,6 +22,8 @@ pub const PAGE: &str = "/.well-known/onceway/problems";
 pub enum Problem {
     /// The key header is missing, repeated, empty, over-long or malformed.
     Key(KeyError),
+    /// The key breaks a rule of its route.
+    KeyRefused(Breach),
     /// No known credential.
     CredentialInvalid,
     /// No route takes this state-changing request.
@@ -28,8 +35,13 @@ pub enum Problem {
     },
     /// The body broke off or was malformed.
     BodyBroken,
+    /// The route compares requests by fields of a JSON body, and this body has no lossless reading.
+    FingerprintImpossible(Unsigned),
     /// The key was used for another request.
-    KeyReused,
+    KeyReused {
+        /// How the route says so.
+        dialect: Mismatch,
+    },
     /// Past retention.
     KeyExpired,
     /// The first request with this key is still running.
@@ -159,6 +171,11 @@ const KINDS: &[Kind] = &[
         advice: "Send exactly one header with exactly one value.",
     },
     Kind {
+        code: "key-weak",
+        title: "The Idempotency-Key is too easy to guess",
+        advice: "Send a fresh random value for every intended effect, such as a UUID of version 4 or 7. A counter, a date or a word is used twice sooner or later, and the second effect would be lost.",
+    },
+    Kind {
         code: "credential-invalid",
         title: "No valid credential",
         advice: "Send Authorization: Bearer followed by a token that this gateway knows.",
@@ -177,6 +194,11 @@ const KINDS: &[Kind] = &[
         code: "body-broken",
         title: "The request body could not be read",
         advice: "The body broke off before its end; nothing was stored or sent. Send the request again with the same key.",
+    },
+    Kind {
+        code: "fingerprint-impossible",
+        title: "The request cannot be compared with a retry",
+        advice: "This route compares requests by fields of a JSON body. Send application/json in UTF-8 without a byte order mark, without two members of one name, without numbers from 2^53 on or beyond a double's precision, without half surrogate pairs, and nested at most 64 levels deep. Nothing was stored or sent.",
     },
     Kind {
         code: "key-reused",
@@ -259,11 +281,16 @@ impl Problem {
             Problem::Key(KeyError::TooLong { .. }) => "key-too-long",
             Problem::Key(KeyError::Malformed { .. }) => "key-malformed",
             Problem::Key(KeyError::Repeated) => "key-repeated",
+            Problem::KeyRefused(Breach::Guessable { .. }) => "key-weak",
+            Problem::KeyRefused(
+                Breach::Short { .. } | Breach::Long { .. } | Breach::Alphabet(_) | Breach::Form(_),
+            ) => "key-malformed",
             Problem::CredentialInvalid => "credential-invalid",
             Problem::NoRoute => "no-route",
             Problem::BodyTooLarge { .. } => "body-too-large",
             Problem::BodyBroken => "body-broken",
-            Problem::KeyReused => "key-reused",
+            Problem::FingerprintImpossible(_) => "fingerprint-impossible",
+            Problem::KeyReused { .. } => "key-reused",
             Problem::KeyExpired => "key-expired",
             Problem::InProgress { .. } => "in-progress",
             Problem::KeyUnknown => "key-unknown",
@@ -295,12 +322,14 @@ impl Problem {
             | Problem::UpstreamUnavailable { after }
             | Problem::Stopping { after } => Some(*after),
             Problem::Key(_)
+            | Problem::KeyRefused(_)
             | Problem::CredentialInvalid
             | Problem::NoRoute
             | Problem::BodyTooLarge { .. }
             | Problem::BodyBroken
             | Problem::UpstreamBroke
-            | Problem::KeyReused
+            | Problem::FingerprintImpossible(_)
+            | Problem::KeyReused { .. }
             | Problem::KeyUnknown
             | Problem::DeadLetter
             | Problem::KeyExpired => None,
@@ -312,11 +341,13 @@ impl Problem {
         match self {
             Problem::BodyBroken => Safe::SameKey,
             Problem::Key(_)
+            | Problem::KeyRefused(_)
             | Problem::CredentialInvalid
             | Problem::NoRoute
             | Problem::BodyTooLarge { .. }
             | Problem::UpstreamBroke
-            | Problem::KeyReused
+            | Problem::FingerprintImpossible(_)
+            | Problem::KeyReused { .. }
             | Problem::KeyUnknown
             | Problem::DeadLetter
             | Problem::KeyExpired => Safe::No,
@@ -338,6 +369,8 @@ impl Problem {
         let code = self.code();
         let detail = match self {
             Problem::Key(error) => format!("{error}. {}", kind(code).advice),
+            Problem::KeyRefused(breach) => format!("{breach}. {}", kind(code).advice),
+            Problem::FingerprintImpossible(why) => format!("{why}. {}", kind(code).advice),
             Problem::BodyTooLarge { limit } => format!("The limit is {limit} bytes. {}", kind(code).advice),
             Problem::Parked { .. } => format!("The key is parked for an operator. {}", kind(code).advice),
             Problem::OutcomeUnknown { upstream: Some(status), .. } => {
@@ -347,7 +380,7 @@ impl Problem {
             | Problem::NoRoute
             | Problem::BodyBroken
             | Problem::UpstreamBroke
-            | Problem::KeyReused
+            | Problem::KeyReused { .. }
             | Problem::KeyUnknown
             | Problem::DeadLetter
             | Problem::KeyExpired
@@ -372,12 +405,26 @@ impl Problem {
     }
 }
 
+/// Where a code is explained, as the value of a `Link` header (RFC 8288; the IETF draft asks for `describedby`).
+pub fn described_by(code: &str) -> String {
+    format!("<{}>; rel=\"describedby\"", anchor(code))
+}
+
+/// The place on the page where a code is explained.
+pub fn anchor(code: &str) -> String {
+    format!("{PAGE}#{code}")
+}
+
 /// The page that documents every problem.
 pub fn page() -> String {
     let mut page = String::from(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>onceway: problems</title>\n<h1>Problems</h1>\n",
     );
-    for Kind { code, title, advice } in KINDS {
+    page.push_str(&format!(
+        "<p>What each route asks of a key, compares, remembers and answers: <a href=\"{path}\">{path}</a>.</p>\n",
+        path = super::publication::PATH
+    ));
+    for Kind { code, title, advice } in KINDS.iter().chain(listeners::KINDS) {
         page.push_str(&format!("<h2 id=\"{code}\">{code}</h2>\n<p><b>{title}.</b> {advice}</p>\n"));
     }
     page
@@ -392,7 +439,7 @@ fn document(code: &str, status: u16, detail: String, retry_after: Option<u64>, s
         code,
         retry_after,
         safe_to_retry: safe == Safe::SameKey,
-        documentation: format!("{PAGE}#{code}"),
+        documentation: anchor(code),
     };
     serde_json::to_vec(&json).unwrap_or_default()
 }

@@ -7,13 +7,15 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-
 use serde::Serialize;
 
 use super::address;
-use super::problems::Problem;
+use super::problems::{self, Problem};
+use super::route::Mismatch;
 use crate::ports::body::{self, Body};
 use crate::protocol::decide::Settlement;
 use crate::protocol::key::{Key, KeyError};
@@ -165,6 +167,7 @@ pub fn refuse(problem: &Problem) -> Response<Body> {
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(LINK, value(&problems::described_by(problem.code())));
     if let Some(after) = problem.retry_after() {
         headers.insert(RETRY_AFTER, value(&seconds(after).to_string()));
     }
@@ -181,7 +184,18 @@ pub fn problems_page() -> Response<Body> {
     response
 }
 
-fn status(problem: &Problem) -> StatusCode {
+/// The published contract; what it says changes with a new configuration only, so it may be kept for some minutes.
+pub fn publication(document: Bytes) -> Response<Body> {
+    let mut response = Response::new(body::full(document));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    headers.insert(LINK, value(&format!("<{}>; rel=\"describedby\"", problems::PAGE)));
+    response
+}
+
+/// A problem's status.
+pub(super) fn status(problem: &Problem) -> StatusCode {
     match problem {
         Problem::Key(error) => match error {
             KeyError::Missing
@@ -190,16 +204,19 @@ fn status(problem: &Problem) -> StatusCode {
             | KeyError::TooLong { .. }
             | KeyError::Malformed { .. } => StatusCode::BAD_REQUEST,
         },
-        Problem::BodyBroken => StatusCode::BAD_REQUEST,
+        Problem::KeyRefused(_) | Problem::BodyBroken => StatusCode::BAD_REQUEST,
         Problem::CredentialInvalid => StatusCode::UNAUTHORIZED,
         Problem::NoRoute | Problem::KeyUnknown => StatusCode::NOT_FOUND,
         Problem::InProgress { .. }
         | Problem::Parked { .. }
         | Problem::InDoubt { .. }
-        | Problem::DeadLetter => StatusCode::CONFLICT,
+        | Problem::DeadLetter
+        | Problem::KeyReused { dialect: Mismatch::Conflict } => StatusCode::CONFLICT,
         Problem::KeyExpired => StatusCode::GONE,
         Problem::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        Problem::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+        Problem::FingerprintImpossible(_) | Problem::KeyReused { dialect: Mismatch::Unprocessable } => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
         Problem::UpstreamUnavailable { .. } | Problem::UpstreamBroke => StatusCode::BAD_GATEWAY,
         Problem::StoreUnavailable { .. }
         | Problem::Moving { .. }
@@ -234,6 +251,7 @@ fn replay(settlement: Settlement) -> Response<Body> {
     headers.insert(BODY, HeaderValue::from_static("not-kept"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.remove("content-encoding");
+    headers.append(LINK, value(&problems::described_by("body-not-kept")));
     let status = answer.status;
     *response.body_mut() = body::full(Problem::body_not_kept(status));
     response

@@ -113,7 +113,7 @@ enum Begun {
 /// Claims on this basis and runs; or, where the client need not wait and `untouched` says that nothing happened so far, accepts.
 async fn begin<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis, untouched: bool) -> Begun {
     let later = untouched && matches!(ask.by, By::Later { .. });
-    let way = if later { Way::Later(accept::stored(gateway, ask)) } else { Way::Now };
+    let way = if later { Way::Later(Box::new(accept::stored(gateway, ask))) } else { Way::Now };
     match claim(gateway, ask, basis, way).await {
         Ok(Claimed::Ours(claim)) if later => Begun::Ended(accept::accepted(gateway, ask, claim.expires)),
         Ok(Claimed::Ours(claim)) => Begun::Ended(run(gateway, ask, claim).await),
@@ -135,7 +135,10 @@ pub(super) async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut r
             match verdict(ask, reading) {
                 Verdict::Claim(next) => break (next, untouched),
                 Verdict::Replay(settlement) => return Reply::Replay(settlement),
-                Verdict::KeyReused { expires } => return Reply::Refused(Problem::KeyReused, Some(expires)),
+                Verdict::KeyReused { expires } => {
+                    let dialect = ask.policy.mismatch;
+                    return Reply::Refused(Problem::KeyReused { dialect }, Some(expires));
+                }
                 Verdict::KeyExpired { expires } => return Reply::Refused(Problem::KeyExpired, Some(expires)),
                 Verdict::Parked { expires } => {
                     let after = jittered(gateway, Duration::from_secs(60));
@@ -212,7 +215,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Re
 /// Whether a claim is made to be run now, or a request is stored to be run by its job.
 enum Way {
     Now,
-    Later(StoredRequest),
+    Later(Box<StoredRequest>),
 }
 
 enum Claimed {
@@ -244,7 +247,7 @@ async fn claim<P: Ports>(
         },
         route: ask.route.clone(),
         path: ask.target.path().to_owned(),
-        principal: None,
+        principal: ask.bound_to(),
     };
     let asked = gateway.ports.clock().now();
     let send_by = SendBy::new(asked, policy.hold, policy.upstream_timeout, gateway.settings.drift);
@@ -313,6 +316,7 @@ async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result
 fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     let facts = Facts {
         fingerprint: &ask.fingerprint,
+        principal: ask.principal,
         recovery: ask.policy.recovery,
         settle_time: ask.policy.settle_time,
     };

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use http::{HeaderName, Method, Uri};
 
+use super::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
 use crate::protocol::job::Backoff;
 use crate::protocol::key::Syntax;
+use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::OutcomeSets;
 
@@ -43,6 +45,12 @@ pub enum Protection {
 pub struct Policy {
     /// How the header is parsed.
     pub syntax: Syntax,
+    /// Which keys are taken.
+    pub key_policy: KeyPolicy,
+    /// What of a body says what is asked.
+    pub fingerprint: FingerprintRule,
+    /// What a client is told whose key was used for another request.
+    pub mismatch: Mismatch,
     /// The rule for a key in doubt.
     pub recovery: Recovery,
     /// The upstream's status address, present on every route whose recovery is `probe`.
@@ -71,6 +79,8 @@ pub struct Policy {
     pub mode: Mode,
     /// How accepted requests are stored and run.
     pub accept: Accept,
+    /// Who may use a key that was claimed on this route.
+    pub bind: Binding,
 }
 
 /// Whether a client waits for the answer.
@@ -84,6 +94,17 @@ pub enum Mode {
     Accept,
 }
 
+impl Mode {
+    /// Its word in configuration and in the published contract.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Sync => "sync",
+            Mode::Prefer => "prefer",
+            Mode::Accept => "accept",
+        }
+    }
+}
+
 /// How accepted requests are stored and run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept {
@@ -93,6 +114,24 @@ pub struct Accept {
     pub max_runs: u32,
     /// The span between two runs.
     pub backoff: Backoff,
+}
+
+/// To whom a key is bound by its first claim (reliability reference, C.1: the replay cache as an oracle).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// To the tenant: whoever asks for it gets the answer.
+    Tenant,
+    /// To the tenant's principal that claimed it: to everybody else it looks like a key of another request.
+    Principal,
+}
+
+/// The dialect in which a key that was used for another request is refused. The problem and its code are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// 422, as the IETF draft has it.
+    Unprocessable,
+    /// 409, as some payment APIs have it.
+    Conflict,
 }
 
 /// The headers a replay carries unless the route says otherwise: those that describe the answer, not the connection or the moment.

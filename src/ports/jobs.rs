@@ -33,7 +33,7 @@ pub struct StoredRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Here it is.
-    Whole(StoredRequest),
+    Whole(Box<StoredRequest>),
     /// It cannot be read; why, in our own words.
     Unreadable(&'static str),
     /// It was erased: its retention is over.

@@ -29,7 +29,8 @@ pub trait Clock: Send + Sync + 'static {
     /// The boot clock: counts suspended time, never steps, means nothing elsewhere.
     fn now(&self) -> Moment;
 
-    /// The wall clock, for dates shown to people. Nothing may be decided by it.
+    /// The wall clock, for dates shown to people and for those that stand in signed credentials (RFC 7519, `exp` and `nbf`).
+    /// Nothing about keys may be decided by it.
     fn date(&self) -> Date;
 
     /// Completes at `deadline` or later; at once if it has passed.

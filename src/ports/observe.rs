@@ -37,7 +37,9 @@ macro_rules! metrics {
 metrics! {
     ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route and verdict (settled, released, in_doubt, replayed, accepted, refused).";
     REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code.";
+    WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route and kind (sequential, clock_like, many_bodies).";
     PASSED = Counter "onceway_passed_total" "Requests without key handling passed to the upstream, by result (answered, not_sent, unknown).";
+    CREDENTIALS_RELOADS = Counter "onceway_credentials_reloads_total" "Times that the files of credentials were read again, by result (ok, failed). After a failed one the old credentials stay.";
     FORWARDS = Counter "onceway_forwards_total" "Requests forwarded to a key's owner, by peer and result (answered, not_sent, unknown, not_owner, silent).";
     LOCAL_REPLAYS = Counter "onceway_local_replays_total" "Replays served from this region's copy of another region's record.";
     ATTACHED = Counter "onceway_attached_total" "Duplicates that waited for a running attempt, by result (replayed, waited_out).";

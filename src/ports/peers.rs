@@ -32,6 +32,8 @@ pub enum PeerError {
 pub struct Forward {
     /// The key, with the tenant as the sender verified it.
     pub id: KeyId,
+    /// Who of the tenant asks, as the sender verified it; `None` if the credential names nobody.
+    pub principal: Option<Digest32>,
     /// The client's method.
     pub method: Method,
     /// The client's path and query.

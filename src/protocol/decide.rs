@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
 use super::record::{Answer, Ground, Nonce, Reading, RequestId, Row, State, Token};
 use super::region::Origin;
@@ -99,7 +100,7 @@ pub enum Verdict {
         /// Until when the key is promised to be remembered.
         expires: Date,
     },
-    /// The key was used for another request.
+    /// The key was used for another request, or is bound to another principal.
     KeyReused {
         /// Until when the key is promised to be remembered.
         expires: Date,
@@ -116,6 +117,8 @@ pub enum Verdict {
 pub struct Facts<'a> {
     /// What this request asks.
     pub fingerprint: &'a Fingerprint,
+    /// Who of the tenant asks; `None` if the credential names nobody.
+    pub principal: Option<Digest32>,
     /// The route's rule for a key in doubt.
     pub recovery: Recovery,
     /// How long a request may still be inside the upstream after its hold ran out.
@@ -124,9 +127,12 @@ pub struct Facts<'a> {
 
 /// The verdict on a reading. Total: every reading has one.
 pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
-    let other = |row: &Row| !facts.fingerprint.same(&row.fingerprint);
+    let other = |row: &Row| !same_request(row, facts.fingerprint, facts.principal);
     match reading {
         Reading::Absent => Verdict::Claim(Basis::Absent),
+        Reading::Gone(row) if !same_principal(&row, facts.principal) => {
+            Verdict::KeyReused { expires: row.expires }
+        }
         Reading::Gone(row) => Verdict::KeyExpired { expires: row.expires },
         Reading::Released(row, _)
         | Reading::InProgress(row)
@@ -150,6 +156,18 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
             Recovery::Probe => Verdict::Probe { doubt: doubt(&row, facts.settle_time), basis: basis(ground) },
         },
     }
+}
+
+/// Whether a row is of this very request: it asks the same, and the key is not bound to somebody else. The row's own claim says
+/// whether it is bound, so what was promised then holds whatever the route says now. Both reasons must look alike outside:
+/// else the key would tell one principal of a tenant what another one asked (reliability reference, C.1).
+pub fn same_request(row: &Row, fingerprint: &Fingerprint, principal: Option<Digest32>) -> bool {
+    fingerprint.same(&row.fingerprint) && same_principal(row, principal)
+}
+
+/// Whether this principal may use the key: rows that are bound to nobody are everybody's of the tenant.
+pub fn same_principal(row: &Row, principal: Option<Digest32>) -> bool {
+    row.principal.is_none() || row.principal == principal
 }
 
 /// The settled answer of a row, if it is settled.

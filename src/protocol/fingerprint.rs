@@ -8,13 +8,14 @@ use super::digest::digest;
 
 const RAW: &str = "onceway/fingerprint/raw/1";
 const CANONICAL: &str = "onceway/fingerprint/canonical/1";
+const SIGNATURE: &str = "onceway/fingerprint/signature/1";
 
 /// What a request asks, as digests. The canonical one is there only where the body has a lossless canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Over method, target and the body's bytes as sent.
     pub raw: Digest32,
-    /// Over method, target and the body's canonical form, if it has one.
+    /// Over method, target and the body's canonical form, if it has one; on a route with a business signature: over that.
     pub canonical: Option<Digest32>,
 }
 
@@ -37,6 +38,12 @@ pub fn canonical(method: &str, target: &str, canonical_body: &[u8]) -> Digest32 
     digest(CANONICAL, &[method.as_bytes(), target.as_bytes(), canonical_body])
 }
 
+/// The digest of a business signature: as [`canonical`], over the route's `rule` and what it selects of the body. Under another
+/// rule nothing matches it, so a changed rule makes no two requests the same.
+pub fn signature(method: &str, target: &str, rule: &str, selected: &[u8]) -> Digest32 {
+    digest(SIGNATURE, &[method.as_bytes(), target.as_bytes(), rule.as_bytes(), selected])
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -54,6 +61,10 @@ mod tests {
         assert_eq!(
             canonical("POST", "/v1/charges?x=1", body).to_string(),
             "344c7bab337d8f5e6567cc1744f1322b658b6063468cce413f98f3a8c7c2e68e"
+        );
+        assert_eq!(
+            signature("POST", "/v1/charges?x=1", "include\n/amount", b"\"amount\"/=100\n").to_string(),
+            "34afe64b24cc20373c6007440da6a28e39b113296a0e0f727bed50751705d18a"
         );
         assert_eq!(
             raw("POST", "/", b"").to_string(),
@@ -97,6 +108,7 @@ mod tests {
             prop_assert_eq!(raw(one.0, one.1, one.2) == raw(two.0, two.1, two.2), one == two);
             prop_assert_eq!(canonical(one.0, one.1, one.2) == canonical(two.0, two.1, two.2), one == two);
             prop_assert_ne!(raw(one.0, one.1, one.2), canonical(one.0, one.1, one.2));
+            prop_assert_ne!(canonical(one.0, one.1, one.2), signature(one.0, one.1, "", one.2));
         }
     }
 }

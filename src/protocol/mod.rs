@@ -12,9 +12,11 @@
 pub mod decide;
 pub mod digest;
 pub mod fingerprint;
+pub mod generator;
 pub mod hold;
 pub mod job;
 pub mod key;
+pub mod key_policy;
 pub mod lag;
 pub mod lifetime;
 pub mod outcome;

@@ -135,7 +135,7 @@ pub struct Row {
     pub request_id: RequestId,
     /// Until when the key is promised to be remembered.
     pub expires: Date,
-    /// The digest of the principal that made the first request, where its route binds replays to it.
+    /// The digest of the principal to whom the claim bound the key: to all others it is another request's. `None`: to the tenant.
     pub principal: Option<Digest32>,
     /// The request was accepted to be run without its client: while released, it waits for its job.
     pub accepted: bool,

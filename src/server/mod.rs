@@ -4,9 +4,11 @@
 //! the gateway implements. It must not decide anything about keys: what it refuses itself are framing and forged peers.
 
 pub mod admin;
+pub mod door;
 pub mod peer;
 pub mod problem;
 pub mod public;
+mod reload;
 pub mod run;
 
 use std::future::Future;

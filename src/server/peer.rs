@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -211,7 +211,7 @@ fn unreadable(error: wire::WireError) -> Problem {
 
 /// The whole body, within its limits.
 async fn whole(body: Incoming, limits: PeerLimits) -> Result<bytes::Bytes, Problem> {
-    let patience = Patience::Until(Instant::now() + limits.body_time);
+    let patience = Patience::Within(limits.body_time);
     match collect(streaming(body, patience, None), limits.body_limit).await {
         Ok(Collected::Whole(bytes)) => Ok(bytes),
         Ok(Collected::Over(_, _)) => Err(Problem {

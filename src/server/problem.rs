@@ -1,11 +1,13 @@
 //! Problems (RFC 9457) for requests that never reach the gateway: broken framing, forged peers, malformed messages.
 //!
-//! Neighbours: `public` and `peer` render them. It must not know of keys or upstreams: the gateway has its own.
+//! Neighbours: `public` and `peer` render them; `gateway::problems` serves the page on which each code is explained. It must not know
+//! of keys or upstreams: the gateway has its own.
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK};
 use http::{Response, StatusCode};
 use serde::Serialize;
 
+use crate::gateway::problems::{anchor, described_by};
 use crate::ports::Body;
 use crate::ports::body::full;
 
@@ -30,6 +32,7 @@ struct Document<'a> {
     detail: &'a str,
     code: &'a str,
     safe_to_retry: bool,
+    documentation: String,
 }
 
 impl Problem {
@@ -42,6 +45,7 @@ impl Problem {
             detail: &self.detail,
             code: self.code,
             safe_to_retry: true,
+            documentation: anchor(self.code),
         };
         let json = serde_json::to_vec(&document).expect("strings and numbers always make JSON");
         let mut response = Response::new(full(json));
@@ -49,6 +53,9 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Ok(link) = HeaderValue::from_str(&described_by(self.code)) {
+            headers.insert(LINK, link);
+        }
         response
     }
 }
@@ -62,13 +69,17 @@ mod tests {
     async fn a_problem_is_json_with_all_its_members() {
         let problem = Problem {
             status: StatusCode::BAD_REQUEST,
-            code: "bad-framing",
+            code: "bad-request",
             title: "The request is malformed",
             detail: "two \"Host\" headers".into(),
         };
         let response = problem.response();
         assert_eq!(response.status(), 400);
         assert_eq!(response.headers()["content-type"], "application/problem+json");
+        assert_eq!(
+            response.headers()["link"],
+            "</.well-known/onceway/problems#bad-request>; rel=\"describedby\""
+        );
         let Ok(Collected::Whole(json)) = collect(response.into_body(), 1000).await else {
             panic!("a whole body")
         };
@@ -76,12 +87,13 @@ mod tests {
         assert_eq!(
             document,
             serde_json::json!({
-                "type": "urn:onceway:problem:bad-framing",
+                "type": "urn:onceway:problem:bad-request",
                 "title": "The request is malformed",
                 "status": 400,
                 "detail": "two \"Host\" headers",
-                "code": "bad-framing",
+                "code": "bad-request",
                 "safe_to_retry": true,
+                "documentation": "/.well-known/onceway/problems#bad-request",
             })
         );
     }

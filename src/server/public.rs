@@ -1,6 +1,6 @@
-//! The public listener: HTTP/1.1 from clients, refused where framing or target are not beyond doubt.
+//! The listeners for clients: HTTP/1.1, refused where framing or target are not beyond doubt.
 //!
-//! Neighbours: `super::PublicService` answers what passes. hyper is permissive (reliability reference, C.2), so its cases are refused
+//! Neighbours: `super::PublicService` answers what passes, `super::door` says whom a listener is for. hyper is permissive (reliability reference, C.2), so its cases are refused
 //! here before anything is made of a request; what reaches the service holds end-to-end headers only, none of onceway's own,
 //! and `X-Forwarded-*` as this listener saw it. It must not read bodies.
 
@@ -21,6 +21,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::door::Door;
 use super::problem::Problem;
 use super::{Listeners, PublicService, Stop};
 use crate::adapters::headers::{
@@ -53,15 +54,23 @@ impl Default for PublicLimits {
     }
 }
 
-/// Listens for clients in the background.
+/// Listens for clients in the background, at one door.
 pub fn listen<S: PublicService>(
     listeners: &mut Listeners,
     listener: TcpListener,
     service: Arc<S>,
     limits: PublicLimits,
+    door: Door,
 ) {
     listeners.add(listener, limits.connections, move |stream, address, stop| {
-        serve(stream, address, stop, service.clone(), limits)
+        let (service, door) = (service.clone(), door.clone());
+        async move {
+            if door.allows(address.ip()) {
+                serve(stream, address, stop, service, limits, door).await;
+            } else {
+                tracing::warn!(peer = %address.ip(), "refused a connection: the trusted listener is not for this address");
+            }
+        }
     });
 }
 
@@ -71,8 +80,9 @@ async fn serve<S: PublicService>(
     mut stop: Stop,
     service: Arc<S>,
     limits: PublicLimits,
+    door: Door,
 ) {
-    let handler = service_fn(move |request| answer(service.clone(), request, address, limits));
+    let handler = service_fn(move |request| answer(service.clone(), request, address, limits, door.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
@@ -98,8 +108,9 @@ async fn answer<S: PublicService>(
     request: Request<Incoming>,
     address: SocketAddr,
     limits: PublicLimits,
+    door: Door,
 ) -> Result<Response<Body>, Infallible> {
-    match admit(request, address) {
+    match admit(request, address, &door) {
         Ok(request) => {
             let patience = Patience::Between(limits.body_stall);
             let mut response = service.call(request.map(|body| streaming(body, patience, None))).await;
@@ -116,7 +127,7 @@ async fn answer<S: PublicService>(
 }
 
 /// Checks what hyper lets pass, and leaves the client's end-to-end request.
-fn admit<B>(request: Request<B>, address: SocketAddr) -> Result<Request<B>, Problem> {
+fn admit<B>(request: Request<B>, address: SocketAddr, door: &Door) -> Result<Request<B>, Problem> {
     let (mut head, body) = request.into_parts();
     check_method(&head.method)?;
     let host = check_host(&head.headers)?;
@@ -126,6 +137,7 @@ fn admit<B>(request: Request<B>, address: SocketAddr) -> Result<Request<B>, Prob
     strip_hop_by_hop(&mut head.headers);
     strip_prefix(&mut head.headers, RESERVED_PREFIX);
     strip_prefix(&mut head.headers, FORWARDED_PREFIX);
+    door.pass(&mut head);
     let ip = HeaderValue::from_str(&address.ip().to_string()).expect("an address is visible ASCII");
     let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
     head.headers.insert(HeaderName::from_static("x-forwarded-for"), ip);
@@ -237,7 +249,7 @@ mod tests {
         for (name, value) in lines {
             request = request.header(*name, *value);
         }
-        admit(request.body(()).unwrap(), "192.0.2.7:99".parse().unwrap())
+        admit(request.body(()).unwrap(), "192.0.2.7:99".parse().unwrap(), &Door::Public(None))
     }
 
     const HOST: (&str, &str) = ("Host", "api.example");

@@ -1,7 +1,8 @@
 //! One gateway process, from checked configuration to the last answer.
 //!
 //! Neighbours: `cli::serve` calls it; it composes `adapters`, `gateway` and the listeners of this room. Nothing is bound before
-//! everything is valid; on SIGTERM or SIGINT new keyed requests are refused, those begun finish, then the listeners close. It
+//! everything is valid; on SIGTERM or SIGINT new keyed requests are refused, those begun finish, then the listeners close; on SIGHUP the
+//! credentials are read again. It
 //! must not know what a request means.
 
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::admin::{self, Admin};
+use super::door::Door;
 use super::peer::{self, PeerLimits};
 use super::public::{self, PublicLimits};
-use super::{Listeners, PeerService, PublicService};
+use super::{Listeners, PeerService, PublicService, reload};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
@@ -63,6 +65,7 @@ impl PeerService for Service {
 /// Runs a gateway until a signal asks it to leave. Errors say which setting, file or port is at fault.
 pub async fn run(config: Config) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let hangup = signal(SignalKind::hangup())?;
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.build_recorder();
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
@@ -74,10 +77,21 @@ pub async fn run(config: Config) -> Result<()> {
     let public = bind(listen.public, "public").await?;
     let peer = bind(listen.peer, "peer").await?;
     let admin = bind(listen.admin, "admin").await?;
+    let front = listen.trusted.clone().map(Arc::new);
+    let trusted = match &front {
+        Some(front) => Some((bind(front.address, "trusted").await?, front.clone())),
+        None => None,
+    };
     gateway.start();
+    let watching = tokio::spawn(reload::watch(gateway.clone(), config.credentials_file.clone(), hangup));
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    public::listen(&mut listeners, public, service.clone(), PublicLimits::default());
+    let bounds = PublicLimits::default();
+    public::listen(&mut listeners, public, service.clone(), bounds, Door::Public(front));
+    if let Some((listener, front)) = trusted {
+        tracing::info!(address = %front.address, "listening for a trusted front");
+        public::listen(&mut listeners, listener, service.clone(), bounds, Door::Trusted(front));
+    }
     let limits = PeerLimits { body_limit: largest_body(&config), ..PeerLimits::default() };
     peer::listen(&mut listeners, peer, &identity, service, limits);
     let token = config.process.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()));
@@ -91,6 +105,7 @@ pub async fn run(config: Config) -> Result<()> {
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
     }
+    watching.abort();
     let left = gateway.stop(config.process.drain).await;
     if left > 0 {
         tracing::warn!(

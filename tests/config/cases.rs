@@ -41,6 +41,35 @@ tenant = "acme"
 sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 "#;
 
+pub const ISSUER: &str = r#"[[issuer]]
+name = "accounts"
+iss = "https://accounts.test"
+jwks = "keys.json"
+algorithms = ["ES256", "EdDSA"]
+audience = ["https://api.test"]
+tenant_claim = "tenant"
+"#;
+
+/// Two good keys, from RFC 7517 A.1 and RFC 8037 A.2, and one that is for encryption.
+pub const KEYS: &str = r#"{"keys": [
+{"kid": "one", "kty": "EC", "crv": "P-256", "use": "sig", "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4", "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"},
+{"kid": "two", "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+{"kid": "sealed", "kty": "RSA", "use": "enc", "n": "AQAB", "e": "AQAB"}]}
+"#;
+
+/// One mistake per key.
+pub const SECRET_KEYS: &str = r#"{"keys": [
+{"kid": "shared", "kty": "oct", "k": "c2VjcmV0"},
+{"kid": "private", "kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "d": "c2VjcmV0"},
+{"kid": "rsa", "kty": "RSA", "n": "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw", "e": "AQAB"},
+{"kid": "short", "kty": "OKP", "crv": "Ed25519", "x": "AQAB"},
+{"kid": "named", "kty": "OKP", "crv": "Ed25519", "alg": "ES256", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+{"kid": "twice", "kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+{"kid": "twice", "kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+{"kid": "odd", "kty": "EC", "crv": "secp256k1", "x": "AQAB", "y": "AQAB"},
+{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}
+"#;
+
 pub const REGION: &str = r#"region = "east"
 ring = "ring.toml"
 routes = "routes.toml"
@@ -184,17 +213,98 @@ pub const CASES: &[Case] = &[
     ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nsyntax = \"loose\"", &[
         "routes.toml:10: route \"charges\": syntax: must be \"lenient\" or \"strict\", not \"loose\"",
     ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nmismatch = 400", &[
+        "routes.toml:10: route \"charges\": mismatch: must be 422 or 409",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nmin_length = 0", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: min_length: must be a whole number from 1 to 255",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nmin_length = 40\nmax_length = 20", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: min_length 40 is more than max_length 20",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nalphabet = \"ascii\"", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: alphabet: must be \"visible\" or \"url-safe\" or \"hex\", not \"ascii\"",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nform = \"uuid4\"", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: form: must be \"any\" or \"uuid\" or \"uuid-v4\" or \"uuid-v7\", not \"uuid4\"",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nform = \"uuid-v4\"\nmax_length = 32", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: form \"uuid-v4\" has 36 characters, which the lengths exclude",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nform = \"uuid\"\nalphabet = \"hex\"", &[
+        "routes.toml:12: route \"charges\" [route.key_policy]: form \"uuid\" has dashes, which \"hex\" excludes",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nentropy_bits = 33", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: entropy_bits: must be a whole number from 0 to 32",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nentropy = 32", &[
+        "routes.toml:11: route \"charges\" [route.key_policy]: unknown key \"entropy\": known here are alphabet, entropy_bits, form, max_length, min_length",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nkey_policy = \"uuid\"", &[
+        "routes.toml:10: route \"charges\": key_policy must be a table, not a text",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]", &[
+        "routes.toml:10: route \"charges\" [route.fingerprint]: say include = [\"/amount\"] (only these fields count) or exclude = [\"/metadata\"] (all but these), or remove the table",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]\ninclude = [\"/a\"]\nexclude = [\"/b\"]", &[
+        "routes.toml:10: route \"charges\" [route.fingerprint]: include and exclude are both written: keep one",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]\ninclude = []", &[
+        "routes.toml:11: route \"charges\" [route.fingerprint]: include: must name 1 to 64 fields, not 0",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]\ninclude = [\"amount\"]", &[
+        "routes.toml:11: route \"charges\" [route.fingerprint]: include: \"amount\" is no JSON pointer to a field: it must begin with '/', as in \"/amount\" or \"/items/*/note\"",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]\nexclude = [\"/a~b\"]", &[
+        "routes.toml:11: route \"charges\" [route.fingerprint]: exclude: \"/a~b\" is no JSON pointer to a field: '~' must be written \"~0\", and '/' in a name \"~1\", as in \"/amount\" or \"/items/*/note\"",
+    ]),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.fingerprint]\nexclude = [\"/a\", \"/a\"]", &[
+        "routes.toml:11: route \"charges\" [route.fingerprint]: exclude: \"/a\" is listed twice",
+    ]),
+    ("routes", "key = \"off\"", "key = \"off\"\n[route.fingerprint]\ninclude = [\"/a\"]", &[
+        "routes.toml:19: route \"search\": fingerprint has no effect where key = \"off\": remove it, or handle keys",
+    ]),
     ("credentials", "sha256 = \"ba78", "sha256 = \"sk_secret_ba78", &[
         "credentials.toml:3: [[credential]]: sha256: must be 64 hex digits, as `printf %s TOKEN | sha256sum` prints them; never write the token itself",
     ]),
     ("credentials", "[[credential]]\n", "[[credential]]\ntoken = \"sk_secret\"\n", &[
-        "credentials.toml:2: [[credential]]: unknown key \"token\": known here are sha256, tenant",
+        "credentials.toml:2: [[credential]]: unknown key \"token\": known here are principal, sha256, tenant",
     ]),
     ("credentials", "[[credential]]\ntenant = \"acme\"\nsha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\n", "[[credential]]\ntenant = \"acme\"\nsha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\n[[credential]]\ntenant = \"globex\"\nsha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\n", &[
         "credentials.toml:6: [[credential]]: this token is listed already, for tenant acme: list it once",
     ]),
     ("credentials", "[[credential]]\ntenant = \"acme\"\nsha256 = \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"\n", "", &[
-        "credentials.toml:1: no credential is listed, so nobody could send a key: write a [[credential]] with tenant and sha256",
+        "credentials.toml:1: no credential is listed, so nobody could send a key: write a [[credential]] with tenant and sha256, or an [[issuer]]",
+    ]),
+    ("credentials", "tenant = \"acme\"", "tenant = \"acme\"\nprincipal = \"\"", &[
+        "credentials.toml:3: [[credential]]: principal: must not be empty",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nbind = \"user\"", &[
+        "routes.toml:9: route \"charges\": bind: must be \"tenant\" or \"principal\", not \"user\"",
+    ]),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nbind = \"principal\"", &[
+        "credentials.toml:1: [[credential]]: principal is missing: a route has bind = \"principal\", so say whose token this is, such as principal = \"ledger-service\"",
+    ]),
+    ("region", "[store]", "[listen.trusted]\naddress = \"127.0.0.1:7405\"\n[store]", &[
+        "region.toml:9: [listen.trusted]: tenant_header is missing: name the header in which the front names the tenant, such as tenant_header = \"X-Tenant\"",
+    ]),
+    ("region", "[store]", "[listen.trusted]\naddress = \"0.0.0.0:7405\"\ntenant_header = \"X-Tenant\"\n[store]", &[
+        "region.toml:10: [listen.trusted]: whoever reaches 0.0.0.0:7405 can ask as any tenant: write from = [\"10.0.0.0/8\"] with the front's addresses, or listen on 127.0.0.1",
+    ]),
+    ("region", "[store]", "[listen.trusted]\naddress = \"0.0.0.0:7405\"\ntenant_header = \"X-Tenant\"\nfrom = []\n[store]", &[
+        "region.toml:12: [listen.trusted]: from: must name at least one range of addresses",
+    ]),
+    ("region", "[store]", "[listen.trusted]\naddress = \"0.0.0.0:7405\"\ntenant_header = \"X-Tenant\"\nfrom = [\"0.0.0.0/0\"]\n[store]", &[
+        "region.toml:12: [listen.trusted]: from: \"0.0.0.0/0\" is everybody: name the front's own addresses",
+    ]),
+    ("region", "[store]", "[listen.trusted]\naddress = \"127.0.0.1:7402\"\ntenant_header = \"X-Tenant\"\n[store]", &[
+        "region.toml:5: [listen]: public, admin, peer and trusted must be different addresses",
+    ]),
+    ("region", "[store]", "[listen.trusted]\naddress = \"127.0.0.1:7405\"\ntenant_header = \"Authorization\"\n[store]", &[
+        "region.toml:11: [listen.trusted]: tenant_header: \"Authorization\" means something else already: let the front use a header of its own",
+    ]),
+    ("region", "[store]", "[listen.trusted]\naddress = \"127.0.0.1:7405\"\ntenant_header = \"X-Tenant\"\nprincipal_header = \"x-tenant\"\n[store]", &[
+        "region.toml:12: [listen.trusted]: tenant_header and principal_header must be two headers",
     ]),
     ("region", "region = \"east\"", "region = \"north\"", &[
         "region.toml:1: region north is not in the ring, which has east, west: add it there (weight 0 for an edge), or name another",
@@ -222,7 +332,7 @@ pub const CASES: &[Case] = &[
         "region.toml:7: [listen]: admin: \"localhost:7402\" must be an IP address and a port, such as \"127.0.0.1:7401\"",
     ]),
     ("region", "0.0.0.0:7403", "0.0.0.0:7401", &[
-        "region.toml:5: [listen]: public, admin and peer must be three different addresses",
+        "region.toml:5: [listen]: public, admin, peer and trusted must be different addresses",
     ]),
     ("region", "[store]\n", "[admin]\ntoken_file = \"absent\"\n[store]\n", &[
         "region.toml:10: [admin]: token_file: cannot read absent: No such file or directory (os error 2)",
@@ -274,5 +384,71 @@ pub const CASES: &[Case] = &[
     ]),
     ("region", "[upstream]", "pool = 1\n[upstream]", &[
         "region.toml:11: [store]: pool: must be a whole number from 2 to 1000",
+    ]),
+];
+
+/// Text in the issuer, what replaces it, and all that is said.
+#[rustfmt::skip]
+pub const ISSUER_CASES: &[(&str, &str, &[&str])] = &[
+    ("name = \"accounts\"\n", "", &[
+        "credentials.toml:1: [[issuer]]: name is missing: name the issuer, such as name = \"accounts\"; messages call it so",
+    ]),
+    ("iss = \"https://accounts.test\"\n", "", &[
+        "credentials.toml:1: issuer \"accounts\": iss is missing: write what its tokens have as iss, exactly, such as iss = \"https://accounts.example.com\"",
+    ]),
+    ("algorithms = [\"ES256\", \"EdDSA\"]\n", "", &[
+        "credentials.toml:1: issuer \"accounts\": algorithms is missing: pin what its keys sign with, such as algorithms = [\"ES256\"]; there is no default",
+    ]),
+    ("\"ES256\", \"EdDSA\"", "", &[
+        "credentials.toml:5: issuer \"accounts\": algorithms: must name at least one algorithm",
+    ]),
+    ("\"ES256\"", "\"HS256\"", &[
+        "credentials.toml:5: issuer \"accounts\": algorithms: must be \"ES256\" or \"ES384\" or \"EdDSA\" or \"RS256\" or \"RS384\" or \"RS512\" or \"PS256\" or \"PS384\" or \"PS512\", not \"HS256\"",
+    ]),
+    ("\"ES256\"", "\"none\"", &[
+        "credentials.toml:5: issuer \"accounts\": algorithms: must be \"ES256\" or \"ES384\" or \"EdDSA\" or \"RS256\" or \"RS384\" or \"RS512\" or \"PS256\" or \"PS384\" or \"PS512\", not \"none\"",
+    ]),
+    ("\"ES256\", ", "", &[
+        "keys.json: key \"one\": fits none of the issuer's algorithms: pin its algorithm, or remove the key",
+    ]),
+    ("audience = [\"https://api.test\"]\n", "", &[
+        "credentials.toml:1: issuer \"accounts\": audience is missing: write what its tokens for this gateway have as aud, such as audience = [\"https://api.example.com\"]",
+    ]),
+    ("\"https://api.test\"", "", &[
+        "credentials.toml:6: issuer \"accounts\": audience: must name at least one audience",
+    ]),
+    ("tenant_claim = \"tenant\"\n", "", &[
+        "credentials.toml:1: issuer \"accounts\": tenant_claim is missing: name the claim that holds the tenant, such as tenant_claim = \"tenant\", or \"sub\"",
+    ]),
+    ("jwks = \"keys.json\"\n", "", &[
+        "credentials.toml:1: issuer \"accounts\": jwks is missing: name the file of its public keys (RFC 7517), such as jwks = \"accounts.jwks.json\"",
+    ]),
+    ("keys.json", "absent.json", &[
+        "credentials.toml:4: cannot read absent.json: No such file or directory (os error 2)",
+    ]),
+    ("keys.json", "long.json", &[
+        "credentials.toml:4: long.json is longer than 262144 bytes: keep current keys only",
+    ]),
+    ("keys.json", "cut.json", &[
+        "cut.json:2: not JSON: write a JWK Set, {\"keys\": [...]}",
+    ]),
+    ("keys.json", "secret.json", &[
+        "secret.json: key \"shared\": is symmetric, so whoever verifies could sign: use an issuer with public keys",
+        "secret.json: key \"private\": is a private key: write its public half only, and replace it, as it was shown here",
+        "secret.json: key \"rsa\": fits none of the issuer's algorithms: pin its algorithm, or remove the key",
+        "secret.json: key \"short\": has not the size of its type (RSA: 2048 to 8192 bits)",
+        "secret.json: key \"named\": fits none of the issuer's algorithms: pin its algorithm, or remove the key",
+        "secret.json: key \"twice\": its kid is that of a key above: give each its own",
+        "secret.json: key \"odd\": is of no known type, or its numbers are not base64url",
+        "secret.json: several keys, and not all have a kid: tokens say by it which one is meant",
+    ]),
+    ("[[issuer]]", "[[issuer]]\nleeway = \"6m\"", &[
+        "credentials.toml:2: issuer \"accounts\": leeway: \"6m\" is out of range: use \"0s\" to \"5m\"",
+    ]),
+    ("[[issuer]]", "[[issuer]]\njwks_uri = \"https://accounts.test/keys\"", &[
+        "credentials.toml:2: issuer \"accounts\": unknown key \"jwks_uri\": known here are algorithms, audience, iss, jwks, leeway, name, principal_claim, tenant_claim",
+    ]),
+    ("tenant_claim = \"tenant\"\n", "tenant_claim = \"tenant\"\n[[issuer]]\nname = \"again\"\niss = \"https://accounts.test\"\njwks = \"keys.json\"\nalgorithms = [\"ES256\", \"EdDSA\"]\naudience = [\"https://api.test\"]\ntenant_claim = \"sub\"\n", &[
+        "credentials.toml:10: issuer \"again\": \"https://accounts.test\" is the iss of an issuer above: list each issuer once",
     ]),
 ];

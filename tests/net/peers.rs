@@ -107,6 +107,7 @@ pub fn forward(target: &str) -> Forward {
     headers.append("onceway-token", "forged".parse().unwrap());
     Forward {
         id: key_id("acme", "the key\\\"".replace(' ', "-").as_str()),
+        principal: None,
         method: Method::PATCH,
         target: target.parse().unwrap(),
         headers,

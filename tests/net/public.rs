@@ -10,6 +10,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use onceway::ports::Body;
 use onceway::ports::body::{Collected, collect, full};
+use onceway::server::door::Door;
 use onceway::server::public::{PublicLimits, listen};
 use onceway::server::{Listeners, PublicService};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -86,6 +87,10 @@ struct Running {
 }
 
 async fn run(limits: PublicLimits) -> Running {
+    run_at(limits, Door::Public(None)).await
+}
+
+async fn run_at(limits: PublicLimits, door: Door) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (tell, events) = mpsc::unbounded_channel();
@@ -96,7 +101,7 @@ async fn run(limits: PublicLimits) -> Running {
         feeds: Mutex::default(),
     });
     let mut listeners = Listeners::new(Duration::from_secs(20));
-    listen(&mut listeners, listener, service.clone(), limits);
+    listen(&mut listeners, listener, service.clone(), limits, door);
     Running { address, service, events, listeners }
 }
 
@@ -272,7 +277,7 @@ async fn the_grace_period_is_bounded() {
         feeds: Mutex::default(),
     });
     let mut listeners = Listeners::new(Duration::from_millis(100));
-    listen(&mut listeners, listener, service.clone(), PublicLimits::default());
+    listen(&mut listeners, listener, service.clone(), PublicLimits::default(), Door::Public(None));
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET /feed HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     while service.feeds.lock().unwrap().is_empty() {

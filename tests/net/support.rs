@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::BodyExt;
 use onceway::adapters::identity::{Generated, PeerIdentity, files_in, generate};
+use onceway::fleet::wait;
 use onceway::ports::body::{Collected, collect};
 use onceway::ports::{Body, BodyError};
 use onceway::protocol::key::{Key, KeyId, Tenant};
@@ -98,7 +99,7 @@ pub enum Then {
     AnswerAndClose(&'static str),
     /// Write this, then stay silent until the client closes.
     AnswerAndHang(&'static str),
-    /// Write these one after the other for ever.
+    /// Write the first, then the second again and again, with a short pause before each, for ever.
     Trickle(&'static str, &'static str),
 }
 
@@ -153,7 +154,9 @@ async fn serve(mut stream: TcpStream, then: Then, seen: Arc<Mutex<Vec<String>>>)
             }
             Then::Trickle(head, piece) => {
                 stream.write_all(head.as_bytes()).await.unwrap();
-                while stream.write_all(piece.as_bytes()).await.is_ok() {}
+                while stream.write_all(piece.as_bytes()).await.is_ok() {
+                    wait::pause(Duration::from_millis(20)).await;
+                }
                 return;
             }
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, Request};
 use onceway::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
+use onceway::fleet::wait;
 use onceway::ports::Upstream;
 use onceway::ports::body::empty;
 use onceway::ports::upstream::{Probe, ProbeReply, Send, SendError};
@@ -19,6 +20,8 @@ use crate::support::{RawServer, Then, fed, key_id, piece, read_request, region, 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
+/// More than one read takes, in bytes.
+const BIG: usize = 4 << 20;
 
 fn at(address: &str) -> HttpUpstream {
     HttpUpstream::new(UpstreamSettings {
@@ -230,7 +233,7 @@ async fn time_bounds_head_and_body() {
 }
 
 #[tokio::test]
-async fn a_body_without_end_is_cut_too() {
+async fn a_body_that_trickles_is_cut_when_its_waits_are_too_long_together() {
     let server = RawServer::start(Then::Trickle(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         "1\r\na\r\n",
@@ -242,6 +245,20 @@ async fn a_body_without_end_is_cut_too() {
         last = piece(&mut body).await.expect("a body without end does not end well");
     }
     assert!(last.unwrap_err().to_string().contains("in time"));
+}
+
+#[tokio::test]
+async fn a_reader_that_takes_its_time_loses_nothing() {
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n\r\n{}", "a".repeat(BIG));
+    let server = RawServer::start(Then::AnswerAndHang(Box::leak(answer.into_boxed_str()))).await;
+    let mut body = soon(at(&server.address).send(send(&[]), SHORT)).await.unwrap().into_body();
+    let mut read = piece(&mut body).await.unwrap().unwrap().len();
+    // Longer than the upstream may take: it is the reader who takes it.
+    wait::pause(SHORT * 2).await;
+    while let Some(next) = piece(&mut body).await {
+        read += next.unwrap().len();
+    }
+    assert_eq!(read, BIG);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use onceway::fleet::binaries::Binaries;
@@ -56,6 +56,11 @@ pub fn routes() -> String {
 impl Solo {
     /// Starts it and waits until it serves. The gateway's upstream is `upstream`, or the sample one.
     pub async fn start(routes: &str, upstream: Option<SocketAddr>) -> Solo {
+        Self::start_with(routes, upstream, |_| {}).await
+    }
+
+    /// Like [`Solo::start`]; `edit` may change the files, `solo.toml` and `credentials.toml` among them, before anything reads them.
+    pub async fn start_with(routes: &str, upstream: Option<SocketAddr>, edit: impl FnOnce(&Path)) -> Solo {
         let name = RegionName::parse("solo").expect("a name");
         let dir = scratch::create("onceway-solo").expect("a scratch folder");
         let janitor = Janitor::spawn(&program(), &dir, true).expect("a janitor");
@@ -70,6 +75,7 @@ impl Solo {
         let file =
             files::write_region(&dir, &files::RegionFile { name: &name, ports: seen, peers: Vec::new() });
         let file = file.expect("a region file");
+        edit(&dir);
         let binaries =
             tokio::task::spawn_blocking(Binaries::find_or_install).await.expect("a task").expect("Postgres");
         let cluster =

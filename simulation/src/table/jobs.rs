@@ -93,7 +93,10 @@ impl Table {
                 request_id: job.request_id,
                 runs: job.runs,
                 over: job.forget <= now,
-                content: job.request.clone().map_or(Content::Erased, Content::Whole),
+                content: job
+                    .request
+                    .clone()
+                    .map_or(Content::Erased, |request| Content::Whole(Box::new(request))),
             });
         }
         taken

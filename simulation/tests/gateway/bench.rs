@@ -9,13 +9,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Uri};
-use onceway::gateway::credentials::{Credentials, digest};
-use onceway::gateway::route::{Accept, Mode, PathPattern, Policy, Protection, Route, Routes};
+use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::route::{
+    Accept, Binding, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
+};
+use onceway::gateway::signature::{FingerprintRule, Pointer, Selection};
 use onceway::gateway::{Gateway, Settings, Timings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::job::Backoff;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::key_policy::KeyPolicy;
 use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
@@ -40,12 +44,16 @@ pub const SETTLE_TIME: Duration = Duration::from_secs(2);
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
 /// How accepted requests are run.
 pub const ACCEPT: Accept = Accept {
-    request_retention: Duration::from_secs(3_600),
+    request_retention: Duration::from_secs(60),
     max_runs: 5,
     backoff: Backoff { first: ms(400), most: ms(1_600) },
 };
 /// One way between two regions.
 pub const ONE_WAY: Duration = Duration::from_millis(20);
+
+/// The tokens of the tenant acme, and whose they are: the first one's is nobody's in particular.
+pub const TOKENS: [(&str, Option<&str>); 4] =
+    [("sk", None), ("sk_ann", Some("ann")), ("sk_ann_next", Some("ann")), ("sk_bob", Some("bob"))];
 
 /// Whole milliseconds.
 pub const fn ms(millis: u64) -> Duration {
@@ -255,6 +263,7 @@ pub fn forward(path: &str, key: &str) -> onceway::ports::peers::Forward {
     let (head, _) = request(path, key, "").into_parts();
     onceway::ports::peers::Forward {
         id: id(key),
+        principal: None,
         method: Method::POST,
         target: Uri::try_from(path).unwrap(),
         headers: head.headers,
@@ -275,26 +284,47 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
 }
 
 fn settings(me: &RegionName) -> Settings {
-    let route = |name: &str, recovery, mode| Route {
+    let route = |name: &str, recovery| Route {
         name: Arc::from(name),
         methods: vec![Method::POST],
         path: PathPattern::parse(&format!("/{name}")).unwrap(),
-        protection: Protection::Required(Arc::new(policy(recovery, mode))),
+        protection: Protection::Required(Arc::new(policy(recovery))),
     };
+    let moded = |name: &str, recovery, mode| Route {
+        protection: Protection::Required(Arc::new(Policy { mode, ..policy(recovery) })),
+        ..route(name, recovery)
+    };
+    let signed = |name: &str, selection: fn(Vec<Pointer>) -> Selection, fields: [&str; 2], mismatch| {
+        let fields = fields.map(|field| Pointer::parse(field).unwrap()).to_vec();
+        let fingerprint = FingerprintRule::Signature(selection(fields));
+        let policy = Policy { fingerprint, mismatch, body_limit: 16 << 20, ..policy(Recovery::Park) };
+        Route { protection: Protection::Required(Arc::new(policy)), ..route(name, Recovery::Park) }
+    };
+    let key_policy = KeyPolicy { min_length: 8, max_length: 64, entropy_bits: 32, ..KeyPolicy::default() };
+    let picky = Policy { key_policy, ..policy(Recovery::Park) };
     let mut credentials = Credentials::default();
-    credentials.insert(digest(b"sk"), Tenant::parse("acme").unwrap());
+    for (token, principal) in TOKENS {
+        let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
+        credentials.insert(digest(token.as_bytes()), caller);
+    }
+    let bound = Policy { bind: Binding::Principal, ..policy(Recovery::Rerun { max_attempts: 3 }) };
+    let bound = Route { protection: Protection::Required(Arc::new(bound)), ..route("bound", Recovery::Park) };
     Settings {
         me: me.clone(),
         routes: Routes(vec![
-            route("probe", Recovery::Probe, Mode::Sync),
-            route("park", Recovery::Park, Mode::Sync),
-            route("rerun", Recovery::Rerun { max_attempts: 3 }, Mode::Sync),
-            route("later", Recovery::Probe, Mode::Accept),
-            route("later-park", Recovery::Park, Mode::Accept),
-            route("later-rerun", Recovery::Rerun { max_attempts: 3 }, Mode::Accept),
-            route("prefer", Recovery::Probe, Mode::Prefer),
+            route("probe", Recovery::Probe),
+            route("park", Recovery::Park),
+            route("rerun", Recovery::Rerun { max_attempts: 3 }),
+            moded("later", Recovery::Probe, Mode::Accept),
+            moded("later-park", Recovery::Park, Mode::Accept),
+            moded("later-rerun", Recovery::Rerun { max_attempts: 3 }, Mode::Accept),
+            moded("prefer", Recovery::Probe, Mode::Prefer),
+            bound,
+            signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
+            signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
+            Route { protection: Protection::Required(Arc::new(picky)), ..route("picky", Recovery::Park) },
         ]),
-        credentials,
+        credentials: Arc::new(credentials),
         drift: Drift { ppm: 1_000, margin: ms(50) },
         skew: ms(100),
         seals_requests: false,
@@ -314,9 +344,12 @@ fn settings(me: &RegionName) -> Settings {
     }
 }
 
-fn policy(recovery: Recovery, mode: Mode) -> Policy {
+fn policy(recovery: Recovery) -> Policy {
     Policy {
         syntax: Syntax::Lenient,
+        key_policy: KeyPolicy::default(),
+        fingerprint: FingerprintRule::Whole,
+        mismatch: Mismatch::Unprocessable,
         recovery,
         probe: Some(Uri::from_static("/status")),
         hold: HOLD,
@@ -329,7 +362,8 @@ fn policy(recovery: Recovery, mode: Mode) -> Policy {
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
         replay_headers: Vec::new(),
-        mode,
+        mode: Mode::Sync,
         accept: ACCEPT,
+        bind: Binding::Tenant,
     }
 }

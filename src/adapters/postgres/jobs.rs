@@ -216,7 +216,7 @@ impl PgStore {
         match plain.as_deref().map(sealing::decode) {
             None => Content::Unreadable(OTHER_KEY),
             Some(None) => Content::Unreadable("the stored request is damaged"),
-            Some(Some(request)) => Content::Whole(request),
+            Some(Some(request)) => Content::Whole(Box::new(request)),
         }
     }
 }

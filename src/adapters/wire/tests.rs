@@ -33,6 +33,7 @@ prop_compose! {
     fn forwards()(
         tenant in "[A-Za-z0-9_.-]{1,64}",
         key in "[!-~]{1,255}",
+        principal in option::of(any::<[u8; 32]>()),
         method in "[A-Za-z!#$%&'*+.^_`|~-]{1,12}",
         target in "/[a-zA-Z0-9/%._~-]{0,40}([?][a-zA-Z0-9=&%?/]{0,20})?",
         headers in header_lines(),
@@ -43,6 +44,7 @@ prop_compose! {
     ) -> Forward {
         Forward {
             id: KeyId::new(Tenant::parse(&tenant).unwrap(), Key::parse(&key).unwrap()),
+            principal: principal.map(Digest32::new),
             method: Method::from_bytes(method.as_bytes()).unwrap(),
             target: target.parse().unwrap(),
             headers,
@@ -83,6 +85,7 @@ proptest! {
         prop_assert_eq!(decode_from(&head.headers).unwrap(), region("eu"));
         let read = decode_forward(&head, body).unwrap();
         prop_assert_eq!(read.id, forward.id);
+        prop_assert_eq!(read.principal, forward.principal);
         prop_assert_eq!(read.method, forward.method);
         prop_assert_eq!(read.target.to_string(), forward.target.to_string());
         prop_assert_eq!(read.headers, forward.headers);
@@ -115,6 +118,7 @@ proptest! {
 fn example() -> Forward {
     Forward {
         id: KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("k").unwrap()),
+        principal: None,
         method: Method::POST,
         target: "/v1/charges?x=1".parse().unwrap(),
         headers: HeaderMap::new(),
@@ -131,6 +135,7 @@ fn malformed_values_are_refused() {
         (&EPOCH, &[b"", b"-1", b"+1", b"01", b"1.0", b"18446744073709551616", b"x"]),
         (&DEADLINE, &[b"", b"1s", b"00", b" 1"]),
         (&TENANT, &[b"", b"a b", b"a/b", b"\xff"]),
+        (&PRINCIPAL, &[b"", b"None", b"ann", &[b'A'; 64], &[b'a'; 63]]),
         (&KEY, &[b"", b"a b", b"\xc3\xa9"]),
         (
             &REQUEST_ID,

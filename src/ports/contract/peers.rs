@@ -97,6 +97,7 @@ pub async fn a_forward_arrives_whole_and_once<B: PeersBench>(bench: &B) {
     assert_eq!(arrived.len(), 1, "peers: one forward must arrive once");
     let seen = &arrived[0];
     assert_eq!(seen.id, sent.id, "peers: the key or its tenant changed on the way");
+    assert_eq!(seen.principal, sent.principal, "peers: the principal changed on the way");
     assert_eq!((&seen.method, &seen.target), (&sent.method, &sent.target), "peers: the request line changed");
     for name in sent.headers.keys() {
         let (seen, sent) = (values(&seen.headers, name.as_str()), values(&sent.headers, name.as_str()));
@@ -272,6 +273,7 @@ fn forward(key: &str) -> Forward {
             tenant,
             Key::parse(&format!("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{{|}}~{key}")).expect("a key"),
         ),
+        principal: Some(digest("onceway/contract/principal", &[])),
         method: Method::POST,
         target: Uri::from_static("/v1/charges?a=1&b=%20"),
         headers,

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::super::digest::digest;
 use super::super::fingerprint::{self, Fingerprint};
-use super::super::record::{Reader, resolve};
+use super::super::record::{AnswerBody, Reader, resolve};
 use super::*;
 
 fn origin(name: &str) -> Origin {
@@ -47,7 +48,7 @@ fn doubt() -> State {
 fn verdict(me: &str, recovery: Recovery, rows: &[Row]) -> Verdict {
     let reader = Reader { me: origin(me), over: Default::default() };
     let asked = asked();
-    let facts = Facts { fingerprint: &asked, recovery, settle_time: Duration::ZERO };
+    let facts = Facts { fingerprint: &asked, principal: None, recovery, settle_time: Duration::ZERO };
     let mut turned = rows.to_vec();
     let first = decide(resolve(turned.clone(), &reader), &facts);
     for _ in rows {
@@ -122,8 +123,8 @@ fn an_attempt_is_over_its_settle_time_after_its_hold() {
     let over_in = |state| {
         let reader = Reader { me: origin("eu"), over: Default::default() };
         let asked = asked();
-        let facts =
-            Facts { fingerprint: &asked, recovery: Recovery::Probe, settle_time: Duration::from_secs(2) };
+        let settle_time = Duration::from_secs(2);
+        let facts = Facts { fingerprint: &asked, principal: None, recovery: Recovery::Probe, settle_time };
         match decide(resolve(vec![row("eu", 1, state, &[])], &reader), &facts) {
             Verdict::Probe { doubt, .. } => doubt.over_in.as_millis(),
             other => panic!("a key in doubt on a probe route is asked about: {other:?}"),
@@ -136,4 +137,30 @@ fn an_attempt_is_over_its_settle_time_after_its_hold() {
         assert_eq!(over_in(State::Claimed { left: none, past: ms(past) }), left);
     }
     assert_eq!(over_in(State::InDoubt { status: Some(500), left: ms(500), past: none }), 0);
+}
+
+/// A key that is bound to a principal is another request's to everybody else, whatever became of it; nothing else about it shows.
+#[test]
+fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
+    let [ann, bob] = [b"ann", b"bob"].map(|name| digest("test", &[name]));
+    let answer = Arc::new(Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept });
+    let settled = State::Settled { answer, age: Duration::ZERO };
+    let asked = asked();
+    for state in [settled, running(), doubt(), State::Released, State::Tombstone] {
+        for (bound, asks, same) in [
+            (Some(ann), Some(ann), true),
+            (Some(ann), Some(bob), false),
+            (Some(ann), None, false),
+            (None, Some(ann), true),
+            (None, None, true),
+        ] {
+            let recovery = Recovery::Rerun { max_attempts: 9 };
+            let facts = Facts { fingerprint: &asked, principal: asks, recovery, settle_time: Duration::ZERO };
+            let reader = Reader { me: origin("eu"), over: Default::default() };
+            let rows = vec![Row { principal: bound, ..row("eu", 1, state.clone(), &[]) }];
+            let verdict = decide(resolve(rows, &reader), &facts);
+            let refused = verdict == Verdict::KeyReused { expires: Date(9) };
+            assert_eq!(refused, !same, "{state:?}, bound to {bound:?}, {asks:?} asks: {verdict:?}");
+        }
+    }
 }

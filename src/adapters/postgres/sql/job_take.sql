@@ -6,7 +6,7 @@ with d as materialized (
        for update skip locked
 )
 update onceway.jobs j
-   set runs = j.runs + 1, nonce = $1, next_at = clock_timestamp() + $3 * interval '1 millisecond'
+   set runs = j.runs + 1, nonce = $1, next_at = clock_timestamp() + $3::bigint * interval '1 millisecond'
   from d
  where j.tenant = d.tenant and j.key = d.key
 returning j.tenant, j.key, j.request_id, j.runs, j.forget_at <= clock_timestamp() as over, j.sealed, j.request

@@ -187,8 +187,10 @@ begin
             return;
         end if;
 
+        -- A concurrent call of the same nonce may have been faster.
         return query
-            select 'found', {columns} from onceway.records r where r.tenant = p_tenant and r.key = p_key;
+            select case when r.origin = '{origin}' and r.nonce = p_nonce then 'won' else 'found' end, {columns}
+              from onceway.records r where r.tenant = p_tenant and r.key = p_key;
         if found then return; end if;
         if p_over is not null then
             raise exception 'the rows that an acceptance stood on are gone' using errcode = 'OW002';

@@ -96,7 +96,11 @@ pub async fn an_acceptance_stores_record_and_job<B: StoreBench>(bench: &B) {
     assert_eq!(bench.store().load().await.map(|load| (load.waiting, load.dead)), Ok((1, 0)));
     let job = takes(bench, 2).await;
     assert_eq!((&job.taken.id, job.runs, job.over), (&id, 1, false));
-    assert_eq!(job.content, Content::Whole(request()), "store: the request must come back as it was");
+    assert_eq!(
+        job.content,
+        Content::Whole(Box::new(request())),
+        "store: the request must come back as it was"
+    );
     assert_eq!(job.request_id, row.request_id);
     finish(bench, &job.taken).await;
     assert_eq!(rows(bench, &id).await.len(), 1, "store: the record outlives its job");

@@ -1,0 +1,220 @@
+//! What routes ask of keys and bodies: key policies, business signatures, and every trap that JSON sets for a fingerprint.
+//!
+//! Neighbours: `bench` has the routes. The traps are those of the design's second section: where a body has no lossless canonical form, a
+//! plain route compares raw bytes only (the same bytes replay, a re-serialised retry is refused), a route with a business signature
+//! refuses, and nothing is stored.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use onceway::gateway::Gateway;
+use onceway::ports::body;
+use onceway::ports::peers::ForwardReply;
+use simulation::ports::SimPorts;
+
+use super::bench::{Bench, Told, ask, forward, key_of, ms, play, region, request, told, until};
+
+async fn send(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, kind: &str, bytes: &[u8]) -> Told {
+    let (mut head, _) = request(path, key, "").into_parts();
+    head.headers.insert("content-type", kind.parse().unwrap());
+    let whole = body::full(Bytes::copy_from_slice(bytes));
+    told(gateway.handle(Request::from_parts(head, whole)).await).await
+}
+
+const JSON: &str = "application/json";
+
+/// What it is, a body without a lossless canonical form, and the same thing as another serialiser might write it.
+fn traps() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
+    let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels)).into_bytes();
+    let spaced = |levels: usize| format!("{} {}", "[".repeat(levels), "]".repeat(levels)).into_bytes();
+    let text = |text: &str| text.as_bytes().to_vec();
+    vec![
+        ("65 levels", deep(65), spaced(65)),
+        ("129 levels", deep(129), spaced(129)),
+        ("duplicate members", text(r#"{"amount":1,"amount":2}"#), text(r#"{"amount":1, "amount":2}"#)),
+        ("the same member, escaped", text(r#"{"a":1,"\u0061":2}"#), text(r#"{"a":1,"a":2}"#)),
+        ("2^53", text(r#"{"amount":9007199254740992}"#), text(r#"{"amount":9007199254740992.0}"#)),
+        ("2^53 + 1", text(r#"{"amount":9007199254740993}"#), text(r#"{ "amount":9007199254740993}"#)),
+        ("1e400", text("[1e400]"), text("[10e399]")),
+        ("-1e400", text("[-1e400]"), text("[ -1e400]")),
+        ("1e-400", text("[1e-400]"), text("[1E-400]")),
+        ("more digits than a double", text("[0.1234567890123456789]"), text("[ 0.1234567890123456789]")),
+        ("byte order mark", text("\u{feff}{\"amount\":1}"), text("\u{feff}{\"amount\": 1}")),
+        ("lone surrogate", text(r#"{"note":"\ud800"}"#), text(r#"{"note":"\uD800"}"#)),
+        ("second half first", text(r#"["\udc00\ud800"]"#), text(r#"["\uDC00\uD800"]"#)),
+        ("invalid UTF-8", b"{\"note\":\"\xff\"}".to_vec(), b"{\"note\": \"\xff\"}".to_vec()),
+        ("overlong UTF-8", b"[\"\xc0\xaf\"]".to_vec(), b"[ \"\xc0\xaf\"]".to_vec()),
+        ("UTF-8 of a surrogate", b"[\"\xed\xa0\x80\"]".to_vec(), b"[ \"\xed\xa0\x80\"]".to_vec()),
+        ("a number that is none", text("[NaN]"), text("[ NaN]")),
+        ("a trailing comma", text("[1,]"), text("[1 ,]")),
+        ("two values", text("{} {}"), text("{}  {}")),
+        ("nothing", Vec::new(), text(" ")),
+    ]
+}
+
+#[test]
+fn a_body_that_parsers_may_read_differently_is_compared_by_its_bytes_alone() {
+    play(async {
+        let (bench, eu) = (Bench::start(40).await, region("eu"));
+        let gateway = bench.gateway(&eu);
+        for (index, (what, body, respelled)) in traps().into_iter().enumerate() {
+            let key = key_of(&eu, &format!("raw-{index}"));
+            let first = send(&gateway, "/park", &key, JSON, &body).await;
+            assert_eq!((first.status, first.replayed), (201, false), "{what}");
+            let again = send(&gateway, "/park", &key, JSON, &body).await;
+            assert_eq!((again.replayed, &again.body), (true, &first.body), "{what}: the same bytes");
+            let other = send(&gateway, "/park", &key, JSON, &respelled).await;
+            assert_eq!(other.said(), (422, "key-reused"), "{what}: respelled");
+            assert_eq!(bench.effects(&key).len(), 1, "{what}");
+        }
+    });
+}
+
+#[test]
+fn a_body_that_cannot_be_signed_is_refused_and_nothing_is_stored() {
+    play(async {
+        let (bench, eu) = (Bench::start(41).await, region("eu"));
+        let gateway = bench.gateway(&eu);
+        let unsigned = traps().into_iter().map(|(what, body, _)| (what, JSON, body));
+        let unlabelled = [
+            ("no JSON type", "text/plain", b"{\"amount\":1}".to_vec()),
+            ("a form", "application/x-www-form-urlencoded", b"amount=1".to_vec()),
+        ];
+        for (index, (what, kind, body)) in unsigned.chain(unlabelled).enumerate() {
+            for path in ["/include", "/exclude"] {
+                let key = key_of(&eu, &format!("unsigned{path}-{index}").replace('/', "-"));
+                let refused = send(&gateway, path, &key, kind, &body).await;
+                assert_eq!(refused.said(), (422, "fingerprint-impossible"), "{what}");
+                assert_eq!(bench.state(&eu, &key).await, "absent", "{what}");
+                assert_eq!(bench.effects(&key).len(), 0, "{what}");
+                // The key is not spent: the client mends the body.
+                assert_eq!(ask(&gateway, path, &key, "{}").await.status, 201, "{what}");
+            }
+        }
+    });
+}
+
+#[test]
+fn ten_megabytes_of_open_brackets_are_refused() {
+    play(async {
+        let (bench, eu) = (Bench::start(42).await, region("eu"));
+        let gateway = bench.gateway(&eu);
+        let brackets = vec![b'['; 10 << 20];
+        let key = key_of(&eu, "brackets");
+        let refused = send(&gateway, "/include", &key, JSON, &brackets).await;
+        assert_eq!(refused.said(), (422, "fingerprint-impossible"));
+        let over = send(&gateway, "/park", &key, JSON, &brackets).await;
+        assert_eq!(over.said(), (413, "body-too-large"));
+        assert_eq!(bench.state(&eu, &key).await, "absent");
+    });
+}
+
+#[test]
+fn json_of_the_same_values_is_the_same_request_and_of_others_is_not() {
+    play(async {
+        let (bench, eu) = (Bench::start(43).await, region("eu"));
+        let gateway = bench.gateway(&eu);
+        let table: &[(&str, &str, bool)] = &[
+            ("[0]", "[-0]", true),
+            ("[-0.0]", "[0e7]", true),
+            ("[1]", "[1.0]", true),
+            ("[100]", "[1e2]", true),
+            (r#"{"a":1,"b":2}"#, r#"{ "b" : 2, "a" : 1 }"#, true),
+            (r#"["\u00e4"]"#, "[\"\u{e4}\"]", true),
+            (r#"["\ud83d\ude00"]"#, "[\"\u{1f600}\"]", true),
+            // NFC and NFD look alike and are different texts: nothing is normalised.
+            ("[\"\u{e4}\"]", "[\"a\u{308}\"]", false),
+            (r#"["1"]"#, "[1]", false),
+            (r#"{"a":null}"#, "{}", false),
+            ("[1,2]", "[2,1]", false),
+            ("[9007199254740991]", "[9007199254740990]", false),
+        ];
+        for (index, (first, second, same)) in table.iter().enumerate() {
+            let key = key_of(&eu, &format!("values-{index}"));
+            assert_eq!(ask(&gateway, "/park", &key, first).await.status, 201);
+            let answer = ask(&gateway, "/park", &key, second).await;
+            let wanted = if *same { (201, "") } else { (422, "key-reused") };
+            assert_eq!((answer.said(), answer.replayed), (wanted, *same), "{first} and {second}");
+        }
+    });
+}
+
+#[test]
+fn only_the_fields_of_the_signature_tell_two_requests_apart() {
+    play(async {
+        let (bench, eu) = (Bench::start(44).await, region("eu"));
+        let gateway = bench.gateway(&eu);
+        let first = r#"{"amount":5,"lines":[{"price":1,"note":"a"}],"metadata":{"at":1}}"#;
+        // (path, another body, the same?); a mismatch is 409 where the route says so.
+        let table: &[(&str, &str, bool)] = &[
+            ("/include", r#"{"lines":[{"price":1}],"amount":5.0}"#, true),
+            ("/include", r#"{"amount":5,"lines":[{"price":1}],"metadata":{"at":2},"more":true}"#, true),
+            ("/include", r#"{"amount":6,"lines":[{"price":1}]}"#, false),
+            ("/include", r#"{"amount":5,"lines":[{"price":1},{"price":1}]}"#, false),
+            ("/include", r#"{"amount":null,"lines":[{"price":1}]}"#, false),
+            ("/include", r#"{"lines":[{"price":1}]}"#, false),
+            ("/exclude", r#"{"amount":5,"lines":[{"note":"b","price":1}],"metadata":{"at":2}}"#, true),
+            ("/exclude", r#"{"amount":5,"lines":[{"price":1}]}"#, true),
+            ("/exclude", r#"{"amount":5,"lines":[{"price":2}]}"#, false),
+            ("/exclude", r#"{"amount":5,"lines":[{"price":1}],"more":true}"#, false),
+        ];
+        for (index, (path, other, same)) in table.iter().enumerate() {
+            let key = key_of(&eu, &format!("signed-{index}"));
+            let run = ask(&gateway, path, &key, first).await;
+            assert_eq!(run.status, 201);
+            // The second region judges by its own copy.
+            let us = region("us");
+            until("the copy arrives", ms(2_000), async || bench.state(&us, &key).await == "settled").await;
+            for region in [&region("eu"), &region("us")] {
+                let answer = ask(&bench.gateway(region), path, &key, other).await;
+                let refused = if *path == "/include" { 409 } else { 422 };
+                let wanted = if *same { (201, "") } else { (refused, "key-reused") };
+                assert_eq!((answer.said(), answer.replayed), (wanted, *same), "{path} {other}");
+            }
+            assert_eq!(bench.effects(&key).len(), 1);
+        }
+        // Method and target always count.
+        let key = key_of(&eu, "signed-target");
+        assert_eq!(ask(&gateway, "/include?x=1", &key, first).await.status, 201);
+        assert_eq!(ask(&gateway, "/include?x=2", &key, first).await.said(), (409, "key-reused"));
+        assert_eq!(ask(&gateway, "/exclude?x=1", &key, first).await.said(), (422, "key-reused"));
+    });
+}
+
+#[test]
+fn a_key_that_breaks_the_routes_rules_is_refused_before_its_body_is_read() {
+    play(async {
+        let (bench, eu) = (Bench::start(45).await, region("eu"));
+        let gateway = bench.gateway(&eu);
+        for (key, code) in [
+            ("a-9Xk2", "key-malformed"),
+            (&"8e03978e".repeat(9), "key-malformed"),
+            ("order-1001", "key-weak"),
+            ("aaaaaaaa", "key-weak"),
+        ] {
+            // The body is over the route's limit: whoever read it first would say that.
+            let answer = gateway.handle(request("/picky", key, &"x".repeat(1 << 17))).await;
+            let link = answer.headers()["link"].to_str().unwrap().to_owned();
+            assert_eq!(link, format!("</.well-known/onceway/problems#{code}>; rel=\"describedby\""));
+            assert_eq!(answer.headers()["idempotency-key"], key);
+            let refused = told(answer).await;
+            assert_eq!(refused.said(), (400, code), "{key}");
+            assert_eq!(bench.state(&eu, key).await, "absent");
+        }
+        // A peer that knows the rules less well cannot talk the owner out of them.
+        for (path, key) in [("/picky", key_of(&eu, "orders")), ("/include", key_of(&eu, "unsigned-forward"))]
+        {
+            let mut forward = forward(path, &key);
+            forward.body = Bytes::from_static(b"{\"a\":1,\"a\":2}");
+            let ForwardReply::Answer(answer) = gateway.serve_forward(region("us"), forward).await else {
+                panic!("{path}: not the owner")
+            };
+            let wanted = if path == "/picky" { (400, "key-weak") } else { (422, "fingerprint-impossible") };
+            assert_eq!(told(answer).await.said(), wanted);
+            assert_eq!(bench.state(&eu, &key).await, "absent");
+        }
+        let key = key_of(&eu, "8e03978e-40d5-43dd-bc93");
+        assert_eq!(ask(&gateway, "/picky", &key, "{}").await.status, 201);
+    });
+}

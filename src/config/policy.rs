@@ -1,0 +1,118 @@
+//! A route's tables of their own: `[route.key_policy]`, `[route.fingerprint]`, and its dialect for mismatches.
+//!
+//! Neighbours: `routes` asks for them, `protocol::key_policy` and `gateway::signature` hold what is read here. What is not written is
+//! what a gateway does by itself. It must not read any other key of a route.
+
+use toml::de::DeValue;
+
+use super::reader::{self, Section};
+use crate::gateway::route::Mismatch;
+use crate::gateway::signature::{FingerprintRule, Pointer, Selection};
+use crate::protocol::key::Key;
+use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};
+
+/// The most fields that a signature names: each is compared at every level of a body.
+const MOST_FIELDS: usize = 64;
+
+/// The rules for keys; what is wrong is reported and leaves the default.
+pub fn key_policy(route: &Section<'_>) -> KeyPolicy {
+    let usual = KeyPolicy::default();
+    let Some(section) = below(route, "key_policy") else { return usual };
+    let length = |key, default| {
+        // At most 255, as read.
+        section
+            .optional(key, |value| reader::number(value, 1, Key::MAX_LEN as u64))
+            .map_or(default, |length| length as usize)
+    };
+    let alphabets = [Alphabet::Visible, Alphabet::UrlSafe, Alphabet::Hex].map(|one| (one.name(), one));
+    let forms = [Form::Any, Form::Uuid, Form::UuidV4, Form::UuidV7].map(|one| (one.name(), one));
+    let bits = |value: &DeValue<'_>| reader::number(value, 0, u64::from(KeyPolicy::MOST_BITS));
+    let policy = KeyPolicy {
+        min_length: length("min_length", usual.min_length),
+        max_length: length("max_length", usual.max_length),
+        alphabet: section
+            .optional("alphabet", |value| reader::word(value, &alphabets))
+            .unwrap_or(usual.alphabet),
+        form: section.optional("form", |value| reader::word(value, &forms)).unwrap_or(usual.form),
+        // At most 32, as read.
+        entropy_bits: section.optional("entropy_bits", bits).map_or(usual.entropy_bits, |bits| bits as u32),
+    };
+    fits(&policy, &section);
+    section.finish();
+    policy
+}
+
+/// Rules that no key could keep at once are a mistake, not a way to close a route.
+fn fits(policy: &KeyPolicy, section: &Section<'_>) {
+    const UUID_LENGTH: usize = 36;
+    let KeyPolicy { min_length, max_length, alphabet, form, entropy_bits: _ } = policy;
+    if min_length > max_length {
+        section
+            .fail_at("min_length", format!("min_length {min_length} is more than max_length {max_length}"));
+    }
+    let is_uuid = match form {
+        Form::Any => false,
+        Form::Uuid | Form::UuidV4 | Form::UuidV7 => true,
+    };
+    if is_uuid && !(*min_length..=*max_length).contains(&UUID_LENGTH) {
+        section
+            .fail_at("form", format!("form {:?} has 36 characters, which the lengths exclude", form.name()));
+    }
+    if is_uuid && *alphabet == Alphabet::Hex {
+        section.fail_at("alphabet", format!("form {:?} has dashes, which \"hex\" excludes", form.name()));
+    }
+}
+
+/// What of a body says what is asked; what is wrong is reported and leaves the default.
+pub fn fingerprint(route: &Section<'_>) -> FingerprintRule {
+    let Some(section) = below(route, "fingerprint") else { return FingerprintRule::Whole };
+    let include = section.optional("include", fields);
+    let exclude = section.optional("exclude", fields);
+    let rule = match (section.has("include"), section.has("exclude")) {
+        (true, true) => {
+            section.fail("include and exclude are both written: keep one");
+            FingerprintRule::Whole
+        }
+        (false, false) => {
+            section.fail(
+                "say include = [\"/amount\"] (only these fields count) or exclude = [\"/metadata\"] (all but these), or remove the table",
+            );
+            FingerprintRule::Whole
+        }
+        (true, false) | (false, true) => include
+            .map(Selection::Include)
+            .or(exclude.map(Selection::Exclude))
+            .map_or(FingerprintRule::Whole, FingerprintRule::Signature),
+    };
+    section.finish();
+    rule
+}
+
+fn fields(value: &DeValue<'_>) -> Result<Vec<Pointer>, String> {
+    let pointers = reader::list(value, |item| Pointer::parse(&reader::text(item)?))?;
+    if pointers.is_empty() || pointers.len() > MOST_FIELDS {
+        return Err(format!("must name 1 to {MOST_FIELDS} fields, not {}", pointers.len()));
+    }
+    let twice = pointers.iter().enumerate().find(|(index, one)| pointers[..*index].contains(one));
+    match twice {
+        Some((_, one)) => Err(format!("{:?} is listed twice", one.as_str())),
+        None => Ok(pointers),
+    }
+}
+
+/// The dialect for a key that was used for another request.
+pub fn mismatch(route: &Section<'_>) -> Mismatch {
+    let read = |value: &DeValue<'_>| match reader::number(value, 400, 499) {
+        Ok(422) => Ok(Mismatch::Unprocessable),
+        Ok(409) => Ok(Mismatch::Conflict),
+        Ok(_) | Err(_) => Err("must be 422 or 409".to_owned()),
+    };
+    route.optional("mismatch", read).unwrap_or(Mismatch::Unprocessable)
+}
+
+/// A table of the route, named in messages with its route.
+fn below<'a>(route: &Section<'a>, key: &'static str) -> Option<Section<'a>> {
+    let mut section = route.table(key)?;
+    section.rename(format!("{} [route.{key}]", route.name()));
+    Some(section)
+}

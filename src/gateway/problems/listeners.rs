@@ -1,0 +1,55 @@
+//! The problems of requests that never reach the gateway: what the listeners refuse by themselves.
+//!
+//! Neighbours: `server::public` and `server::peer` refuse with these codes, [`super::page`] explains them. A code that stands there and
+//! not here fails a test (`tests/policy.rs`). It must not hold the gateway's own codes: those are counted, these are not.
+
+use super::Kind;
+
+/// The listeners' kinds, clients' first.
+pub(super) const KINDS: &[Kind] = &[
+    Kind {
+        code: "bad-request",
+        title: "The request is malformed",
+        advice: "The request's head, target or framing can be read in more than one way, so nothing was made of it. Send it as RFC 9112 has it: one Host, one length, a path as its target.",
+    },
+    Kind {
+        code: "method-not-supported",
+        title: "The method is not supported",
+        advice: "CONNECT and TRACE are not passed on by this gateway.",
+    },
+    Kind {
+        code: "target-too-long",
+        title: "The target is too long",
+        advice: "Send a shorter path and query.",
+    },
+    Kind {
+        code: "expectation-failed",
+        title: "The expectation cannot be met",
+        advice: "Send Expect: 100-continue, or no Expect at all.",
+    },
+    Kind {
+        code: "not-a-peer-message",
+        title: "There is no such peer message",
+        advice: "Between gateways: run one version of onceway in all regions.",
+    },
+    Kind {
+        code: "peer-forged",
+        title: "The certificate is of another region",
+        advice: "Between gateways: a message names the region that its sender's certificate names.",
+    },
+    Kind {
+        code: "bad-peer-message",
+        title: "The peer's message is malformed",
+        advice: "Between gateways: run one version of onceway in all regions.",
+    },
+    Kind {
+        code: "peer-body-too-large",
+        title: "The body of the forward is too large",
+        advice: "Between gateways: run one configuration in all regions.",
+    },
+    Kind {
+        code: "peer-body-broken",
+        title: "The body of the forward did not arrive",
+        advice: "Between gateways: the sender tells its client that the outcome is unknown.",
+    },
+];

@@ -1,0 +1,274 @@
+//! The contract that is published for clients: what each route asks of keys, compares, remembers and answers.
+//!
+//! The IETF draft (section 2.6 of draft-ietf-httpapi-idempotency-key-header-07) wants a resource to publish its rules and its expiry.
+//! Neighbours: [`super::route`] has the rules, [`super::problems`] the codes, [`super::reply`] their statuses. It must not hold anything
+//! that is no client's business: no upstream, no status address, no hold, no region.
+
+use serde::Serialize;
+
+use super::address;
+use super::problems::{self, Problem};
+use super::reply;
+use super::route::{Binding, Mode, Policy, Protection, Route, Routes};
+use super::signature::{FingerprintRule, Pointer, Selection, Unsigned};
+use crate::protocol::key::{KeyError, Syntax};
+use crate::protocol::key_policy::Breach;
+use crate::protocol::lifetime::Retention;
+use crate::protocol::outcome::{Outcome, OutcomeSets};
+
+/// Where it is served.
+pub const PATH: &str = "/.well-known/idempotency";
+
+/// The version of this document's form: members are added under the same version, never changed.
+const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    documentation: &'static str,
+    unlisted: Unlisted,
+    routes: Vec<RouteJson<'a>>,
+}
+
+/// What happens to requests that no route takes.
+#[derive(Serialize)]
+struct Unlisted {
+    state_changing: Refusal,
+    others: &'static str,
+}
+
+#[derive(Serialize)]
+struct RouteJson<'a> {
+    name: &'a str,
+    /// `None`: any.
+    methods: Option<Vec<&'a str>>,
+    path: &'a str,
+    key: &'static str,
+    #[serde(flatten)]
+    terms: Option<Terms<'a>>,
+}
+
+/// What is promised to, and asked of, requests with a key.
+#[derive(Serialize)]
+struct Terms<'a> {
+    header: Header,
+    key_policy: KeyPolicyJson,
+    scope: [&'static str; 1],
+    /// To whom of the scope an answer is given again.
+    replayed_to: &'static str,
+    fingerprint: FingerprintJson<'a>,
+    retention: RetentionJson,
+    /// `None`: a key never expires, or is forgotten at once.
+    expired: Option<Expired>,
+    wait_seconds: f64,
+    /// sync: the client waits; prefer: it need not, if it says so; accept: it never does.
+    mode: &'static str,
+    /// Where accepted requests, and any key, can be asked about; the key follows.
+    status_address: &'static str,
+    statuses: Statuses,
+    refusals: Vec<Refusal>,
+}
+
+/// How long a key is remembered: a number of seconds, or `"never"` forgotten.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum RetentionJson {
+    Seconds(u64),
+    Never(&'static str),
+}
+
+/// What a key is told past its retention, and for how many seconds; after that it is as new.
+#[derive(Serialize)]
+struct Expired {
+    seconds: u64,
+    #[serde(flatten)]
+    refusal: Refusal,
+}
+
+#[derive(Serialize)]
+struct Header {
+    name: &'static str,
+    syntax: &'static str,
+}
+
+#[derive(Serialize)]
+struct KeyPolicyJson {
+    min_length: usize,
+    max_length: usize,
+    alphabet: &'static str,
+    form: &'static str,
+    entropy_bits: u32,
+}
+
+#[derive(Serialize)]
+struct FingerprintJson<'a> {
+    parts: [&'static str; 3],
+    body: &'static str,
+    compared: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<Vec<&'a str>>,
+}
+
+/// What the answer's status means for the key; every status that can be answered stands in one list.
+#[derive(Serialize)]
+struct Statuses {
+    /// Stored and replayed.
+    r#final: Vec<String>,
+    /// Nothing happened: the same key runs again.
+    released: Vec<String>,
+    /// In doubt: retry with the same key only.
+    unknown: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Refusal {
+    status: u16,
+    code: &'static str,
+    documentation: String,
+}
+
+impl Refusal {
+    fn of(problem: &Problem) -> Self {
+        let code = problem.code();
+        Self { status: reply::status(problem).as_u16(), code, documentation: problems::anchor(code) }
+    }
+}
+
+/// The document, as JSON.
+pub(super) fn document(routes: &Routes) -> Vec<u8> {
+    let document = Document {
+        version: VERSION,
+        documentation: problems::PAGE,
+        unlisted: Unlisted {
+            state_changing: Refusal::of(&Problem::NoRoute),
+            others: "passed on; a key has no effect",
+        },
+        routes: routes.0.iter().map(route).collect(),
+    };
+    serde_json::to_vec(&document).unwrap_or_default()
+}
+
+fn route(route: &Route) -> RouteJson<'_> {
+    let (key, terms) = match &route.protection {
+        Protection::Off => ("off", None),
+        Protection::Optional(policy) => ("optional", Some(terms(policy, false))),
+        Protection::Required(policy) => ("required", Some(terms(policy, true))),
+    };
+    RouteJson {
+        name: &route.name,
+        methods: (!route.methods.is_empty())
+            .then(|| route.methods.iter().map(|method| method.as_str()).collect()),
+        path: route.path.as_str(),
+        key,
+        terms,
+    }
+}
+
+fn terms(policy: &Policy, required: bool) -> Terms<'_> {
+    let rules = &policy.key_policy;
+    Terms {
+        header: Header {
+            name: "Idempotency-Key",
+            syntax: match policy.syntax {
+                Syntax::Lenient => "lenient",
+                Syntax::Strict => "strict",
+            },
+        },
+        key_policy: KeyPolicyJson {
+            min_length: rules.min_length,
+            max_length: rules.max_length,
+            alphabet: rules.alphabet.name(),
+            form: rules.form.name(),
+            entropy_bits: rules.entropy_bits,
+        },
+        scope: ["tenant"],
+        replayed_to: match policy.bind {
+            Binding::Tenant => "tenant",
+            Binding::Principal => "principal",
+        },
+        fingerprint: fingerprint(&policy.fingerprint),
+        retention: match policy.retention {
+            Retention::For(span) => RetentionJson::Seconds(span.as_secs()),
+            Retention::Never => RetentionJson::Never("never"),
+        },
+        expired: expired(policy),
+        wait_seconds: policy.wait.as_secs_f64(),
+        mode: policy.mode.name(),
+        status_address: address::PREFIX,
+        statuses: statuses(&policy.outcomes),
+        refusals: refusals(policy, required),
+    }
+}
+
+fn expired(policy: &Policy) -> Option<Expired> {
+    let seconds = policy.tombstone.as_secs();
+    match policy.retention {
+        Retention::For(_) if seconds > 0 => {
+            Some(Expired { seconds, refusal: Refusal::of(&Problem::KeyExpired) })
+        }
+        Retention::For(_) | Retention::Never => None,
+    }
+}
+
+fn fingerprint(rule: &FingerprintRule) -> FingerprintJson<'_> {
+    fn texts(fields: &[Pointer]) -> Option<Vec<&str>> {
+        Some(fields.iter().map(Pointer::as_str).collect())
+    }
+    const VALUES: &str = "JSON values (RFC 8785)";
+    let (body, compared, fields) = match rule {
+        FingerprintRule::Whole => ("whole", "bytes, or JSON values (RFC 8785) where that is lossless", None),
+        FingerprintRule::Signature(Selection::Include(fields)) => ("include", VALUES, texts(fields)),
+        FingerprintRule::Signature(Selection::Exclude(fields)) => ("exclude", VALUES, texts(fields)),
+    };
+    FingerprintJson { parts: ["method", "target", "body"], body, compared, fields }
+}
+
+fn statuses(sets: &OutcomeSets) -> Statuses {
+    let of = |wanted: Outcome| {
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        for status in (200..=599).filter(|status| sets.classify(*status) == wanted) {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == status => *last = status,
+                Some(_) | None => ranges.push((status, status)),
+            }
+        }
+        let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+        ranges.into_iter().map(text).collect()
+    };
+    Statuses {
+        r#final: of(Outcome::Final),
+        released: of(Outcome::NothingHappened),
+        unknown: of(Outcome::Unknown),
+    }
+}
+
+/// The refusals that a client can do something about.
+fn refusals(policy: &Policy, required: bool) -> Vec<Refusal> {
+    let after = policy.wait;
+    let missing = required.then_some(Problem::Key(KeyError::Missing));
+    let floor = policy.key_policy.entropy_bits;
+    let weak = (floor > 0).then_some(Problem::KeyRefused(Breach::Guessable { bits: 0, floor }));
+    let unsigned = match policy.fingerprint {
+        FingerprintRule::Whole => None,
+        FingerprintRule::Signature(_) => Some(Problem::FingerprintImpossible(Unsigned::NotJsonType)),
+    };
+    let always = [
+        Problem::Key(KeyError::Malformed { why: "" }),
+        Problem::CredentialInvalid,
+        Problem::InProgress { after },
+        Problem::InDoubt { after },
+        Problem::BodyTooLarge { limit: policy.body_limit },
+        Problem::KeyReused { dialect: policy.mismatch },
+    ];
+    let dead = (policy.mode != Mode::Sync).then_some(Problem::DeadLetter);
+    let gone = expired(policy).map(|_| Problem::KeyExpired);
+    missing
+        .iter()
+        .chain(&weak)
+        .chain(&always)
+        .chain(&gone)
+        .chain(&dead)
+        .chain(&unsigned)
+        .map(Refusal::of)
+        .collect()
+}

@@ -1,0 +1,353 @@
+//! What a route asks of its keys beyond the header's syntax: length, alphabet, form, and a floor under their randomness.
+//!
+//! Neighbours: `key` has parsed the key, `gateway::admit` asks before anything is looked up or read, `gateway::publication` publishes the
+//! rules. A breach never holds a part of the key. This room must not know what clients are told beyond the rule itself.
+
+use std::fmt;
+
+use super::key::Key;
+
+/// A route's rules for keys. The default takes every key that parses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPolicy {
+    /// The fewest characters.
+    pub min_length: usize,
+    /// The most characters.
+    pub max_length: usize,
+    /// Which characters.
+    pub alphabet: Alphabet,
+    /// Which shape.
+    pub form: Form,
+    /// The least [`entropy_bits`]; 0 means that nothing is estimated.
+    pub entropy_bits: u32,
+}
+
+impl Default for KeyPolicy {
+    fn default() -> Self {
+        Self {
+            min_length: 1,
+            max_length: Key::MAX_LEN,
+            alphabet: Alphabet::Visible,
+            form: Form::Any,
+            entropy_bits: 0,
+        }
+    }
+}
+
+/// Which characters a key may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alphabet {
+    /// Visible ASCII, 0x21 to 0x7e: every key that parses.
+    Visible,
+    /// Letters, digits, `-`, `_`, `.` and `~` (RFC 3986 section 2.3, unreserved).
+    UrlSafe,
+    /// Digits and `a` to `f` in either case.
+    Hex,
+}
+
+impl Alphabet {
+    /// Its name in configuration and in the published contract.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Visible => "visible",
+            Self::UrlSafe => "url-safe",
+            Self::Hex => "hex",
+        }
+    }
+
+    fn has(self, byte: u8) -> bool {
+        match self {
+            Self::Visible => byte.is_ascii_graphic(),
+            Self::UrlSafe => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~'),
+            Self::Hex => byte.is_ascii_hexdigit(),
+        }
+    }
+}
+
+/// Which shape a key must have. UUIDs are taken in either case, with their four dashes (RFC 9562 section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Any.
+    Any,
+    /// A UUID of any version; not the nil and not the max UUID.
+    Uuid,
+    /// A random UUID.
+    UuidV4,
+    /// A UUID that begins with its time, the rest random.
+    UuidV7,
+}
+
+impl Form {
+    /// Its name in configuration and in the published contract.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Uuid => "uuid",
+            Self::UuidV4 => "uuid-v4",
+            Self::UuidV7 => "uuid-v7",
+        }
+    }
+
+    fn fits(self, key: &[u8]) -> bool {
+        let version = match self {
+            Self::Any => return true,
+            Self::Uuid => b'1'..=b'8',
+            Self::UuidV4 => b'4'..=b'4',
+            Self::UuidV7 => b'7'..=b'7',
+        };
+        let shape = |(at, byte): (usize, &u8)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            14 => version.contains(byte),
+            19 => matches!(byte, b'8' | b'9' | b'a' | b'b' | b'A' | b'B'),
+            _ => byte.is_ascii_hexdigit(),
+        };
+        key.len() == 36 && key.iter().enumerate().all(shape)
+    }
+}
+
+/// Why a key is not one that its route takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breach {
+    /// Fewer characters than the route asks for.
+    Short {
+        /// How many it has.
+        len: usize,
+        /// How many it needs.
+        least: usize,
+    },
+    /// More characters than the route takes.
+    Long {
+        /// How many it has.
+        len: usize,
+        /// How many it may have.
+        most: usize,
+    },
+    /// A character outside the route's alphabet.
+    Alphabet(Alphabet),
+    /// Not of the route's form.
+    Form(Form),
+    /// Below the route's floor.
+    Guessable {
+        /// What [`entropy_bits`] says of it.
+        bits: u32,
+        /// What the route asks for.
+        floor: u32,
+    },
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { len, least } => {
+                write!(
+                    out,
+                    "the idempotency key is {len} characters long: this route asks for at least {least}"
+                )
+            }
+            Self::Long { len, most } => {
+                write!(out, "the idempotency key is {len} characters long: this route takes at most {most}")
+            }
+            Self::Alphabet(alphabet) => write!(
+                out,
+                "the idempotency key holds a character that this route does not take: {}",
+                match alphabet {
+                    Alphabet::Visible => "send visible ASCII",
+                    Alphabet::UrlSafe => "send letters, digits, '-', '_', '.' and '~' only",
+                    Alphabet::Hex => "send the digits 0-9 and a-f only",
+                }
+            ),
+            Self::Form(form) => write!(
+                out,
+                "the idempotency key has not the form that this route asks for: {}",
+                match form {
+                    Form::Any => "send any key",
+                    Form::Uuid => "send a UUID, 8-4-4-4-12 hex digits, best of version 4 or 7",
+                    Form::UuidV4 => "send a random UUID (version 4), 8-4-4-4-12 hex digits",
+                    Form::UuidV7 => "send a UUID of version 7, 8-4-4-4-12 hex digits",
+                }
+            ),
+            Self::Guessable { bits, floor } => write!(
+                out,
+                "the idempotency key looks as if it had {bits} bits of randomness: this route asks for {floor}"
+            ),
+        }
+    }
+}
+
+impl KeyPolicy {
+    /// The greatest floor that a route may set: a key of 128 random bits stays above it, in whatever alphabet it is written.
+    pub const MOST_BITS: u32 = 32;
+
+    /// Whether this route takes the key.
+    ///
+    /// # Errors
+    /// The first rule that it breaks, in the order of the fields.
+    pub fn check(&self, key: &Key) -> Result<(), Breach> {
+        let Self { min_length, max_length, alphabet, form, entropy_bits: floor } = self;
+        let bytes = key.as_bytes();
+        let len = bytes.len();
+        if len < *min_length {
+            return Err(Breach::Short { len, least: *min_length });
+        }
+        if len > *max_length {
+            return Err(Breach::Long { len, most: *max_length });
+        }
+        if !bytes.iter().all(|byte| alphabet.has(*byte)) {
+            return Err(Breach::Alphabet(*alphabet));
+        }
+        if !form.fits(bytes) {
+            return Err(Breach::Form(*form));
+        }
+        if *floor > 0 {
+            let bits = entropy_bits(bytes);
+            if bits < *floor {
+                return Err(Breach::Guessable { bits, floor: *floor });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A plain estimate of how many random bits a text holds: 3 for a digit, 4 for a letter, 2 for a letter in a run of four
+/// or more of one case (words), nothing for what continues a run (`aaa`, `123`, `987`) or repeats three characters seen before. Anything
+/// but letters and digits is left out at first. The same everywhere; never more than a random hex text of that length holds.
+///
+/// It cannot tell a random number from a clever one; it catches `1`, `order-17`, `aaaaaaaa` and `test-test-test`. A random UUID
+/// is worth about 103.
+pub fn entropy_bits(text: &[u8]) -> u32 {
+    let text: Vec<u8> = text.iter().copied().filter(u8::is_ascii_alphanumeric).collect();
+    (0..text.len()).map(|at| worth(&text, at)).sum()
+}
+
+fn worth(text: &[u8], at: usize) -> u32 {
+    let byte = text[at];
+    if let Some(&[before, last]) = at.checked_sub(2).map(|from| &text[from..at]).and_then(<[u8]>::as_array) {
+        let (step, earlier) = (i16::from(byte) - i16::from(last), i16::from(last) - i16::from(before));
+        if step.abs() <= 1 && step == earlier {
+            return 0;
+        }
+        // Up to the one before: the three characters may overlap those they repeat.
+        if text[..at].windows(3).any(|seen| seen == [before, last, byte]) {
+            return 0;
+        }
+    }
+    if byte.is_ascii_digit() {
+        return 3;
+    }
+    let alike =
+        |other: &&u8| other.is_ascii_alphabetic() && other.is_ascii_lowercase() == byte.is_ascii_lowercase();
+    let run = text[..at].iter().rev().take_while(alike).count() + text[at..].iter().take_while(alike).count();
+    if run >= 4 { 2 } else { 4 }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::parse(text).unwrap()
+    }
+
+    const V4: &str = "8e03978e-40d5-43dd-bc93-6894a57f9324";
+    const V7: &str = "019aa1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b";
+
+    #[test]
+    fn the_default_takes_every_key() {
+        for text in ["1", "a", "~!", &"k".repeat(255)] {
+            assert_eq!(KeyPolicy::default().check(&key(text)), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn lengths_count_from_the_least_to_the_most() {
+        let policy = KeyPolicy { min_length: 3, max_length: 5, ..KeyPolicy::default() };
+        assert_eq!(policy.check(&key("ab")), Err(Breach::Short { len: 2, least: 3 }));
+        assert_eq!(policy.check(&key("abc")), Ok(()));
+        assert_eq!(policy.check(&key("abcde")), Ok(()));
+        assert_eq!(policy.check(&key("abcdef")), Err(Breach::Long { len: 6, most: 5 }));
+    }
+
+    #[test]
+    fn alphabets_take_their_characters_only() {
+        for (alphabet, good, bad) in [
+            (Alphabet::UrlSafe, "aZ0-_.~", "a/b"),
+            (Alphabet::Hex, "09afAF", "g"),
+            (Alphabet::Hex, "0", "0-0"),
+        ] {
+            let policy = KeyPolicy { alphabet, ..KeyPolicy::default() };
+            assert_eq!(policy.check(&key(good)), Ok(()));
+            assert_eq!(policy.check(&key(bad)), Err(Breach::Alphabet(alphabet)));
+        }
+    }
+
+    #[test]
+    fn forms_take_their_uuids_only() {
+        let takes = |form, text: &str| KeyPolicy { form, ..KeyPolicy::default() }.check(&key(text)).is_ok();
+        for (text, any, four, seven) in [
+            (V4, true, true, false),
+            (V7, true, false, true),
+            (&V4.to_uppercase(), true, true, false),
+            ("8e03978e-40d5-13dd-bc93-6894a57f9324", true, false, false),
+            ("8e03978e-40d5-43dd-cc93-6894a57f9324", false, false, false),
+            ("8e03978e-40d5-43dd-bc93-6894a57f932", false, false, false),
+            ("8e03978e-40d5-43dd-bc93-6894a57f93244", false, false, false),
+            ("8e03978e040d5-43dd-bc93-6894a57f9324", false, false, false),
+            ("8e03978g-40d5-43dd-bc93-6894a57f9324", false, false, false),
+            ("00000000-0000-0000-0000-000000000000", false, false, false),
+            ("ffffffff-ffff-ffff-ffff-ffffffffffff", false, false, false),
+            ("abc", false, false, false),
+        ] {
+            let found = (takes(Form::Uuid, text), takes(Form::UuidV4, text), takes(Form::UuidV7, text));
+            assert_eq!(found, (any, four, seven), "{text}");
+        }
+    }
+
+    #[test]
+    fn guessable_keys_fall_below_32_bits_and_random_ones_do_not() {
+        for weak in [
+            "1",
+            "order-1",
+            "order-1001",
+            "aaaaaaaa",
+            "12345678901234567890",
+            "abcdefghijklmnop",
+            "test-test-test-test",
+            "payment",
+            "00000000-0000-4000-8000-000000000001",
+            "........................",
+        ] {
+            assert!(entropy_bits(weak.as_bytes()) < 32, "{weak} {}", entropy_bits(weak.as_bytes()));
+        }
+        for strong in
+            [V4, V7, "9f86d081884c7d659a2feaa0c55ad015", "01JD8Q0Z4T2M6X9V3B7N5K1R8C", "Xk9_Q2vT-7mZp4"]
+        {
+            assert!(entropy_bits(strong.as_bytes()) >= 32, "{strong} {}", entropy_bits(strong.as_bytes()));
+        }
+        let policy = KeyPolicy { entropy_bits: 32, ..KeyPolicy::default() };
+        assert_eq!(policy.check(&key("order-1")), Err(Breach::Guessable { bits: 13, floor: 32 }));
+        assert_eq!(policy.check(&key(V4)), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_random_uuid_falls_below_the_greatest_floor(bits: u128) {
+            let hex = format!("{bits:032x}");
+            let uuid = format!("{}-{}-4{}-a{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
+            prop_assert!(entropy_bits(uuid.as_bytes()) >= KeyPolicy::MOST_BITS, "{}", uuid);
+        }
+
+        #[test]
+        fn no_key_of_128_random_bits_falls_below_the_greatest_floor(
+            key in "[a-z]{28}|[0-9]{39}|[0-9a-f]{32}|[0-9A-HJKMNP-TV-Z]{26}|[0-9A-Za-z_-]{22}",
+        ) {
+            prop_assert!(entropy_bits(key.as_bytes()) >= KeyPolicy::MOST_BITS, "{}", key);
+        }
+
+        #[test]
+        fn an_estimate_is_never_above_that_of_random_hex(text in "[!-~]{0,255}") {
+            prop_assert!(entropy_bits(text.as_bytes()) as usize <= 4 * text.len());
+        }
+    }
+}
