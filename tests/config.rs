@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use cases::{CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS};
 use http::{HeaderMap, HeaderValue, Method};
+use onceway::config::listen::{PublicLimits, TlsFiles};
 use onceway::config::{Config, Errors};
 use onceway::gateway::route::{Matched, Mismatch, Policy, Protection};
 use onceway::gateway::signature::FingerprintRule;
@@ -76,6 +77,17 @@ fn the_good_files_are_good() {
     let settings = config.settings();
     assert_eq!(settings.timings.heartbeat, Duration::from_millis(250));
     assert_eq!(settings.shared, config.shared);
+}
+
+#[test]
+fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
+    let of = |lines: &str| {
+        let folder = files(&[("region", "[upstream]", &format!("[quota]\n{lines}\n[upstream]"))]);
+        let quota = load(folder.path()).unwrap().settings().quota.unwrap();
+        (quota.new_keys_per_second.get(), quota.burst.get())
+    };
+    assert_eq!(of("new_keys_per_second = 50"), (50, 50));
+    assert_eq!(of("new_keys_per_second = 50\nburst = 7"), (50, 7));
 }
 
 #[test]
@@ -153,6 +165,25 @@ fn an_admin_listener_open_to_others_takes_its_token_from_a_file() {
 }
 
 #[test]
+fn the_public_listener_is_told_its_tls_and_its_limits() {
+    let tables = "[listen.tls]\ncertificate = \"public.pem\"\nkey = \"public.key\"\n[listen.limits]\nconnections = 7\nconnections_per_ip = 3\n\
+                  head_time = \"1s\"\nbody_stall = \"2s\"\nwrite_stall = \"3s\"\nidle_time = \"4s\"\n[store]\n";
+    let folder = files(&[("region", "[store]\n", tables)]);
+    let listen = load(folder.path()).unwrap().process.listen;
+    let at = |name: &str| folder.path().join(name);
+    assert_eq!(listen.tls, Some(TlsFiles { certificate: at("public.pem"), key: at("public.key") }));
+    let limits = PublicLimits {
+        connections: 7,
+        connections_per_ip: 3,
+        head_time: Duration::from_secs(1),
+        body_stall: Duration::from_secs(2),
+        write_stall: Duration::from_secs(3),
+        idle_time: Duration::from_secs(4),
+    };
+    assert_eq!(listen.limits, limits);
+}
+
+#[test]
 fn the_reference_files_are_right_and_agree() {
     let all: Vec<Config> = ["us-east.toml", "eu-west.toml", "ap-south.toml"]
         .iter()
@@ -200,6 +231,11 @@ fn the_reference_files_state_the_defaults_truly() {
     let short = Config::load_with(&reference("eu-west.toml"), &|_| None).unwrap();
     assert_eq!(config.process.store.pool, short.process.store.pool);
     assert_eq!(config.process.drain, short.process.drain);
+    assert_eq!(config.process.listen.limits, short.process.listen.limits);
+    assert_eq!(short.process.listen.limits, PublicLimits::default());
+    assert_eq!(short.process.listen.tls, None);
+    assert_eq!((config.process.quota, short.process.quota), (None, None));
+    assert_eq!((config.process.shadow, short.process.shadow), (false, false));
     assert_eq!(config.process.log, short.process.log);
     let roles = |config: &Config| {
         let provision = config.process.provision.as_ref().unwrap();

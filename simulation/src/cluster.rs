@@ -93,6 +93,16 @@ impl Cluster {
         inner.region(region).table.restart();
     }
 
+    /// Steps the wall clock of a region's Postgres, ahead or back.
+    pub fn step_clock(&self, region: &RegionName, micros: i64) {
+        self.lock().region(region).clock.step(micros);
+    }
+
+    /// What a region's journal says about no key, oldest first.
+    pub fn notes(&self, region: &RegionName) -> Vec<onceway::ports::upkeep::Entry> {
+        self.lock().region(region).table.notes()
+    }
+
     /// A copy of a region's data, as a backup would take it.
     pub fn copy(&self, region: &RegionName) -> Copied {
         let mut inner = self.lock();

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use onceway::ports::jobs::{Act, Acted, Job, JobLoad, JobRow, StoredRequest, Taken};
 use onceway::ports::store::{
-    Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError, Subscription,
-    Written,
+    Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError,
+    Subscription, Written,
 };
-use onceway::ports::{Jobs, KeyStore, Replica};
+use onceway::ports::upkeep::{self, ClaimPage, Entry, ListedDoubt, Place, Reaped};
+use onceway::ports::{Jobs, KeyStore, Replica, Upkeep};
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Answer, Nonce, Row};
 use onceway::protocol::region::RegionName;
+use onceway::protocol::time::Date;
 
 use crate::clock::pause;
 use crate::cluster::{Cluster, StoreMode};
@@ -102,7 +104,7 @@ impl KeyStore for SimStore {
 }
 
 impl Replica for SimStore {
-    async fn beat(&self) -> Result<Option<u64>, StoreError> {
+    async fn beat(&self) -> Result<Option<Beat>, StoreError> {
         self.call(Effect::Writes, Table::beat).await
     }
 
@@ -178,5 +180,40 @@ impl Jobs for SimStore {
 
     async fn discard(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
         self.call(Effect::Writes, |table| table.discard(id, act)).await
+    }
+}
+
+impl Upkeep for SimStore {
+    async fn reap(&self, until: Date, most: u32) -> Result<Reaped, StoreError> {
+        self.call(Effect::Writes, |table| table.reap(until, most)).await
+    }
+
+    async fn claims(
+        &self,
+        after: Option<Place>,
+        older: Duration,
+        most: u32,
+    ) -> Result<ClaimPage, StoreError> {
+        self.call(Effect::Reads, |table| table.claims(after, older, most)).await
+    }
+
+    async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError> {
+        self.call(Effect::Reads, |table| table.doubts(after, most)).await
+    }
+
+    async fn unlist(&self) -> Result<u64, StoreError> {
+        self.call(Effect::Writes, Table::unlist).await
+    }
+
+    async fn rule(&self, attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.rule(attempt, act)).await
+    }
+
+    async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
+        self.call(Effect::Writes, |table| table.note(kind, reason)).await
+    }
+
+    async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
+        self.call(Effect::Reads, |table| table.journal(id)).await
     }
 }

@@ -3,13 +3,16 @@
 //! Neighbours: [`crate::store`] sends the statements, [`crate::cluster`] ships the log to other regions. Each statement is one
 //! transaction, judged by this region's own wall clock. It must not decide what rows mean, and must not wait.
 
+mod upkeep;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::ports::store::{
-    Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, Written,
+    Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, Written,
 };
+use onceway::ports::upkeep::Entry;
 use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::Fingerprint;
@@ -37,8 +40,11 @@ struct Stored {
     held_at: i64,
     expires: Date,
     due: i64,
+    tombstone: Duration,
     principal: Option<Digest32>,
     accepted: bool,
+    route: Arc<str>,
+    path: String,
 }
 
 #[derive(Clone, Debug)]
@@ -47,12 +53,14 @@ enum Phase {
     InDoubt(Option<u16>),
     Released,
     Settled(Arc<Answer>, i64),
+    Tombstone,
 }
 
-/// What one commit changed: this region's row of a key, or its heartbeat.
+/// What one commit changed: this region's row of a key, which it wrote or deleted, or its heartbeat.
 #[derive(Clone, Debug)]
 enum Change {
     Row(KeyId, Box<Stored>),
+    Gone(KeyId),
     Beat { seq: u64, epoch: u64 },
 }
 
@@ -76,6 +84,8 @@ pub(crate) struct Table {
     rows: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
     beats: BTreeMap<Origin, (u64, u64)>,
     memory: BTreeMap<Origin, PeerMemory>,
+    doubts: BTreeMap<KeyId, Date>,
+    journal: Vec<(Option<KeyId>, Entry)>,
     log: Vec<Commit>,
     jobs: BTreeMap<KeyId, jobs::Kept>,
 }
@@ -94,6 +104,8 @@ impl Table {
             rows: BTreeMap::new(),
             beats: BTreeMap::new(),
             memory: BTreeMap::new(),
+            doubts: BTreeMap::new(),
+            journal: Vec::new(),
             log: Vec::new(),
             jobs: BTreeMap::new(),
         }
@@ -199,8 +211,11 @@ impl Table {
             held_at: now,
             expires,
             due,
+            tombstone: ask.lifetime.tombstone,
             principal: ask.principal,
             accepted,
+            route: ask.route.clone(),
+            path: ask.path.clone(),
         }
     }
 
@@ -212,7 +227,7 @@ impl Table {
                 match row.phase {
                     Phase::Claimed => row.left(now).is_zero(),
                     Phase::InDoubt(_) | Phase::Released => true,
-                    Phase::Settled(..) => false,
+                    Phase::Settled(..) | Phase::Tombstone => false,
                 }
             }
             (None, Some(_)) | (Some(_), None | Some(_)) => false,
@@ -228,7 +243,7 @@ impl Table {
             };
             let masked = || named(over) || rows.values().any(|other| named(&other.over));
             match row.phase {
-                Phase::Settled(..) => false,
+                Phase::Settled(..) | Phase::Tombstone => false,
                 Phase::Claimed | Phase::InDoubt(_) => masked(),
                 Phase::Released => masked() || row.token.attempt <= attempt,
             }
@@ -241,7 +256,7 @@ impl Table {
             Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Settled(Arc::new(answer.clone()), now))),
             // Another answer under the same token was lost to that one.
             Phase::Settled(stored, _) => (**stored == *answer).then_some(None),
-            Phase::Released => None,
+            Phase::Released | Phase::Tombstone => None,
         })
     }
 
@@ -249,16 +264,21 @@ impl Table {
         self.end(attempt, |phase| match phase {
             Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Released)),
             Phase::Released => Some(None),
-            Phase::Settled(..) => None,
+            Phase::Settled(..) | Phase::Tombstone => None,
         })
     }
 
     pub(crate) fn doubt(&mut self, attempt: &Attempt, status: Option<u16>) -> Written {
-        self.end(attempt, |phase| match phase {
+        let written = self.end(attempt, |phase| match phase {
             Phase::Claimed => Some(Some(Phase::InDoubt(status))),
             Phase::InDoubt(_) => Some(None),
-            Phase::Released | Phase::Settled(..) => None,
-        })
+            Phase::Released | Phase::Settled(..) | Phase::Tombstone => None,
+        });
+        if written == Written::Done {
+            let since = self.date();
+            self.doubts.entry(attempt.id.clone()).or_insert(since);
+        }
+        written
     }
 
     /// Moves the attempt's row along an arrow: `None` is no arrow, `Some(None)` is there already.
@@ -287,14 +307,14 @@ impl Table {
         rows.map(|(origin, row)| row.shown(origin.clone(), now)).collect()
     }
 
-    pub(crate) fn beat(&mut self) -> Option<u64> {
+    pub(crate) fn beat(&mut self) -> Option<Beat> {
         if !self.is_open() {
             return None;
         }
         let seq = self.beats.get(&self.origin).map_or(0, |(seq, _)| *seq) + 1;
         self.beats.insert(self.origin.clone(), (seq, self.epoch));
         self.commit(Change::Beat { seq, epoch: self.epoch });
-        Some(seq)
+        Some(Beat { seq, date: self.date() })
     }
 
     pub(crate) fn heartbeats(&self) -> Vec<Heartbeat> {
@@ -325,6 +345,7 @@ impl Table {
             Change::Row(id, row) => {
                 self.rows.entry(id).or_default().insert(from.clone(), *row);
             }
+            Change::Gone(id) => self.remove(&id, from),
             Change::Beat { seq, epoch } => {
                 self.beats.insert(from.clone(), (seq, epoch));
             }
@@ -338,6 +359,26 @@ impl Table {
     fn write(&mut self, id: &KeyId, row: Stored) {
         self.rows.entry(id.clone()).or_default().insert(self.origin.clone(), row.clone());
         self.commit(Change::Row(id.clone(), Box::new(row)));
+    }
+
+    /// Deletes the own row, as replication then does elsewhere.
+    fn delete(&mut self, id: &KeyId) {
+        let me = self.origin.clone();
+        self.remove(id, &me);
+        self.commit(Change::Gone(id.clone()));
+    }
+
+    fn remove(&mut self, id: &KeyId, origin: &Origin) {
+        if let Some(rows) = self.rows.get_mut(id) {
+            rows.remove(origin);
+            if rows.is_empty() {
+                self.rows.remove(id);
+            }
+        }
+    }
+
+    fn date(&self) -> Date {
+        Date(self.clock.micros().div_euclid(1_000))
     }
 
     fn commit(&mut self, change: Change) {
@@ -367,6 +408,7 @@ impl Stored {
                 State::InDoubt { status: *status, left: self.left(now), past: self.past(now) }
             }
             Phase::Released => State::Released,
+            Phase::Tombstone => State::Tombstone,
             Phase::Settled(..) if now >= self.due => State::Tombstone,
             Phase::Settled(answer, at) => {
                 let age = Duration::from_micros(u64::try_from(now.saturating_sub(*at)).unwrap_or(0));

@@ -119,6 +119,7 @@ struct Service {
     mode: UpstreamMode,
     probes: ProbeMode,
     arrivals: Vec<Arrival>,
+    questions: usize,
 }
 
 #[derive(Debug)]
@@ -146,7 +147,7 @@ impl Upstreams {
     pub fn add(&self, region: RegionName) {
         let mode =
             UpstreamMode::Answer { after: Duration::ZERO, status: 200, body: Bytes::new(), effect: true };
-        let service = Service { mode, probes: ProbeMode::Ledger, arrivals: Vec::new() };
+        let service = Service { mode, probes: ProbeMode::Ledger, arrivals: Vec::new(), questions: 0 };
         self.lock().services.insert(region, service);
     }
 
@@ -170,6 +171,11 @@ impl Upstreams {
     /// All requests that arrived at a region's upstream.
     pub fn arrivals(&self, region: &RegionName) -> Vec<Arrival> {
         self.lock().service(region).arrivals.clone()
+    }
+
+    /// How often a region's gateways asked about an attempt.
+    pub fn questions(&self, region: &RegionName) -> usize {
+        self.lock().service(region).questions
     }
 
     /// The port of a region to its upstream.
@@ -325,6 +331,7 @@ impl Upstream for SimUpstream {
     }
 
     async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
+        self.upstreams.lock().service(&self.region).questions += 1;
         match self.told(&probe) {
             ProbeMode::Happened { status, body } => {
                 ProbeReply::Happened(response(status, Some(body).filter(|body| body.len() <= limit)))

@@ -13,6 +13,8 @@ mod attached;
 mod bench;
 #[path = "gateway/claims.rs"]
 mod claims;
+#[path = "gateway/counted.rs"]
+mod counted;
 #[path = "gateway/ends.rs"]
 mod ends;
 #[path = "gateway/forwards.rs"]
@@ -23,7 +25,15 @@ mod outcomes;
 mod policies;
 #[path = "gateway/principals.rs"]
 mod principals;
+#[path = "gateway/quota.rs"]
+mod quota;
 #[path = "gateway/recovery.rs"]
 mod recovery;
+#[path = "gateway/shadow.rs"]
+mod shadow;
 #[path = "gateway/swarm.rs"]
 mod swarm;
+#[path = "gateway/sweeps.rs"]
+mod sweeps;
+#[path = "gateway/upkeep.rs"]
+mod upkeep;

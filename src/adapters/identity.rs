@@ -136,7 +136,8 @@ impl PeerIdentity {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+/// The one cryptographic provider.
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
@@ -177,11 +178,19 @@ fn client(
     Ok(config)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
+/// A file's bytes. Blocks.
+///
+/// # Errors
+/// Names the file.
+pub fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
     fs::read(path).map_err(|cause| IdentityError::File { path: path.to_owned(), cause })
 }
 
-fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+/// The certificates of a PEM file, at least one.
+///
+/// # Errors
+/// Names the file.
+pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let all: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
         .map_err(|cause| content(path, format!("no PEM certificates: {cause}")))?;

@@ -15,13 +15,16 @@ use tokio::time::{Instant, Sleep};
 
 use crate::ports::{Body, BodyError};
 
+/// How long a sender may be waited for with each byte it sends: at least 500 bytes a second are expected in the long run.
+const EACH_BYTE: Duration = Duration::from_millis(2);
+
 /// How long the rest of a body may take.
 #[derive(Clone, Copy, Debug)]
 pub enum Patience {
     /// Waiting for all of it may take this long together. The time that the reader takes does not count: a client that reads
     /// slowly must not end an answer that its sender has ready.
     Within(Duration),
-    /// Each next piece must arrive this soon after it was asked for.
+    /// The same, but each byte earns [`EACH_BYTE`] more, up to the same span again: a stall is cut, and so is a drip.
     Between(Duration),
     /// For ever: somebody else bounds it.
     Endless,
@@ -36,7 +39,11 @@ pub fn streaming(incoming: Incoming, patience: Patience, at_end: Option<AtEnd>) 
         Patience::Within(span) | Patience::Between(span) => Some(Box::pin(tokio::time::sleep(span))),
         Patience::Endless => None,
     };
-    let mut body = Streaming { incoming, patience, sleep, waiting: None, over: false, at_end };
+    let credit = match patience {
+        Patience::Within(span) | Patience::Between(span) => span,
+        Patience::Endless => Duration::ZERO,
+    };
+    let mut body = Streaming { incoming, patience, sleep, credit, waiting: None, over: false, at_end };
     if body.incoming.is_end_stream() {
         body.finish();
     }
@@ -47,6 +54,8 @@ struct Streaming {
     incoming: Incoming,
     patience: Patience,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// How much longer the sender may be waited for, unless somebody else bounds it.
+    credit: Duration,
     /// Since when the sender is being waited for: the time the reader takes must not count against the sender.
     waiting: Option<Instant>,
     over: bool,
@@ -73,22 +82,24 @@ impl Streaming {
 
     /// Called when the sender is to be waited for.
     fn stalled(&mut self, context: &mut Context<'_>) -> bool {
-        let (Patience::Within(span) | Patience::Between(span)) = self.patience else { return false };
+        let (Patience::Within(_) | Patience::Between(_)) = self.patience else { return false };
         if self.waiting.is_none() {
             let now = Instant::now();
             self.waiting = Some(now);
             if let Some(sleep) = self.sleep.as_mut() {
-                sleep.as_mut().reset(now + span);
+                sleep.as_mut().reset(now + self.credit);
             }
         }
         self.is_late(context)
     }
 
-    /// Called when a piece has come.
-    fn came(&mut self) {
-        let since = self.waiting.take();
-        if let (Patience::Within(left), Some(since)) = (&mut self.patience, since) {
-            *left = left.saturating_sub(since.elapsed());
+    /// Called when so many bytes have come.
+    fn came(&mut self, bytes: usize) {
+        let waited = self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.credit = self.credit.saturating_sub(waited);
+        if let Patience::Between(span) = self.patience {
+            let earned = EACH_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+            self.credit = span.min(self.credit + earned);
         }
     }
 
@@ -125,7 +136,7 @@ impl http_body::Body for Streaming {
         }
         match self.poll_data(context) {
             Poll::Ready(Some(Ok(data))) => {
-                self.came();
+                self.came(data.len());
                 if self.incoming.is_end_stream() {
                     self.finish();
                 }

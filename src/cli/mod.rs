@@ -6,12 +6,17 @@
 
 mod certs;
 mod check;
+mod coverage;
 mod demo;
+mod doubts;
 mod http;
 mod janitor;
+mod jobs;
+mod key;
 mod logging;
 mod ring;
 mod serve;
+mod shadow;
 mod status;
 mod store;
 mod table;
@@ -37,6 +42,8 @@ Start here:
   onceway check config/us-east.toml                 is this configuration right? lists every mistake
   onceway ring show --ring config/ring.toml         who owns how much
   onceway serve --config config/us-east.toml        run one gateway of one region
+  onceway doubts                                    which keys are in doubt? `onceway key` ends one by hand
+  onceway coverage                                  which state-changing requests came without a key's protection?
 
 Environment:
   ONCEWAY_LOG                what is logged to stderr, such as info or onceway=debug (default: info)
@@ -44,6 +51,7 @@ Environment:
   ONCEWAY_RING               the ring file, instead of --ring
   ONCEWAY_ADMIN              an admin listener, instead of --admin
   ONCEWAY_ADMIN_TOKEN_FILE   the file with its token, instead of --token-file
+  USER                       who acts by hand, instead of --actor
 
 Exit codes:
   0  done     1  failed     2  wrong arguments or configuration     3  begun, not complete yet: run it again
@@ -61,6 +69,12 @@ enum Command {
     Store(store::Command),
     Serve(serve::Serve),
     Status(status::Status),
+    Doubts(doubts::Doubts),
+    Jobs(jobs::Jobs),
+    #[command(subcommand)]
+    Key(key::Command),
+    Coverage(coverage::Coverage),
+    Shadow(shadow::Shadow),
     #[command(hide = true)]
     Janitor(janitor::Janitor),
 }
@@ -101,6 +115,11 @@ pub fn run() -> ExitCode {
         Command::Store(command) => command.run(),
         Command::Serve(serve) => serve.run(),
         Command::Status(status) => status.run(),
+        Command::Doubts(doubts) => doubts.run(),
+        Command::Jobs(jobs) => jobs.run(),
+        Command::Key(command) => command.run(),
+        Command::Coverage(coverage) => coverage.run(),
+        Command::Shadow(shadow) => shadow.run(),
         Command::Janitor(janitor) => janitor.run(),
     };
     let (code, text) = match ended {

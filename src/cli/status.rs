@@ -3,13 +3,12 @@
 //! Neighbours: `gateway::status` is the contract of the JSON that `server::admin` serves and this reads. A field that an older or
 //! newer gateway does not send is shown as "-". It must not judge: it prints what the gateway says.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde_json::Value;
 
+use super::http::{Admin, printable};
 use super::table::{Side, columns};
-use super::{Failure, block_on, http, print};
+use super::{Failure, print};
 
 /// Show what a gateway says of itself: readiness, store, peers, observed lag, replication.
 #[derive(Args)]
@@ -20,12 +19,8 @@ Examples:
   onceway status --json | jq .readiness
   onceway status --admin http://10.0.0.7:7402 --token-file secrets/admin-token")]
 pub struct Status {
-    /// The gateway's admin listener.
-    #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
-    admin: String,
-    /// A file with the admin token; not needed where the listener is on loopback.
-    #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    gateway: Admin,
     /// Print the gateway's JSON as it is.
     #[arg(long)]
     json: bool,
@@ -34,17 +29,7 @@ pub struct Status {
 impl Status {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let token = match &self.token_file {
-            None => None,
-            Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-                Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display()))
-            })?),
-        };
-        let token = token.as_deref().map(str::trim);
-        let answer =
-            block_on(async { http::get(&self.admin, "/v1/status", token).await.map_err(Failure::failed) })?;
-        let status: Value = serde_json::from_slice(&answer)
-            .map_err(|error| Failure::Failed(format!("{} answered no JSON: {error}", self.admin)))?;
+        let status = self.gateway.get("/v1/status")?;
         if self.json { print(&format!("{status}\n")) } else { print(&picture(&status)) }
     }
 }
@@ -80,6 +65,9 @@ fn picture(status: &Value) -> String {
             format!("epoch {}, digest {view:.16}, shared settings {shared:.16}", word(&status["epoch"])),
         ),
     ];
+    if let Some(left) = store["clock_suspect_ms"].as_u64() {
+        rows.push(("clock", format!("SUSPECT for {} s: no hold counts as over", left.div_ceil(1_000))));
+    }
     for reason in readiness["reasons"].as_array().into_iter().flatten() {
         rows.push(("because", word(reason)));
     }
@@ -129,14 +117,13 @@ fn regions(status: &Value) -> String {
 }
 
 /// One value as a word; nothing and unknown things are "-".
-fn word(value: &Value) -> String {
+pub fn word(value: &Value) -> String {
     match value {
         Value::Null | Value::Array(_) | Value::Object(_) => "-".to_owned(),
         Value::Bool(true) => "yes".to_owned(),
         Value::Bool(false) => "NO".to_owned(),
         Value::Number(number) => number.to_string(),
-        // Control characters could rewrite the terminal that shows them.
-        Value::String(text) => text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+        Value::String(text) => printable(text),
     }
 }
 

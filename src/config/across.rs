@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
+use super::listen::Listen;
 use super::reader::{Located, Problems};
-use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Listen, Others, PUBLISHERS};
+use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Others, PUBLISHERS};
 use super::routes::RouteAt;
 use super::span::show;
 use crate::gateway::Timings;

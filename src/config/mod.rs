@@ -13,6 +13,7 @@
 mod across;
 pub mod credentials;
 mod jwks;
+pub mod listen;
 mod nearest;
 mod outcomes;
 mod policy;
@@ -117,6 +118,8 @@ impl Config {
             skew: self.skew,
             seals_requests: self.process.accept_key.is_some(),
             timings: timings(self.heartbeat),
+            quota: self.process.quota,
+            shadow: self.process.shadow,
             shared: self.shared,
         }
     }
@@ -228,5 +231,8 @@ fn timings(heartbeat: Duration) -> Timings {
         settle_within: ms(3_000),
         probe_within: ms(3_000),
         jobs_poll: ms(1_000),
+        sweep: ms(2_000),
+        reap: ms(5_000),
+        reap_pause: ms(20),
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,10 +13,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use toml::de::DeValue;
 
+use super::listen::{self, Listen};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Environment, Secret, SecretSource};
-use super::trusted::{self, Trusted};
+use crate::gateway::quota::Quota;
 use crate::protocol::region::RegionName;
 
 /// A region file as far as it could be read: each part by itself, so that a mistake in one hides none in the others.
@@ -75,6 +77,10 @@ impl<T> ByRegion<T> {
 /// The settings of one gateway process.
 #[derive(Clone, Debug)]
 pub struct Process {
+    /// Whether everything passes and nothing is decided.
+    pub shadow: bool,
+    /// How fast each tenant may start keys here.
+    pub quota: Option<Quota>,
     /// Where it listens.
     pub listen: Listen,
     /// The token that the admin listener asks for; `None` only where that listens on loopback.
@@ -93,19 +99,6 @@ pub struct Process {
     pub log: LogFormat,
     /// How long a graceful stop may take.
     pub drain: Duration,
-}
-
-/// Where a gateway listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listen {
-    /// For clients, plain HTTP.
-    pub public: SocketAddr,
-    /// For operators and health checks, plain HTTP.
-    pub admin: SocketAddr,
-    /// For peers, mTLS.
-    pub peer: SocketAddr,
-    /// For a front that has verified who asks, plain HTTP; `None` if there is none.
-    pub trusted: Option<Trusted>,
 }
 
 /// The region's Postgres.
@@ -181,15 +174,17 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
     let routes = beside("routes", "name the file that all regions share, such as routes = \"routes.toml\"");
     let credentials =
         beside("credentials", "name the file of token digests, such as credentials = \"credentials.toml\"");
+    let shadow = top.optional("shadow", reader::flag).unwrap_or(false);
     let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
-    let listen = listen(&top);
+    let listen = listen::read(&top, base);
     let admin_token = admin(&top, base, listen.as_ref().map(|listen| listen.admin));
     let accept_key = accept_key(&top, base, environment);
     let store = store(&top, environment);
     let (upstream, elsewhere, shared) = upstream(&top);
     let (peer, addresses) = peer(&top, base);
     let (provision, publishers) = top.table("provision").map(provision).unzip();
+    let quota = top.table("quota").map(quota);
     let log = top.table("log").and_then(|log| {
         let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
         let format = log.optional("format", |value| reader::word(value, &words));
@@ -202,14 +197,18 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
     let whole = || -> Option<Process> {
         // A [provision] that is there must be right; none at all is right too.
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
+        let quota = quota.map_or(Some(None), |written| written.map(Some))?;
         let (listen, admin_token, accept_key, store) = (listen?, admin_token?, accept_key?, store?);
+        let (upstream, peer) = (upstream?, peer?);
         Some(Process {
+            shadow,
+            quota,
             listen,
             admin_token,
             accept_key,
             store,
-            upstream: upstream?,
-            peer: peer?,
+            upstream,
+            peer,
             provision,
             log,
             drain,
@@ -221,31 +220,11 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
 }
 
 /// A section that must be there.
-fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
+pub(super) fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
     if !top.has(name) {
         top.fail(format!("[{name}] is missing: {advice}"));
     }
     top.table(name)
-}
-
-fn listen(top: &Section<'_>) -> Option<Listen> {
-    let section = needed(top, "listen", "say where to listen: public, admin and peer")?;
-    let at = |key, advice| section.required(key, advice, socket);
-    let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
-    let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
-    let peer = at("peer", "say where other regions connect, such as peer = \"0.0.0.0:7403\"");
-    let trusted = section.table("trusted").map(trusted::read);
-    section.finish();
-    // A [listen.trusted] that is there must be right; none at all is right too.
-    let trusted = trusted.map_or(Some(None), |written| written.map(Some));
-    let listen = Listen { public: public?, admin: admin?, peer: peer?, trusted: trusted? };
-    let mut all = vec![listen.public, listen.admin, listen.peer];
-    all.extend(listen.trusted.as_ref().map(|trusted| trusted.address));
-    all.sort_unstable();
-    if all.windows(2).any(|pair| pair[0] == pair[1]) {
-        top.fail_at("listen", "[listen]: public, admin, peer and trusted must be different addresses");
-    }
-    Some(listen)
 }
 
 /// The key that seals stored requests: `Some(None)` if none is written, `None` if something is wrong.
@@ -331,6 +310,18 @@ fn store(top: &Section<'_>, environment: Environment<'_>) -> Option<Store> {
     });
     section.finish();
     Some(Store { url: url?, pool: usize::try_from(pool).unwrap_or(usize::MAX) })
+}
+
+fn quota(section: Section<'_>) -> Option<Quota> {
+    let count = |value: &DeValue<'_>| {
+        let number = reader::number(value, 1, 1_000_000)?;
+        u32::try_from(number).ok().and_then(NonZeroU32::new).ok_or_else(|| "is out of range".to_owned())
+    };
+    let advice = "say how many keys a tenant may start per second here, such as new_keys_per_second = 100";
+    let rate = section.required("new_keys_per_second", advice, count);
+    let burst = section.optional("burst", count);
+    section.finish();
+    rate.map(|rate| Quota { new_keys_per_second: rate, burst: burst.unwrap_or(rate) })
 }
 
 fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bool>) {
@@ -419,13 +410,8 @@ fn by_region<T>(
     ByRegion { at: section.at().clone(), entries, broken }
 }
 
-fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
+pub(super) fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
     reader::text(value).map(|text| base.join(text))
-}
-
-pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
-    let text = reader::text(value)?;
-    text.parse().map_err(|_| format!("{text:?} must be an IP address and a port, such as \"127.0.0.1:7401\""))
 }
 
 fn host_and_port(value: &DeValue<'_>) -> Result<String, String> {

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use http::HeaderName;
 use toml::de::DeValue;
 
+use super::listen::socket;
 use super::reader::{self, Section};
-use super::region::socket;
 
 /// A listener for a trusted front.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -54,6 +54,7 @@ pub async fn run(demo: Demo) -> Result<Ended> {
         port_base: demo.port_base,
         data: demo.data.clone(),
         rtt: demo.rtt,
+        routes: None,
     };
     let say = |text: &str| {
         if !demo.json {

@@ -47,6 +47,8 @@ pub struct Options {
     pub data: Option<PathBuf>,
     /// Round trip between regions.
     pub rtt: Duration,
+    /// What stands in the routes file; the demo's routes if `None`.
+    pub routes: Option<String>,
 }
 
 /// A running deployment.
@@ -92,6 +94,9 @@ impl Deployment {
                 upstreams.push(Upstream::start(name.as_str(), local(ports.upstream), ledger.clone()).await?);
             }
             files::write_shared(&dir, &names)?;
+            if let Some(routes) = &options.routes {
+                files::write(&dir, "routes.toml", routes)?;
+            }
             let mut regions = Vec::new();
             for number in 0..names.len() {
                 regions.push(region(number, &names, &ports, &links, &dir, &binaries, options).await?);

@@ -149,7 +149,8 @@ ca = "certificates/ca.pem"
     Ok(dir.join(file))
 }
 
-fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
+/// Writes one file into `dir`, in place of an older one. Errors name it.
+pub fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
     let path = dir.join(name);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }

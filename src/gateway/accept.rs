@@ -77,7 +77,7 @@ pub(super) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest
 pub(super) fn accepted<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, expires: Date) -> Reply {
     gateway.jobs.due();
     super::metrics::job(&ask.route, "accepted");
-    pending(gateway, ask, ask.request_id, expires, false)
+    Reply::Accepted(Pending { first: true, ..pending(gateway, ask, ask.request_id, expires) })
 }
 
 /// What these rows allow nobody but a job to go on with. `None`: the verdict on the rows is to be performed.
@@ -104,7 +104,9 @@ pub(super) async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, row
     match gateway.ports.store().job(&ask.id).await {
         Ok(None) => None,
         Ok(Some(job)) => Some(match job.state {
-            JobState::Waiting => pending(gateway, ask, job.request_id, row.expires, running),
+            JobState::Waiting => {
+                Reply::Accepted(Pending { running, ..pending(gateway, ask, job.request_id, row.expires) })
+            }
             JobState::Dead => Reply::Refused(Problem::DeadLetter, Some(row.expires)),
         }),
         Err(error) => {
@@ -115,22 +117,17 @@ pub(super) async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, row
     }
 }
 
-fn pending<P: Ports>(
-    gateway: &Gateway<P>,
-    ask: &Ask,
-    request_id: RequestId,
-    expires: Date,
-    running: bool,
-) -> Reply {
+fn pending<P: Ports>(gateway: &Gateway<P>, ask: &Ask, request_id: RequestId, expires: Date) -> Pending {
     let after = retry_after(MOST_PATIENCE, gateway.typical(&ask.route).or(Some(Duration::ZERO)));
-    Reply::Accepted(Pending {
+    Pending {
         key: ask.id.key().clone(),
         request_id,
-        running,
+        first: false,
+        running: false,
         preferred: matches!(ask.by, By::Later { preferred: true }),
         after,
         expires,
-    })
+    }
 }
 
 #[cfg(test)]

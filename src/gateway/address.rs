@@ -118,7 +118,7 @@ fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<
 }
 
 async fn rows<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> Result<Vec<Row>, StoreError> {
-    let found = metrics::store("look_up", gateway, gateway.ports.store().look_up(std::slice::from_ref(id)));
+    let found = metrics::upkeep("look_up", gateway.ports.store().look_up(std::slice::from_ref(id)));
     Ok(found.await?.pop().unwrap_or_default())
 }
 

@@ -20,7 +20,7 @@ use super::race::{Won, race};
 use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
 use super::signature::{FingerprintRule, Unsigned};
-use super::{Gateway, Settings};
+use super::{Gateway, Settings, metrics};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
@@ -85,6 +85,8 @@ pub struct Ask {
     pub deadline: Duration,
     /// Who waits for what comes of it.
     pub by: By,
+    /// Whether its tenant's quota was charged here: at the gateway that the client asked.
+    pub charged: bool,
 }
 
 impl Ask {
@@ -100,12 +102,16 @@ impl Ask {
 /// Admits a client's request.
 pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Admitted {
     let settings = gateway.settings();
-    let (route, policy) = match settings.routes.find(request.method(), request.uri().path()) {
+    let (method, path) = (request.method(), request.uri().path());
+    let matched = settings.routes.find(method, path);
+    let with_key = request.headers().contains_key(&reply::KEY);
+    gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused));
+    let (route, policy) = match matched {
         Matched::PassThrough => return Admitted::Pass(request),
         Matched::Refused => return Admitted::Refused(Problem::NoRoute, None),
         Matched::Route(route) => match &route.protection {
             Protection::Off => return Admitted::Pass(request),
-            Protection::Optional(_) if !request.headers().contains_key(&reply::KEY) => {
+            Protection::Optional(_) if !with_key => {
                 return Admitted::Pass(request);
             }
             Protection::Optional(policy) | Protection::Required(policy) => {
@@ -132,20 +138,17 @@ async fn keyed<P: Ports>(
 ) -> Result<Ask, Problem> {
     let arrived = gateway.ports().clock().now();
     let (head, body) = request.into_parts();
-    let caller = who(gateway, &head).ok_or(Problem::CredentialInvalid)?;
-    check_named(&policy, caller.principal)?;
-    let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
-    let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
-    policy.key_policy.check(&key).map_err(Problem::KeyRefused)?;
+    let (id, principal) = identify(gateway, &policy, &head)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    gateway.charge(id.tenant()).inspect_err(|_| metrics::quota_exceeded(id.tenant()))?;
     let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
     let fingerprint = take_fingerprint(&policy.fingerprint, &head.method, &target, &head.headers, &body)?;
     let deadline = settings.patience(&policy);
     let by = accept::by(&policy, &head.headers);
     Ok(Ask {
-        id: KeyId::new(caller.tenant, key),
-        principal: caller.principal,
+        id,
+        principal,
         echo,
         route,
         policy,
@@ -158,7 +161,22 @@ async fn keyed<P: Ports>(
         arrived,
         deadline,
         by,
+        charged: true,
     })
+}
+
+/// The tenant and the principal by the credential, and the key by its header.
+pub(super) fn identify<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    head: &Parts,
+) -> Result<(KeyId, Option<Digest32>), Problem> {
+    let caller = who(gateway, head).ok_or(Problem::CredentialInvalid)?;
+    check_named(policy, caller.principal)?;
+    let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
+    let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
+    policy.key_policy.check(&key).map_err(Problem::KeyRefused)?;
+    Ok((KeyId::new(caller.tenant, key), caller.principal))
 }
 
 /// Who asks: on a listener that is bound to a trusted front, whom that vouches for; elsewhere whose credential it is.
@@ -214,6 +232,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         arrived: gateway.ports().clock().now(),
         deadline: forward.deadline,
         by,
+        charged: false,
     })
 }
 
@@ -238,7 +257,7 @@ async fn read_body<P: Ports>(
 
 /// Both digests: of the raw bytes, and of the business signature where the route has one; else of the canonical form where the
 /// body is JSON and has a lossless one. A signature is never replaced by anything: what cannot be signed is refused.
-fn take_fingerprint(
+pub(super) fn take_fingerprint(
     rule: &FingerprintRule,
     method: &Method,
     target: &Uri,

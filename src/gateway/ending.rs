@@ -23,8 +23,9 @@ pub(super) fn unknown<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> 
     Reply::Refused(Problem::OutcomeUnknown { upstream: None, after }, expires)
 }
 
-/// What the rows of a key mean, read from here.
-pub(super) fn read<P: Ports>(gateway: &Gateway<P>, rows: Vec<Row>) -> Reading {
+/// What the rows of a key mean, read from here, by a clock that is trusted or not.
+pub(super) fn read<P: Ports>(gateway: &Gateway<P>, mut rows: Vec<Row>) -> Reading {
+    gateway.distrust(&mut rows);
     resolve(rows, &Reader { me: gateway.origin.clone(), over: Default::default() })
 }
 
@@ -46,7 +47,10 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
         }
         Reply::First { .. } | Reply::Replay(_) | Reply::Accepted(_) => "-",
     };
-    metrics::answer(&ask.route, verdict);
+    if reply.is_retry() {
+        gateway.give_back(ask);
+    }
+    metrics::answer(&ask.route, ask.id.tenant(), verdict);
     let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);
     let took = gateway.ports.clock().now().since(ask.arrived);
     tracing::info!(

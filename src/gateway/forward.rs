@@ -13,7 +13,7 @@ use super::admit::Ask;
 use super::ending::{finish, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
-use super::reply::Reply;
+use super::reply::{self, Reply};
 use super::{Gateway, metrics};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
@@ -41,16 +41,21 @@ pub(super) async fn answer<P: Ports>(
 /// The reply that the local copy allows: only a settled record decides anything here. A store that does not answer is no
 /// reason to refuse: the owner is asked instead.
 pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
-    let found =
-        metrics::store("look_up", gateway, gateway.ports.store().look_up(std::slice::from_ref(&ask.id)));
+    let found = metrics::store(
+        "look_up",
+        &ask.route,
+        gateway,
+        gateway.ports.store().look_up(std::slice::from_ref(&ask.id)),
+    );
     let rows = found.await.ok()?.pop()?;
     let Reading::Settled(row) = read(gateway, rows) else { return None };
+    let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
+        true => Reply::Replay(settlement(&row)?),
+        false => Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(row.expires)),
+    };
     metrics::local_replay();
-    if !same_request(&row, &ask.fingerprint, ask.principal) {
-        let dialect = ask.policy.mismatch;
-        return Some(Reply::Refused(Problem::KeyReused { dialect }, Some(row.expires)));
-    }
-    settlement(&row).map(Reply::Replay)
+    metrics::duplicate(ask.id.tenant());
+    Some(reply)
 }
 
 async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName) -> Response<Body> {
@@ -74,6 +79,9 @@ async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionN
     {
         Won::First(Ok(ForwardReply::Answer(response))) => {
             metrics::forward(owner, "answered");
+            if response.headers().contains_key(&reply::REPLAYED) {
+                gateway.give_back(ask);
+            }
             let (status, key) = (response.status().as_u16(), ask.id.digest());
             tracing::info!(request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), %key, %owner, status, "forwarded");
             return response;

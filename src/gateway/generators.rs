@@ -86,7 +86,7 @@ pub(super) fn mismatched<P: Ports>(gateway: &Gateway<P>, ask: &Ask) {
 
 fn report(ask: &Ask, found: Option<(Weakness, bool)>) {
     let Some((weakness, due)) = found else { return };
-    metrics::weak_key(&ask.route, weakness);
+    metrics::weak_key(&ask.route, ask.id.tenant(), weakness);
     if due {
         tracing::warn!(
             tenant = %ask.id.tenant(), route = %ask.route, kind = weakness.name(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, StoreHealth, metrics};
+use super::{Gateway, StoreHealth, metrics, trust};
 use crate::ports::peers::{Beat, Pong};
 use crate::ports::store::{Boot, Gate, Heartbeat, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
@@ -41,7 +41,7 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         // What anybody saw before this beat was committed before it, so the new number must be greater.
         let seen = gateway.answers_since(Moment::from_nanos(0)).highest;
         match gateway.ports.store().beat().await {
-            Ok(Some(seq)) if went_back || seq <= seen => {
+            Ok(Some(beat)) if went_back || beat.seq <= seen => {
                 // For as long as this process lives: the count runs on from the old copy and would catch up.
                 went_back = true;
                 close(
@@ -49,9 +49,10 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                     "the store went back while it ran: it is an old copy, has forgotten claims and must be rebuilt from its peers".to_owned(),
                 );
             }
-            Ok(Some(seq)) => {
-                gateway.health().beat = Some((seq, begun));
-                metrics::heartbeat(seq);
+            Ok(Some(beat)) => {
+                gateway.health().beat = Some((beat.seq, begun));
+                metrics::heartbeat(beat.seq);
+                trust::heard(&gateway, beat.date, begun).await;
                 if !gateway.store_is_open() {
                     reopen(&gateway).await;
                 }
@@ -69,6 +70,10 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
     if !gateway.health().peers.values().all(|peer| peer.tried) {
         // Whoever just started cannot know yet whether a peer goes by another view.
         return close(gateway, "starting: not every peer has been asked yet".to_owned());
+    }
+    if gateway.health().beat.is_none() {
+        // Nor whether the database's clock steps: that takes a first heartbeat to compare with.
+        return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
     }
     match gateway.ports.store().gate().await {
         Ok(gate) if gate.is_open() && gate.epoch == gateway.view.epoch() => open(gateway, gate),
@@ -365,7 +370,7 @@ impl<P: Ports> Gateway<P> {
         peers.into_iter().find(|name| !self.is_silent(name))
     }
 
-    fn store_is_open(&self) -> bool {
+    pub(super) fn store_is_open(&self) -> bool {
         matches!(**self.store.load(), StoreHealth::Open(_))
     }
 

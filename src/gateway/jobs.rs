@@ -104,7 +104,7 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>) {
     }
     let nonce = gateway.ports.dice().nonce();
     let taken = gateway.ports.store().take(nonce, free, away(gateway));
-    for job in metrics::store("take", gateway, taken).await.unwrap_or_default() {
+    for job in metrics::upkeep("take", taken).await.unwrap_or_default() {
         let Ok(permit) = gateway.jobs.free.clone().try_acquire_owned() else { return };
         let (gateway, begun) = (gateway.clone(), InFlight::begin(gateway.clone()));
         tokio::spawn(async move {
@@ -171,7 +171,7 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     if gateway.view.owner(id) != Some(&gateway.settings.me) {
         return Err(waits(ELSEWHERE, "another region owns the key"));
     }
-    let found = metrics::store("look_up", gateway, gateway.ports.store().look_up(std::slice::from_ref(id)));
+    let found = metrics::upkeep("look_up", gateway.ports.store().look_up(std::slice::from_ref(id)));
     let Ok(mut found) = found.await else {
         return Err(waits(Duration::from_secs(1), "the store does not answer"));
     };
@@ -219,6 +219,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         principal: own.principal,
         request_id: job.request_id,
         arrived: gateway.ports.clock().now(),
+        charged: false,
         by: By::Worker,
     })
 }
@@ -264,6 +265,7 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
         | Problem::Moving { .. }
         | Problem::NotAuthoritative { .. }
         | Problem::HomeUnavailable { .. }
+        | Problem::QuotaExceeded { .. }
         | Problem::Stopping { .. } => waits(hint.unwrap_or(ELSEWHERE), code),
         // Discarded by an operator while it was under way.
         Problem::KeyUnknown => End::Done,

@@ -11,6 +11,7 @@ use crate::ports::store::StoreError;
 use crate::ports::{Jobs, Ports};
 use crate::protocol::job::JobState;
 use crate::protocol::key::KeyId;
+use crate::protocol::region::RegionName;
 
 /// The most jobs that are listed at once.
 const MOST_LISTED: usize = 1_000;
@@ -54,6 +55,11 @@ pub enum LetterAct {
 }
 
 impl<P: Ports> Gateway<P> {
+    /// The region it serves in.
+    pub fn region(&self) -> &RegionName {
+        &self.settings.me
+    }
+
     /// Jobs of this region, oldest first.
     pub async fn jobs(&self, state: Option<JobState>) -> Result<Vec<JobStatus>, StoreError> {
         Ok(self.ports.store().jobs(state, MOST_LISTED).await?.into_iter().map(job_status).collect())

@@ -1,22 +1,27 @@
 //! Counting: thin functions over the names in `ports::observe`, one per thing that happens.
 //!
-//! Neighbours: every flow of the gateway calls it, `server::admin` renders. Every series that can exist is touched at the start, so that
-//! the first scrape shows HELP and TYPE and a zero for each. It must not decide anything, and no label may hold what a client chose.
+//! Neighbours: every flow of the gateway calls it, `server::admin` renders. Every series that the configuration names is touched at the
+//! start, so that the first scrape shows HELP and TYPE and a zero for each; those of a tenant begin with its first request.
+//! It must not decide anything, and no label may hold what a client chose: tenants are verified, and bounded by [`tenant_label`].
 
 use std::future::Future;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use http::Response;
-use metrics::{counter, gauge, histogram};
+use metrics::{SharedString, counter, gauge, histogram};
 
+use super::labels::{Labels, MOST_TENANTS};
 use super::problems::{CODES, Problem};
 use super::{Gateway, Settings};
 use crate::ports::jobs::JobLoad;
 use crate::ports::observe::{self, Kind};
 use crate::ports::store::StoreError;
+use crate::ports::upkeep::Reaped;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
 use crate::protocol::generator::Weakness;
+use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -31,12 +36,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         }
     }
     for route in settings.routes.0.iter().map(|route| route.name.to_string()) {
-        for verdict in ["settled", "released", "in_doubt", "replayed", "accepted", "refused"] {
-            counter!(observe::ANSWERS, "route" => route.clone(), "verdict" => verdict).absolute(0);
-        }
-        for weakness in Weakness::ALL {
-            counter!(observe::WEAK_KEYS, "route" => route.clone(), "kind" => weakness.name()).absolute(0);
-        }
         for outcome in ["final", "nothing_happened", "unknown"] {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
         }
@@ -62,14 +61,20 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in ["claim", "accept", "settle", "release", "doubt", "look_up", "take"] {
+    for op in ["claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take"] {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
         }
     }
+    for result in ["expired", "forgotten", "kept"] {
+        counter!(observe::REAPED, "result" => result).absolute(0);
+    }
+    for result in ["abandoned", "settled", "released"] {
+        counter!(observe::SWEPT, "result" => result).absolute(0);
+    }
     let plain = [
+        observe::CLOCK_STEPS,
         observe::LOCAL_REPLAYS,
-        observe::CLAIMS_LOST,
         observe::CLAIMS_UNCONFIRMED,
         observe::SENDS_REFUSED,
         observe::SETTLES_RETRIED,
@@ -86,12 +91,30 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     in_flight(0);
     store_up(false);
+    clock_suspect(false);
+    doubts(0);
     heartbeat(0);
 }
 
+/// What a tenant is called in labels: itself, or `(other)` beyond the first 1,000 tenants of this process.
+pub(super) fn tenant_label(tenant: &Tenant) -> SharedString {
+    static LABELS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST_TENANTS));
+    SharedString::from_shared(LABELS.of(tenant))
+}
+
+fn route_label(route: &Arc<str>) -> SharedString {
+    SharedString::from_shared(route.clone())
+}
+
 /// One answer on a keyed route.
-pub(super) fn answer(route: &str, verdict: &'static str) {
-    counter!(observe::ANSWERS, "route" => route.to_owned(), "verdict" => verdict).increment(1);
+pub(super) fn answer(route: &Arc<str>, tenant: &Tenant, verdict: &'static str) {
+    let (route, tenant) = (route_label(route), tenant_label(tenant));
+    counter!(observe::ANSWERS, "route" => route, "tenant" => tenant, "verdict" => verdict).increment(1);
+}
+
+/// One request that met a record of its key.
+pub(super) fn duplicate(tenant: &Tenant) {
+    counter!(observe::DUPLICATES, "tenant" => tenant_label(tenant)).increment(1);
 }
 
 /// One refusal.
@@ -100,8 +123,9 @@ pub(super) fn refused(problem: &Problem) {
 }
 
 /// One key that is part of a bad habit.
-pub(super) fn weak_key(route: &str, weakness: Weakness) {
-    counter!(observe::WEAK_KEYS, "route" => route.to_owned(), "kind" => weakness.name()).increment(1);
+pub(super) fn weak_key(route: &str, tenant: &Tenant, weakness: Weakness) {
+    let (route, tenant, kind) = (route.to_owned(), tenant_label(tenant), weakness.name());
+    counter!(observe::WEAK_KEYS, "route" => route, "tenant" => tenant, "kind" => kind).increment(1);
 }
 
 /// One request passed through.
@@ -112,6 +136,22 @@ pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
         Err(SendError::Unknown(_)) => "unknown",
     };
     counter!(observe::PASSED, "result" => result).increment(1);
+}
+
+/// What would have become of one request; `code` is that of a refusal, else `-`.
+pub(super) fn shadow(route: &Arc<str>, verdict: &'static str, code: &'static str) {
+    counter!(observe::SHADOW, "route" => route_label(route), "verdict" => verdict, "code" => code)
+        .increment(1);
+}
+
+/// One copy of a request with another final status than an earlier one.
+pub(super) fn shadow_diverged(route: &Arc<str>) {
+    counter!(observe::SHADOW_DIVERGED, "route" => route_label(route)).increment(1);
+}
+
+/// One request refused because its tenant was over its quota.
+pub(super) fn quota_exceeded(tenant: &Tenant) {
+    counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant)).increment(1);
 }
 
 /// One time that the files of credentials were read again.
@@ -146,8 +186,15 @@ pub(super) fn probe(result: &'static str) {
 }
 
 /// One outcome that found no claim of its token.
-pub(super) fn claim_lost() {
-    counter!(observe::CLAIMS_LOST).increment(1);
+pub(super) fn claim_lost(route: &Arc<str>, tenant: &Tenant) {
+    let (route, tenant) = (route_label(route), tenant_label(tenant));
+    counter!(observe::CLAIMS_LOST, "route" => route, "tenant" => tenant).increment(1);
+}
+
+/// One request refused because the store did not take its claim.
+pub(super) fn claim_failed(route: &Arc<str>, tenant: &Tenant) {
+    let (route, tenant) = (route_label(route), tenant_label(tenant));
+    counter!(observe::CLAIMS_FAILED, "route" => route, "tenant" => tenant).increment(1);
 }
 
 /// One claim whose commit was not confirmed.
@@ -168,21 +215,16 @@ pub(super) fn settle_retried() {
 /// Times a store call and counts its failure.
 pub(super) async fn store<P: Ports, T>(
     op: &'static str,
+    route: &Arc<str>,
     gateway: &Gateway<P>,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
     let clock = gateway.ports.clock();
     let begun = clock.now();
     let result = call.await;
-    histogram!(observe::STORE_SECONDS, "op" => op).record(clock.now().since(begun).as_secs_f64());
-    if let Err(error) = &result {
-        let kind = match error {
-            StoreError::Definite(_) => "definite",
-            StoreError::Unknown(_) => "unknown",
-        };
-        counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).increment(1);
-        tracing::warn!(op, %error, "a store call failed");
-    }
+    let took = clock.now().since(begun).as_secs_f64();
+    histogram!(observe::STORE_SECONDS, "op" => op, "route" => route_label(route)).record(took);
+    failure(op, &result);
     result
 }
 
@@ -196,6 +238,54 @@ pub(super) fn job_load(load: &JobLoad) {
     gauge!(observe::JOBS_WAITING).set(load.waiting as f64);
     gauge!(observe::JOBS_DEAD).set(load.dead as f64);
     gauge!(observe::JOBS_OLDEST_SECONDS).set(load.oldest.as_secs_f64());
+}
+
+/// Counts the failure of a store call that no request waits for.
+pub(super) async fn upkeep<T>(
+    op: &'static str,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let result = call.await;
+    failure(op, &result);
+    result
+}
+
+fn failure<T>(op: &'static str, result: &Result<T, StoreError>) {
+    let Err(error) = result else { return };
+    let kind = match error {
+        StoreError::Definite(_) => "definite",
+        StoreError::Unknown(_) => "unknown",
+    };
+    counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).increment(1);
+    tracing::warn!(op, %error, "a store call failed");
+}
+
+/// One batch of reaping.
+pub(super) fn reaped(reaped: &Reaped) {
+    let results = [("expired", reaped.expired), ("forgotten", reaped.forgotten), ("kept", reaped.kept)];
+    for (result, count) in results {
+        counter!(observe::REAPED, "result" => result).increment(count);
+    }
+}
+
+/// One key that the sweep moved on.
+pub(super) fn swept(result: &'static str) {
+    counter!(observe::SWEPT, "result" => result).increment(1);
+}
+
+/// How many keys are on the operator's list.
+pub(super) fn doubts(count: u64) {
+    gauge!(observe::DOUBTS).set(count as f64);
+}
+
+/// One step of the database's clock.
+pub(super) fn clock_stepped() {
+    counter!(observe::CLOCK_STEPS).increment(1);
+}
+
+/// Whether the database's clock is suspect.
+pub(super) fn clock_suspect(suspect: bool) {
+    gauge!(observe::CLOCK_SUSPECT).set(f64::from(u8::from(suspect)));
 }
 
 /// What one attempt took.

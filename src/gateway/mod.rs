@@ -1,7 +1,7 @@
 //! The gateway: the choreography of a request, over ports.
 //!
 //! Neighbours: `protocol` decides, `ports` perform, `server` feeds requests in. The life of a request reads top to bottom in
-//! [`request`]; what runs beside requests is in [`heartbeat`] and [`jobs`]. It must not touch sockets, SQL or clocks (only through ports),
+//! [`request`]; what runs beside requests is in [`heartbeat`], [`jobs`], [`reaper`] and [`sweep`]. It must not touch sockets, SQL or clocks (only through ports),
 //! must not decide what rows mean (`protocol::decide` does), and knows statuses in [`reply`] only.
 
 mod accept;
@@ -9,25 +9,33 @@ pub mod address;
 mod admit;
 mod attach;
 pub mod canonical;
+pub mod coverage;
 pub mod credentials;
 mod ending;
 mod forward;
 mod generators;
 mod heartbeat;
 mod jobs;
+mod labels;
 pub mod letters;
 mod metrics;
+pub mod operator;
 mod outcome;
 pub mod percent;
 pub mod problems;
 pub mod publication;
+pub mod quota;
 mod race;
+mod reaper;
 mod recover;
 pub mod reply;
 mod request;
 pub mod route;
+pub mod shadow;
 pub mod signature;
 pub mod status;
+mod sweep;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,16 +52,21 @@ use crate::ports::store::Gate;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::digest::Digest32;
+use crate::protocol::key::Tenant;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::suspect::ClockWatch;
 use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use admit::Admitted;
 use attach::Attached;
+use coverage::{Coverage, Report};
 use credentials::Credentials;
 use jobs::Workers;
 use problems::Problem;
+use quota::{Quota, Quotas};
 use route::{Policy, Routes};
+use shadow::Shadow;
 
 /// Everything a gateway is told before it starts.
 pub struct Settings {
@@ -71,6 +84,10 @@ pub struct Settings {
     pub seals_requests: bool,
     /// How often, how long.
     pub timings: Timings,
+    /// How fast each tenant may start keys at this gateway; `None` is as fast as it likes.
+    pub quota: Option<Quota>,
+    /// Everything passes to the upstream, and what would have been done is counted: neither store nor peers are asked.
+    pub shadow: bool,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
 }
@@ -98,6 +115,12 @@ pub struct Timings {
     pub probe_within: Duration,
     /// Between two looks for jobs that are due.
     pub jobs_poll: Duration,
+    /// Between two sweeps for abandoned claims and keys in doubt.
+    pub sweep: Duration,
+    /// Between two looks of the reaper while little is due.
+    pub reap: Duration,
+    /// Between two batches of the reaper while much is due, at least.
+    pub reap_pause: Duration,
 }
 
 impl Settings {
@@ -121,11 +144,17 @@ pub struct Gateway<P: Ports> {
     origin: Origin,
     attached: Arc<Attached>,
     jobs: Workers,
+    coverage: Coverage,
+    begun: Moment,
+    quotas: Option<Quotas<P>>,
+    /// There where everything passes and nothing is decided.
+    shadow: Option<Arc<Shadow>>,
     generators: generators::Generators,
     publication: Bytes,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
+    clock_watch: Mutex<ClockWatch>,
     typical: BTreeMap<Arc<str>, Mutex<Option<Duration>>>,
     in_flight: AtomicUsize,
     idle: Notify,
@@ -185,6 +214,9 @@ impl Peer {
 /// The trailing period over which the largest lag is kept.
 const LAG_PERIOD: Duration = Duration::from_secs(600);
 
+/// Why a gateway in shadow mode runs no keys.
+const SHADOWED: &str = "shadow mode: everything passes, nothing is decided";
+
 /// Why a gateway cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[error("region {0} is not in the ring: add it to ring.toml (weight 0 for an edge), or name another region")]
@@ -199,18 +231,27 @@ impl<P: Ports> Gateway<P> {
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
         let publication = publication::document(&settings.routes).into();
         metrics::prepare(&settings, &view);
+        let clock_watch = Mutex::new(trust::watch(&settings));
+        let closed = if settings.shadow { SHADOWED } else { "starting" };
+        let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
+        let ports = Arc::new(ports);
         Ok(Arc::new(Self {
-            ports: Arc::new(ports),
+            begun: ports.clock().now(),
+            quotas: settings.quota.map(|quota| Quotas::new(quota, ports.clone())),
+            ports,
             credentials: ArcSwap::new(settings.credentials.clone()),
             settings,
             view,
             origin,
             attached: Arc::default(),
             jobs: Workers::default(),
+            coverage: Coverage::default(),
+            shadow,
             generators: generators::Generators::new(),
             publication,
-            store: ArcSwap::from_pointee(StoreHealth::Closed("starting".to_owned())),
+            store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
             health: Mutex::new(Health { beat: None, peers }),
+            clock_watch,
             typical,
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
@@ -219,14 +260,23 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Starts what runs beside requests. The tasks end when `stop` has returned and the gateway is dropped.
+    /// In shadow mode nothing does.
     pub fn start(self: &Arc<Self>) {
+        if self.shadow.is_some() {
+            return;
+        }
         heartbeat::start(self);
         request::start_poller(self);
         jobs::start(self);
+        reaper::start(self);
+        sweep::start(self);
     }
 
     /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
+        if let Some(shadow) = &self.shadow {
+            return shadow::pass(self, shadow, request).await;
+        }
         if request.uri().path() == problems::PAGE {
             return reply::problems_page();
         }
@@ -272,6 +322,13 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
+    /// Which state-changing requests this gateway has seen, and whether a key protected them.
+    pub fn coverage(&self) -> Report {
+        let (seen, full) = self.coverage.seen();
+        let seconds = self.ports.clock().now().since(self.begun).as_secs();
+        Report { region: self.settings.me.to_string(), seconds, full, seen }
+    }
+
     /// Goes by these credentials from the next request on; with `None`, because they could not be read, by those it has.
     pub fn reload_credentials(&self, read: Option<Credentials>) {
         metrics::credentials_reload(read.is_some());
@@ -300,6 +357,10 @@ impl<P: Ports> Gateway<P> {
 
     async fn pass(&self, request: Request<Body>) -> Response<Body> {
         let answered = self.ports.upstream().pass(request).await;
+        self.passed(answered)
+    }
+
+    fn passed(&self, answered: Result<Response<Body>, SendError>) -> Response<Body> {
         metrics::passed(&answered);
         match answered {
             Ok(response) => response,
@@ -311,6 +372,19 @@ impl<P: Ports> Gateway<P> {
                 };
                 reply::refuse(&problem)
             }
+        }
+    }
+
+    /// Takes one key from the tenant's quota.
+    fn charge(&self, tenant: &Tenant) -> Result<(), Problem> {
+        let charged = self.quotas.as_ref().map_or(Ok(()), |quotas| quotas.charge(tenant));
+        charged.map_err(|wait| Problem::QuotaExceeded { after: ending::jittered(self, wait) })
+    }
+
+    /// A request that was charged here turned out to be a retry.
+    fn give_back(&self, ask: &admit::Ask) {
+        if let (true, Some(quotas)) = (ask.charged, &self.quotas) {
+            quotas.buckets().give_back(ask.id.tenant());
         }
     }
 

@@ -20,7 +20,6 @@ use crate::ports::store::{Attempt, Written};
 use crate::ports::{Body, Clock, KeyStore, Ports};
 use crate::protocol::decide::settlement;
 use crate::protocol::hold::SendBy;
-use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, Row, State};
 use crate::protocol::time::{Date, Moment};
@@ -109,7 +108,9 @@ async fn settled<P: Ports>(
     answer: Arc<Answer>,
     response: Response<Body>,
 ) -> Reply {
-    match store(gateway, ask, claim.attempt.clone(), Fact::Settled(answer.clone())).await {
+    match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::Settled(answer.clone()))
+        .await
+    {
         Stored::Yes => {
             gateway.attached.wake(&ask.id, vec![settled_row(gateway, ask, &claim, answer)]);
             Reply::First { response, settled: true, expires: claim.expires }
@@ -127,7 +128,7 @@ pub(super) async fn doubtful<P: Ports>(
     status: Option<u16>,
 ) -> Reply {
     metrics::attempt(&ask.route, "unknown");
-    match store(gateway, ask, claim.attempt.clone(), Fact::InDoubt(status)).await {
+    match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::InDoubt(status)).await {
         Stored::Yes | Stored::NotYet => {
             let after = jittered(gateway, Duration::from_secs(1));
             Reply::Refused(Problem::OutcomeUnknown { upstream: status, after }, Some(claim.expires))
@@ -138,12 +139,12 @@ pub(super) async fn doubtful<P: Ports>(
 
 /// Nothing happened: the claim is released. Where that cannot be stored the claim ends with its hold, which costs time, not safety.
 pub(super) async fn released<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
-    store(gateway, ask, claim.attempt.clone(), Fact::Released).await;
+    store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::Released).await;
 }
 
 /// The claim was lost: somebody else's outcome, if there is one, is the answer.
 pub(super) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
-    metrics::claim_lost();
+    metrics::claim_lost(&ask.route, ask.id.tenant());
     tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&ask.id)).await;
     let rows = rows.ok().and_then(|mut found| found.pop()).unwrap_or_default();
@@ -163,18 +164,19 @@ pub(super) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &As
 /// Stores a fact in a task that outlives the request, and waits for it a while.
 pub(super) async fn store<P: Ports>(
     gateway: &Arc<Gateway<P>>,
-    ask: &Ask,
+    route: &Arc<str>,
+    hold: Duration,
     attempt: Attempt,
     fact: Fact,
 ) -> Stored {
     let clock = gateway.ports.clock();
     let now = clock.now();
-    let give_up = now + ask.policy.hold;
+    let give_up = now + hold;
     let begun = InFlight::begin(gateway.clone());
     let task = tokio::spawn({
-        let gateway = gateway.clone();
+        let (gateway, route) = (gateway.clone(), route.clone());
         async move {
-            let stored = persist(&gateway, &attempt, fact, give_up).await;
+            let stored = persist(&gateway, &route, &attempt, fact, give_up).await;
             drop(begun);
             stored
         }
@@ -185,13 +187,23 @@ pub(super) async fn store<P: Ports>(
     }
 }
 
-async fn persist<P: Ports>(gateway: &Gateway<P>, attempt: &Attempt, fact: Fact, give_up: Moment) -> Stored {
+async fn persist<P: Ports>(
+    gateway: &Gateway<P>,
+    route: &Arc<str>,
+    attempt: &Attempt,
+    fact: Fact,
+    give_up: Moment,
+) -> Stored {
     let (clock, keys) = (gateway.ports.clock(), gateway.ports.store());
     loop {
         let written = match &fact {
-            Fact::Settled(answer) => metrics::store("settle", gateway, keys.settle(attempt, answer)).await,
-            Fact::Released => metrics::store("release", gateway, keys.release(attempt)).await,
-            Fact::InDoubt(status) => metrics::store("doubt", gateway, keys.doubt(attempt, *status)).await,
+            Fact::Settled(answer) => {
+                metrics::store("settle", route, gateway, keys.settle(attempt, answer)).await
+            }
+            Fact::Released => metrics::store("release", route, gateway, keys.release(attempt)).await,
+            Fact::InDoubt(status) => {
+                metrics::store("doubt", route, gateway, keys.doubt(attempt, *status)).await
+            }
         };
         match written {
             Ok(Written::Done) => return Stored::Yes,
@@ -210,13 +222,8 @@ async fn persist<P: Ports>(gateway: &Gateway<P>, attempt: &Attempt, fact: Fact, 
 }
 
 /// A claim that may have been written was not confirmed and was never sent: ends it, if it shows up while it could.
-pub(super) fn release_unconfirmed<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    id: KeyId,
-    nonce: Nonce,
-    hold: Duration,
-) {
-    let gateway = gateway.clone();
+pub(super) fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, nonce: Nonce) {
+    let (gateway, route, id, hold) = (gateway.clone(), ask.route.clone(), ask.id.clone(), ask.policy.hold);
     tokio::spawn(async move {
         let clock = gateway.ports.clock();
         let give_up = clock.now() + hold;
@@ -226,7 +233,7 @@ pub(super) fn release_unconfirmed<P: Ports>(
             if let Some(row) = rows.into_iter().find(|row| row.origin == gateway.origin && row.nonce == nonce)
             {
                 let attempt = Attempt { id, token: row.token, nonce };
-                persist(&gateway, &attempt, Fact::Released, give_up).await;
+                persist(&gateway, &route, &attempt, Fact::Released, give_up).await;
                 return;
             }
             clock.sleep_until(clock.now() + RETRY_EVERY).await;

@@ -75,6 +75,11 @@ pub enum Problem {
         /// When to ask again.
         after: Duration,
     },
+    /// The tenant starts keys faster than its quota; nothing was read or sent.
+    QuotaExceeded {
+        /// When to ask again.
+        after: Duration,
+    },
     /// The key's arc is moving, or the regions do not agree on its owner; nothing was sent.
     Moving {
         /// When to ask again.
@@ -236,6 +241,11 @@ const KINDS: &[Kind] = &[
         advice: "Nothing was sent. Retry with the same key after Retry-After.",
     },
     Kind {
+        code: "quota-exceeded",
+        title: "Too many new keys in a short time",
+        advice: "Nothing was stored or sent. Retry with the same key after Retry-After, and start keys more slowly.",
+    },
+    Kind {
         code: "moving",
         title: "The key's home is moving",
         advice: "Nothing was sent. Retry with the same key after Retry-After.",
@@ -299,6 +309,7 @@ impl Problem {
                 "outcome-unknown"
             }
             Problem::StoreUnavailable { .. } => "store-unavailable",
+            Problem::QuotaExceeded { .. } => "quota-exceeded",
             Problem::Moving { .. } => "moving",
             Problem::NotAuthoritative { .. } => "not-authoritative",
             Problem::HomeUnavailable { .. } => "home-unavailable",
@@ -316,6 +327,7 @@ impl Problem {
             | Problem::InDoubt { after }
             | Problem::OutcomeUnknown { after, .. }
             | Problem::StoreUnavailable { after }
+            | Problem::QuotaExceeded { after }
             | Problem::Moving { after }
             | Problem::NotAuthoritative { after }
             | Problem::HomeUnavailable { after }
@@ -356,6 +368,7 @@ impl Problem {
             | Problem::InDoubt { .. }
             | Problem::OutcomeUnknown { .. }
             | Problem::StoreUnavailable { .. }
+            | Problem::QuotaExceeded { .. }
             | Problem::Moving { .. }
             | Problem::NotAuthoritative { .. }
             | Problem::HomeUnavailable { .. }
@@ -388,6 +401,7 @@ impl Problem {
             | Problem::InDoubt { .. }
             | Problem::OutcomeUnknown { upstream: None, .. }
             | Problem::StoreUnavailable { .. }
+            | Problem::QuotaExceeded { .. }
             | Problem::Moving { .. }
             | Problem::NotAuthoritative { .. }
             | Problem::HomeUnavailable { .. }

@@ -1,7 +1,7 @@
 //! Recovery by probe: asks the upstream whether an attempt in doubt happened.
 //!
-//! Neighbours: [`super::request`] comes here with the verdict `Probe`. "Happened" settles the attempt with its own answer. "Did not
-//! happen" counts only once the attempt is surely over (protocol reference, 3.3): before that its request may still arrive.
+//! Neighbours: [`super::request`] comes here with the verdict `Probe`, [`super::sweep`] with what no client asks about. "Happened"
+//! settles the attempt with its own answer. "Did not happen" counts only once the attempt is surely over (protocol reference, 3.3): before that its request may still arrive.
 //! "Cannot say" changes nothing. It must not run anything itself: it hands a basis for the next claim back.
 
 use std::sync::Arc;
@@ -12,11 +12,13 @@ use super::ending::{jittered, unknown};
 use super::outcome::{self, Fact, Stored};
 use super::problems::Problem;
 use super::reply::{self, Reply};
+use super::route::Policy;
 use super::{Gateway, metrics};
 use crate::ports::store::Attempt;
 use crate::ports::upstream::{Probe, ProbeReply};
 use crate::ports::{Ports, Upstream};
 use crate::protocol::decide::{Basis, Doubt, Settlement};
+use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::{Answer, AnswerBody};
 
@@ -28,6 +30,18 @@ pub(super) enum Recovered {
     Reply(Reply),
 }
 
+/// What the upstream says of an attempt, as far as it counts.
+pub(super) enum Said {
+    /// It happened, with this final answer.
+    Happened(Arc<Answer>),
+    /// It did not happen, and the attempt is surely over.
+    DidNotHappen,
+    /// It did not happen so far; the attempt is over in this long.
+    TooEarly(Duration),
+    /// Nothing that counts.
+    CannotSay,
+}
+
 /// Asks about the newest attempt in doubt.
 pub(super) async fn probe<P: Ports>(
     gateway: &Arc<Gateway<P>>,
@@ -35,48 +49,62 @@ pub(super) async fn probe<P: Ports>(
     doubt: Doubt,
     basis: Basis,
 ) -> Recovered {
-    let Some(address) = &ask.policy.probe else { return stay(gateway, &doubt, Duration::from_secs(60)) };
+    match question(gateway, &ask.policy, &ask.id, &doubt, ask.target.path()).await {
+        Said::Happened(answer) => Recovered::Reply(happened(gateway, ask, doubt, answer).await),
+        Said::DidNotHappen => Recovered::Claim(basis),
+        Said::TooEarly(after) => stay(gateway, &doubt, after),
+        Said::CannotSay => stay(gateway, &doubt, Duration::from_secs(1)),
+    }
+}
+
+/// Asks the status address of a route.
+pub(super) async fn question<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    id: &KeyId,
+    doubt: &Doubt,
+    path: &str,
+) -> Said {
+    // Every route whose recovery is `probe` has one: the configuration is refused otherwise.
+    let Some(address) = &policy.probe else { return Said::CannotSay };
     let question = Probe {
-        id: ask.id.clone(),
+        id: id.clone(),
         token: doubt.token,
         region: doubt.origin.region.clone(),
         address: address.clone(),
-        path: ask.target.path().to_owned(),
+        path: path.to_owned(),
     };
-    let timings = &gateway.settings.timings;
-    let said = gateway.ports.upstream().probe(question, timings.probe_within, ask.policy.stored_limit).await;
-    match said {
+    let within = gateway.settings.timings.probe_within;
+    match gateway.ports.upstream().probe(question, within, policy.stored_limit).await {
         ProbeReply::Happened(response)
-            if ask.policy.outcomes.classify(response.status().as_u16()) == Outcome::Final =>
+            if policy.outcomes.classify(response.status().as_u16()) == Outcome::Final =>
         {
             metrics::probe("happened");
             let (head, body) = response.into_parts();
-            let answer = Arc::new(Answer {
+            Said::Happened(Arc::new(Answer {
                 status: head.status.as_u16(),
-                headers: reply::keep_headers(&head.headers, &ask.policy.replay_headers),
+                headers: reply::keep_headers(&head.headers, &policy.replay_headers),
                 body: body.map_or(AnswerBody::NotKept, |bytes| AnswerBody::Kept(bytes.to_vec())),
-            });
-            Recovered::Reply(happened(gateway, ask, doubt, answer).await)
+            }))
         }
         ProbeReply::Happened(response) => {
             let status = response.status().as_u16();
-            tracing::warn!(key = %ask.id.digest(), status, "the probe's answer is not a final one; the key stays in doubt");
+            tracing::warn!(key = %id.digest(), status, "the probe's answer is not a final one; the key stays in doubt");
             metrics::probe("cannot_say");
-            stay(gateway, &doubt, Duration::from_secs(1))
+            Said::CannotSay
         }
         ProbeReply::DidNotHappen if doubt.over_in.is_zero() => {
             metrics::probe("did_not_happen");
-            Recovered::Claim(basis)
+            Said::DidNotHappen
         }
         ProbeReply::DidNotHappen => {
             metrics::probe("too_early");
-            let after = doubt.over_in;
-            stay(gateway, &doubt, after)
+            Said::TooEarly(doubt.over_in)
         }
         ProbeReply::CannotSay(why) => {
-            tracing::info!(key = %ask.id.digest(), why, "the upstream cannot say whether the effect happened");
+            tracing::info!(key = %id.digest(), why, "the upstream cannot say whether the effect happened");
             metrics::probe("cannot_say");
-            stay(gateway, &doubt, Duration::from_secs(1))
+            Said::CannotSay
         }
     }
 }
@@ -88,7 +116,7 @@ async fn happened<P: Ports>(
     answer: Arc<Answer>,
 ) -> Reply {
     let attempt = Attempt { id: ask.id.clone(), token: doubt.token, nonce: doubt.nonce };
-    match outcome::store(gateway, ask, attempt, Fact::Settled(answer.clone())).await {
+    match outcome::store(gateway, &ask.route, ask.policy.hold, attempt, Fact::Settled(answer.clone())).await {
         Stored::Yes => Reply::Replay(Settlement {
             answer,
             age: Duration::ZERO,

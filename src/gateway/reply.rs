@@ -65,6 +65,8 @@ pub struct Pending {
     pub key: Key,
     /// The request that was accepted.
     pub request_id: RequestId,
+    /// It was accepted now; else by an earlier request.
+    pub first: bool,
     /// An attempt of it is running.
     pub running: bool,
     /// Its client asked not to wait.
@@ -94,8 +96,28 @@ impl Reply {
                 Problem::OutcomeUnknown { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
                 _,
             ) => "in_doubt",
+            Reply::Refused(Problem::InProgress { .. }, _) => "in_progress",
+            Reply::Refused(Problem::KeyReused { .. }, _) => "key_reused",
+            Reply::Refused(Problem::KeyExpired, _) => "key_expired",
             Reply::Refused(..) => "refused",
         }
+    }
+
+    /// Whether it shows that the request started no key. A refusal of another request or of an expired key does not count: who tries
+    /// keys out pays for it.
+    pub fn is_retry(&self) -> bool {
+        matches!(
+            self,
+            Reply::Replay(_)
+                | Reply::Accepted(Pending { first: false, .. })
+                | Reply::Refused(
+                    Problem::InProgress { .. }
+                        | Problem::InDoubt { .. }
+                        | Problem::Parked { .. }
+                        | Problem::DeadLetter,
+                    _
+                )
+        )
     }
 }
 
@@ -207,6 +229,7 @@ pub(super) fn status(problem: &Problem) -> StatusCode {
         Problem::KeyRefused(_) | Problem::BodyBroken => StatusCode::BAD_REQUEST,
         Problem::CredentialInvalid => StatusCode::UNAUTHORIZED,
         Problem::NoRoute | Problem::KeyUnknown => StatusCode::NOT_FOUND,
+        Problem::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
         Problem::InProgress { .. }
         | Problem::Parked { .. }
         | Problem::InDoubt { .. }

@@ -98,7 +98,10 @@ async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
     }
     match begin(gateway, ask, Basis::Absent, true).await {
         Begun::Ended(reply) => reply,
-        Begun::Found(rows) => follow(gateway, ask, rows).await,
+        Begun::Found(rows) => {
+            metrics::duplicate(ask.id.tenant());
+            follow(gateway, ask, rows).await
+        }
     }
 }
 
@@ -118,7 +121,10 @@ async fn begin<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis, unt
         Ok(Claimed::Ours(claim)) if later => Begun::Ended(accept::accepted(gateway, ask, claim.expires)),
         Ok(Claimed::Ours(claim)) => Begun::Ended(run(gateway, ask, claim).await),
         Ok(Claimed::Found(rows)) => Begun::Found(rows),
-        Err(problem) => Begun::Ended(Reply::Refused(problem, None)),
+        Err(problem) => {
+            metrics::claim_failed(&ask.route, ask.id.tenant());
+            Begun::Ended(Reply::Refused(problem, None))
+        }
     }
 }
 
@@ -256,9 +262,9 @@ async fn claim<P: Ports>(
         let store = gateway.ports.store();
         let keep = policy.accept.request_retention;
         let written = match &way {
-            Way::Now => metrics::store("claim", gateway, store.claim(&claim)).await,
+            Way::Now => metrics::store("claim", &ask.route, gateway, store.claim(&claim)).await,
             Way::Later(request) => {
-                metrics::store("accept", gateway, store.accept(&claim, request, keep)).await
+                metrics::store("accept", &ask.route, gateway, store.accept(&claim, request, keep)).await
             }
         };
         match written {
@@ -282,7 +288,7 @@ async fn claim<P: Ports>(
     }
     // An acceptance that shows up after all is no claim: its job runs it, and a retry finds it.
     if unconfirmed && matches!(way, Way::Now) {
-        outcome::release_unconfirmed(gateway, ask.id.clone(), claim.nonce, policy.hold);
+        outcome::release_unconfirmed(gateway, ask, claim.nonce);
     }
     Err(store_unavailable(gateway, "a claim was not confirmed".to_owned()))
 }

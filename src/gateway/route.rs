@@ -29,6 +29,16 @@ pub struct Route {
     pub protection: Protection,
 }
 
+impl Route {
+    /// Its policy, if it looks at keys.
+    pub fn policy(&self) -> Option<&Arc<Policy>> {
+        match &self.protection {
+            Protection::Off => None,
+            Protection::Optional(policy) | Protection::Required(policy) => Some(policy),
+        }
+    }
+}
+
 /// What a route does about keys.
 #[derive(Clone, Debug)]
 pub enum Protection {
@@ -247,6 +257,16 @@ pub enum Matched<'a> {
 }
 
 impl Routes {
+    /// The policies of all routes that look at keys.
+    pub fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.0.iter().filter_map(Route::policy)
+    }
+
+    /// The policy of the route of this name, if it looks at keys.
+    pub fn policy(&self, name: &str) -> Option<&Arc<Policy>> {
+        self.0.iter().find(|route| *route.name == *name)?.policy()
+    }
+
     /// The first route that takes this method and path.
     pub fn find(&self, method: &Method, path: &str) -> Matched<'_> {
         let takes = |route: &&Route| {

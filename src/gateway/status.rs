@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::ending::read;
-use super::{Gateway, StoreHealth};
+use super::operator::JournalEntry;
+use super::{Gateway, SHADOWED, StoreHealth};
 use crate::ports::store::StoreError;
 use crate::ports::{Clock, KeyStore, Ports, Replica};
 use crate::protocol::key::KeyId;
@@ -67,6 +68,9 @@ pub struct StoreStatus {
     pub gate_version: Option<u64>,
     /// The newest heartbeat.
     pub heartbeat: Option<u64>,
+    /// How much longer its clock is not believed, in milliseconds; absent while it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_suspect_ms: Option<u64>,
 }
 
 /// What is known of one peer.
@@ -121,6 +125,8 @@ pub struct KeyStatus {
     pub state: &'static str,
     /// Its rows, one per origin.
     pub rows: Vec<RowStatus>,
+    /// What the journal says about it, newest first.
+    pub journal: Vec<JournalEntry>,
 }
 
 /// One row of a key.
@@ -149,6 +155,10 @@ pub struct RowStatus {
 impl<P: Ports> Gateway<P> {
     /// Whether this gateway can serve or forward.
     pub fn readiness(&self) -> Readiness {
+        if self.shadow.is_some() {
+            let (ready, reasons) = (!self.is_stopping(), vec![SHADOWED.to_owned()]);
+            return Readiness { ready, serves: false, forwards_to: Vec::new(), reasons };
+        }
         let peers: Vec<RegionName> = self.health().peers.keys().cloned().collect();
         let (up, down): (Vec<_>, Vec<_>) = peers.into_iter().partition(|name| !self.is_silent(name));
         let mut reasons = Vec::new();
@@ -169,7 +179,11 @@ impl<P: Ports> Gateway<P> {
 
     /// The state of this gateway.
     pub async fn status(&self) -> Status {
-        let subscriptions = self.ports.store().subscriptions().await.ok().map(|all| {
+        let found = match &self.shadow {
+            Some(_) => None,
+            None => self.ports.store().subscriptions().await.ok(),
+        };
+        let subscriptions = found.map(|all| {
             let one = |found: crate::ports::store::Subscription| SubscriptionStatus {
                 from: found.from,
                 ready: found.ready,
@@ -201,7 +215,9 @@ impl<P: Ports> Gateway<P> {
             StoreHealth::Closed(why) => (None, Some(why.clone())),
         };
         let heartbeat = health.beat.map(|(seq, _)| seq);
-        StoreStatus { open: gate.is_some(), reason, gate_version: gate, heartbeat }
+        drop(health);
+        let clock_suspect_ms = self.clock_suspect_for().map(|left| left.as_millis() as u64);
+        StoreStatus { open: gate.is_some(), reason, gate_version: gate, heartbeat, clock_suspect_ms }
     }
 
     fn peers_status(&self) -> BTreeMap<String, PeerStatus> {
@@ -232,6 +248,7 @@ impl<P: Ports> Gateway<P> {
     pub async fn key_status(&self, id: &KeyId) -> Result<KeyStatus, StoreError> {
         let rows = self.ports.store().look_up(std::slice::from_ref(id)).await?.pop().unwrap_or_default();
         let described = rows.iter().map(row_status).collect();
+        let journal = self.journal_of(id).await?;
         let state = match read(self, rows) {
             Reading::Absent => "absent",
             Reading::Released(..) => "released",
@@ -249,6 +266,7 @@ impl<P: Ports> Gateway<P> {
             owner: self.view.owner(id).map(ToString::to_string),
             state,
             rows: described,
+            journal,
         })
     }
 }

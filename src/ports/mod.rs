@@ -10,6 +10,7 @@ pub mod jobs;
 pub mod observe;
 pub mod peers;
 pub mod store;
+pub mod upkeep;
 pub mod upstream;
 
 use std::future::Future;
@@ -22,6 +23,7 @@ pub use body::{Body, BodyError};
 pub use jobs::Jobs;
 pub use peers::Peers;
 pub use store::{KeyStore, Replica};
+pub use upkeep::Upkeep;
 pub use upstream::Upstream;
 
 /// The clocks of this process.
@@ -56,7 +58,7 @@ pub trait Ports: Send + Sync + 'static {
     /// Randomness.
     type Dice: Dice;
     /// The region's store of records and of jobs.
-    type Store: KeyStore + Replica + Jobs;
+    type Store: KeyStore + Replica + Upkeep + Jobs;
     /// Other regions.
     type Peers: Peers;
     /// The protected service of this region.

@@ -1,7 +1,7 @@
 //! Every metric name and label in one place, with its help text; the names of log fields that more than one room writes.
 //!
 //! Neighbours: `gateway` counts, `server::admin` renders. A label never holds a key, a token or anything a client chose freely:
-//! routes, regions, codes and kinds only, so that the number of series is bounded by the configuration.
+//! routes, regions, codes and kinds, and verified tenants, of which one process labels a bounded number (`gateway::labels`).
 
 /// What kind of metric a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +35,15 @@ macro_rules! metrics {
 }
 
 metrics! {
-    ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route and verdict (settled, released, in_doubt, replayed, accepted, refused).";
+    ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route, tenant and verdict (settled, released, replayed, accepted, in_progress, key_reused, key_expired, in_doubt, refused).";
     REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code.";
-    WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route and kind (sequential, clock_like, many_bodies).";
+    DUPLICATES = Counter "onceway_duplicates_total" "Keyed requests that met a record of their key, by tenant: retries of every kind, and keys reused for something else.";
+    QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over its quota, by tenant; nothing was read, stored or sent.";
+    WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route, tenant and kind (sequential, clock_like, many_bodies).";
+    CONNECTIONS_CUT = Counter "onceway_connections_cut_total" "Client connections that this gateway ended, by reason (crowded: one address held too many, late: did not begin in time, idle, stalled: did not read its answer, given_up: asked only to reset).";
     PASSED = Counter "onceway_passed_total" "Requests without key handling passed to the upstream, by result (answered, not_sent, unknown).";
+    SHADOW = Counter "onceway_shadow_total" "Shadow mode: what would have become of requests, by route, verdict (run, replayed, in_doubt, unprotected, unjudged, refused) and code of a refusal.";
+    SHADOW_DIVERGED = Counter "onceway_shadow_diverged_total" "Shadow mode: copies of one request whose final answers had different statuses, by route.";
     CREDENTIALS_RELOADS = Counter "onceway_credentials_reloads_total" "Times that the files of credentials were read again, by result (ok, failed). After a failed one the old credentials stay.";
     FORWARDS = Counter "onceway_forwards_total" "Requests forwarded to a key's owner, by peer and result (answered, not_sent, unknown, not_owner, silent).";
     LOCAL_REPLAYS = Counter "onceway_local_replays_total" "Replays served from this region's copy of another region's record.";
@@ -49,12 +54,18 @@ metrics! {
     JOBS_WAITING = Gauge "onceway_jobs_waiting" "Accepted requests of this region that wait to be run or are being run.";
     JOBS_DEAD = Gauge "onceway_jobs_dead" "Dead letters of this region: accepted requests that wait for an operator.";
     JOBS_OLDEST_SECONDS = Gauge "onceway_jobs_oldest_seconds" "Age of the oldest accepted request that waits to be run, in seconds.";
-    CLAIMS_LOST = Counter "onceway_claims_lost_total" "Outcomes that found no claim of their token left. Should stay 0.";
+    CLAIMS_LOST = Counter "onceway_claims_lost_total" "Outcomes that found no claim of their token left, by route and tenant. There should be none.";
+    CLAIMS_FAILED = Counter "onceway_claims_failed_total" "Requests refused because the store did not take their claim, by route and tenant; nothing was sent.";
     CLAIMS_UNCONFIRMED = Counter "onceway_claims_unconfirmed_total" "Claims whose commit was not confirmed at first; each was read again by its nonce, none was sent unconfirmed.";
     SENDS_REFUSED = Counter "onceway_sends_refused_total" "Claims released unsent because their time to send was over.";
     SETTLES_RETRIED = Counter "onceway_settles_retried_total" "Outcomes that could not be stored at once and were tried again.";
+    REAPED = Counter "onceway_reaped_total" "Rows that the reaper looked at, by result (expired: the answer went, forgotten: the key is new again, kept: put off).";
+    SWEPT = Counter "onceway_swept_total" "Keys that the sweep moved on without a client, by result (abandoned: a claim whose hold is over is in doubt now, settled, released).";
+    DOUBTS = Gauge "onceway_doubts" "Keys of this region that are in doubt, as listed for the operator.";
+    CLOCK_STEPS = Counter "onceway_clock_steps_total" "Steps of the database's clock against this process's boot clock.";
+    CLOCK_SUSPECT = Gauge "onceway_clock_suspect" "1 while the database's clock is not believed, so that no hold counts as over and nothing is reaped, else 0.";
     STORE_ERRORS = Counter "onceway_store_errors_total" "Failed store calls by operation and kind (definite, unknown).";
-    STORE_SECONDS = Histogram "onceway_store_seconds" "Duration of store calls by operation, in seconds.";
+    STORE_SECONDS = Histogram "onceway_store_seconds" "Duration of store calls by operation and route, in seconds.";
     UPSTREAM_SECONDS = Histogram "onceway_upstream_seconds" "Time from sending a request under a claim to its whole answer or its failure, by route, in seconds.";
     IN_FLIGHT = Gauge "onceway_in_flight_requests" "Keyed requests being worked on now.";
     EPOCH = Gauge "onceway_epoch" "Epoch of the view this gateway goes by.";

@@ -187,6 +187,15 @@ pub struct Heartbeat {
     pub epoch: u64,
 }
 
+/// A heartbeat just committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// Its number.
+    pub seq: u64,
+    /// When it was committed, by the database's clock.
+    pub date: Date,
+}
+
 /// One incoming replication, as its subscriber's Postgres sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
@@ -200,8 +209,8 @@ pub struct Subscription {
 
 /// The state of replication, as this region's store shows it.
 pub trait Replica: Send + Sync + 'static {
-    /// Commits this region's next heartbeat durably and returns its number; `None` while the gate is not open.
-    fn beat(&self) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
+    /// Commits this region's next heartbeat durably; `None` while the gate is not open.
+    fn beat(&self) -> impl Future<Output = Result<Option<Beat>, StoreError>> + Send;
 
     /// All heartbeats that stand here, own and foreign.
     fn heartbeats(&self) -> impl Future<Output = Result<Vec<Heartbeat>, StoreError>> + Send;

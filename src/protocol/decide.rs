@@ -192,7 +192,8 @@ pub fn retry_after(left: Duration, typical: Option<Duration>) -> Duration {
     typical.unwrap_or(left).clamp(floor, left)
 }
 
-fn doubt(row: &Row, settle_time: Duration) -> Doubt {
+/// The attempt of a row in doubt, as a probe needs it, under a route's settle time.
+pub fn doubt(row: &Row, settle_time: Duration) -> Doubt {
     let over_in = match row.state {
         State::InDoubt { status: Some(_), .. } => Duration::ZERO,
         State::InDoubt { status: None, left, past } | State::Claimed { left, past } => {

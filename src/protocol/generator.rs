@@ -24,9 +24,6 @@ pub enum Weakness {
 }
 
 impl Weakness {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Sequential, Self::ClockLike, Self::ManyBodies];
-
     /// Its name in metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {

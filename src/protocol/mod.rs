@@ -7,7 +7,8 @@
 //! [`record::Row`], and what all rows say together a [`record::Reading`]; an attempt's *token* a [`record::Token`]; the right
 //! to send a [`hold::SendBy`]; the *recovery* of a route a [`decide::Recovery`]; what a request does next a [`decide::Verdict`];
 //! what a status means an [`outcome::Outcome`]; the *ring* a [`ring::Ring`] of *arcs*; the *view* a [`view::View`], which
-//! names the *owner*; the *observed lag* comes from a [`lag::LagMeter`].
+//! names the *owner*; the *observed lag* comes from a [`lag::LagMeter`]; a database clock that stepped is noticed by a
+//! [`suspect::ClockWatch`].
 
 pub mod decide;
 pub mod digest;
@@ -25,5 +26,6 @@ pub mod record;
 pub mod region;
 pub mod ring;
 mod ring_check;
+pub mod suspect;
 pub mod time;
 pub mod view;

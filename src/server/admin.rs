@@ -1,9 +1,9 @@
-//! The admin listener: health, readiness, metrics, status, one key.
+//! The admin listener: health, readiness, metrics, status, coverage, keys.
 //!
 //! `GET /healthz`, `GET /readyz` (for the health checks of global DNS: can serve *or forward*), `GET /metrics` (Prometheus),
-//! `GET /v1/status`, `GET /v1/keys/{tenant}/{key}`. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it
-//! needs no password; elsewhere every path but the two health checks needs the token (config refuses otherwise). It must not
-//! change anything, and must not log paths: they hold keys.
+//! `GET /v1/status`, `GET /v1/coverage`, `GET /v1/shadow`, `GET /v1/keys/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
+//! and acts. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password; elsewhere every path but the
+//! two health checks needs the token (config refuses otherwise). It must not log paths: they hold keys.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -22,11 +22,14 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use super::Listeners;
+use super::admin_acts::{self, Verb};
+use super::admin_jobs;
+use super::drive::drive;
 use crate::gateway::credentials::{TokenDigest, digest};
+use crate::gateway::letters::LetterAct;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
-use crate::protocol::key::{Key, KeyId, Tenant};
 
 /// The most connections at a time.
 const MOST_CONNECTIONS: usize = 100;
@@ -40,7 +43,8 @@ pub struct Admin<P: Ports> {
     token: Option<TokenDigest>,
 }
 
-type Answer = Response<Full<Bytes>>;
+/// What every path answers with.
+pub type Answer = Response<Full<Bytes>>;
 
 impl<P: Ports> Admin<P> {
     /// An admin service; `token` is the digest of the token it asks for, `None` for a loopback listener.
@@ -48,44 +52,73 @@ impl<P: Ports> Admin<P> {
         Self { gateway, metrics, token }
     }
 
-    /// Answers one request. The body is not read.
-    pub async fn answer<B>(&self, request: Request<B>) -> Result<Answer, Infallible> {
-        Ok(self.route(&request).await)
-    }
-
-    async fn route<B>(&self, request: &Request<B>) -> Answer {
-        let path: Vec<&str> = request.uri().path().trim_start_matches('/').split('/').collect();
-        if request.method() != Method::GET && request.method() != Method::HEAD {
-            return problem(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here");
+    /// Answers one request. Only an operator's act has a body that is read.
+    pub async fn answer<B>(&self, request: Request<B>) -> Result<Answer, Infallible>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (head, body) = request.into_parts();
+        let path: Vec<&str> = head.uri.path().trim_start_matches('/').split('/').collect();
+        if head.method == Method::POST {
+            return Ok(match &path[..] {
+                _ if !self.allowed(&head.headers) => unauthorized(),
+                ["v1", "keys", tenant, key, "settle"] => {
+                    self.act(Verb::Settle, tenant, key, &head.headers, body).await
+                }
+                ["v1", "keys", tenant, key, "release"] => {
+                    self.act(Verb::Release, tenant, key, &head.headers, body).await
+                }
+                ["v1", "jobs", tenant, key, "retry"] => {
+                    self.act_on_job(LetterAct::Retry, tenant, key, &head.headers, body).await
+                }
+                ["v1", "jobs", tenant, key, "drop"] => {
+                    self.act_on_job(LetterAct::Drop, tenant, key, &head.headers, body).await
+                }
+                _ => problem(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/jobs/{tenant}/{key}/retry or /drop",
+                ),
+            });
         }
-        match &path[..] {
+        if head.method != Method::GET && head.method != Method::HEAD {
+            return Ok(problem(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET and an operator's POST are answered here",
+            ));
+        }
+        Ok(match &path[..] {
             ["healthz"] => text(StatusCode::OK, "ok\n"),
             ["readyz"] => {
                 let readiness = self.gateway.readiness();
                 let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
                 json(status, &readiness)
             }
-            _ if !self.allowed(request) => {
-                let mut answer =
-                    problem(StatusCode::UNAUTHORIZED, "send Authorization: Bearer with the admin token");
-                answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                answer
-            }
+            _ if !self.allowed(&head.headers) => unauthorized(),
             ["metrics"] => text(StatusCode::OK, &self.render()),
             ["v1", "status"] => json(StatusCode::OK, &self.gateway.status().await),
-            ["v1", "keys", tenant, key] => self.key(&percent::decode(tenant), &percent::decode(key)).await,
+            ["v1", "doubts"] => admin_acts::doubts(&self.gateway, head.uri.query().unwrap_or_default()).await,
+            ["v1", "jobs"] => admin_jobs::list(&self.gateway, head.uri.query().unwrap_or_default()).await,
+            ["v1", "coverage"] => json(StatusCode::OK, &self.gateway.coverage()),
+            ["v1", "shadow"] => match self.gateway.shadow_report() {
+                Some(report) => json(StatusCode::OK, &report),
+                None => problem(
+                    StatusCode::NOT_FOUND,
+                    "this gateway is not in shadow mode (shadow = true in its region file)",
+                ),
+            },
+            ["v1", "keys", tenant, key] => self.key(tenant, key).await,
             _ => problem(
                 StatusCode::NOT_FOUND,
-                "ask /healthz, /readyz, /metrics, /v1/status or /v1/keys/{tenant}/{key}",
+                "ask /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/jobs, /v1/coverage, /v1/shadow or /v1/keys/{tenant}/{key}",
             ),
-        }
+        })
     }
 
     async fn key(&self, tenant: &str, key: &str) -> Answer {
-        let id = match (Tenant::parse(tenant), Key::parse(key)) {
-            (Ok(tenant), Ok(key)) => KeyId::new(tenant, key),
-            (Err(error), _) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
-            (_, Err(error)) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
+        let id = match admin_acts::id(&percent::decode(tenant), &percent::decode(key)) {
+            Ok(id) => id,
+            Err(why) => return problem(StatusCode::BAD_REQUEST, &why),
         };
         match self.gateway.key_status(&id).await {
             Ok(status) => json(StatusCode::OK, &status),
@@ -93,11 +126,37 @@ impl<P: Ports> Admin<P> {
         }
     }
 
+    async fn act<B>(&self, verb: Verb, tenant: &str, key: &str, headers: &HeaderMap, body: B) -> Answer
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        match admin_acts::id(&percent::decode(tenant), &percent::decode(key)) {
+            Ok(id) => admin_acts::rule(&self.gateway, verb, id, headers, body).await,
+            Err(why) => problem(StatusCode::BAD_REQUEST, &why),
+        }
+    }
+
+    async fn act_on_job<B>(
+        &self,
+        what: LetterAct,
+        tenant: &str,
+        key: &str,
+        headers: &HeaderMap,
+        body: B,
+    ) -> Answer
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (tenant, key) = (percent::decode(tenant), percent::decode(key));
+        admin_jobs::act(&self.gateway, what, (&tenant, &key), headers, body).await
+    }
+
     /// Digests are compared, not tokens: how long it takes tells nothing about the token.
-    fn allowed<B>(&self, request: &Request<B>) -> bool {
+    fn allowed(&self, headers: &HeaderMap) -> bool {
         let Some(token) = &self.token else { return true };
-        let given =
-            request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
+        let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
         given
             .is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case(b"bearer ") && digest(given) == *token)
     }
@@ -124,7 +183,13 @@ impl<P: Ports> Admin<P> {
     }
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+fn unauthorized() -> Answer {
+    let mut answer = problem(StatusCode::UNAUTHORIZED, "send Authorization: Bearer with the admin token");
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    answer
+}
+
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     match serde_json::to_vec_pretty(value) {
         Ok(mut bytes) => {
             bytes.push(b'\n');
@@ -138,7 +203,7 @@ fn text(status: StatusCode, body: &str) -> Answer {
     answer(status, "text/plain; version=0.0.4; charset=utf-8", body.as_bytes().to_vec())
 }
 
-fn problem(status: StatusCode, detail: &str) -> Answer {
+pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     let title = status.canonical_reason().unwrap_or_default();
     let body = serde_json::json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
     answer(status, "application/problem+json", format!("{body}\n").into_bytes())
@@ -165,14 +230,8 @@ pub fn listen<P: Ports>(listeners: &mut Listeners, listener: TcpListener, admin:
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
                 .serve_connection(TokioIo::new(stream), service);
-            let mut connection = std::pin::pin!(connection);
             // An error is the caller's hang-up.
-            tokio::select! {
-                biased;
-                _ = &mut connection => return,
-                () = stop.wait() => connection.as_mut().graceful_shutdown(),
-            }
-            let _ = connection.await;
+            drop(drive(connection, &mut stop, std::future::pending()).await);
         }
     });
 }

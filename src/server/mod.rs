@@ -4,12 +4,23 @@
 //! the gateway implements. It must not decide anything about keys: what it refuses itself are framing and forged peers.
 
 pub mod admin;
+mod admin_acts;
+mod admin_jobs;
+mod admission;
+mod chunks;
 pub mod door;
+mod drive;
+mod guard;
+mod head;
+mod paced;
 pub mod peer;
+mod places;
 pub mod problem;
 pub mod public;
 mod reload;
 pub mod run;
+pub mod tls;
+mod watching;
 
 use std::future::Future;
 use std::net::SocketAddr;

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::drive::drive;
 use super::problem::Problem;
 use super::{Listeners, PeerService, Stop};
 use crate::adapters::identity::{ALPN, PeerIdentity, region_of};
@@ -107,17 +108,9 @@ async fn serve<S: PeerService>(
         .initial_connection_window_size(CONNECTION_WINDOW)
         .auto_date_header(false)
         .serve_connection(TokioIo::new(stream), handler);
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        biased;
-        ended = &mut connection => ended,
-        () = stop.wait() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%address, %error, "a peer's connection broke");
+    // Peers are trusted not to hold connections up on purpose; pings find the dead ones.
+    if let Err(why) = drive(connection, &mut stop, std::future::pending()).await {
+        tracing::debug!(%address, why, "a peer's connection broke");
     }
 }
 

@@ -3,8 +3,10 @@
 //! Neighbours: `public` and `peer` render them; `gateway::problems` serves the page on which each code is explained. It must not know
 //! of keys or upstreams: the gateway has its own.
 
+use std::time::Duration;
+
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK};
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
 use crate::gateway::problems::{anchor, described_by};
@@ -36,6 +38,66 @@ struct Document<'a> {
 }
 
 impl Problem {
+    /// A request that no two readers are sure to take alike, or that asks for what is never passed on.
+    pub fn malformed(detail: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            code: "bad-request",
+            title: "The request is malformed",
+            detail: detail.into(),
+        }
+    }
+
+    /// A head over its limits.
+    pub fn head_too_large(detail: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            code: "head-too-large",
+            title: "The request's head is too large",
+            detail: detail.into(),
+        }
+    }
+
+    /// A target over its limit, in bytes.
+    pub fn target_too_long(limit: usize) -> Self {
+        Self {
+            status: StatusCode::URI_TOO_LONG,
+            code: "target-too-long",
+            title: "The target is too long",
+            detail: format!("a target may have at most {limit} bytes"),
+        }
+    }
+
+    /// A head that began and did not end in time.
+    pub fn late_head(within: Duration) -> Self {
+        Self {
+            status: StatusCode::REQUEST_TIMEOUT,
+            code: "head-too-slow",
+            title: "The request's head took too long",
+            detail: format!("a head must arrive within {within:?} of its first byte"),
+        }
+    }
+
+    /// A method that no gateway passes on.
+    pub fn method_not_supported(method: &Method) -> Self {
+        Self {
+            status: StatusCode::NOT_IMPLEMENTED,
+            code: "method-not-supported",
+            title: "The method is not supported",
+            detail: format!("{method} is not passed on by this gateway"),
+        }
+    }
+
+    /// An `Expect` that asks for something else than 100-continue.
+    pub fn expectation_failed() -> Self {
+        Self {
+            status: StatusCode::EXPECTATION_FAILED,
+            code: "expectation-failed",
+            title: "The expectation cannot be met",
+            detail: "only Expect: 100-continue is supported".into(),
+        }
+    }
+
     /// The response to send.
     pub fn response(&self) -> Response<Body> {
         let document = Document {

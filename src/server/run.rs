@@ -19,8 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::admin::{self, Admin};
 use super::door::Door;
 use super::peer::{self, PeerLimits};
-use super::public::{self, PublicLimits};
-use super::{Listeners, PeerService, PublicService, reload};
+use super::{Listeners, PeerService, PublicService, public, reload, tls};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
@@ -29,6 +28,7 @@ use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
 use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
 use crate::config::Config;
+use crate::config::listen::PublicLimits;
 use crate::gateway::Gateway;
 use crate::gateway::credentials::digest;
 use crate::gateway::route::Protection;
@@ -70,12 +70,17 @@ pub async fn run(config: Config) -> Result<()> {
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
     let identity = identity(&config)?;
+    let tls = config.process.listen.tls.as_ref().map(tls::load).transpose()?;
     let ports = ports(&config, &identity)?;
     let gateway = Gateway::new(ports, config.settings(), config.view())?;
 
     let listen = &config.process.listen;
     let public = bind(listen.public, "public").await?;
-    let peer = bind(listen.peer, "peer").await?;
+    // In shadow mode peers must not take this gateway for one that knows anything: it does not listen for them.
+    let peer = match config.process.shadow {
+        false => Some(bind(listen.peer, "peer").await?),
+        true => None,
+    };
     let admin = bind(listen.admin, "admin").await?;
     let front = listen.trusted.clone().map(Arc::new);
     let trusted = match &front {
@@ -86,16 +91,23 @@ pub async fn run(config: Config) -> Result<()> {
     let watching = tokio::spawn(reload::watch(gateway.clone(), config.credentials_file.clone(), hangup));
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let bounds = PublicLimits::default();
-    public::listen(&mut listeners, public, service.clone(), bounds, Door::Public(front));
+    let bounds = listen.limits;
+    public::listen(&mut listeners, public, tls, service.clone(), bounds, Door::Public(front));
     if let Some((listener, front)) = trusted {
         tracing::info!(address = %front.address, "listening for a trusted front");
-        public::listen(&mut listeners, listener, service.clone(), bounds, Door::Trusted(front));
+        // The front is one address, or a few.
+        let bounds = PublicLimits { connections_per_ip: bounds.connections, ..bounds };
+        public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front));
     }
     let limits = PeerLimits { body_limit: largest_body(&config), ..PeerLimits::default() };
-    peer::listen(&mut listeners, peer, &identity, service, limits);
+    if let Some(peer) = peer {
+        peer::listen(&mut listeners, peer, &identity, service, limits);
+    }
     let token = config.process.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()));
     admin::listen(&mut listeners, admin, Arc::new(Admin::new(gateway.clone(), metrics, token)));
+    if config.process.shadow {
+        tracing::warn!("shadow mode: every request passes straight to the upstream; nothing is protected");
+    }
     tracing::info!(
         region = %config.me, public = %listen.public, peer = %listen.peer, admin = %listen.admin, "listening"
     );

@@ -334,6 +334,24 @@ pub const CASES: &[Case] = &[
     ("region", "0.0.0.0:7403", "0.0.0.0:7401", &[
         "region.toml:5: [listen]: public, admin, peer and trusted must be different addresses",
     ]),
+    ("region", "[store]", "[listen.tls]\ncertificate = \"public.pem\"\n[store]", &[
+        "region.toml:9: [listen.tls]: key is missing: name the file with the private key of the certificate, PEM",
+    ]),
+    ("region", "[store]", "[listen.tls]\ncert = \"public.pem\"\nkey = 1\n[store]", &[
+        "region.toml:9: [listen.tls]: certificate is missing: name the file with the certificate for clients and its intermediates, PEM",
+        "region.toml:10: [listen.tls]: unknown key \"cert\": known here are certificate, key",
+        "region.toml:11: [listen.tls]: key: must be a text in quotes, not a whole number",
+    ]),
+    ("region", "[store]", "[listen.limits]\nconnections = 0\nconnections_per_ip = \"many\"\nhead_time = \"1ms\"\n[store]", &[
+        "region.toml:10: [listen.limits]: connections: must be a whole number from 1 to 1000000",
+        "region.toml:11: [listen.limits]: connections_per_ip: must be a whole number from 1 to 1000000, not a text",
+        "region.toml:12: [listen.limits]: head_time: \"1ms\" is out of range: use \"100ms\" to \"10m\"",
+    ]),
+    ("region", "[store]", "[listen.limits]\nwrite_stall = 5\nbody_stal = \"5s\"\nidle_time = \"10s\"\n[store]", &[
+        "region.toml:9: [listen.limits]: idle_time must not be below head_time: a connection whose first head is slow would be cut as idle",
+        "region.toml:10: [listen.limits]: write_stall: must be a span of time in quotes, such as \"10s\", not a whole number",
+        "region.toml:11: [listen.limits]: unknown key \"body_stal\": did you mean \"body_stall\"?",
+    ]),
     ("region", "[store]\n", "[admin]\ntoken_file = \"absent\"\n[store]\n", &[
         "region.toml:10: [admin]: token_file: cannot read absent: No such file or directory (os error 2)",
     ]),
@@ -378,6 +396,13 @@ pub const CASES: &[Case] = &[
     ]),
     ("region", "region = \"east\"", "region = \"east\"\ndrain = \"0s\"", &[
         "region.toml:2: drain: \"0s\" is out of range: use \"1s\" to \"10m\"",
+    ]),
+    ("region", "[upstream]", "[quota]\nburst = 0\n[upstream]", &[
+        "region.toml:11: [quota]: new_keys_per_second is missing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100",
+        "region.toml:12: [quota]: burst: must be a whole number from 1 to 1000000",
+    ]),
+    ("region", "region = \"east\"", "region = \"east\"\nshadow = \"on\"", &[
+        "region.toml:2: shadow: must be true or false, not a text",
     ]),
     ("region", "[upstream]", "[log]\nformat = \"xml\"\n[upstream]", &[
         "region.toml:12: [log]: format: must be \"text\" or \"json\", not \"xml\"",

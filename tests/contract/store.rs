@@ -166,7 +166,7 @@ async fn three_regions_that_provision_at_once_all_complete() {
     for from in [&eu, &us, &ap] {
         let store = from.store();
         open(&store).await;
-        let seq = store.beat().await.unwrap().unwrap();
+        let seq = store.beat().await.unwrap().unwrap().seq;
         for to in [&eu, &us, &ap] {
             let reader = to.store();
             eventually("each heartbeat in each store", || async {

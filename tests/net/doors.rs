@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, Request, Response};
+use onceway::config::listen::PublicLimits;
 use onceway::config::trusted::{Network, Trusted};
 use onceway::gateway::credentials::Vouched;
 use onceway::ports::Body;
 use onceway::ports::body::full;
 use onceway::server::door::Door;
-use onceway::server::public::{PublicLimits, listen};
+use onceway::server::public::listen;
 use onceway::server::{Listeners, PublicService};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -48,7 +49,7 @@ async fn ask(door: Door, lines: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut listeners = Listeners::new(Duration::from_secs(20));
-    listen(&mut listeners, listener, Arc::new(Teller), PublicLimits::default(), door);
+    listen(&mut listeners, listener, None, Arc::new(Teller), PublicLimits::default(), door);
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{lines}\r\n");
     // A connection that is refused may be gone before this is written.

@@ -3,6 +3,7 @@
 //! Neighbours: the other files of `net/`, and the contract's benches. It must not assert anything itself beyond its own working.
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -45,6 +46,10 @@ impl Pki {
 
     pub fn identity(&self, name: &str) -> PeerIdentity {
         PeerIdentity::load(region(name), &files_in(self.directory.path(), &region(name))).unwrap()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
     }
 
     pub fn authority(&self) -> Vec<u8> {

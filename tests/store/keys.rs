@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Region, ask, attempt, eventually, id, only_row, open, won};
+use crate::support::{Region, ask, attempt, eventually, id, only_row, open, seq, won};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::store::{Boot, ClaimAsk, ClaimReply, GateVersion, PeerMemory, StoreError, Written};
 use onceway::ports::{KeyStore, Replica};
@@ -251,7 +251,7 @@ async fn rows_of_other_origins_are_read_and_superseded_but_never_written() {
 async fn after_a_restart_nothing_passes_until_the_boot_is_approved() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let a = won(&store, &ask("k", 1, gate.version)).await;
-    assert_eq!(store.beat().await, Ok(Some(1)));
+    assert_eq!(seq(&store).await, Some(1));
     let wrong = Boot { started: gate.running.started + 1, ..gate.running.clone() };
     assert_eq!(store.approve(gate.version, &wrong).await, Ok(Written::Lost));
     assert_eq!(store.approve(GateVersion(99), &gate.running).await, Ok(Written::Lost));
@@ -271,7 +271,7 @@ async fn after_a_restart_nothing_passes_until_the_boot_is_approved() {
     assert_eq!(store.settle(&a, &stored).await, Ok(Written::GateMoved));
     assert_eq!(store.release(&a).await, Ok(Written::GateMoved));
     assert_eq!(store.doubt(&a, None).await, Ok(Written::GateMoved));
-    assert_eq!(store.beat().await, Ok(None));
+    assert_eq!(seq(&store).await, None);
     assert!(matches!(only_row(&store, "k").await.state, State::Claimed { .. }));
 
     let gate = open(&store).await;
@@ -282,7 +282,7 @@ async fn after_a_restart_nothing_passes_until_the_boot_is_approved() {
     );
     won(&store, &ask("new", 3, gate.version)).await;
     assert_eq!(store.settle(&a, &stored).await, Ok(Written::Done));
-    assert_eq!(store.beat().await, Ok(Some(2)), "heartbeats go on where they were");
+    assert_eq!(seq(&store).await, Some(2), "heartbeats go on where they were");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! The store over real Postgres servers, through its public door. Each test has servers of its own, so they run in any order.
 //!
-//! `keys`: claims, outcomes, the gate. `provisioning`: making stores and connecting them. `support`: servers and plans.
+//! `keys`: claims, outcomes, the gate. `provisioning`: making stores and connecting them. `upkeep`: reaping beside other origins.
+//! `support`: servers and plans.
 
 mod keys;
 mod provisioning;
 mod support;
+mod upkeep;

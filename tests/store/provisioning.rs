@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `support` starts the servers, `store` tests what is done with a store.
 
-use crate::support::{Region, ask, eventually, id, init_until_complete, open, won};
+use crate::support::{Region, ask, eventually, id, init_until_complete, open, seq, won};
 use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
 use onceway::ports::Replica;
 
@@ -41,7 +41,7 @@ async fn two_regions_meet_in_either_order_and_rows_arrive() {
     let (eu_store, us_store) = (eu.store(), us.store());
     let gate = open(&eu_store).await;
     let attempt = won(&eu_store, &ask("k", 1, gate.version)).await;
-    assert_eq!(eu_store.beat().await, Ok(Some(1)));
+    assert_eq!(seq(&eu_store).await, Some(1));
     let row =
         eventually("the row", || async { us_store.look_up(&[id("k")]).await.unwrap().remove(0).pop() }).await;
     assert_eq!((row.origin, row.token, row.nonce), (eu.origin.clone(), attempt.token, attempt.nonce));

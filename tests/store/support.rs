@@ -13,8 +13,8 @@ use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::cluster::Cluster;
 use onceway::fleet::wait;
-use onceway::ports::KeyStore;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Written};
+use onceway::ports::{KeyStore, Replica};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::fingerprint::{self, Fingerprint};
 use onceway::protocol::key::{Key, KeyId, Tenant};
@@ -112,6 +112,11 @@ pub async fn open(store: &PgStore) -> Gate {
     let gate = store.gate().await.unwrap();
     assert!(gate.is_open());
     gate
+}
+
+/// Commits a heartbeat; its number.
+pub async fn seq(store: &PgStore) -> Option<u64> {
+    store.beat().await.unwrap().map(|beat| beat.seq)
 }
 
 pub fn id(key: &str) -> KeyId {

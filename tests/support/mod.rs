@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
+pub mod keepalive;
 pub mod solo;
 
 use std::future::Future;
@@ -46,7 +47,12 @@ pub fn port_base() -> u16 {
 
 /// A deployment of three regions, for one test or one suite.
 pub async fn deployment(rtt: Duration) -> Deployment {
-    let options = Options { program: program(), port_base: port_base(), data: None, rtt };
+    deployment_with(rtt, None).await
+}
+
+/// A deployment of three regions with routes of the test's choosing.
+pub async fn deployment_with(rtt: Duration, routes: Option<String>) -> Deployment {
+    let options = Options { program: program(), port_base: port_base(), data: None, rtt, routes };
     Deployment::start(&options, &|_| {}).await.expect("three regions start")
 }
 

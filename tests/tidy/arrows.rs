@@ -82,8 +82,18 @@ fn floor(room: &str) -> Option<u8> {
 
 const PROTOCOL: [&str; 5] = ["xxhash_rust", "sha2", "sfv", "thiserror", "proptest"];
 const PORTS: [&str; 5] = ["http", "bytes", "http_body", "http_body_util", "uuid"];
-const GATEWAY: [&str; 9] =
-    ["arc_swap", "tracing", "metrics", "serde", "serde_json", "ryu_js", "httpdate", "jsonwebtoken", "base64"];
+const GATEWAY: [&str; 10] = [
+    "arc_swap",
+    "tracing",
+    "metrics",
+    "serde",
+    "serde_json",
+    "ryu_js",
+    "httpdate",
+    "jsonwebtoken",
+    "governor",
+    "base64",
+];
 /// What the gateway may take of some crates: nothing that opens a socket, reads a clock or picks at random.
 const GATEWAY_PARTS: [&str; 5] =
     ["tokio::spawn", "tokio::sync", "tokio::task", "tokio::test", "ring::signature"];

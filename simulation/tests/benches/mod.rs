@@ -13,7 +13,7 @@ use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
 use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
 use onceway::ports::peers::{Forward, ForwardReply, Pong};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
-use onceway::ports::{Jobs, KeyStore, Peers, Ports, Replica, Upstream};
+use onceway::ports::{Jobs, KeyStore, Peers, Ports, Replica, Upkeep, Upstream};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
@@ -58,11 +58,13 @@ impl<S> Stores<S> {
     pub fn new(wrap: impl FnOnce(SimStore) -> S) -> Self {
         let (world, ports) = world();
         world.cluster.set_latency(&region("eu"), Duration::from_millis(2));
+        // What `us` writes is to be its first attempt: it must not see the rows of the store under test.
+        world.cluster.hold(&region("eu"), &region("us"), true);
         Self { store: wrap(ports.store().clone()), world }
     }
 }
 
-impl<S: KeyStore + Replica + Jobs> StoreBench for Stores<S> {
+impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
     type Store = S;
 
     fn store(&self) -> &S {
@@ -98,8 +100,6 @@ impl<S: KeyStore + Replica + Jobs> StoreBench for Stores<S> {
             path: "/v1/test".to_owned(),
             principal: None,
         };
-        // It must not see the row of the store under test: a row that is there already is no first attempt.
-        self.world.cluster.hold(&region("eu"), &region("us"), true);
         let ClaimReply::Won { token, .. } = us.claim(&ask).await.unwrap() else { panic!("not won") };
         let attempt = Attempt { id: id.clone(), token, nonce: ask.nonce };
         let answer = Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept };

@@ -48,9 +48,16 @@ pub const ACCEPT: Accept = Accept {
     max_runs: 5,
     backoff: Backoff { first: ms(400), most: ms(1_600) },
 };
+/// How long a key is remembered on the route `park`.
+pub const RETENTION: Duration = Duration::from_secs(120);
+/// How long it is refused after that.
+pub const TOMBSTONE: Duration = Duration::from_secs(60);
+/// Between two sweeps.
+pub const SWEEP: Duration = Duration::from_millis(1_000);
 /// One way between two regions.
 pub const ONE_WAY: Duration = Duration::from_millis(20);
 
+const DAY: Duration = Duration::from_secs(86_400);
 /// The tokens of the tenant acme, and whose they are: the first one's is nobody's in particular.
 pub const TOKENS: [(&str, Option<&str>); 4] =
     [("sk", None), ("sk_ann", Some("ann")), ("sk_ann_next", Some("ann")), ("sk_bob", Some("bob"))];
@@ -227,6 +234,13 @@ pub fn request(path: &str, key: &str, text: &str) -> Request<onceway::ports::Bod
         .unwrap()
 }
 
+/// Asks one gateway as the bench's second tenant, globex.
+pub async fn ask_as_globex(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
+    let mut request = request(path, key, text);
+    request.headers_mut().insert("authorization", "Bearer sk-globex".parse().unwrap());
+    told(gateway.handle(request).await).await
+}
+
 /// Reads an answer as a client would.
 pub async fn told(response: http::Response<onceway::ports::Body>) -> Told {
     let (head, rest) = response.into_parts();
@@ -283,7 +297,8 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
     }
 }
 
-fn settings(me: &RegionName) -> Settings {
+/// What a region's gateway is told.
+pub fn settings(me: &RegionName) -> Settings {
     let route = |name: &str, recovery| Route {
         name: Arc::from(name),
         methods: vec![Method::POST],
@@ -307,6 +322,8 @@ fn settings(me: &RegionName) -> Settings {
         let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
         credentials.insert(digest(token.as_bytes()), caller);
     }
+    let globex = Caller::new(Tenant::parse("globex").unwrap(), Voucher::File, None);
+    credentials.insert(digest(b"sk-globex"), globex);
     let bound = Policy { bind: Binding::Principal, ..policy(Recovery::Rerun { max_attempts: 3 }) };
     let bound = Route { protection: Protection::Required(Arc::new(bound)), ..route("bound", Recovery::Park) };
     Settings {
@@ -319,6 +336,7 @@ fn settings(me: &RegionName) -> Settings {
             moded("later-park", Recovery::Park, Mode::Accept),
             moded("later-rerun", Recovery::Rerun { max_attempts: 3 }, Mode::Accept),
             moded("prefer", Recovery::Probe, Mode::Prefer),
+            kept_for_ever(route("never", Recovery::Park)),
             bound,
             signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
             signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
@@ -339,9 +357,21 @@ fn settings(me: &RegionName) -> Settings {
             settle_within: SETTLE_WITHIN,
             probe_within: ms(1_000),
             jobs_poll: ms(200),
+            sweep: SWEEP,
+            reap: ms(1_000),
+            reap_pause: ms(20),
         },
+        quota: None,
+        shadow: false,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
+}
+
+fn kept_for_ever(mut route: Route) -> Route {
+    let Some(policy) = route.policy() else { panic!("a route that looks at keys") };
+    let policy = Policy { retention: Retention::Never, ..Policy::clone(policy) };
+    route.protection = Protection::Required(Arc::new(policy));
+    route
 }
 
 fn policy(recovery: Recovery) -> Policy {
@@ -356,8 +386,8 @@ fn policy(recovery: Recovery) -> Policy {
         wait: ms(2_000),
         upstream_timeout: UPSTREAM,
         settle_time: SETTLE_TIME,
-        retention: Retention::For(Duration::from_secs(86_400)),
-        tombstone: Duration::from_secs(86_400),
+        retention: Retention::For(if recovery == Recovery::Park { RETENTION } else { DAY }),
+        tombstone: if recovery == Recovery::Park { TOMBSTONE } else { DAY },
         body_limit: 1 << 16,
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),

@@ -106,7 +106,7 @@ fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
     }
 }
 
-async fn take_over(bench: &Bench, key: &str) -> Attempt {
+pub(super) async fn take_over(bench: &Bench, key: &str) -> Attempt {
     let ports = bench.world.ports(&region("eu"));
     let store = ports.store();
     let row = store.look_up(&[id(key)]).await.unwrap().pop().unwrap().pop().unwrap();

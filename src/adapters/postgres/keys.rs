@@ -243,7 +243,7 @@ pub(super) fn small(what: &str, value: u32) -> Result<i32, StoreError> {
     i32::try_from(value).map_err(|_| errors::not_sent(what, "an attempt number is too large to be stored"))
 }
 
-fn status(what: &str, value: u16) -> Result<i16, StoreError> {
+pub(super) fn status(what: &str, value: u16) -> Result<i16, StoreError> {
     i16::try_from(value).map_err(|_| errors::not_sent(what, "a status is not one of HTTP's"))
 }
 

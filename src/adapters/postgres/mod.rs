@@ -1,8 +1,9 @@
-//! The key store of one region over its Postgres: [`PgStore`] is the ports `KeyStore`, `Replica` and `Jobs`.
+//! The key store of one region over its Postgres: [`PgStore`] is the ports `KeyStore`, `Replica`, `Upkeep` and `Jobs`.
 //!
 //! One concern per file: `connect` (the only connector), `run` (one call: connection, bound, classification), `errors`
 //! (definite or unknown), `statements` (SQL with the region's own leaf in it), `rows`, `answer` and `packed` (columns to values and back),
-//! `keys`, `replica` and `jobs` (the three ports), [`sealing`] (requests at rest), [`provision`] (makes and checks a store). Neighbours: `protocol` says what rows mean.
+//! `keys`, `replica`, `upkeep` and `jobs` (the four ports), [`sealing`] (requests at rest), [`provision`] (makes and checks a store).
+//! Neighbours: `protocol` says what rows mean.
 //!
 //! It must not decide, must not send anything twice, and must never let a key, a tenant, a parameter or a server's DETAIL line into an
 //! error or a log: those lines may hold keys.
@@ -20,6 +21,7 @@ mod rows;
 mod run;
 pub mod sealing;
 mod statements;
+mod upkeep;
 
 use std::time::Duration;
 
@@ -35,6 +37,8 @@ use statements::Statements;
 
 /// Connections for heartbeats, the gate and replication beside those for keys: a full key pool cannot starve them.
 const CONTROL_CONNECTIONS: usize = 2;
+/// Connections for what runs beside requests: a batch of reaping holds back neither keys nor heartbeats.
+const UPKEEP_CONNECTIONS: usize = 2;
 
 /// How to reach and use the region's store.
 #[derive(Clone)]
@@ -43,7 +47,7 @@ pub struct StoreConfig {
     pub origin: Origin,
     /// Where the store is and who we are there: the gateway role. Time bounds and keep-alives are set here, whatever it says.
     pub postgres: Config,
-    /// The most connections for keys, at least 1; two more are used for heartbeats and the gate.
+    /// The most connections for keys, at least 1; two more are used for heartbeats and the gate, and two for reaping and sweeping.
     pub connections: usize,
     /// The most that any one call may take: up to half of it to get a connection, up to half for the statement. The server itself
     /// gives a statement up a little earlier, so that most late statements are known to have written nothing.
@@ -64,6 +68,7 @@ pub struct PgStore {
     origin: Origin,
     keys: Pool,
     control: Pool,
+    upkeep: Pool,
     within: Duration,
     sql: Statements,
     sealer: Option<Sealer>,
@@ -85,6 +90,7 @@ impl PgStore {
             origin: config.origin.clone(),
             keys: connect::pool(&tuned, config.connections)?,
             control: connect::pool(&tuned, CONTROL_CONNECTIONS)?,
+            upkeep: connect::pool(&tuned, UPKEEP_CONNECTIONS)?,
             within: config.statement_within,
             sql: Statements::new(&config.origin),
             sealer: config.sealer.clone(),
@@ -105,5 +111,13 @@ impl PgStore {
         params: Params<'_>,
     ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
         run::run(&self.control, self.within, call, params).await
+    }
+
+    async fn on_upkeep(
+        &self,
+        call: Call<'_>,
+        params: Params<'_>,
+    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
+        run::run(&self.upkeep, self.within, call, params).await
     }
 }

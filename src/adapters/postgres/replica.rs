@@ -7,16 +7,18 @@ use super::errors::{self, Effect};
 use super::run::Call;
 use super::{PgStore, names, rows, statements};
 use crate::ports::Replica;
-use crate::ports::store::{Heartbeat, PeerMemory, StoreError, Subscription};
+use crate::ports::store::{Beat, Heartbeat, PeerMemory, StoreError, Subscription};
 use crate::protocol::region::Origin;
+use crate::protocol::time::Date;
 
 impl Replica for PgStore {
-    async fn beat(&self) -> Result<Option<u64>, StoreError> {
+    async fn beat(&self) -> Result<Option<Beat>, StoreError> {
         const WHAT: &str = "a heartbeat";
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.beat };
         let found = self.on_control(call, &[]).await?;
         let Some(row) = found.first() else { return Ok(None) };
-        number(row, "seq").map(Some).map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
+        let beat = || Ok(Beat { seq: number(row, "seq")?, date: Date(rows::get(row, "beat_ms")?) });
+        beat().map(Some).map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
     }
 
     async fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {

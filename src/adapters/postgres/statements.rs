@@ -43,6 +43,7 @@ pub(super) const GATE: &str = include_str!("sql/gate.sql");
 pub(super) const HEARTBEATS: &str = include_str!("sql/heartbeats.sql");
 pub(super) const REMEMBER: &str = include_str!("sql/remember.sql");
 pub(super) const RECALL: &str = include_str!("sql/recall.sql");
+pub(super) const JOURNAL: &str = include_str!("sql/journal.sql");
 pub(super) const SUBSCRIPTIONS: &str = include_str!("sql/subscriptions.sql");
 
 /// Statements with the own leaves in them.
@@ -57,6 +58,13 @@ pub(super) struct Statements {
     pub(super) beat: String,
     pub(super) job_revive: String,
     pub(super) job_discard: String,
+    pub(super) reap: String,
+    pub(super) open_claims: String,
+    pub(super) doubts: String,
+    pub(super) unlist: String,
+    pub(super) settle_by_hand: String,
+    pub(super) release_by_hand: String,
+    pub(super) note: String,
 }
 
 impl Statements {
@@ -72,6 +80,13 @@ impl Statements {
             beat: fill(include_str!("sql/beat.sql"), me),
             job_revive: fill(include_str!("sql/job_revive.sql"), me),
             job_discard: fill(include_str!("sql/job_discard.sql"), me),
+            reap: fill(include_str!("sql/reap.sql"), me),
+            open_claims: fill(include_str!("sql/open_claims.sql"), me),
+            doubts: fill(include_str!("sql/doubts.sql"), me),
+            unlist: fill(include_str!("sql/unlist.sql"), me),
+            settle_by_hand: fill(include_str!("sql/settle_by_hand.sql"), me),
+            release_by_hand: fill(include_str!("sql/release_by_hand.sql"), me),
+            note: fill(include_str!("sql/note.sql"), me),
         }
     }
 }
@@ -133,6 +148,13 @@ mod tests {
             all.beat,
             all.job_revive,
             all.job_discard,
+            all.reap,
+            all.open_claims,
+            all.doubts,
+            all.unlist,
+            all.settle_by_hand,
+            all.release_by_hand,
+            all.note,
             routines(&me),
             leaves(&me),
         ];

@@ -1,7 +1,7 @@
 //! The problems of requests that never reach the gateway: what the listeners refuse by themselves.
 //!
 //! Neighbours: `server::public` and `server::peer` refuse with these codes, [`super::page`] explains them. A code that stands there and
-//! not here fails a test (`tests/policy.rs`). It must not hold the gateway's own codes: those are counted, these are not.
+//! not here fails a test (`tests/policy.rs`). It must not hold the gateway's own codes.
 
 use super::Kind;
 
@@ -18,9 +18,19 @@ pub(super) const KINDS: &[Kind] = &[
         advice: "CONNECT and TRACE are not passed on by this gateway.",
     },
     Kind {
+        code: "head-too-large",
+        title: "The request's head is too large",
+        advice: "Send at most 100 headers, and 64 KiB of them.",
+    },
+    Kind {
+        code: "head-too-slow",
+        title: "The request's head took too long",
+        advice: "Nothing was made of the request. Send it again, with the same key, over a new connection.",
+    },
+    Kind {
         code: "target-too-long",
         title: "The target is too long",
-        advice: "Send a shorter path and query.",
+        advice: "Send at most 8 KiB of path and query.",
     },
     Kind {
         code: "expectation-failed",

@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
-use super::store::{StoreBench, open, restart_and_approve};
+use super::store::{SHORT, StoreBench, open, restart_and_approve};
 use crate::ports::Replica;
 use crate::ports::store::{Heartbeat, PeerMemory};
 
 /// All clauses of the replica.
 pub async fn suite<B: StoreBench>(bench: &B) {
     heartbeats_grow_by_one(bench).await;
+    a_heartbeat_tells_the_databases_clock(bench).await;
     the_own_heartbeat_is_shown(bench).await;
     heartbeats_go_on_after_a_restart(bench).await;
     what_is_remembered_is_recalled(bench).await;
@@ -25,6 +26,21 @@ pub async fn heartbeats_grow_by_one<B: StoreBench>(bench: &B) {
         let next = beat(bench).await;
         assert_eq!(next, first + step, "replica: beat {step} after {first} must be {}", first + step);
     }
+}
+
+/// Each beat says when it was committed, by the clock that also dates rows.
+pub async fn a_heartbeat_tells_the_databases_clock<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let beat = || async { bench.store().beat().await.expect("replica: beat failed").expect("an open gate") };
+    let first = beat().await;
+    let attempt = super::store::claimed(bench, "dated", 1).await;
+    let seen = super::store::row(bench, &attempt.id).await.seen;
+    let last = beat().await;
+    assert!(first.date <= seen && seen <= last.date, "replica: {first:?}, a row seen {seen:?}, {last:?}");
+    bench.pass(SHORT).await;
+    let later = beat().await;
+    let passed = later.date.as_millis() - last.date.as_millis();
+    assert!(passed >= SHORT.as_millis() as i64 - 1, "replica: {passed} ms went by, not {SHORT:?}");
 }
 
 /// The own heartbeat stands among the heartbeats, once, with its number and the gate's epoch.
@@ -81,7 +97,7 @@ pub async fn a_remembered_heartbeat_never_goes_back<B: StoreBench>(bench: &B) {
 
 async fn beat<B: StoreBench>(bench: &B) -> u64 {
     let seq = bench.store().beat().await.expect("replica: beat failed");
-    seq.expect("replica: beat answered None though the gate is open")
+    seq.expect("replica: beat answered None though the gate is open").seq
 }
 
 /// The own heartbeats among all; at most one by the contract.

@@ -1,6 +1,7 @@
 //! What [`KeyStore`] promises: the bench, the list of clauses, and what they share.
 //!
-//! Neighbours: [`claims`], [`foreign`], [`outcomes`], [`reading`], [`gate`] and [`jobs`] hold the clauses by what they are about; [`super::replica`]
+//! Neighbours: [`claims`], [`foreign`], [`outcomes`], [`reading`], [`gate`], [`upkeep`] and [`jobs`] hold the clauses by what they are about;
+//! [`super::replica`]
 //! uses the same bench. It must not reach into a store: what a clause knows, it learned through the port.
 
 pub mod claims;
@@ -9,12 +10,13 @@ pub mod gate;
 pub mod jobs;
 pub mod outcomes;
 pub mod reading;
+pub mod upkeep;
 
 use std::future::Future;
 use std::time::Duration;
 
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, Written};
-use crate::ports::{Jobs, KeyStore, Replica};
+use crate::ports::{Jobs, KeyStore, Replica, Upkeep};
 use crate::protocol::decide::Basis;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{Key, KeyId, Tenant};
@@ -44,7 +46,7 @@ pub enum Foreign {
 /// A store, and the environment that its clauses need.
 pub trait StoreBench: Sync {
     /// The store under test.
-    type Store: KeyStore + Replica + Jobs;
+    type Store: KeyStore + Replica + Upkeep + Jobs;
 
     /// The store under test.
     fn store(&self) -> &Self::Store;
@@ -77,6 +79,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     reading::suite(bench).await;
     gate::suite(bench).await;
     jobs::suite(bench).await;
+    upkeep::suite(bench).await;
 }
 
 /// The gate, opened if it was not.
@@ -159,7 +162,7 @@ async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
 }
 
 /// A fresh key, claimed under `nonce` with a long hold.
-async fn claimed<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+pub(super) async fn claimed<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
     wins(bench, &asks(bench, &id(bench, name), nonce).await).await.0
 }
 
@@ -171,7 +174,7 @@ async fn rows<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Row> {
 }
 
 /// The one row of a key.
-async fn row<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
+pub(super) async fn row<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
     only(rows(bench, id).await)
 }
 

@@ -55,6 +55,8 @@ create table onceway.journal (
     detail jsonb not null default '{}'
 );
 
+create index journal_of_key on onceway.journal (tenant, key) where tenant is not null;
+
 -- Accepted requests that wait to be run (state 1), and dead letters that wait for an operator (2). The request itself is stored,
 -- sealed where the region has a key for that; it goes with the job, or at forget_at. `nonce` names the worker that has it. Never published.
 create table onceway.jobs (

@@ -1,6 +1,12 @@
-update {records} r
-   set state = 2, doubt_status = $6
- where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.epoch = $3 and r.attempt = $4 and r.nonce = $5
-   and r.state = 1
-   and exists (select from onceway.gate where boot_started = pg_postmaster_start_time())
-returning 1
+-- Whatever is in doubt stands on the list from then on, in the same transaction.
+with doubted as (
+    update {records} r
+       set state = 2, doubt_status = $6
+     where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.epoch = $3 and r.attempt = $4 and r.nonce = $5
+       and r.state = 1
+       and exists (select from onceway.gate where boot_started = pg_postmaster_start_time())
+    returning r.tenant, r.key
+), listed as (
+    insert into onceway.doubts (tenant, key) select tenant, key from doubted on conflict do nothing
+)
+select 1 from doubted

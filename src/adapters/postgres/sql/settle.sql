@@ -1,4 +1,4 @@
--- expires_at stays as it is: it is indexed, and an unchanged index keeps the update within its page.
+-- due_at and held_at stay as they are: they are indexed, and an unchanged index keeps the update within its page.
 update {records} r
    set state = 4, answer_status = $6, answer_headers = $7, answer_body = $8, answer_coding = $9, answer_length = $10, settled_at = clock_timestamp(),
        doubt_status = null

@@ -1,0 +1,212 @@
+//! Does production traffic notice the reaper? `cargo bench --bench reaper` claims and settles through the store port against a
+//! private Postgres, with the reaper off and with it on over 100,000 rows that are due, in turns, and prints both and their ratio.
+//!
+//! Neighbours: `gateway::reaper` paces batches the same way (500 rows, a pause of twice what a batch took). Figures of one run mean something
+//! beside each other only. It asserts nothing: a busy machine would make it lie.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use onceway::adapters::postgres::provision::{self, Plan, Role};
+use onceway::adapters::postgres::{PgStore, StoreConfig};
+use onceway::fleet::binaries::Binaries;
+use onceway::fleet::cluster::Cluster;
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion};
+use onceway::ports::{KeyStore, Upkeep};
+use onceway::protocol::decide::Basis;
+use onceway::protocol::fingerprint::{self, Fingerprint};
+use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId};
+use onceway::protocol::region::Origin;
+use onceway::protocol::time::Date;
+
+/// Clients at a time; each claims and settles one key after the other.
+const CLIENTS: usize = 16;
+/// How long one turn takes.
+const TURN: Duration = Duration::from_secs(5);
+/// Turns of each kind.
+const TURNS: usize = 4;
+/// Rows that are due when a turn with the reaper begins.
+const DUE: i32 = 100_000;
+const BATCH: u32 = 500;
+const DATABASE: &str = "bench";
+
+/// What the clients of one turn saw.
+#[derive(Default)]
+struct Seen {
+    took: Vec<Duration>,
+    over: Duration,
+}
+
+impl Seen {
+    fn quantile(&self, part: f64) -> f64 {
+        let at = ((self.took.len() as f64 * part) as usize).min(self.took.len().saturating_sub(1));
+        self.took.get(at).map_or(f64::NAN, |took| took.as_secs_f64() * 1_000.0)
+    }
+
+    fn rate(&self) -> f64 {
+        self.took.len() as f64 / self.over.as_secs_f64()
+    }
+}
+
+fn main() -> Result<()> {
+    tokio::runtime::Runtime::new()?.block_on(run())
+}
+
+async fn run() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
+    let port = onceway::fleet::ports::free_run(1)?;
+    let cluster = Cluster::create(&binaries, &dir.path().join("pg"), port, &[]).await?;
+    cluster.start().await?;
+    cluster.create_database(DATABASE).await?;
+    let store = Arc::new(provisioned(&cluster).await?);
+    let gate = store.gate().await?;
+    store.approve(gate.version, &gate.running).await?;
+    let gate = store.gate().await?.version;
+
+    let (mut without, mut with) = (Seen::default(), Seen::default());
+    let reaped = Arc::new(AtomicU64::new(0));
+    // One turn of each kind first, unmeasured: caches, plans, and the file's growth.
+    for turn in 0..=TURNS {
+        for on in [false, true] {
+            if on {
+                make_due(&cluster, turn).await?;
+            }
+            let seen = if on { &mut with } else { &mut without };
+            let took = self::turn(&store, gate, on, &reaped).await?;
+            if turn > 0 {
+                seen.took.extend(took);
+                seen.over += TURN;
+            } else {
+                reaped.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+    without.took.sort();
+    with.took.sort();
+    println!(
+        "claim + settle, {CLIENTS} clients, {TURNS} turns of {TURN:?} each, in turns; {DUE} rows due at the start of a turn"
+    );
+    println!("             reaper off   reaper on   on/off");
+    for (name, off, on) in [
+        ("p50 ms", without.quantile(0.5), with.quantile(0.5)),
+        ("p99 ms", without.quantile(0.99), with.quantile(0.99)),
+        ("cycles/s", without.rate(), with.rate()),
+    ] {
+        println!("{name:<12} {off:>10.2}  {on:>10.2}  {:>7.2}", on / off);
+    }
+    let rate = reaped.load(Ordering::Relaxed) as f64 / with.over.as_secs_f64();
+    println!("rows reaped meanwhile: {rate:.0}/s");
+    cluster.kill().await?;
+    Ok(())
+}
+
+async fn provisioned(cluster: &Cluster) -> Result<PgStore> {
+    let me = Origin::parse("here#1").ok().context("an origin")?;
+    let other = Origin::parse("there#1").ok().context("an origin")?;
+    let plan = Plan {
+        me: me.clone(),
+        all: vec![me.clone(), other],
+        deployment: "bench".to_owned(),
+        gateway_role: Role { name: "gw".to_owned(), password: None },
+        replication_role: Role { name: "repl".to_owned(), password: None },
+        admin: cluster.url(DATABASE).parse()?,
+        subscribe: Vec::new(),
+    };
+    provision::init(&plan).await?;
+    let mut postgres: tokio_postgres::Config = cluster.url(DATABASE).parse()?;
+    postgres.user("gw");
+    Ok(PgStore::new(&StoreConfig { connections: CLIENTS, ..StoreConfig::new(me, postgres) })?)
+}
+
+/// Settled rows with a body of 1 kB whose life is over.
+async fn make_due(cluster: &Cluster, turn: usize) -> Result<()> {
+    let client = cluster.connect(DATABASE).await?;
+    let sql = format!(
+        "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
+             expires_at, due_at, answer_status, answer_headers, answer_body, answer_length, settled_at) \
+         select 'due', convert_to('{turn}-' || n, 'UTF8'), 'here#1', 4, 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), \
+             now() - interval '1 day' + n * interval '1 microsecond', interval '30 seconds', now() - interval '1 hour', \
+             now() - interval '1 hour', 201, '\\x01', decode(repeat(md5(n::text), 32), 'hex') || decode(repeat(md5(n::text), 32), 'hex'), \
+             1024, now() - interval '1 day' from generate_series(1, {DUE}) n"
+    );
+    client.batch_execute(&sql).await?;
+    client.batch_execute("vacuum analyze onceway.records; checkpoint").await?;
+    Ok(())
+}
+
+/// One turn of all clients, with the reaper beside them or not; how long each claim and settlement took together.
+async fn turn(
+    store: &Arc<PgStore>,
+    gate: GateVersion,
+    on: bool,
+    reaped: &Arc<AtomicU64>,
+) -> Result<Vec<Duration>> {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let ends = Instant::now() + TURN;
+    let stop = Arc::new(AtomicBool::new(false));
+    let reaper = on.then(|| tokio::spawn(reap(store.clone(), stop.clone(), reaped.clone())));
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let store = store.clone();
+        clients.push(tokio::spawn(async move {
+            let mut took = Vec::new();
+            while Instant::now() < ends {
+                let begun = Instant::now();
+                cycle(&store, gate, NUMBER.fetch_add(1, Ordering::Relaxed)).await?;
+                took.push(begun.elapsed());
+            }
+            anyhow::Ok(took)
+        }));
+    }
+    let mut all = Vec::new();
+    for client in clients {
+        all.extend(client.await??);
+    }
+    stop.store(true, Ordering::Relaxed);
+    if let Some(reaper) = reaper {
+        reaper.await??;
+    }
+    Ok(all)
+}
+
+async fn reap(store: Arc<PgStore>, stop: Arc<AtomicBool>, reaped: Arc<AtomicU64>) -> Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let batch = store.reap(Date(i64::MAX / 2_000_000), BATCH).await?;
+        reaped.fetch_add(batch.seen(), Ordering::Relaxed);
+        tokio::time::sleep((begun.elapsed() * 2).max(Duration::from_millis(20))).await;
+    }
+    Ok(())
+}
+
+async fn cycle(store: &PgStore, gate: GateVersion, number: u64) -> Result<()> {
+    let life = Duration::from_secs(86_400);
+    let id = KeyId::new(
+        Tenant::parse("acme")?,
+        Key::parse(&format!("{:016x}-{number}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))?,
+    );
+    let ask = ClaimAsk {
+        id: id.clone(),
+        fingerprint: Fingerprint { raw: fingerprint::raw("POST", "/", b"{}"), canonical: None },
+        nonce: Nonce(u128::from(number)),
+        request_id: RequestId(u128::from(number)),
+        gate,
+        basis: Basis::Absent,
+        hold: Duration::from_secs(30),
+        lifetime: Lifetime { retention: Retention::For(life), skew: Duration::ZERO, tombstone: life },
+        route: "bench".into(),
+        path: "/v1/bench".to_owned(),
+        principal: None,
+    };
+    let ClaimReply::Won { token, .. } = store.claim(&ask).await? else { bail!("a fresh key was not won") };
+    let attempt = Attempt { id, token, nonce: ask.nonce };
+    let body = AnswerBody::Kept(vec![b'x'; 1_024]);
+    store.settle(&attempt, &Answer { status: 201, headers: Vec::new(), body }).await?;
+    Ok(())
+}

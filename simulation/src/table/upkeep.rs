@@ -1,0 +1,188 @@
+//! One region's Postgres in memory: the statements beside requests, as `onceway::ports::upkeep` promises them.
+//!
+//! Neighbours: [`super`] has the rows and the clock. Each statement is one transaction here too. It must not write another origin's rows.
+
+use std::time::Duration;
+
+use onceway::ports::store::{Attempt, Written};
+use onceway::ports::upkeep::{Act, ClaimPage, Entry, ListedDoubt, OpenAttempt, Place, Reaped, Ruling};
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::Token;
+use onceway::protocol::time::Date;
+
+use super::{Phase, Stored, Table, micros};
+
+/// How long a row is put off that must not go yet.
+const LATER: Duration = Duration::from_secs(600);
+
+/// What reaping does with one row that is due.
+enum Fate {
+    Expire { until: Option<i64> },
+    Forget,
+    Keep,
+}
+
+impl Table {
+    pub(crate) fn reap(&mut self, until: Date, most: u32) -> Reaped {
+        let mut reaped = Reaped::default();
+        if !self.is_open() {
+            return reaped;
+        }
+        let now = self.clock.micros();
+        let by = now.min(until.as_millis().saturating_mul(1_000));
+        let mut due: Vec<(i64, KeyId)> = self
+            .rows
+            .iter()
+            .filter_map(|(id, rows)| Some((rows.get(&self.origin)?.due, id.clone())))
+            .filter(|(due, _)| *due <= by)
+            .collect();
+        due.sort();
+        for (_, id) in due.into_iter().take(most as usize) {
+            let Some(own) = self.own(&id).cloned() else { continue };
+            match self.fate(&id, &own, now) {
+                Fate::Expire { until } => {
+                    let due = own.due.saturating_add(micros(own.tombstone)).max(until.unwrap_or(i64::MIN));
+                    self.write(&id, Stored { phase: Phase::Tombstone, due, ..own });
+                    reaped.expired += 1;
+                }
+                Fate::Forget => {
+                    self.delete(&id);
+                    reaped.forgotten += 1;
+                }
+                Fate::Keep => {
+                    self.write(&id, Stored { due: now.saturating_add(micros(LATER)), ..own });
+                    reaped.kept += 1;
+                }
+            }
+        }
+        reaped
+    }
+
+    fn fate(&self, id: &KeyId, own: &Stored, now: i64) -> Fate {
+        let others = || {
+            let rows = self.rows.get(id).into_iter().flatten();
+            rows.filter(|(origin, _)| **origin != self.origin).map(|(_, row)| row)
+        };
+        let open = |row: &Stored| match row.phase {
+            Phase::Claimed | Phase::InDoubt(_) | Phase::Released => true,
+            Phase::Settled(..) | Phase::Tombstone => false,
+        };
+        let masks = others().any(open);
+        let above =
+            |row: &&Stored| !open(row) && (matches!(row.phase, Phase::Tombstone) || row.token > own.token);
+        let life = |row: &Stored| row.due.saturating_add(micros(row.tombstone));
+        let until = others().filter(above).map(life).max();
+        let hides = others().any(|row| matches!(row.phase, Phase::Settled(..)) && row.token <= own.token);
+        let over = own.left(now).is_zero();
+        match own.phase {
+            Phase::Tombstone if masks => Fate::Keep,
+            Phase::Tombstone => Fate::Forget,
+            Phase::Settled(..) => Fate::Expire { until: None },
+            Phase::Released | Phase::InDoubt(_) | Phase::Claimed if hides => Fate::Keep,
+            Phase::Released if until.is_some() || !masks => Fate::Expire { until },
+            Phase::InDoubt(_) if until.is_some() => Fate::Expire { until },
+            Phase::Claimed if until.is_some() && over => Fate::Expire { until },
+            Phase::Released | Phase::InDoubt(_) | Phase::Claimed => Fate::Keep,
+        }
+    }
+
+    pub(crate) fn claims(&self, after: Option<Place>, older: Duration, most: u32) -> ClaimPage {
+        let last = self.clock.micros().saturating_sub(micros(older));
+        let after = after.map_or(i64::MIN, |Place(held_at)| held_at);
+        let own = self.rows.iter().filter_map(|(id, rows)| Some((id, rows.get(&self.origin)?)));
+        let mut stretch: Vec<(&KeyId, &Stored)> =
+            own.filter(|(_, row)| row.held_at > after && row.held_at <= last).collect();
+        stretch.sort_by_key(|(id, row)| (row.held_at, *id));
+        // With ties: none of them may be left behind.
+        let most = most as usize;
+        if let Some(end) = most.checked_sub(1).and_then(|at| stretch.get(at)).map(|(_, row)| row.held_at) {
+            stretch.retain(|(_, row)| row.held_at <= end);
+        }
+        let claimed = stretch.iter().filter(|(_, row)| matches!(row.phase, Phase::Claimed));
+        ClaimPage {
+            claims: claimed.map(|(id, row)| self.open_attempt(id, row)).collect(),
+            through: stretch.last().map(|(_, row)| Place(row.held_at)),
+            more: stretch.len() >= most,
+        }
+    }
+
+    pub(crate) fn doubts(&self, after: Option<&KeyId>, most: u32) -> Vec<ListedDoubt> {
+        let now = self.clock.micros();
+        let in_doubt = |row: &Stored| match row.phase {
+            Phase::InDoubt(_) => true,
+            Phase::Claimed => row.left(now).is_zero(),
+            Phase::Released | Phase::Settled(..) | Phase::Tombstone => false,
+        };
+        let listed = self.doubts.iter().filter(|(id, _)| after.is_none_or(|after| *id > after));
+        let listed = listed.filter_map(|(id, since)| {
+            let row = self.own(id).filter(|row| in_doubt(row))?;
+            Some(ListedDoubt { open: self.open_attempt(id, row), since: *since })
+        });
+        listed.take(most as usize).collect()
+    }
+
+    pub(crate) fn unlist(&mut self) -> u64 {
+        let mut doubts = std::mem::take(&mut self.doubts);
+        doubts.retain(|id, _| {
+            self.own(id).is_some_and(|row| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_)))
+        });
+        self.doubts = doubts;
+        self.doubts.len() as u64
+    }
+
+    pub(crate) fn rule(&mut self, attempt: &Attempt, act: &Act) -> Written {
+        let now = self.clock.micros();
+        let over = self.own(&attempt.id).is_some_and(|row| match row.phase {
+            Phase::InDoubt(Some(_)) => true,
+            Phase::InDoubt(None) | Phase::Claimed => row.left(now).is_zero(),
+            Phase::Released | Phase::Settled(..) | Phase::Tombstone => false,
+        });
+        if !self.is_open() {
+            return Written::GateMoved;
+        }
+        if !over {
+            return Written::Lost;
+        }
+        let (kind, written) = match &act.ruling {
+            Ruling::Settled(answer) => ("settled-by-hand", self.settle(attempt, answer)),
+            Ruling::Released => ("released-by-hand", self.release(attempt)),
+        };
+        if written == Written::Done {
+            self.doubts.remove(&attempt.id);
+            let said = Some((act.actor.as_str(), act.reason.as_str()));
+            self.enter(Some(&attempt.id), kind, Some(attempt.token), said);
+        }
+        written
+    }
+
+    pub(crate) fn note(&mut self, kind: &str, reason: &str) {
+        self.enter(None, kind, None, Some(("", reason)));
+    }
+
+    pub(crate) fn journal(&self, id: &KeyId) -> Vec<Entry> {
+        let about = self.journal.iter().rev().filter(|(about, _)| about.as_ref() == Some(id));
+        about.map(|(_, entry)| entry.clone()).take(100).collect()
+    }
+
+    /// All that is journalled about no key, oldest first.
+    pub(crate) fn notes(&self) -> Vec<Entry> {
+        self.journal.iter().filter(|(about, _)| about.is_none()).map(|(_, entry)| entry.clone()).collect()
+    }
+
+    fn enter(&mut self, id: Option<&KeyId>, kind: &str, token: Option<Token>, said: Option<(&str, &str)>) {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let (actor, reason) = said.unwrap_or_default();
+        let (at, kind) = (self.date(), kind.to_owned());
+        let entry = Entry { at, kind, token, actor: text(actor), reason: text(reason) };
+        self.journal.push((id.cloned(), entry));
+    }
+
+    fn open_attempt(&self, id: &KeyId, row: &Stored) -> OpenAttempt {
+        OpenAttempt {
+            id: id.clone(),
+            row: row.shown(self.origin.clone(), self.clock.micros()),
+            route: row.route.clone(),
+            path: row.path.clone(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What is counted: by route, tenant and verdict, and never one tenant's requests under another's name.
+//!
+//! Neighbours: `onceway::gateway::metrics` counts. A recorder of its own per test holds the counts of all three regions together. It
+//! must not look at series that no alert could use.
+
+use std::collections::BTreeMap;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use simulation::cluster::StoreMode;
+use simulation::upstream::UpstreamMode;
+use tokio::time::sleep;
+
+use super::bench::{Bench, UPSTREAM, ask, ask_as_globex, key_of, ms, play, region};
+use super::outcomes::take_over;
+
+/// Plays a test whose metrics are its own.
+fn counted<T>(test: impl AsyncFnOnce(PrometheusHandle) -> T) -> T {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || play(test(handle)))
+}
+
+/// All series of a metric that are not zero, by their labels as Prometheus prints them.
+fn series(handle: &PrometheusHandle, metric: &str) -> BTreeMap<String, u64> {
+    let page = handle.render();
+    let lines = page.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix('{'));
+    let one = |line: &str| {
+        let (labels, value) = line.split_once("} ").unwrap();
+        (labels.to_owned(), value.parse::<u64>().unwrap())
+    };
+    lines.map(one).filter(|(_, value)| *value > 0).collect()
+}
+
+/// Series as written here: labels, blank, value.
+fn expected(lines: &[&str]) -> BTreeMap<String, u64> {
+    let one = |line: &&str| {
+        let (labels, value) = line.rsplit_once(' ').unwrap();
+        (labels.to_owned(), value.parse().unwrap())
+    };
+    lines.iter().map(one).collect()
+}
+
+#[test]
+fn answers_and_duplicates_are_counted_for_their_own_tenant() {
+    counted(async |handle| {
+        let (bench, eu) = (Bench::start(1).await, region("eu"));
+        let (gateway, key) = (bench.gateway(&eu), key_of(&eu, "counted"));
+        for (status, body) in [(201, "{}"), (201, "{}"), (422, "[]")] {
+            assert_eq!(ask(&gateway, "/probe", &key, body).await.status, status);
+        }
+        // The same key of another tenant is another key; it may have another home, so wherever it runs it counts once.
+        assert_eq!(ask_as_globex(&gateway, "/probe", &key, "{}").await.status, 201);
+        assert_eq!(
+            series(&handle, "onceway_answers_total"),
+            expected(&[
+                r#"route="probe",tenant="acme",verdict="settled" 1"#,
+                r#"route="probe",tenant="acme",verdict="replayed" 1"#,
+                r#"route="probe",tenant="acme",verdict="key_reused" 1"#,
+                r#"route="probe",tenant="globex",verdict="settled" 1"#,
+            ])
+        );
+        assert_eq!(series(&handle, "onceway_duplicates_total"), expected(&[r#"tenant="acme" 2"#]));
+        let none = BTreeMap::new();
+        assert_eq!(series(&handle, "onceway_claims_lost_total"), none);
+        assert_eq!(series(&handle, "onceway_claims_failed_total"), none);
+    });
+}
+
+#[test]
+fn a_conflict_a_doubt_and_a_copy_answered_elsewhere_are_duplicates() {
+    counted(async |handle| {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        let (slow, parked, copied) = (key_of(&eu, "slow"), key_of(&eu, "parked"), key_of(&eu, "copied"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: UPSTREAM - ms(100) });
+        let first = bench.begin(&eu, "/park", &slow);
+        sleep(ms(100)).await;
+        assert_eq!(bench.send(&eu, "/park", &slow).await.said(), (409, "in-progress"));
+        assert_eq!(first.await.unwrap().status, 201);
+        bench.upstream(&eu, UpstreamMode::EffectThenDrop);
+        assert_eq!(bench.send(&eu, "/park", &parked).await.said(), (504, "outcome-unknown"));
+        assert_eq!(bench.send(&eu, "/park", &parked).await.said(), (409, "outcome-unknown"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        assert_eq!(bench.send(&eu, "/rerun", &copied).await.status, 201);
+        sleep(ms(1_000)).await;
+        assert!(bench.send(&region("us"), "/rerun", &copied).await.replayed);
+        assert_eq!(
+            series(&handle, "onceway_answers_total"),
+            expected(&[
+                r#"route="park",tenant="acme",verdict="settled" 1"#,
+                r#"route="park",tenant="acme",verdict="in_progress" 1"#,
+                r#"route="park",tenant="acme",verdict="in_doubt" 2"#,
+                r#"route="rerun",tenant="acme",verdict="settled" 1"#,
+                r#"route="rerun",tenant="acme",verdict="replayed" 1"#,
+            ])
+        );
+        assert_eq!(series(&handle, "onceway_duplicates_total"), expected(&[r#"tenant="acme" 3"#]));
+    });
+}
+
+#[test]
+fn a_store_that_fails_is_counted_per_route_and_tenant_and_every_call_is_timed_by_route() {
+    counted(async |handle| {
+        let (bench, eu) = (Bench::start(3).await, region("eu"));
+        let key = key_of(&eu, "failed");
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
+        bench.store(&eu, StoreMode::Refuse);
+        let other = key_of(&eu, "failed-too");
+        assert_eq!(bench.send(&eu, "/rerun", &other).await.said(), (503, "store-unavailable"));
+        assert_eq!(
+            series(&handle, "onceway_claims_failed_total"),
+            expected(&[r#"route="rerun",tenant="acme" 1"#])
+        );
+        assert_eq!(series(&handle, "onceway_duplicates_total"), BTreeMap::new());
+        let timed = series(&handle, "onceway_store_seconds_count");
+        for labels in [r#"op="claim",route="park""#, r#"op="settle",route="park""#] {
+            assert_eq!(timed.get(labels), Some(&1), "{labels} in {timed:?}");
+        }
+    });
+}
+
+#[test]
+fn a_lost_claim_is_counted_for_its_route_and_tenant() {
+    counted(async |handle| {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        let key = key_of(&eu, "lost");
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
+        let sent = bench.begin(&eu, "/park", &key);
+        sleep(ms(500)).await;
+        take_over(&bench, &key).await;
+        sent.await.unwrap();
+        assert_eq!(
+            series(&handle, "onceway_claims_lost_total"),
+            expected(&[r#"route="park",tenant="acme" 1"#])
+        );
+    });
+}

@@ -1,0 +1,144 @@
+//! Quotas: a tenant that starts keys too fast is refused before anything was read, stored or sent; retries and others are not.
+//!
+//! Neighbours: `onceway::gateway::quota`. Time is the bench's: what is refused now passes when the clock says so, and not before.
+
+use std::num::NonZeroU32;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::Request;
+use http_body_util::BodyExt;
+use onceway::gateway::quota::Quota;
+use onceway::gateway::{Gateway, Settings};
+use onceway::ports::BodyError;
+use onceway::protocol::region::RegionName;
+use simulation::cluster::StoreMode;
+use simulation::ports::SimPorts;
+use tokio::time::{Instant, sleep_until};
+
+use super::bench::{Bench, ask, ask_as_globex, key_of, ms, play, region, settings, until, view};
+
+const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
+
+/// A gateway in place of the bench's, where each tenant may start one key per second, two at once.
+async fn limited(bench: &Bench, name: &RegionName, shadow: bool) -> Arc<Gateway<SimPorts>> {
+    let one = NonZeroU32::new(1).unwrap();
+    let quota = Some(Quota { new_keys_per_second: one, burst: NonZeroU32::new(2).unwrap() });
+    let settings = Settings { quota, shadow, ..settings(name) };
+    let gateway = Gateway::new(bench.world.ports(name), settings, view()).unwrap();
+    gateway.start();
+    bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
+    until("the gateway to be ready", ms(20_000), async || shadow || gateway.readiness().serves).await;
+    gateway
+}
+
+#[test]
+fn a_tenant_over_its_quota_is_refused_before_the_store_and_other_tenants_are_not() {
+    play(async {
+        let (bench, eu) = (Bench::start(1).await, region("eu"));
+        let gateway = limited(&bench, &eu, false).await;
+        let key = |word: &str| key_of(&eu, word);
+        let first = Instant::now();
+        for word in ["one", "two"] {
+            assert_eq!(ask(&gateway, "/park", &key(word), "{}").await.status, 201);
+        }
+        bench.store(&eu, StoreMode::Stall(ms(300)));
+        let begun = Instant::now();
+        let request = Request::post("/park")
+            .header("authorization", "Bearer sk")
+            .header("idempotency-key", key("three"))
+            .body(Never.boxed_unsync())
+            .unwrap();
+        let refused = gateway.handle(request).await;
+        let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((1..=2).contains(&after), "what is left of a second, and up to as much again: {after}");
+        assert_eq!(refused.headers()["idempotency-key"], key("three").as_str());
+        let told = super::bench::told(refused).await;
+        assert_eq!(told.said(), EXCEEDED);
+        assert!(String::from_utf8_lossy(&told.body).contains("\"safe_to_retry\":true"));
+        assert_eq!(begun.elapsed(), ms(0), "neither body nor store were waited for");
+        bench.store(&eu, StoreMode::Up);
+        assert_eq!(ask_as_globex(&gateway, "/park", "other", "{}").await.status, 201);
+
+        sleep_until(first + ms(999)).await;
+        assert_eq!(ask(&gateway, "/park", &key("three"), "{}").await.said(), EXCEEDED);
+        sleep_until(first + ms(1_000)).await;
+        assert_eq!(ask(&gateway, "/park", &key("three"), "{}").await.status, 201, "the same key, when told");
+        assert_eq!(ask(&gateway, "/park", &key("four"), "{}").await.said(), EXCEEDED);
+        assert_eq!(bench.effects(&key("four")).len(), 0);
+    });
+}
+
+/// A body that never comes.
+struct Never;
+
+impl http_body::Body for Never {
+    type Data = bytes::Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, BodyError>>> {
+        Poll::Pending
+    }
+}
+
+#[test]
+fn retries_cost_nothing_and_trying_keys_out_does() {
+    play(async {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        let gateway = limited(&bench, &eu, false).await;
+        let (key, next) = (key_of(&eu, "again"), key_of(&eu, "next"));
+        assert_eq!(ask(&gateway, "/park", &key, "{}").await.status, 201);
+        for _ in 0..10 {
+            assert!(ask(&gateway, "/park", &key, "{}").await.replayed);
+        }
+        assert_eq!(ask(&gateway, "/park", &key, "[]").await.said(), (422, "key-reused"));
+        assert_eq!(
+            ask(&gateway, "/park", &next, "{}").await.said(),
+            EXCEEDED,
+            "a refusal of another request counts"
+        );
+        assert_eq!(
+            ask(&gateway, "/park", &key, "{}").await.said(),
+            EXCEEDED,
+            "even a retry, while nothing is left"
+        );
+    });
+}
+
+#[test]
+fn a_forward_is_charged_once_and_its_replay_is_given_back() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(3).await, region("eu"), region("us"));
+        let (home, near) = (limited(&bench, &eu, false).await, limited(&bench, &us, false).await);
+        let keys = ["a", "b", "c", "d"].map(|word| key_of(&eu, word));
+        // A copy that has not arrived yet is replayed by the home.
+        bench.world.cluster.set_delay(&eu, &us, ms(60_000));
+        assert_eq!(ask(&near, "/park", &keys[0], "{}").await.status, 201);
+        for _ in 0..3 {
+            assert!(ask(&near, "/park", &keys[0], "{}").await.replayed);
+        }
+        assert_eq!(ask(&near, "/park", &keys[1], "{}").await.status, 201);
+        assert_eq!(ask(&near, "/park", &keys[2], "{}").await.said(), EXCEEDED);
+        for key in &keys[2..] {
+            assert_eq!(ask(&home, "/park", key, "{}").await.status, 201, "the home's own quota is untouched");
+        }
+    });
+}
+
+#[test]
+fn shadow_mode_counts_what_quotas_would_refuse() {
+    play(async {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        let gateway = limited(&bench, &eu, true).await;
+        for key in ["a", "a", "a", "b", "c"] {
+            assert_eq!(ask(&gateway, "/park", key, "{}").await.status, 201);
+        }
+        let counts = gateway.shadow_report().unwrap().routes.remove("park").unwrap();
+        assert_eq!((counts.run, counts.replayed), (2, 2));
+        assert_eq!(counts.refused.into_iter().collect::<Vec<_>>(), [("quota-exceeded", 1)]);
+    });
+}

@@ -1,0 +1,151 @@
+//! Shadow mode: everything passes as it came, whatever store and peers do, and what would have become of it is counted.
+//!
+//! Neighbours: `onceway::gateway::shadow`. It must fail when a gateway in shadow mode decides, delays or changes anything.
+
+use std::sync::Arc;
+
+use http::Request;
+use onceway::gateway::Gateway;
+use onceway::gateway::shadow::Counts;
+use onceway::ports::{Body, body};
+use onceway::protocol::region::RegionName;
+use simulation::cluster::StoreMode;
+use simulation::peers::LinkMode;
+use simulation::ports::SimPorts;
+use simulation::upstream::UpstreamMode;
+use tokio::time::{Instant, sleep};
+
+use super::bench::{
+    Bench, ask, ask_as_globex, key_of, ms, play, region, request, settings, told, until, view,
+};
+
+/// A gateway in shadow mode beside those of the bench.
+fn shadow(bench: &Bench, name: &RegionName) -> Arc<Gateway<SimPorts>> {
+    let settings = onceway::gateway::Settings { shadow: true, ..settings(name) };
+    let gateway = Gateway::new(bench.world.ports(name), settings, view()).unwrap();
+    gateway.start();
+    gateway
+}
+
+fn counts(gateway: &Gateway<SimPorts>, route: &str) -> Counts {
+    gateway.shadow_report().unwrap().routes.remove(route).unwrap_or_default()
+}
+
+#[test]
+fn everything_passes_as_it_came_while_store_and_peers_are_gone() {
+    play(async {
+        let (bench, eu) = (Bench::start(1).await, region("eu"));
+        let gateway = shadow(&bench, &eu);
+        bench.store(&eu, StoreMode::Stall(ms(60_000)));
+        bench.links(&eu, LinkMode::Refuse);
+        let ready = gateway.readiness();
+        assert!(ready.ready && !ready.serves, "{ready:?}");
+        let before = (bench.arrived(&eu), Instant::now());
+        let post = |path: &str| Request::post(path).header("x-client", "1");
+        let plain = |request: http::request::Builder| request.body(body::full("{}")).unwrap();
+        let requests: Vec<Request<Body>> = vec![
+            request("/park", &key_of(&region("us"), "elsewhere"), "{}"),
+            plain(post("/park")),
+            plain(post("/park").header("authorization", "Bearer sk")),
+            plain(post("/park").header("authorization", "Bearer sk").header("idempotency-key", "")),
+            plain(post("/nowhere")),
+            request("/park", "large", &"x".repeat((1 << 16) + 1)),
+            plain(post("/.well-known/onceway/problems")),
+        ];
+        let sent = requests.len();
+        for request in requests {
+            let expected: Vec<_> = request.headers().clone().into_iter().collect();
+            assert_eq!(told(gateway.handle(request).await).await.status, 201);
+            let arrival = bench.world.upstreams.arrivals(&eu).pop().unwrap();
+            assert!(arrival.attempt.is_none());
+            assert_eq!(arrival.headers.into_iter().collect::<Vec<_>>(), expected, "passed as it came");
+        }
+        assert_eq!(bench.arrived(&eu), before.0 + sent);
+        assert!(before.1.elapsed() < ms(1_000), "nothing waited for the store");
+        let park = counts(&gateway, "park");
+        let codes: Vec<_> = park.refused.into_iter().collect();
+        let expected =
+            [("body-too-large", 1), ("credential-invalid", 1), ("key-empty", 1), ("key-missing", 1)];
+        assert_eq!((park.run, codes), (1, expected.to_vec()));
+        assert_eq!(counts(&gateway, "-").refused.into_iter().collect::<Vec<_>>(), [("no-route", 2)]);
+        bench.store(&eu, StoreMode::Up);
+        bench.links(&eu, LinkMode::Up);
+        sleep(ms(2_000)).await;
+        let status = gateway.status().await;
+        let asked = status.peers.values().any(|peer| peer.up) || status.store.heartbeat.is_some();
+        assert!(!asked && status.subscriptions.is_none(), "neither store nor peers are asked: {status:?}");
+        let covered = gateway.coverage().seen;
+        assert!(covered.iter().all(|line| !line.seen.refused), "nothing was refused: {covered:?}");
+    });
+}
+
+#[test]
+fn retries_are_counted_as_what_they_would_have_been() {
+    play(async {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        let gateway = shadow(&bench, &eu);
+        let send = async |body: &str| ask(&gateway, "/park", "k", body).await;
+        assert!(!send("{}").await.replayed);
+        let (first, again) = (bench.arrived(&eu), send("{ }").await);
+        assert_eq!(
+            (again.status, again.replayed, bench.arrived(&eu)),
+            (201, false, first + 1),
+            "it ran again"
+        );
+        send("[]").await;
+        ask_as_globex(&gateway, "/park", "k", "[]").await;
+        let found = counts(&gateway, "park");
+        assert_eq!((found.run, found.replayed, found.diverged), (2, 1, 0), "two tenants, one retry");
+        assert_eq!(found.refused.into_iter().collect::<Vec<_>>(), [("key-reused", 1)]);
+
+        let answer =
+            |status| UpstreamMode::Answer { after: ms(10), status, body: bytes::Bytes::new(), effect: false };
+        for status in [409, 503, 201, 500, 201] {
+            bench.upstream(&eu, answer(status));
+            send("{}").await;
+        }
+        let found = counts(&gateway, "park");
+        assert_eq!((found.replayed, found.diverged), (6, 1), "a 409 where the first was 201");
+
+        for (status, key) in [(503, "free"), (201, "free"), (201, "free"), (500, "doubt"), (201, "doubt")] {
+            bench.upstream(&eu, answer(status));
+            ask(&gateway, "/probe", key, "{}").await;
+        }
+        let found = counts(&gateway, "probe");
+        assert_eq!((found.run, found.replayed, found.in_doubt), (3, 1, 1));
+    });
+}
+
+#[test]
+fn copies_of_a_running_request_are_judged_when_it_ends() {
+    play(async {
+        let (bench, eu) = (Bench::start(3).await, region("eu"));
+        let gateway = shadow(&bench, &eu);
+        let begin = || {
+            let gateway = gateway.clone();
+            tokio::spawn(async move { ask(&gateway, "/park", "k", "{}").await })
+        };
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(3_000) });
+        let first = begin();
+        sleep(ms(500)).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
+        assert_eq!(begin().await.unwrap().status, 201, "copies do not wait");
+        assert_eq!(counts(&gateway, "park").run, 1);
+        sleep(ms(1_000)).await;
+        begin().await.unwrap();
+        first.await.unwrap();
+        let found = counts(&gateway, "park");
+        assert_eq!((found.run, found.replayed), (1, 1), "the route waits for two seconds");
+        assert_eq!(found.refused.into_iter().collect::<Vec<_>>(), [("in-progress", 1)]);
+
+        bench.upstream(&eu, UpstreamMode::Hang);
+        let gone = gateway.clone();
+        let hung = tokio::spawn(async move { ask(&gone, "/rerun", "hung", "{}").await });
+        sleep(ms(100)).await;
+        hung.abort();
+        until("the given-up run to be forgotten", ms(1_000), async || {
+            gateway.shadow_report().unwrap().remembered == 1
+        })
+        .await;
+    });
+}

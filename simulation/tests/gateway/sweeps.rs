@@ -1,0 +1,148 @@
+//! The sweep: what becomes of abandoned claims and keys in doubt when no client ever comes back.
+
+use std::time::Duration;
+
+use onceway::ports::store::{Attempt, Written};
+use onceway::ports::{KeyStore, Upkeep};
+use onceway::protocol::region::RegionName;
+use simulation::upstream::{ProbeMode, UpstreamMode};
+use tokio::time::{Instant, sleep};
+
+use super::bench::{Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, play, region, until};
+use super::upkeep::abandon;
+
+/// A claim on a route that nobody will ever end, as a killed process leaves it: its gateway never knew of it.
+async fn abandoned(bench: &Bench, route: &str, word: &str) -> (RegionName, String, Attempt) {
+    let eu = region("eu");
+    let key = key_of(&eu, word);
+    let attempt = abandon(&bench.world.cluster.store(&eu), route, &key).await;
+    (eu, key, attempt)
+}
+
+#[test]
+fn an_abandoned_claim_that_happened_is_settled_within_its_hold_and_a_sweep() {
+    play(async {
+        let bench = Bench::start(1).await;
+        let begun = Instant::now();
+        let (eu, key, _) = abandoned(&bench, "probe", "happened").await;
+        let happened = ProbeMode::Happened { status: 201, body: "made".into() };
+        bench.world.upstreams.set_probes(&eu, happened);
+        sleep(HOLD - ms(100)).await;
+        assert_eq!(bench.state(&eu, &key).await, "in-progress", "not before its hold is over");
+        until("it to be settled", ms(20_000), async || bench.state(&eu, &key).await == "settled").await;
+        assert!(begun.elapsed() < HOLD + SWEEP + ms(200), "{:?}", begun.elapsed());
+        for at in ["eu", "us"] {
+            sleep(ms(100)).await;
+            let told = bench.send(&region(at), "/probe", &key).await;
+            assert_eq!((told.status, told.replayed, &told.body[..]), (201, true, &b"made"[..]));
+        }
+        assert_eq!(bench.arrived(&eu), 0, "a sweep sends nothing but questions");
+    });
+}
+
+#[test]
+fn an_abandoned_claim_that_did_not_happen_is_released_once_it_is_surely_over() {
+    play(async {
+        let bench = Bench::start(2).await;
+        let begun = Instant::now();
+        let (eu, key, _) = abandoned(&bench, "probe", "did-not-happen").await;
+        bench.world.upstreams.set_probes(&eu, ProbeMode::DidNotHappen);
+        sleep(HOLD + SWEEP + ms(100)).await;
+        while begun.elapsed() < HOLD + SETTLE_TIME - ms(50) {
+            assert_eq!(bench.state(&eu, &key).await, "in-doubt", "at {:?}", begun.elapsed());
+            sleep(ms(50)).await;
+        }
+        until("it to be released", ms(20_000), async || bench.state(&eu, &key).await == "released").await;
+        assert!(begun.elapsed() < HOLD + SETTLE_TIME + SWEEP + ms(200), "{:?}", begun.elapsed());
+        bench.world.upstreams.set_probes(&eu, ProbeMode::Ledger);
+        let told = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((told.status, told.replayed), (201, false));
+        assert_eq!(bench.effects(&key)[0].token.attempt, 2, "a retry is the next attempt");
+    });
+}
+
+#[test]
+fn who_cannot_say_is_asked_again_ever_more_rarely() {
+    play(async {
+        let bench = Bench::start(3).await;
+        let (eu, key, _) = abandoned(&bench, "probe", "cannot-say").await;
+        bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
+        sleep(HOLD * 6).await;
+        assert_eq!(bench.state(&eu, &key).await, "in-doubt");
+        let asked = bench.world.upstreams.questions(&eu);
+        assert!((3..=8).contains(&asked), "asked {asked} times in {:?}", HOLD * 5);
+        bench.world.upstreams.set_probes(&eu, ProbeMode::Happened { status: 200, body: Default::default() });
+        until("it to be settled in the end", Duration::from_secs(300), async || {
+            bench.state(&eu, &key).await == "settled"
+        })
+        .await;
+    });
+}
+
+#[test]
+fn routes_that_do_not_probe_are_listed_and_nothing_runs() {
+    for route in ["park", "rerun"] {
+        play(async {
+            let bench = Bench::start(4).await;
+            let (eu, key, attempt) = abandoned(&bench, route, "listed").await;
+            sleep(HOLD + SWEEP * 2).await;
+            let listed = bench.world.cluster.store(&eu).doubts(None, 10).await.unwrap();
+            assert_eq!(listed.len(), 1);
+            assert_eq!((&listed[0].open.id, &*listed[0].open.route), (&id(&key), route));
+            assert_eq!(listed[0].open.row.token, attempt.token);
+            assert_eq!((bench.state(&eu, &key).await, bench.arrived(&eu)), ("in-doubt", 0));
+            assert_eq!(bench.world.upstreams.questions(&eu), 0, "no question on such a route");
+        });
+    }
+}
+
+/// A request that stored its doubt itself: its client gives up after the first answer.
+#[test]
+fn a_doubt_that_a_request_stored_is_recovered_too() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        let key = key_of(&eu, "given-up");
+        bench.upstream(&eu, UpstreamMode::EffectThenDrop);
+        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
+        until("it to be settled", SWEEP + ms(500), async || bench.state(&eu, &key).await == "settled").await;
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
+    });
+}
+
+/// The holder was only slow: it settles after its hold, before anybody else said otherwise.
+#[test]
+fn a_late_settlement_beats_the_doubt() {
+    play(async {
+        let bench = Bench::start(6).await;
+        let (eu, key, attempt) = abandoned(&bench, "park", "late").await;
+        sleep(HOLD + SWEEP * 2).await;
+        assert_eq!(bench.state(&eu, &key).await, "in-doubt");
+        let store = bench.world.cluster.store(&eu);
+        assert_eq!(store.settle(&attempt, &super::upkeep::answer()).await, Ok(Written::Done));
+        sleep(SWEEP * 2).await;
+        assert!(store.doubts(None, 10).await.unwrap().is_empty());
+        assert_eq!(store.unlist().await, Ok(0), "the sweep takes it off the list");
+    });
+}
+
+/// By a clock that stepped an hour ahead every claim is abandoned. None is put in doubt before its own time.
+#[test]
+fn a_suspect_clock_abandons_no_claim() {
+    play(async {
+        let bench = Bench::start(7).await;
+        let (eu, key, _) = abandoned(&bench, "park", "stepped").await;
+        let store = bench.world.cluster.store(&eu);
+        sleep(ms(500)).await;
+        bench.world.cluster.step_clock(&eu, 3_600_000_000);
+        let stepped = Instant::now();
+        while stepped.elapsed() < HOLD {
+            let row = store.look_up(&[id(&key)]).await.unwrap()[0][0].state.clone();
+            assert!(matches!(row, onceway::protocol::record::State::Claimed { .. }), "{row:?}");
+            sleep(ms(100)).await;
+        }
+        until("it to be in doubt in the end", ms(20_000), async || {
+            !store.doubts(None, 10).await.unwrap().is_empty() && bench.state(&eu, &key).await == "in-doubt"
+        })
+        .await;
+    });
+}

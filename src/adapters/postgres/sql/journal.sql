@@ -1,0 +1,5 @@
+select floor(extract(epoch from j.at) * 1000)::bigint as at_ms, j.kind, j.epoch, j.attempt, j.actor, j.reason
+  from onceway.journal j
+ where j.tenant = $1 and j.key = $2
+ order by j.id desc
+ limit 100

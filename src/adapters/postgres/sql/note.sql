@@ -1,0 +1,1 @@
+insert into onceway.journal (kind, origin, reason) values ($1, '{origin}', $2)

@@ -1,0 +1,62 @@
+-- One batch of reaping (see the port). The row locks are skipped where somebody else holds one: another gateway's batch, or a settlement.
+-- Bounds stand in scalar sub-selects, because an index cannot be searched with a volatile function.
+with due as materialized (
+    select r.tenant, r.key, r.state, r.epoch, r.attempt, r.held_at + r.hold <= clock_timestamp() as over
+      from {records} r
+     where r.due_at <= (select least(clock_timestamp(), timestamptz 'epoch' + $1::bigint * interval '1 millisecond'))
+       and exists (select from onceway.gate where boot_started = pg_postmaster_start_time())
+     order by r.due_at
+     limit $2::bigint
+       for update of r skip locked
+), seen as (
+    select d.*,
+           exists (
+               select from onceway.records o
+                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (1, 2, 3)
+           ) as masks,
+           exists (select from onceway.jobs j where j.tenant = d.tenant and j.key = d.key) as waits,
+           -- An answer of another origin that is not above this row is replayed still: a tombstone here would hide it.
+           exists (
+               select from onceway.records o
+                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state = 4
+                  and (o.epoch, o.attempt) <= (d.epoch, d.attempt)
+           ) as hides,
+           -- How long a final row of another origin above this one is remembered, its tombstone included.
+           (
+               select max(o.due_at + o.tombstone) from onceway.records o
+                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (4, 5)
+                  and (o.state = 5 or (o.epoch, o.attempt) > (d.epoch, d.attempt))
+           ) as final_until
+      from due d
+), judged as (
+    select s.tenant, s.key, s.final_until,
+           case
+               when s.state = 5 and not s.masks then 'forget'
+               when s.state = 5 then 'keep'
+               when s.state = 4 then 'expire'
+               when s.waits or s.hides then 'keep'
+               when s.final_until is not null and (s.state in (2, 3) or s.over) then 'expire'
+               when s.state = 3 and not s.masks then 'expire'
+               else 'keep'
+           end as fate
+      from seen s
+), expired as (
+    update {records} r
+       set state = 5, doubt_status = null, answer_status = null, answer_headers = null, answer_body = null,
+           answer_coding = 0, answer_length = null, due_at = greatest(r.due_at + r.tombstone, j.final_until)
+      from judged j
+     where j.fate = 'expire' and r.tenant = j.tenant and r.key = j.key and r.origin = '{origin}'
+    returning 1
+), kept as (
+    update {records} r
+       set due_at = clock_timestamp() + interval '10 minutes'
+      from judged j
+     where j.fate = 'keep' and r.tenant = j.tenant and r.key = j.key and r.origin = '{origin}'
+    returning 1
+), forgotten as (
+    delete from {records} r using judged j
+     where j.fate = 'forget' and r.tenant = j.tenant and r.key = j.key and r.origin = '{origin}'
+    returning 1
+)
+select (select count(*) from expired) as expired, (select count(*) from kept) as kept,
+       (select count(*) from forgotten) as forgotten

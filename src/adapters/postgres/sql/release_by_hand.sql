@@ -1,0 +1,15 @@
+-- By hand: only what is in doubt, and whose attempt is over: it got an answer, or its hold has run out. The journal holds no body.
+with ruled as (
+    update {records} r
+       set state = 3, doubt_status = null
+     where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.epoch = $3 and r.attempt = $4 and r.nonce = $5
+       and ((r.state = 2 and r.doubt_status is not null) or (r.state in (1, 2) and r.held_at + r.hold <= clock_timestamp()))
+       and exists (select from onceway.gate where boot_started = pg_postmaster_start_time())
+    returning r.tenant, r.key, r.epoch, r.attempt
+), journalled as (
+    insert into onceway.journal (kind, tenant, key, origin, epoch, attempt, actor, reason, detail)
+    select 'released-by-hand', tenant, key, '{origin}', epoch, attempt, $6, $7, '{}' from ruled
+), unlisted as (
+    delete from onceway.doubts d using ruled where d.tenant = ruled.tenant and d.key = ruled.key
+)
+select 1 from ruled

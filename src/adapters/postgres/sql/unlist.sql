@@ -1,0 +1,9 @@
+with closed as (
+    delete from onceway.doubts d
+     where not exists (
+        select from {records} r
+         where r.tenant = d.tenant and r.key = d.key and r.origin = '{origin}' and r.state in (1, 2)
+     )
+    returning 1
+)
+select (select count(*) from onceway.doubts) - (select count(*) from closed) as listed

@@ -1,0 +1,172 @@
+//! The port `Upkeep`: reaping, the sweep's and the operator's lists, acts by hand, the journal.
+//!
+//! Neighbours: `statements` has the SQL, `run` bounds. It uses connections of its own, so that nothing here holds a request or a
+//! heartbeat back. It must not decide when any of it runs.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::errors::{self, Effect};
+use super::keys::{big, millis, small, status};
+use super::rows::{self, get};
+use super::run::{Call, Params};
+use super::{PgStore, answer, packed, statements};
+use crate::ports::Upkeep;
+use crate::ports::store::{Attempt, StoreError, Written};
+use crate::ports::upkeep::{Act, ClaimPage, Entry, ListedDoubt, OpenAttempt, Place, Reaped, Ruling};
+use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::record::{Answer, AnswerBody, Token};
+use crate::protocol::time::Date;
+
+impl Upkeep for PgStore {
+    async fn reap(&self, until: Date, most: u32) -> Result<Reaped, StoreError> {
+        const WHAT: &str = "a batch of reaping";
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.reap };
+        let found = self.on_upkeep(call, &[&until.as_millis(), &i64::from(most)]).await?;
+        let why_not = |why| errors::unreadable(WHAT, Effect::Writes, why);
+        let row = found.first().ok_or_else(|| why_not("no row"))?;
+        let read = || {
+            let (expired, forgotten) = (count(row, "expired")?, count(row, "forgotten")?);
+            Ok(Reaped { expired, forgotten, kept: count(row, "kept")? })
+        };
+        read().map_err(why_not)
+    }
+
+    async fn claims(
+        &self,
+        after: Option<Place>,
+        older: Duration,
+        most: u32,
+    ) -> Result<ClaimPage, StoreError> {
+        const WHAT: &str = "looking for abandoned claims";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.open_claims };
+        let after = after.map(|Place(micros)| micros);
+        let found = self.on_upkeep(call, &[&after, &millis(older), &i64::from(most)]).await?;
+        let why_not = |why| errors::unreadable(WHAT, Effect::Reads, why);
+        let first = found.first().ok_or_else(|| why_not("no row"))?;
+        let read = || {
+            let through = get::<Option<i64>>(first, "through")?.map(Place);
+            let more = count(first, "looked_at")? >= u64::from(most);
+            let mut claims = Vec::new();
+            for row in &found {
+                if get::<Option<&str>>(row, "tenant")?.is_some() {
+                    claims.push(open_attempt(row)?);
+                }
+            }
+            Ok(ClaimPage { claims, through, more })
+        };
+        read().map_err(why_not)
+    }
+
+    async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError> {
+        const WHAT: &str = "listing the keys in doubt";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.doubts };
+        let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
+        let found = self.on_upkeep(call, &[&tenant, &key, &i64::from(most)]).await?;
+        let read = |row| Ok(ListedDoubt { open: open_attempt(row)?, since: Date(get(row, "since_ms")?) });
+        found
+            .iter()
+            .map(read)
+            .collect::<Result<_, _>>()
+            .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn unlist(&self) -> Result<u64, StoreError> {
+        const WHAT: &str = "clearing the list of doubts";
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.unlist };
+        let found = self.on_upkeep(call, &[]).await?;
+        let why_not = |why| errors::unreadable(WHAT, Effect::Writes, why);
+        count(found.first().ok_or_else(|| why_not("no row"))?, "listed").map_err(why_not)
+    }
+
+    async fn rule(&self, attempt: &Attempt, act: &Act) -> Result<Written, StoreError> {
+        const WHAT: &str = "an act by hand";
+        let (tenant, key) = (attempt.id.tenant().as_str(), attempt.id.key().as_bytes());
+        let (epoch, number) = (big(WHAT, attempt.token.epoch)?, small(WHAT, attempt.token.attempt)?);
+        let nonce = Uuid::from_u128(attempt.nonce.0);
+        let named: Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
+        let who: Params<'_> = &[&act.actor, &act.reason];
+        let changed = match &act.ruling {
+            Ruling::Settled(answer) => self.settle_by_hand(WHAT, named, who, answer).await?,
+            Ruling::Released => {
+                let sql = &self.sql.release_by_hand;
+                self.on_upkeep(Call { what: WHAT, effect: Effect::Writes, sql }, &[named, who].concat())
+                    .await?
+            }
+        };
+        if !changed.is_empty() {
+            return Ok(Written::Done);
+        }
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.standing };
+        let found = self.on_upkeep(call, named).await?;
+        let open = found.first().ok_or("no row").and_then(|row| get::<bool>(row, "open"));
+        let open = open.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))?;
+        Ok(if open { Written::Lost } else { Written::GateMoved })
+    }
+
+    async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
+        let call = Call { what: "a note in the journal", effect: Effect::Writes, sql: &self.sql.note };
+        self.on_upkeep(call, &[&kind, &reason]).await.map(|_| ())
+    }
+
+    async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
+        const WHAT: &str = "reading the journal";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOURNAL };
+        let found = self.on_upkeep(call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
+        let read = |row: &tokio_postgres::Row| {
+            let token = match get::<Option<i64>>(row, "epoch")? {
+                Some(_) => Some(rows::token(row)?),
+                None => None::<Token>,
+            };
+            let (kind, at) = (get(row, "kind")?, Date(get(row, "at_ms")?));
+            Ok(Entry { at, kind, token, actor: get(row, "actor")?, reason: get(row, "reason")? })
+        };
+        found
+            .iter()
+            .map(read)
+            .collect::<Result<_, _>>()
+            .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+}
+
+impl PgStore {
+    async fn settle_by_hand(
+        &self,
+        what: &'static str,
+        named: Params<'_>,
+        who: Params<'_>,
+        answer: &Answer,
+    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
+        let Some(headers) = answer::encode(&answer.headers) else {
+            return Err(errors::not_sent(what, "a header is too long to be stored"));
+        };
+        let status = status(what, answer.status)?;
+        let body = match &answer.body {
+            AnswerBody::Kept(bytes) => Some(packed::pack(bytes)),
+            AnswerBody::NotKept => None,
+        };
+        let length = body.as_ref().map(|body| body.length);
+        let (coding, bytes) =
+            body.as_ref().map_or((packed::PLAIN, None), |body| (body.coding, Some(&*body.bytes)));
+        let call = Call { what, effect: Effect::Writes, sql: &self.sql.settle_by_hand };
+        let answered: Params<'_> = &[&status, &headers, &bytes, &coding, &length];
+        self.on_upkeep(call, &[named, who, answered].concat()).await
+    }
+}
+
+fn open_attempt(row: &tokio_postgres::Row) -> Result<OpenAttempt, rows::Unreadable> {
+    let tenant = Tenant::parse(get(row, "tenant")?).map_err(|_| "tenant")?;
+    let key = std::str::from_utf8(get(row, "key")?).map_err(|_| "key")?;
+    let key = Key::parse(key).map_err(|_| "key")?;
+    Ok(OpenAttempt {
+        id: KeyId::new(tenant, key),
+        row: rows::read(row)?,
+        route: get::<&str>(row, "route")?.into(),
+        path: get(row, "path")?,
+    })
+}
+
+fn count(row: &tokio_postgres::Row, name: &'static str) -> Result<u64, rows::Unreadable> {
+    u64::try_from(get::<i64>(row, name)?).map_err(|_| name)
+}

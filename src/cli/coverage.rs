@@ -1,0 +1,284 @@
+//! `onceway coverage`: which state-changing requests gateways have seen without a key's protection; a check for CI.
+//!
+//! Neighbours: `gateway::coverage` counts and says what is protected; this merges gateways, decides what fails the check and says what to
+//! write into `routes.toml`. It must not show anything but shapes of paths, and never passes on what it could not ask.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::table::{Side, columns, thousands};
+use super::{Failure, block_on, http, print};
+
+/// List state-changing requests that gateways saw without key protection; fails if there are any.
+#[derive(Args)]
+#[command(after_long_help = "\
+What counts: POST, PATCH and methods that HTTP does not know, where no route took the request, or where a route with
+key = \"optional\" got it without a key. Listed apart, and counted with --strict only: PUT and DELETE, which are idempotent by
+their method, and routes that say key = \"off\". A path is shown by its shape: {} stands for what may be an id.
+
+Gateways remember in memory since their start, each for itself: send your tests through them first, and ask all of them.
+
+Exit codes:
+  0  nothing unprotected was seen       1  something was        2  wrong arguments, or a gateway cannot be asked
+  3  no state-changing request was seen at all: nothing is known yet
+
+Examples:
+  onceway coverage                                              the demo's first region
+  onceway coverage --admin http://10.0.0.7:7402 --admin http://10.1.0.7:7402 --token-file secrets/admin-token
+  onceway coverage --strict                                     PUT, DELETE and key = \"off\" count too
+  onceway coverage --all                                        what is protected as well
+  onceway coverage --json | jq .unprotected")]
+pub struct Coverage {
+    /// A gateway's admin listener; may be repeated, and the reports are added up.
+    #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
+    admin: Vec<String>,
+    /// A file with the admin token; not needed where the listeners are on loopback.
+    #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// List what is protected too.
+    #[arg(long)]
+    all: bool,
+    /// Count PUT, DELETE and routes with key = "off" as unprotected.
+    #[arg(long)]
+    strict: bool,
+    /// Print the merged report as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One line of a report; its order is that of the table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Line {
+    path: String,
+    method: String,
+    route: Option<String>,
+    protection: String,
+    refused: bool,
+}
+
+/// What the check makes of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Unprotected,
+    /// Not protected, but idempotent by its method or declared off.
+    Apart,
+    Protected,
+}
+
+impl Line {
+    /// A line as a gateway wrote it; `None` if it is not one.
+    fn read(value: &Value) -> Option<(Self, u64)> {
+        let text = |field: &str| value[field].as_str().map(plain);
+        let line = Self {
+            path: text("path")?,
+            method: text("method")?,
+            route: text("route"),
+            protection: text("protection")?,
+            refused: value["refused"].as_bool()?,
+        };
+        Some((line, value["count"].as_u64()?))
+    }
+
+    fn class(&self, strict: bool) -> Class {
+        match self.protection.as_str() {
+            "protected" => Class::Protected,
+            "off" if !strict => Class::Apart,
+            _ if !strict && ["PUT", "DELETE"].contains(&self.method.as_str()) => Class::Apart,
+            _ => Class::Unprotected,
+        }
+    }
+
+    /// What protects it, in words.
+    fn why(&self) -> String {
+        match (self.protection.as_str(), &self.route, self.refused) {
+            ("protected", ..) => "protected".to_owned(),
+            ("optional-without-key", ..) => "came without a key, passed".to_owned(),
+            ("off", ..) => "key = \"off\"".to_owned(),
+            (_, _, true) => "no route, refused".to_owned(),
+            (_, _, false) => "no route, passed".to_owned(),
+        }
+    }
+}
+
+/// Control characters could rewrite the terminal that shows them.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+impl Coverage {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let token = http::token(self.token_file.as_deref())?;
+        let mut lines = BTreeMap::new();
+        let mut full = false;
+        for admin in &self.admin {
+            let answer = block_on(async {
+                let asked = http::get(admin, "/v1/coverage", token.as_deref()).await;
+                asked.map_err(|error| Failure::Bad(format!("{error:#}")))
+            })?;
+            let wrong = || Failure::Bad(format!("{admin} answered no report of coverage"));
+            let report: Value = serde_json::from_slice(&answer).map_err(|_| wrong())?;
+            full |= report["full"].as_bool().ok_or_else(wrong)?;
+            for value in report["seen"].as_array().ok_or_else(wrong)? {
+                let (line, count) = Line::read(value).ok_or_else(wrong)?;
+                *lines.entry(line).or_default() += count;
+            }
+        }
+        let found = lines.keys().filter(|line| line.class(self.strict) == Class::Unprotected).count();
+        print(&if self.json { self.as_json(&lines, full) } else { self.as_text(&lines, full) })?;
+        match (found, lines.is_empty()) {
+            (_, true) => Err(Failure::Incomplete(
+                "no state-changing request was seen: send your tests through the gateway, then ask again"
+                    .to_owned(),
+            )),
+            (0, false) => Ok(()),
+            (1, false) => {
+                Err(Failure::Failed("1 kind of state-changing request is not protected".to_owned()))
+            }
+            (many, false) => {
+                Err(Failure::Failed(format!("{many} kinds of state-changing requests are not protected")))
+            }
+        }
+    }
+
+    fn as_json(&self, lines: &BTreeMap<Line, u64>, full: bool) -> String {
+        let of = |class: Class| -> Vec<Value> {
+            let these = lines.iter().filter(|(line, _)| line.class(self.strict) == class);
+            let one = |(line, count): (&Line, &u64)| {
+                json!({
+                    "method": line.method, "path": line.path, "route": line.route, "protection": line.protection,
+                    "refused": line.refused, "count": count,
+                })
+            };
+            these.map(one).collect()
+        };
+        let mut report =
+            json!({ "full": full, "unprotected": of(Class::Unprotected), "apart": of(Class::Apart) });
+        if self.all {
+            report["protected"] = of(Class::Protected).into();
+        }
+        format!("{report}\n")
+    }
+
+    fn as_text(&self, lines: &BTreeMap<Line, u64>, full: bool) -> String {
+        let table = |class: Class| {
+            let these: Vec<_> = lines.iter().filter(|(line, _)| line.class(self.strict) == class).collect();
+            let one = |(line, count): &(&Line, &u64)| {
+                let route = line.route.clone().unwrap_or_else(|| "-".to_owned());
+                vec![line.method.clone(), line.path.clone(), thousands(**count), route, line.why()]
+            };
+            let header = ["method", "path", "seen", "route", "why"].map(str::to_owned).to_vec();
+            let rows: Vec<_> = std::iter::once(header).chain(these.iter().map(one)).collect();
+            let left = Side::Left;
+            (these.len(), columns(&[left, left, Side::Right, left, left], &rows))
+        };
+        let mut text = String::new();
+        let mut part = |title: &str, class: Class| {
+            let (count, table) = table(class);
+            if count > 0 {
+                text.push_str(&format!("{title}\n{table}\n"));
+            }
+        };
+        part("not protected: a retry may take effect twice", Class::Unprotected);
+        part("listed apart: idempotent by method, or declared off (--strict counts them)", Class::Apart);
+        if self.all {
+            part("protected", Class::Protected);
+        }
+        if full {
+            text.push_str("A gateway's table is full: what came later is counted as (other).\n\n");
+        }
+        text.push_str(&advice(lines.keys().filter(|line| line.class(self.strict) == Class::Unprotected)));
+        text
+    }
+}
+
+/// What to write into routes.toml.
+fn advice<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
+    let (mut new, mut told) = (String::new(), String::new());
+    for line in lines {
+        match &line.route {
+            Some(route) if line.protection == "off" => {
+                told.push_str(&format!("# route {route:?}: replace key = \"off\" by \"required\" and choose a recovery\n"));
+            }
+            Some(route) => told.push_str(&format!(
+                "# route {route:?}: write key = \"required\" once all its clients send an Idempotency-Key\n"
+            )),
+            None if line.path.starts_with('/') => new.push_str(&format!(
+                "\n[[route]]\nname = \"{}\"\nmethods = [\"{}\"]\npath = \"{}\"\nkey = \"required\" # or \"off\", if a second effect does no harm\n\
+                 recovery = \"park\" # or \"probe\" or \"rerun\": config/routes.toml explains them\n",
+                name(line),
+                line.method,
+                line.path.replace("{}", "{id}"),
+            )),
+            None => {}
+        }
+    }
+    match (new.as_str(), told.as_str()) {
+        ("", "") => String::new(),
+        (new, told) => format!("In routes.toml, in every region:\n{told}{new}"),
+    }
+}
+
+/// A name for a new route, from its method and path.
+fn name(line: &Line) -> String {
+    let words = line.path.split('/').filter(|segment| !segment.is_empty() && !segment.contains(['{', '*']));
+    let words: Vec<String> =
+        std::iter::once(line.method.as_str()).chain(words).map(str::to_lowercase).collect();
+    words.join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(method: &str, path: &str, route: Option<&str>, protection: &str, refused: bool) -> Line {
+        let report = json!({
+            "method": method, "path": path, "route": route, "protection": protection, "refused": refused, "count": 1,
+        });
+        Line::read(&report).unwrap().0
+    }
+
+    #[test]
+    fn what_fails_the_check() {
+        let class = |method, protection, strict| line(method, "/x", None, protection, false).class(strict);
+        for strict in [false, true] {
+            assert_eq!(class("POST", "protected", strict), Class::Protected);
+            assert_eq!(class("PUT", "protected", strict), Class::Protected);
+            assert_eq!(class("POST", "no-route", strict), Class::Unprotected);
+            assert_eq!(class("PATCH", "optional-without-key", strict), Class::Unprotected);
+            assert_eq!(class("MKCOL", "no-route", strict), Class::Unprotected);
+            assert_eq!(class("POST", "of-tomorrow", strict), Class::Unprotected, "unknown is not protected");
+            let apart = if strict { Class::Unprotected } else { Class::Apart };
+            assert_eq!(class("PUT", "no-route", strict), apart);
+            assert_eq!(class("DELETE", "optional-without-key", strict), apart);
+            assert_eq!(class("POST", "off", strict), apart);
+        }
+    }
+
+    #[test]
+    fn the_advice_is_a_route_that_the_reader_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let lines = [
+            line("POST", "/v1/shops/{}/Orders", None, "no-route", true),
+            line("PUT", "/a/b/c/d/e/f/g/h/*", None, "no-route", false),
+            line("(other)", "(other)", None, "no-route", true),
+            line("POST", "/v1/notes", Some("notes"), "optional-without-key", false),
+        ];
+        let advice = advice(lines.iter());
+        let (head, routes) = advice.split_once("[[route]]").unwrap();
+        assert_eq!(head.lines().filter(|line| line.contains("route \"notes\"")).count(), 1, "{advice}");
+        let file = folder.path().join("routes.toml");
+        std::fs::write(&file, format!("[[route]]{routes}")).unwrap();
+        let routes = crate::config::load_routes(&file).unwrap();
+        let names: Vec<&str> = routes.0.iter().map(|route| &*route.name).collect();
+        assert_eq!(names, ["post-v1-shops-orders", "put-a-b-c-d-e-f-g-h"]);
+    }
+
+    #[test]
+    fn what_a_gateway_says_cannot_rewrite_the_terminal() {
+        assert_eq!(line("POST", "/\u{1b}[2J", None, "no-route", true).path, "/ [2J");
+    }
+}

@@ -1,0 +1,112 @@
+//! `onceway doubts`: the keys of a region that are in doubt.
+//!
+//! Neighbours: `gateway::operator` is the contract of the JSON; `key` acts on what is listed. It shows keys: whoever asks an admin
+//! listener may see them. It must not judge.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::http::{Admin, segment};
+use super::status::word;
+use super::table::{Side, columns};
+use super::{Failure, print};
+
+/// List the keys of a region whose effect may or may not have happened. Each region lists its own.
+#[derive(Args)]
+#[command(after_long_help = "\
+Exit codes: 0 none is in doubt, 3 some are, 1 the gateway could not be asked.
+
+Examples:
+  onceway doubts --admin http://127.0.0.1:7402
+  onceway doubts --json | jq -r '.doubts[] | [.tenant, .key] | @tsv'
+
+Keys of routes with recovery = \"probe\" leave the list by themselves once the upstream says what happened. For the others:
+  onceway key show acme order-1001                             what is known
+  onceway key settle acme order-1001 --status 201 --reason ... it happened: clients get this answer
+  onceway key release acme order-1001 --reason ...             it did not: a retry runs again")]
+pub struct Doubts {
+    #[command(flatten)]
+    gateway: Admin,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Doubts {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let mut all = Vec::new();
+        let mut path = "/v1/doubts?limit=1000".to_owned();
+        let region = loop {
+            let page = self.gateway.get(&path)?;
+            let region = page["region"].clone();
+            let found = page["doubts"].as_array().cloned().unwrap_or_default();
+            let last = found.last().map(|last| (word(&last["tenant"]), word(&last["key"])));
+            all.extend(found);
+            match last {
+                Some((tenant, key)) if page["more"] == true => {
+                    path = format!("/v1/doubts?limit=1000&after={}", segment(&format!("{tenant}/{key}")));
+                }
+                Some(_) | None => break region,
+            }
+        };
+        if self.json {
+            print(&format!("{}\n", json!({ "region": region, "doubts": all })))?;
+        } else {
+            print(&picture(&all))?;
+        }
+        match all.len() {
+            0 => Ok(()),
+            1 => Err(Failure::Incomplete(format!("1 key is in doubt in {}", word(&region)))),
+            count => Err(Failure::Incomplete(format!("{count} keys are in doubt in {}", word(&region)))),
+        }
+    }
+}
+
+fn picture(all: &[Value]) -> String {
+    if all.is_empty() {
+        return "no key is in doubt\n".to_owned();
+    }
+    let header = ["tenant", "key", "since", "route", "origin", "token", "status", "attempts", "over in"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for doubt in all {
+        let left = doubt["over_in_ms"].as_u64().unwrap_or(0);
+        let over = if left == 0 { "over".to_owned() } else { format!("{} s", left.div_ceil(1_000)) };
+        let mut row = vec![word(&doubt["tenant"]), word(&doubt["key"]), date(&doubt["since_ms"])];
+        row.extend(["route", "origin", "token", "status", "attempts"].map(|field| word(&doubt[field])));
+        row.push(over);
+        rows.push(row);
+    }
+    use Side::{Left, Right};
+    columns(&[Left, Left, Left, Left, Left, Left, Right, Right, Right], &rows)
+}
+
+/// Milliseconds since 1970 as a date.
+pub fn date(millis: &Value) -> String {
+    let Some(at) = millis.as_u64() else { return "-".to_owned() };
+    let at = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(at);
+    httpdate::fmt_http_date(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::picture;
+
+    #[test]
+    fn doubts_are_a_table() {
+        let doubt = json!({
+            "tenant": "acme", "key": "order-\u{1b}[2J1", "since_ms": 1_767_225_600_000_i64, "route": "payouts", "origin": "eu-west#1",
+            "token": "3.1", "status": null, "attempts": 1, "over_in_ms": 1_200,
+        });
+        let text = picture(&[doubt]);
+        let line = text.lines().nth(1).unwrap();
+        for part in
+            ["acme", "order- [2J1", "Thu, 01 Jan 2026 00:00:00 GMT", "payouts", "eu-west#1", "3.1", "2 s"]
+        {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+        assert_eq!(picture(&[]), "no key is in doubt\n");
+    }
+}

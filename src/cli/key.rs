@@ -1,0 +1,194 @@
+//! `onceway key`: one key as its region's store shows it, and ending an attempt in doubt by hand.
+//!
+//! Neighbours: `gateway::operator` decides and journals; `doubts` lists what may need it. It must not guess: a status, a reason and a
+//! name are given, or nothing is done.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::doubts::date;
+use super::http::{Admin, segment};
+use super::status::word;
+use super::table::{Side, columns};
+use super::{Failure, print};
+
+/// Look at one key, or end an attempt in doubt by hand.
+#[derive(Subcommand)]
+pub enum Command {
+    Show(Show),
+    Settle(Settle),
+    Release(Release),
+}
+
+/// The key, and whom to ask.
+#[derive(Args)]
+struct Which {
+    /// The tenant.
+    tenant: String,
+    /// The idempotency key, without quotes.
+    key: String,
+    #[command(flatten)]
+    gateway: Admin,
+    /// Print the gateway's JSON as it is.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show what a region's store says about a key: its rows, and what was done to it by hand.
+#[derive(Args)]
+#[command(after_long_help = "\
+Example:
+  onceway key show acme order-1001 --admin http://127.0.0.1:7402")]
+pub struct Show {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Who acts, and why.
+#[derive(Args)]
+pub(super) struct Why {
+    /// Why: it is journalled with the act, in the same transaction.
+    #[arg(long, value_name = "TEXT")]
+    pub(super) reason: String,
+    /// Who: it is journalled with the act.
+    #[arg(long, value_name = "NAME", env = "USER")]
+    pub(super) actor: String,
+}
+
+/// It happened: store this answer, which every retry is given from now on.
+#[derive(Args)]
+#[command(after_long_help = "\
+Only a key in doubt can be settled, at its owner, once its attempt is surely over. The upstream is not asked: make sure there
+that the effect happened. It cannot be taken back.
+
+Example:
+  onceway key settle acme order-1001 --status 201 --header 'content-type: application/json' \\
+      --body '{\"id\":\"po_17\"}' --reason 'provider ledger shows po_17, ticket OPS-311'")]
+pub struct Settle {
+    #[command(flatten)]
+    which: Which,
+    /// The status that clients are given, 200 to 599.
+    #[arg(long, value_name = "STATUS")]
+    status: u16,
+    /// A header of the answer; may be repeated.
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// The answer's body. Default: empty.
+    #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
+    body: Option<String>,
+    /// A file with the answer's body, in UTF-8, at most 2 MiB.
+    #[arg(long, value_name = "FILE")]
+    body_file: Option<PathBuf>,
+    #[command(flatten)]
+    why: Why,
+}
+
+/// It did not happen: nothing is sent now, but a retry of the client runs again.
+#[derive(Args)]
+#[command(after_long_help = "\
+Only a key in doubt can be released, at its owner, once its attempt is surely over. The upstream is not asked: if the effect did
+happen after all, the next retry performs it a second time.
+
+Example:
+  onceway key release acme order-1001 --reason 'provider has no such payout, ticket OPS-311'")]
+pub struct Release {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    why: Why,
+}
+
+impl Command {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        match self {
+            Command::Show(show) => show.which.show(&show.which.gateway.get(&show.which.path(""))?),
+            Command::Settle(settle) => settle.run(),
+            Command::Release(release) => {
+                let Release { which, why } = release;
+                let act = json!({ "reason": why.reason, "actor": why.actor });
+                which.show(&which.gateway.post(&which.path("/release"), &act)?)?;
+                which.say("released: nothing was sent; a retry of the client runs again")
+            }
+        }
+    }
+}
+
+impl Settle {
+    fn run(&self) -> Result<(), Failure> {
+        let mut headers = Vec::new();
+        for header in &self.headers {
+            let Some((name, value)) = header.split_once(':') else {
+                return Err(Failure::Bad(format!("--header {header:?} must be written 'name: value'")));
+            };
+            headers.push((name.trim(), value.trim()));
+        }
+        let body = match (&self.body, &self.body_file) {
+            (Some(text), _) => text.clone(),
+            (None, None) => String::new(),
+            (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
+                Failure::Bad(format!("--body-file {}: cannot be read: {error}", path.display()))
+            })?,
+        };
+        let Settle { which, why, status, .. } = self;
+        let act = json!({
+            "reason": why.reason, "actor": why.actor, "status": status, "headers": headers, "body": body,
+        });
+        which.show(&which.gateway.post(&which.path("/settle"), &act)?)?;
+        which.say("settled: every retry is given this answer from now on")
+    }
+}
+
+impl Which {
+    fn path(&self, act: &str) -> String {
+        format!("/v1/keys/{}/{}{act}", segment(&self.tenant), segment(&self.key))
+    }
+
+    fn show(&self, status: &Value) -> Result<(), Failure> {
+        if self.json { print(&format!("{status}\n")) } else { print(&picture(status)) }
+    }
+
+    /// Tells a person; whoever wants JSON gets nothing else.
+    fn say(&self, text: &str) -> Result<(), Failure> {
+        if self.json { Ok(()) } else { print(&format!("\n{text}\n")) }
+    }
+}
+
+fn picture(status: &Value) -> String {
+    let order: Vec<String> = status["order"].as_array().into_iter().flatten().map(word).collect();
+    let lines = [
+        ("state", word(&status["state"])),
+        ("owner", word(&status["owner"])),
+        ("order", order.join(", ")),
+        ("digest", word(&status["digest"])),
+    ];
+    let lines: Vec<Vec<String>> =
+        lines.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    let mut text = columns(&[Side::Left, Side::Left], &lines);
+    let header = ["origin", "state", "token", "status", "hold left", "expires", "request"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for row in status["rows"].as_array().into_iter().flatten() {
+        let mut cells = ["origin", "state", "token", "status"].map(|field| word(&row[field])).to_vec();
+        let left = row["hold_left_ms"].as_u64();
+        cells.push(left.map_or("-".to_owned(), |left| format!("{} s", left.div_ceil(1_000))));
+        cells.extend([date(&row["expires_ms"]), word(&row["request_id"])]);
+        rows.push(cells);
+    }
+    if rows.len() > 1 {
+        text.push('\n');
+        text.push_str(&columns(&[Side::Left; 7], &rows));
+    }
+    let mut acts = vec![["at", "act", "token", "actor", "reason"].map(str::to_owned).to_vec()];
+    for entry in status["journal"].as_array().into_iter().flatten() {
+        let mut cells = vec![date(&entry["at_ms"])];
+        cells.extend(["kind", "token", "actor", "reason"].map(|field| word(&entry[field])));
+        acts.push(cells);
+    }
+    if acts.len() > 1 {
+        text.push('\n');
+        text.push_str(&columns(&[Side::Left; 5], &acts));
+    }
+    text
+}

@@ -1,0 +1,115 @@
+//! `onceway shadow`: what a gateway in shadow mode would have done.
+//!
+//! Neighbours: `gateway::shadow` counts, `server::admin` serves, this prints. A field that an older or newer gateway does not send counts as
+//! nothing. It must not judge: it prints what the gateway says.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::table::{Side, columns, thousands};
+use super::{Failure, block_on, http, print};
+
+/// Show what a gateway in shadow mode would have run, replayed or refused.
+#[derive(Args)]
+#[command(after_long_help = "\
+A gateway whose region file says shadow = true passes everything to its upstream and counts what it would have done. It is one
+process's memory: a retry that another gateway got, or that came before a restart, counts as run.
+
+  run          sent to the upstream under a claim
+  replayed     answered with the first answer, upstream untouched
+  in doubt     left to the route's recovery: the first copy's outcome is not known
+  refused      answered with a problem, by code
+  unprotected  passed on without a key's protection, though it may change state
+  unjudged     not known: the body was not read to its end, or the client hung up
+  diverged     copies of one request that got different final answers: a replay would have said otherwise
+
+Examples:
+  onceway shadow
+  onceway shadow --admin http://10.0.0.7:7402 --token-file secrets/admin-token
+  onceway shadow --json | jq .routes")]
+pub struct Shadow {
+    /// The gateway's admin listener.
+    #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
+    admin: String,
+    /// A file with the admin token; not needed where the listener is on loopback.
+    #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Print the gateway's JSON as it is.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Shadow {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let token = http::token(self.token_file.as_deref())?;
+        let answer = block_on(async {
+            let asked = http::get(&self.admin, "/v1/shadow", token.as_deref()).await;
+            asked.map_err(|error| Failure::Failed(format!("{error:#} (404: it is not in shadow mode)")))
+        })?;
+        let report: Value = serde_json::from_slice(&answer)
+            .map_err(|error| Failure::Failed(format!("{} answered no JSON: {error}", self.admin)))?;
+        if self.json { print(&format!("{report}\n")) } else { print(&picture(&report)) }
+    }
+}
+
+/// The columns of counts, as people and as the report name them.
+const COUNTS: [(&str, &str); 6] = [
+    ("run", "run"),
+    ("replayed", "replayed"),
+    ("in doubt", "in_doubt"),
+    ("unprotected", "unprotected"),
+    ("unjudged", "unjudged"),
+    ("diverged", "diverged"),
+];
+
+/// The whole report as text.
+fn picture(report: &Value) -> String {
+    let count = |value: &Value| thousands(value.as_u64().unwrap_or_default());
+    let mut header = vec!["route".to_owned()];
+    header.extend(COUNTS.map(|(name, _)| name.to_owned()));
+    header.push("refused".to_owned());
+    let mut rows = vec![header];
+    for (route, counts) in report["routes"].as_object().into_iter().flatten() {
+        let mut row = vec![route.clone()];
+        row.extend(COUNTS.map(|(_, field)| count(&counts[field])));
+        let refused = counts["refused"].as_object().into_iter().flatten();
+        let refused: Vec<String> = refused.map(|(code, times)| format!("{code} {}", count(times))).collect();
+        row.push(if refused.is_empty() { "0".to_owned() } else { refused.join(", ") });
+        rows.push(row);
+    }
+    use Side::{Left, Right};
+    let table = columns(&[Left, Right, Right, Right, Right, Right, Right, Left], &rows);
+    format!(
+        "nothing is enforced: {} passes everything; counted for {} s, {} keys remembered, {} forgotten\n\n{table}",
+        report["region"].as_str().unwrap_or("-"),
+        count(&report["seconds"]),
+        count(&report["remembered"]),
+        count(&report["forgotten"]),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::picture;
+
+    #[test]
+    fn a_report_is_a_table() {
+        let report = json!({
+            "region": "a", "seconds": 3600, "remembered": 2, "forgotten": 0,
+            "routes": {
+                "charges": { "run": 1234, "replayed": 5, "refused": { "key-missing": 6, "key-reused": 1 }, "diverged": 1 },
+                "-": { "unprotected": 7, "refused": {} },
+            },
+        });
+        let text = picture(&report);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[3], ["-", "0", "0", "0", "7", "0", "0", "0"]);
+        let charges = ["charges", "1,234", "5", "0", "0", "0", "1", "key-missing", "6,", "key-reused", "1"];
+        assert_eq!(lines[4], charges);
+    }
+}

@@ -1,0 +1,140 @@
+//! `[listen]` of a region file: where a gateway listens, TLS for its clients, and how much of it one client may hold.
+//!
+//! Neighbours: `region` reads the rest of the file, `server` listens by it. It must not open a port, nor read the files it names.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use super::reader::{self, Section};
+use super::region::{file, needed};
+use super::trusted::{self, Trusted};
+
+/// Where a gateway listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// For clients; plain HTTP unless there is `tls`.
+    pub public: SocketAddr,
+    /// For operators and health checks, plain HTTP.
+    pub admin: SocketAddr,
+    /// For peers, mTLS.
+    pub peer: SocketAddr,
+    /// For a front that has verified who asks, plain HTTP; `None` if there is none.
+    pub trusted: Option<Trusted>,
+    /// TLS for clients of `public`.
+    pub tls: Option<TlsFiles>,
+    /// Bounds of the public listener.
+    pub limits: PublicLimits,
+}
+
+/// TLS for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate and the intermediate ones, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+}
+
+/// Bounds of the public listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublicLimits {
+    /// The most connections at a time.
+    pub connections: usize,
+    /// The most connections of one client address at a time.
+    pub connections_per_ip: usize,
+    /// How long a TLS handshake may take, the first byte of a connection may take, and a request's head may take from its first byte.
+    pub head_time: Duration,
+    /// How long the next piece of a request's body may take.
+    pub body_stall: Duration,
+    /// How long the client may read nothing of an answer.
+    pub write_stall: Duration,
+    /// How long a connection is kept on which nothing is asked.
+    pub idle_time: Duration,
+}
+
+impl Default for PublicLimits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            connections_per_ip: 1_000,
+            head_time: Duration::from_secs(30),
+            body_stall: Duration::from_secs(30),
+            write_stall: Duration::from_secs(30),
+            idle_time: Duration::from_secs(75),
+        }
+    }
+}
+
+/// Reads `[listen]`.
+pub(super) fn read(top: &Section<'_>, base: &Path) -> Option<Listen> {
+    let section = needed(top, "listen", "say where to listen: public, admin and peer")?;
+    let at = |key, advice| section.required(key, advice, socket);
+    let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
+    let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
+    let peer = at("peer", "say where other regions connect, such as peer = \"0.0.0.0:7403\"");
+    // A [listen.tls] or [listen.trusted] that is there must be right; none at all is right too.
+    let tls = match section.has("tls") {
+        true => section.table("tls").and_then(|tls| self::tls(tls, base)).map(Some),
+        false => Some(None),
+    };
+    let trusted = match section.has("trusted") {
+        true => section.table("trusted").and_then(trusted::read).map(Some),
+        false => Some(None),
+    };
+    let limits = section.table("limits").map_or_else(|| Some(PublicLimits::default()), limits);
+    section.finish();
+    let listen =
+        Listen { public: public?, admin: admin?, peer: peer?, trusted: trusted?, tls: tls?, limits: limits? };
+    let mut all = vec![listen.public, listen.admin, listen.peer];
+    all.extend(listen.trusted.as_ref().map(|trusted| trusted.address));
+    all.sort_unstable();
+    if all.windows(2).any(|pair| pair[0] == pair[1]) {
+        top.fail_at("listen", "[listen]: public, admin, peer and trusted must be different addresses");
+    }
+    Some(listen)
+}
+
+fn tls(mut section: Section<'_>, base: &Path) -> Option<TlsFiles> {
+    section.rename("[listen.tls]".to_owned());
+    let pem = |key, advice| section.required(key, advice, |value| file(value, base));
+    let certificate =
+        pem("certificate", "name the file with the certificate for clients and its intermediates, PEM");
+    let key = pem("key", "name the file with the private key of the certificate, PEM");
+    section.finish();
+    Some(TlsFiles { certificate: certificate?, key: key? })
+}
+
+fn limits(mut section: Section<'_>) -> Option<PublicLimits> {
+    section.rename("[listen.limits]".to_owned());
+    let usual = PublicLimits::default();
+    let count = |key, usual| {
+        let written = section.optional(key, |value| reader::number(value, 1, 1_000_000));
+        written.and_then(|count| usize::try_from(count).ok()).unwrap_or(usual)
+    };
+    let time = |key, usual| section.optional(key, span).unwrap_or(usual);
+    let limits = PublicLimits {
+        connections: count("connections", usual.connections),
+        connections_per_ip: count("connections_per_ip", usual.connections_per_ip),
+        head_time: time("head_time", usual.head_time),
+        body_stall: time("body_stall", usual.body_stall),
+        write_stall: time("write_stall", usual.write_stall),
+        idle_time: time("idle_time", usual.idle_time),
+    };
+    if limits.idle_time < limits.head_time {
+        section.fail("idle_time must not be below head_time: a connection whose first head is slow would be cut as idle");
+    }
+    section.finish();
+    Some(limits)
+}
+
+fn span(value: &DeValue<'_>) -> Result<Duration, String> {
+    reader::time(value, Duration::from_millis(100), Duration::from_secs(600))
+}
+
+pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
+    let text = reader::text(value)?;
+    text.parse().map_err(|_| format!("{text:?} must be an IP address and a port, such as \"127.0.0.1:7401\""))
+}

@@ -1,0 +1,253 @@
+//! What an operator may see and do about keys in doubt: the list, and ending an attempt by hand, with a reason.
+//!
+//! Neighbours: `server::admin` serves it, `ports::upkeep` performs and journals in one transaction. Only the owner rules, only an attempt
+//! that is over, and only in the name of somebody who says why. Field names are a contract: add, never rename. It must not show bodies, and
+//! knows no statuses of its own answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Gateway;
+use super::ending::read;
+use super::route::NEVER_REPLAYED;
+use super::status::KeyStatus;
+use crate::ports::store::{Attempt, StoreError, Written};
+use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling};
+use crate::ports::{KeyStore, Ports, Upkeep};
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Reading, State};
+
+/// The longest reason and name, in bytes.
+pub const MOST_WORDS: usize = 1_000;
+
+/// One key on the list.
+#[derive(Clone, Debug, Serialize)]
+pub struct DoubtStatus {
+    /// The tenant.
+    pub tenant: String,
+    /// The key itself: an operator has to name it.
+    pub key: String,
+    /// Since when it is listed, milliseconds since 1970.
+    pub since_ms: i64,
+    /// Its route; empty if the claim is older than routes in records.
+    pub route: String,
+    /// The path of its request.
+    pub path: String,
+    /// Who made the attempt.
+    pub origin: String,
+    /// The attempt's token, epoch and attempt.
+    pub token: String,
+    /// The request that made it.
+    pub request_id: String,
+    /// The upstream's status, where it gave one.
+    pub status: Option<u16>,
+    /// How many attempts there were.
+    pub attempts: u32,
+    /// How long the attempt may still be running, in milliseconds; until then nobody can rule.
+    pub over_in_ms: u64,
+}
+
+/// One page of the list.
+#[derive(Clone, Debug, Serialize)]
+pub struct Doubts {
+    /// The region that lists: its own attempts only.
+    pub region: String,
+    /// The keys, in their order.
+    pub doubts: Vec<DoubtStatus>,
+    /// Whether more follow after the last.
+    pub more: bool,
+}
+
+/// One entry of the journal about a key.
+#[derive(Clone, Debug, Serialize)]
+pub struct JournalEntry {
+    /// When, milliseconds since 1970.
+    pub at_ms: i64,
+    /// `settled-by-hand` or `released-by-hand`.
+    pub kind: String,
+    /// The attempt's token.
+    pub token: Option<String>,
+    /// Who.
+    pub actor: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// Why an operator's act was refused: nothing was changed, unless it says so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No name, no reason, or an answer that cannot be given again.
+    #[error("{0}")]
+    Malformed(String),
+    /// Another region owns the key, or nobody does.
+    #[error("the key's owner is {owner}: ask there")]
+    NotOwner {
+        /// The region to ask.
+        owner: String,
+    },
+    /// Another region made the attempt in doubt: only it can write that row.
+    #[error("the attempt in doubt was made by {origin}: ask there")]
+    NotOurs {
+        /// The region to ask.
+        origin: String,
+    },
+    /// There is nothing to rule.
+    #[error("the key is not in doubt: it is {state}")]
+    NotInDoubt {
+        /// What it is.
+        state: &'static str,
+    },
+    /// The attempt may still be running.
+    #[error("the attempt may still be running for {} s: ask again then", .left.as_millis().div_ceil(1_000))]
+    Running {
+        /// For how long.
+        left: Duration,
+    },
+    /// The database's clock stepped, so nobody can say whether the attempt is over.
+    #[error("the database's clock is suspect for {} s more: ask again then", .left.as_millis().div_ceil(1_000))]
+    Suspect {
+        /// For how long.
+        left: Duration,
+    },
+    /// It was changed between the look and the act: look again.
+    #[error("the key changed meanwhile: look at it again")]
+    Changed,
+    /// The store failed; it says whether anything may have been written.
+    #[error("{0}")]
+    Store(StoreError),
+}
+
+impl<P: Ports> Gateway<P> {
+    /// One page of the operator's list, after a key.
+    pub async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Doubts, StoreError> {
+        let mut found = self.ports.store().doubts(after, most.saturating_add(1)).await?;
+        let more = found.len() > most as usize;
+        found.truncate(most as usize);
+        for listed in &mut found {
+            self.distrust(std::slice::from_mut(&mut listed.open.row));
+        }
+        let doubts = found.iter().map(doubt_status).collect();
+        Ok(Doubts { region: self.settings.me.to_string(), doubts, more })
+    }
+
+    /// What the journal says about a key, newest first.
+    pub(super) async fn journal_of(&self, id: &KeyId) -> Result<Vec<JournalEntry>, StoreError> {
+        let of = |entry: Entry| JournalEntry {
+            at_ms: entry.at.as_millis(),
+            kind: entry.kind,
+            token: entry.token.map(|token| token.to_string()),
+            actor: entry.actor,
+            reason: entry.reason,
+        };
+        Ok(self.ports.store().journal(id).await?.into_iter().map(of).collect())
+    }
+
+    /// Ends an attempt in doubt by hand, and wakes who waits. Returns the key as it is then.
+    pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
+        well_formed(act)?;
+        match self.view.owner(id) {
+            Some(owner) if *owner == self.settings.me => {}
+            Some(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
+            None => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
+        }
+        let attempt = self.in_doubt(id).await?;
+        match self.ports.store().rule(&attempt, act).await.map_err(Refusal::Store)? {
+            Written::Done => {}
+            Written::Lost => return Err(Refusal::Changed),
+            Written::GateMoved => {
+                let why = "the store restarted and is not approved yet".to_owned();
+                return Err(Refusal::Store(StoreError::Definite(why)));
+            }
+        }
+        let kind = match act.ruling {
+            Ruling::Settled(_) => "settled",
+            Ruling::Released => "released",
+        };
+        tracing::warn!(key = %id.digest(), token = %attempt.token, kind, "an operator ended an attempt by hand");
+        if let Ok(mut found) = self.ports.store().look_up(std::slice::from_ref(id)).await {
+            self.attached.wake(id, found.pop().unwrap_or_default());
+        }
+        self.key_status(id).await.map_err(Refusal::Store)
+    }
+
+    /// The attempt of a key in doubt, if it is this region's and surely over.
+    async fn in_doubt(&self, id: &KeyId) -> Result<Attempt, Refusal> {
+        let rows = self.ports.store().look_up(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
+        let row = match read(self, rows.into_iter().next().unwrap_or_default()) {
+            Reading::InDoubt(row, _) => row,
+            Reading::InProgress(row) => row,
+            Reading::Absent => return Err(Refusal::NotInDoubt { state: "absent" }),
+            Reading::Released(..) => return Err(Refusal::NotInDoubt { state: "released" }),
+            Reading::Settled(_) => return Err(Refusal::NotInDoubt { state: "settled" }),
+            Reading::Gone(_) => return Err(Refusal::NotInDoubt { state: "expired" }),
+        };
+        if row.origin != self.origin {
+            return Err(Refusal::NotOurs { origin: row.origin.to_string() });
+        }
+        match row.state {
+            State::Claimed { left, .. } | State::InDoubt { status: None, left, .. } if !left.is_zero() => {
+                Err(match self.clock_suspect_for() {
+                    Some(left) => Refusal::Suspect { left },
+                    None => Refusal::Running { left },
+                })
+            }
+            State::Claimed { .. }
+            | State::InDoubt { .. }
+            | State::Released
+            | State::Settled { .. }
+            | State::Tombstone => Ok(Attempt { id: id.clone(), token: row.token, nonce: row.nonce }),
+        }
+    }
+}
+
+/// Somebody must say why, and a settled answer must be one that a client can be given.
+fn well_formed(act: &Act) -> Result<(), Refusal> {
+    let malformed = |why: &str| Err(Refusal::Malformed(why.to_owned()));
+    if act.reason.trim().is_empty() || act.reason.len() > MOST_WORDS {
+        return malformed("say why: a reason of 1 to 1000 bytes is journalled with the act");
+    }
+    if act.actor.trim().is_empty() || act.actor.len() > MOST_WORDS {
+        return malformed("say who: an actor of 1 to 1000 bytes is journalled with the act");
+    }
+    if act.reason.contains('\0') || act.actor.contains('\0') {
+        return malformed("the reason and the actor cannot hold zero bytes");
+    }
+    let Ruling::Settled(answer) = &act.ruling else { return Ok(()) };
+    if !(200..=599).contains(&answer.status) {
+        return malformed("an answer's status is 200 to 599");
+    }
+    for (name, value) in &answer.headers {
+        let named = http::HeaderName::try_from(name.as_str());
+        if named.is_err() || http::HeaderValue::from_bytes(value).is_err() {
+            return malformed("an answer's header is no HTTP header: a name, ':' and printable text");
+        }
+        if NEVER_REPLAYED.contains(&name.as_str()) {
+            return Err(Refusal::Malformed(format!("no replay carries the header {name:?}: leave it out")));
+        }
+    }
+    Ok(())
+}
+
+fn doubt_status(listed: &ListedDoubt) -> DoubtStatus {
+    let open = &listed.open;
+    let (status, left) = match &open.row.state {
+        State::InDoubt { status: Some(status), .. } => (Some(*status), Duration::ZERO),
+        State::InDoubt { status: None, left, .. } | State::Claimed { left, .. } => (None, *left),
+        State::Released | State::Settled { .. } | State::Tombstone => (None, Duration::ZERO),
+    };
+    DoubtStatus {
+        tenant: open.id.tenant().to_string(),
+        key: open.id.key().as_str().to_owned(),
+        since_ms: listed.since.as_millis(),
+        route: open.route.to_string(),
+        path: open.path.clone(),
+        origin: open.row.origin.to_string(),
+        token: open.row.token.to_string(),
+        request_id: open.row.request_id.to_string(),
+        status,
+        attempts: open.row.token.attempt,
+        over_in_ms: left.as_millis() as u64,
+    }
+}

@@ -1,0 +1,202 @@
+//! Quotas: how fast a tenant may start keys at this gateway, so that one that sprays keys harms neither the store nor its neighbours.
+//!
+//! Neighbours: [`super::admit`] charges before a body is read or the store asked; [`super::ending`] and [`super::forward`] give back what a
+//! retry was charged. The algorithm is GCRA (ITU-T I.371) by the `governor` crate, over the Clock port and a bounded table of
+//! tenants. One process's limit, not the fleet's. It must not read a clock of its own, nor refuse for any other reason.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::ops::Add;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use governor::clock::{Clock as GovernorClock, Reference};
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::StateStore;
+use governor::{Quota as Rate, RateLimiter};
+
+use crate::ports::{Clock, Ports};
+use crate::protocol::key::Tenant;
+use crate::protocol::time::Moment;
+
+/// The most tenants with a bucket of their own. While all of them are in use, further ones share one.
+const MOST_TENANTS: usize = 10_000;
+/// Between two searches of a full table for buckets that are full again: those say nothing and can go.
+const SWEEP_EVERY: u64 = 1_000_000_000;
+
+/// How fast a tenant may start keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// The lasting rate.
+    pub new_keys_per_second: NonZeroU32,
+    /// How many at once, after a pause.
+    pub burst: NonZeroU32,
+}
+
+/// All tenants' quotas at this gateway.
+pub(super) struct Quotas<P: Ports> {
+    limiter: RateLimiter<Tenant, Buckets, PortClock<P>, NoOpMiddleware<Tick>>,
+    buckets: Buckets,
+}
+
+impl<P: Ports> Quotas<P> {
+    /// Every bucket is full.
+    pub(super) fn new(quota: Quota, ports: Arc<P>) -> Self {
+        let rate = Rate::per_second(quota.new_keys_per_second).allow_burst(quota.burst);
+        let buckets = Buckets::new(rate.replenish_interval(), MOST_TENANTS);
+        Self { limiter: RateLimiter::new(rate, buckets.clone(), PortClock(ports)), buckets }
+    }
+
+    /// Takes one key from the tenant's bucket, or says after how long there will be one.
+    pub(super) fn charge(&self, tenant: &Tenant) -> Result<(), Duration> {
+        let over = self.limiter.check_key(tenant);
+        over.map_err(|until| until.wait_time_from(self.limiter.clock().now()))
+    }
+
+    /// The buckets, for whoever gives back later.
+    pub(super) fn buckets(&self) -> &Buckets {
+        &self.buckets
+    }
+}
+
+/// What is left in each tenant's bucket. Cheap to clone; all clones are the same buckets.
+#[derive(Clone)]
+pub(super) struct Buckets {
+    inner: Arc<Mutex<Inner>>,
+    interval: u64,
+    most: usize,
+}
+
+/// A bucket is a moment, in nanoseconds since the limiter's start: when it will be full again ("theoretical arrival time").
+#[derive(Default)]
+struct Inner {
+    own: BTreeMap<Tenant, u64>,
+    shared: Option<u64>,
+    swept: Option<u64>,
+}
+
+impl Buckets {
+    fn new(interval: Duration, most: usize) -> Self {
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Self { inner: Arc::default(), interval, most }
+    }
+
+    /// A request that was charged started no key: it was a retry. The shared bucket gets nothing back: who was charged there is not
+    /// known any more.
+    pub(super) fn give_back(&self, tenant: &Tenant) {
+        if let Some(full_at) = self.lock().own.get_mut(tenant) {
+            *full_at = full_at.saturating_sub(self.interval);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StateStore for Buckets {
+    type Key = Tenant;
+
+    fn measure_and_replace<T, F, E>(&self, tenant: &Tenant, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let mut inner = self.lock();
+        if let Some(full_at) = inner.own.get_mut(tenant) {
+            let (passed, next) = decide(Some(Nanos::new(*full_at)))?;
+            *full_at = next.as_u64();
+            return Ok(passed);
+        }
+        // A bucket that was never used is full, so this passes, and is full again one interval from now.
+        let (passed, next) = decide(None)?;
+        let (next, now) = (next.as_u64(), next.as_u64().saturating_sub(self.interval));
+        let rested = inner.swept.is_none_or(|swept| now.saturating_sub(swept) >= SWEEP_EVERY);
+        if inner.own.len() >= self.most && rested {
+            inner.own.retain(|_, full_at| *full_at > now);
+            inner.swept = Some(now);
+        }
+        if inner.own.len() < self.most {
+            inner.own.insert(tenant.clone(), next);
+            return Ok(passed);
+        }
+        let (passed, next) = decide(inner.shared.map(Nanos::new))?;
+        inner.shared = Some(next.as_u64());
+        Ok(passed)
+    }
+}
+
+/// The Clock port as the limiter reads it.
+struct PortClock<P: Ports>(Arc<P>);
+
+impl<P: Ports> GovernorClock for PortClock<P> {
+    type Instant = Tick;
+
+    fn now(&self) -> Tick {
+        Tick(self.0.clock().now())
+    }
+}
+
+/// A moment as the limiter calculates with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Tick(Moment);
+
+impl Add<Nanos> for Tick {
+    type Output = Tick;
+
+    fn add(self, span: Nanos) -> Tick {
+        Tick(self.0 + Duration::from_nanos(span.as_u64()))
+    }
+}
+
+impl Reference for Tick {
+    fn duration_since(&self, earlier: Self) -> Nanos {
+        Nanos::from(self.0.since(earlier.0))
+    }
+
+    fn saturating_sub(&self, span: Nanos) -> Self {
+        Tick(Moment::from_nanos(self.0.as_nanos().saturating_sub(span.as_u64())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// One key per second and no burst: asks as the limiter does, `at` in nanoseconds.
+    fn ask(buckets: &Buckets, tenant: &str, at: u64) -> bool {
+        let tenant = Tenant::parse(tenant).unwrap();
+        let decide = |full_at: Option<Nanos>| match full_at.map_or(at, Nanos::as_u64) {
+            full_at if at < full_at => Err(()),
+            full_at => Ok(((), Nanos::new(full_at.max(at) + SECOND))),
+        };
+        buckets.measure_and_replace(&tenant, decide).is_ok()
+    }
+
+    fn buckets(most: usize) -> Buckets {
+        Buckets::new(Duration::from_nanos(SECOND), most)
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again_and_no_more() {
+        let buckets = buckets(9);
+        assert_eq!([ask(&buckets, "a", 0), ask(&buckets, "a", 0)], [true, false]);
+        buckets.give_back(&Tenant::parse("a").unwrap());
+        buckets.give_back(&Tenant::parse("b").unwrap());
+        assert_eq!([ask(&buckets, "a", 0), ask(&buckets, "a", 0)], [true, false]);
+        assert_eq!([ask(&buckets, "b", 0), ask(&buckets, "b", 0)], [true, false]);
+    }
+
+    #[test]
+    fn too_many_tenants_share_one_bucket_and_take_none_from_the_others() {
+        let buckets = buckets(2);
+        assert!(ask(&buckets, "a", 0) && ask(&buckets, "b", 0));
+        assert_eq!([ask(&buckets, "c", 0), ask(&buckets, "d", 0)], [true, false], "two in one bucket");
+        assert!(!ask(&buckets, "a", 0), "a has its own still");
+        assert!(ask(&buckets, "e", 2 * SECOND), "a and b are full again, and went");
+        assert_eq!(buckets.lock().own.len(), 1);
+        assert!(ask(&buckets, "a", 2 * SECOND));
+    }
+}

@@ -1,0 +1,361 @@
+//! Shadow mode: everything passes straight through, and what onceway would have done is counted.
+//!
+//! Neighbours: [`super::Gateway::handle`] comes here first where the region file says `shadow = true`; [`memory`] remembers keys, [`tee`]
+//! copies bodies as they stream. The report is a guess by one process's memory. It must not refuse, delay or change a request, and
+//! must not touch the store or a peer.
+
+mod memory;
+mod tee;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, Uri};
+use serde::Serialize;
+
+use super::admit::{identify, take_fingerprint};
+use super::problems::Problem;
+use super::quota::Buckets;
+use super::reply;
+use super::route::{Binding, Matched, Policy, Protection};
+use super::{Gateway, metrics};
+use crate::ports::upstream::SendError;
+use crate::ports::{Body, Clock, Ports, Upstream};
+use crate::protocol::decide::Recovery;
+use crate::protocol::digest::{Digest32, digest};
+use crate::protocol::key::KeyId;
+use crate::protocol::outcome::Outcome;
+use crate::protocol::time::Moment;
+use memory::{Asked, Memory, Met};
+use tee::{Copied, tee};
+
+/// The most keys that one process remembers.
+const MOST_KEYS: usize = 100_000;
+/// The route of requests that no route takes.
+const NO_ROUTE: &str = "-";
+
+/// What was counted, and what is remembered.
+#[derive(Debug)]
+pub struct Shadow(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    memory: Memory,
+    routes: BTreeMap<Arc<str>, Counts>,
+}
+
+/// What would have become of the requests of one route.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Run.
+    pub run: u64,
+    /// Answered with an earlier answer.
+    pub replayed: u64,
+    /// Left to the route's recovery.
+    pub in_doubt: u64,
+    /// Passed without a key's protection, though they may change state.
+    pub unprotected: u64,
+    /// Not known: the body was not read to its end, or the run was given up.
+    pub unjudged: u64,
+    /// Refused, by code.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Copies of one request whose final answers had different statuses: a replay would have told them otherwise.
+    pub diverged: u64,
+}
+
+/// What this process would have done. Field names are a contract: add, never rename.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The gateway's region.
+    pub region: String,
+    /// For how many seconds it has been counting.
+    pub seconds: u64,
+    /// How many keys are remembered now.
+    pub remembered: usize,
+    /// How many keys had to go for newer ones: their retries count as run.
+    pub forgotten: u64,
+    /// By route; `-` is none.
+    pub routes: BTreeMap<String, Counts>,
+}
+
+/// What would have become of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Run,
+    Replayed,
+    InDoubt,
+    Unprotected,
+    Unjudged,
+    Refused(&'static str),
+}
+
+impl Verdict {
+    fn refused(problem: &Problem) -> Self {
+        Self::Refused(problem.code())
+    }
+
+    /// What a copy that waited for a run would have been told.
+    fn after_waiting(given: Option<Outcome>) -> Self {
+        match given {
+            Some(Outcome::Final) => Self::Replayed,
+            Some(Outcome::NothingHappened) => Self::Run,
+            Some(Outcome::Unknown) => Self::InDoubt,
+            None => Self::Refused("in-progress"),
+        }
+    }
+}
+
+impl Shadow {
+    /// Nothing seen yet.
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Inner { memory: Memory::new(MOST_KEYS), routes: BTreeMap::new() }))
+    }
+
+    /// Counts a verdict, and logs it if the client would have been answered otherwise than by its upstream.
+    fn judge(&self, route: &Arc<str>, id: Option<&KeyId>, verdict: Verdict) {
+        let (word, code) = {
+            let mut inner = self.lock();
+            let counts = inner.routes.entry(route.clone()).or_default();
+            let (word, code, count) = match verdict {
+                Verdict::Run => ("run", "-", &mut counts.run),
+                Verdict::Replayed => ("replayed", "-", &mut counts.replayed),
+                Verdict::InDoubt => ("in_doubt", "-", &mut counts.in_doubt),
+                Verdict::Unprotected => ("unprotected", "-", &mut counts.unprotected),
+                Verdict::Unjudged => ("unjudged", "-", &mut counts.unjudged),
+                Verdict::Refused(code) => ("refused", code, counts.refused.entry(code).or_default()),
+            };
+            *count += 1;
+            (word, code)
+        };
+        metrics::shadow(route, word, code);
+        if matches!(verdict, Verdict::Replayed | Verdict::InDoubt | Verdict::Refused(_)) {
+            let tenant = id.map_or("-", |id| id.tenant().as_str());
+            let key = id.map_or_else(|| "-".to_owned(), |id| id.digest().to_string());
+            tracing::info!(%route, tenant, key, verdict = word, code, "shadow mode: passed, but would not have been");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P: Ports> Gateway<P> {
+    /// What would have been done; `None` where this gateway does it.
+    pub fn shadow_report(&self) -> Option<Report> {
+        let inner = self.shadow.as_ref()?.lock();
+        let (remembered, forgotten) = inner.memory.size();
+        let seconds = self.ports.clock().now().since(self.begun).as_secs();
+        let region = self.settings.me.to_string();
+        let routes = inner.routes.iter().map(|(route, counts)| (route.to_string(), counts.clone())).collect();
+        Some(Report { region, seconds, remembered, forgotten, routes })
+    }
+}
+
+/// Passes a request, and counts what would have become of it.
+pub(super) async fn pass<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    shadow: &Arc<Shadow>,
+    request: Request<Body>,
+) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let (method, path) = (&head.method, head.uri.path());
+    let matched = gateway.settings.routes.find(method, path);
+    let with_key = head.headers.contains_key(&reply::KEY);
+    gateway.coverage.saw(method, path, matched, with_key, false);
+    let route = match matched {
+        Matched::Route(route) => route.name.clone(),
+        Matched::PassThrough | Matched::Refused => NO_ROUTE.into(),
+    };
+    let policy = match matched {
+        Matched::Refused => {
+            shadow.judge(&route, None, Verdict::refused(&Problem::NoRoute));
+            None
+        }
+        Matched::Route(found) => match &found.protection {
+            Protection::Required(policy) => Some(policy.clone()),
+            Protection::Optional(policy) => with_key.then(|| policy.clone()),
+            Protection::Off => None,
+        },
+        Matched::PassThrough => None,
+    };
+    let trial = match policy {
+        Some(policy) => try_out(gateway, shadow, route, policy, &head),
+        None => {
+            if !method.is_safe() && !matches!(matched, Matched::Refused) {
+                shadow.judge(&route, None, Verdict::Unprotected);
+            }
+            None
+        }
+    };
+    match trial {
+        Some(trial) => watch(gateway, trial, head, body).await,
+        None => gateway.pass(Request::from_parts(head, body)).await,
+    }
+}
+
+/// What is known of a keyed request before its body; `None` if it would have been refused for that alone.
+fn try_out<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    shadow: &Arc<Shadow>,
+    route: Arc<str>,
+    policy: Arc<Policy>,
+    head: &Parts,
+) -> Option<Trial> {
+    let (id, principal) = match identify(gateway, &policy, head) {
+        Ok(identified) => identified,
+        Err(problem) => {
+            shadow.judge(&route, None, Verdict::refused(&problem));
+            return None;
+        }
+    };
+    if let Err(problem) = gateway.charge(id.tenant()) {
+        shadow.judge(&route, Some(&id), Verdict::refused(&problem));
+        return None;
+    }
+    let key = digest("onceway/shadow/1", &[id.tenant().as_bytes(), id.key().as_str().as_bytes()]);
+    Some(Trial {
+        shadow: shadow.clone(),
+        buckets: gateway.quotas.as_ref().map(|quotas| quotas.buckets().clone()),
+        route,
+        policy,
+        id,
+        principal,
+        key,
+        stage: Mutex::default(),
+    })
+}
+
+/// Passes a keyed request whose body is copied as it streams by.
+async fn watch<P: Ports>(gateway: &Arc<Gateway<P>>, trial: Trial, head: Parts, body: Body) -> Response<Body> {
+    let trial = Arc::new(trial);
+    let at_end = {
+        let (trial, ports) = (trial.clone(), gateway.ports.clone());
+        let (method, target, headers) = (head.method.clone(), head.uri.clone(), head.headers.clone());
+        move |copied| trial.came(copied, (&method, &target, &headers), ports.clock().now())
+    };
+    let body = tee(body, trial.policy.body_limit, at_end);
+    let answered = gateway.ports.upstream().pass(Request::from_parts(head, body)).await;
+    let answer = match &answered {
+        Ok(response) => {
+            let status = response.status().as_u16();
+            (trial.policy.outcomes.classify(status), Some(status))
+        }
+        Err(SendError::NotSent(_)) => (Outcome::NothingHappened, None),
+        Err(SendError::Unknown(_)) => (Outcome::Unknown, None),
+    };
+    trial.answered(answer, gateway.ports.clock().now());
+    gateway.passed(answered)
+}
+
+/// One keyed request on its way: its body and its answer may end in either order.
+struct Trial {
+    shadow: Arc<Shadow>,
+    /// Where its tenant's quota was charged.
+    buckets: Option<Buckets>,
+    route: Arc<str>,
+    policy: Arc<Policy>,
+    id: KeyId,
+    principal: Option<Digest32>,
+    key: Digest32,
+    stage: Mutex<Stage>,
+}
+
+#[derive(Default)]
+struct Stage {
+    met: Option<Met>,
+    answer: Option<((Outcome, Option<u16>), Moment)>,
+}
+
+impl Trial {
+    /// The body has ended, one way or the other.
+    fn came(&self, copied: Copied, asks: (&Method, &Uri, &HeaderMap), now: Moment) {
+        let body = match copied {
+            Copied::Whole(body) => body,
+            Copied::Over => {
+                let problem = Problem::BodyTooLarge { limit: self.policy.body_limit };
+                return self.judge(Verdict::refused(&problem));
+            }
+            Copied::Broken => return self.judge(Verdict::Unjudged),
+        };
+        let (method, target, headers) = asks;
+        let bound_to = match self.policy.bind {
+            Binding::Principal => self.principal,
+            Binding::Tenant => None,
+        };
+        let fingerprint = match take_fingerprint(&self.policy.fingerprint, method, target, headers, &body) {
+            Ok(fingerprint) => fingerprint,
+            Err(problem) => return self.judge(Verdict::refused(&problem)),
+        };
+        let asked = Asked { fingerprint, principal: self.principal, bound_to };
+        let reruns = matches!(self.policy.recovery, Recovery::Rerun { .. });
+        let met = self.shadow.lock().memory.meet(self.key, asked, now, self.policy.retention, reruns);
+        match met {
+            Met::Nothing(_) => self.judge(Verdict::Run),
+            // Judged when the run it waits for ends.
+            Met::Running(_) => {}
+            Met::Settled(_) => self.judge(Verdict::Replayed),
+            Met::InDoubt => self.judge(Verdict::InDoubt),
+            Met::Other => self.judge(Verdict::refused(&Problem::KeyReused { dialect: self.policy.mismatch })),
+            Met::Expired => self.judge(Verdict::refused(&Problem::KeyExpired)),
+        }
+        let answer = {
+            let mut stage = self.stage();
+            stage.met = Some(met);
+            stage.answer
+        };
+        if let Some((answer, at)) = answer {
+            self.end(met, answer, at);
+        }
+    }
+
+    /// The answer's head has come, or none will.
+    fn answered(&self, answer: (Outcome, Option<u16>), now: Moment) {
+        let met = {
+            let mut stage = self.stage();
+            stage.answer = Some((answer, now));
+            stage.met
+        };
+        if let Some(met) = met {
+            self.end(met, answer, now);
+        }
+    }
+
+    fn end(&self, met: Met, answer: (Outcome, Option<u16>), now: Moment) {
+        let ended = self.shadow.lock().memory.end(self.key, met, answer, now, self.policy.wait);
+        for given in ended.waited {
+            self.judge(Verdict::after_waiting(given));
+        }
+        if ended.diverged {
+            self.shadow.lock().routes.entry(self.route.clone()).or_default().diverged += 1;
+            metrics::shadow_diverged(&self.route);
+            tracing::info!(route = %self.route, tenant = %self.id.tenant(), key = %self.id.digest(), status = answer.1, "shadow mode: a copy of a request got another final status");
+        }
+    }
+
+    fn judge(&self, verdict: Verdict) {
+        let retry = matches!(verdict, Verdict::Replayed | Verdict::InDoubt | Verdict::Refused("in-progress"));
+        if let (true, Some(buckets)) = (retry, &self.buckets) {
+            buckets.give_back(self.id.tenant());
+        }
+        self.shadow.judge(&self.route, Some(&self.id), verdict);
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Trial {
+    /// A client that hung up took the answer with it: what it began is not known, nor what its copies would have been told.
+    fn drop(&mut self) {
+        let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(met), None) = (stage.met, stage.answer) {
+            let waited = self.shadow.lock().memory.forget(self.key, met);
+            for _ in 0..waited {
+                self.judge(Verdict::Unjudged);
+            }
+        }
+    }
+}

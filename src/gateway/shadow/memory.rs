@@ -1,0 +1,286 @@
+//! What shadow mode remembers of keys: a bounded table, oldest out.
+//!
+//! Neighbours: [`super`] asks when a request's body is there and tells when its answer came. One process's memory, not the fleet's, and
+//! gone with it. It must not hold keys, tenants or bodies: digests only.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::protocol::digest::Digest32;
+use crate::protocol::fingerprint::Fingerprint;
+use crate::protocol::lifetime::Retention;
+use crate::protocol::outcome::Outcome;
+use crate::protocol::time::Moment;
+
+/// The keys seen so far.
+#[derive(Debug)]
+pub(super) struct Memory {
+    entries: BTreeMap<Digest32, Entry>,
+    /// By number, so that the oldest is found.
+    order: BTreeMap<u64, Digest32>,
+    next: u64,
+    most: usize,
+    forgotten: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    asked: Asked,
+    /// Retention counts from the newest claim.
+    since: Moment,
+    run: Run,
+    /// The first final status that any copy was answered.
+    settled: Option<u16>,
+}
+
+#[derive(Debug)]
+enum Run {
+    /// Running since it was met; copies that came meanwhile, and when.
+    Running(Vec<Moment>),
+    /// Over.
+    Over(Outcome),
+}
+
+/// What a request asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) fingerprint: Fingerprint,
+    /// Who asks.
+    pub(super) principal: Option<Digest32>,
+    /// Whom a run of it would bind the key to.
+    pub(super) bound_to: Option<Digest32>,
+}
+
+/// What a request met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// Nothing: it would have run, as the entry of this number.
+    Nothing(u64),
+    /// A running copy, for whose answer it would have waited.
+    Running(u64),
+    /// A settled one.
+    Settled(u64),
+    /// One whose outcome is not known.
+    InDoubt,
+    /// Another request under the same key.
+    Other,
+    /// One past its retention.
+    Expired,
+}
+
+/// What the end of a request says about others.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// Each copy that had waited: the outcome it would have been given, `None` if its time was over.
+    pub(super) waited: Vec<Option<Outcome>>,
+    /// Whether an earlier copy was answered with another final status.
+    pub(super) diverged: bool,
+}
+
+impl Memory {
+    /// An empty memory of at most `most` keys.
+    pub(super) fn new(most: usize) -> Self {
+        Self { entries: BTreeMap::new(), order: BTreeMap::new(), next: 0, most, forgotten: 0 }
+    }
+
+    /// How many keys are remembered, and how many had to go for newer ones.
+    pub(super) fn size(&self) -> (usize, u64) {
+        (self.entries.len(), self.forgotten)
+    }
+
+    /// A request is whole: what would it have met? `reruns` is whether the route's recovery runs keys in doubt again.
+    pub(super) fn meet(
+        &mut self,
+        key: Digest32,
+        asked: Asked,
+        now: Moment,
+        retention: Retention,
+        reruns: bool,
+    ) -> Met {
+        let Some(entry) = self.entries.get_mut(&key) else { return self.insert(key, asked, now) };
+        let expired = match retention {
+            Retention::For(promised) => now.since(entry.since) > promised,
+            Retention::Never => false,
+        };
+        if expired {
+            return Met::Expired;
+        }
+        let bound_to = entry.asked.bound_to;
+        let may = bound_to.is_none() || bound_to == asked.principal;
+        if !may || !asked.fingerprint.same(&entry.asked.fingerprint) {
+            return Met::Other;
+        }
+        match &mut entry.run {
+            Run::Running(waiting) => {
+                waiting.push(now);
+                Met::Running(entry.number)
+            }
+            Run::Over(Outcome::Final) => Met::Settled(entry.number),
+            Run::Over(Outcome::Unknown) if !reruns => Met::InDoubt,
+            Run::Over(Outcome::Unknown | Outcome::NothingHappened) => {
+                entry.run = Run::Running(Vec::new());
+                entry.since = now;
+                Met::Nothing(entry.number)
+            }
+        }
+    }
+
+    /// The request that met `met` got its answer: a status, or none that is known.
+    pub(super) fn end(
+        &mut self,
+        key: Digest32,
+        met: Met,
+        (outcome, status): (Outcome, Option<u16>),
+        now: Moment,
+        wait: Duration,
+    ) -> Ended {
+        let (number, ran) = match met {
+            Met::Nothing(number) => (number, true),
+            Met::Running(number) | Met::Settled(number) => (number, false),
+            Met::InDoubt | Met::Other | Met::Expired => return Ended::default(),
+        };
+        let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.number == number) else {
+            return Ended::default();
+        };
+        let mut ended = Ended::default();
+        if outcome == Outcome::Final {
+            ended.diverged = entry.settled.is_some_and(|first| Some(first) != status);
+            entry.settled = entry.settled.or(status);
+        }
+        if ran && let Run::Running(waiting) = std::mem::replace(&mut entry.run, Run::Over(outcome)) {
+            let given = |began: Moment| (now.since(began) <= wait).then_some(outcome);
+            ended.waited = waiting.into_iter().map(given).collect();
+        }
+        ended
+    }
+
+    /// The run was given up without an answer: nothing is known of it. How many copies waited for it.
+    pub(super) fn forget(&mut self, key: Digest32, met: Met) -> usize {
+        let Met::Nothing(number) = met else { return 0 };
+        match self.entries.get(&key) {
+            Some(entry) if entry.number == number => {}
+            Some(_) | None => return 0,
+        }
+        self.order.remove(&number);
+        match self.entries.remove(&key).map(|entry| entry.run) {
+            Some(Run::Running(waiting)) => waiting.len(),
+            Some(Run::Over(_)) | None => 0,
+        }
+    }
+
+    fn insert(&mut self, key: Digest32, asked: Asked, now: Moment) -> Met {
+        if self.entries.len() >= self.most
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.entries.remove(&oldest);
+            self.forgotten += 1;
+        }
+        let number = self.next;
+        self.next += 1;
+        self.order.insert(number, key);
+        let run = Run::Running(Vec::new());
+        self.entries.insert(key, Entry { number, asked, since: now, run, settled: None });
+        Met::Nothing(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::digest::digest;
+
+    const WAIT: Duration = Duration::from_secs(5);
+    const RETENTION: Retention = Retention::For(Duration::from_secs(60));
+
+    fn key(name: &str) -> Digest32 {
+        digest("onceway/test/1", &[name.as_bytes()])
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn meet(memory: &mut Memory, name: &str, body: &str, seconds: u64) -> Met {
+        memory.meet(key(name), asked(body, None), at(seconds), RETENTION, false)
+    }
+
+    fn asked(body: &str, principal: Option<&str>) -> Asked {
+        let principal = principal.map(key);
+        let fingerprint = Fingerprint { raw: key(body), canonical: None };
+        Asked { fingerprint, principal, bound_to: principal }
+    }
+
+    fn end(memory: &mut Memory, met: Met, status: u16, seconds: u64) -> Ended {
+        let outcome = match status {
+            200..=499 => Outcome::Final,
+            503 => Outcome::NothingHappened,
+            _ => Outcome::Unknown,
+        };
+        memory.end(key("k"), met, (outcome, Some(status)), at(seconds), WAIT)
+    }
+
+    #[test]
+    fn a_key_goes_through_its_life() {
+        let mut memory = Memory::new(9);
+        let first = meet(&mut memory, "k", "a", 0);
+        assert_eq!(first, Met::Nothing(0));
+        assert_eq!([1, 7].map(|second| meet(&mut memory, "k", "a", second)), [Met::Running(0); 2]);
+        assert_eq!(meet(&mut memory, "k", "b", 7), Met::Other);
+        let ended = end(&mut memory, first, 201, 8);
+        assert_eq!(ended.waited, [None, Some(Outcome::Final)], "the first copy had waited for too long");
+        assert_eq!(meet(&mut memory, "k", "a", 60), Met::Settled(0));
+        assert_eq!(meet(&mut memory, "k", "a", 61), Met::Expired);
+    }
+
+    #[test]
+    fn what_did_not_happen_runs_again_and_what_is_unknown_does_not() {
+        let mut memory = Memory::new(9);
+        let first = meet(&mut memory, "k", "a", 0);
+        end(&mut memory, first, 503, 1);
+        let again = meet(&mut memory, "k", "a", 2);
+        assert_eq!(again, first, "the same entry runs again");
+        end(&mut memory, again, 500, 3);
+        assert_eq!(meet(&mut memory, "k", "a", 4), Met::InDoubt);
+        let same = asked("a", None);
+        assert_eq!(
+            memory.meet(key("k"), same, at(4), RETENTION, true),
+            Met::Nothing(0),
+            "a route that reruns"
+        );
+    }
+
+    #[test]
+    fn a_key_that_is_bound_to_somebody_is_another_request_to_others() {
+        let mut memory = Memory::new(9);
+        let mut by = |who| memory.meet(key("k"), asked("a", who), at(0), RETENTION, false);
+        assert_eq!(by(Some("ann")), Met::Nothing(0));
+        assert_eq!([by(Some("bob")), by(None), by(Some("ann"))], [Met::Other, Met::Other, Met::Running(0)]);
+    }
+
+    #[test]
+    fn two_final_answers_that_differ_diverge() {
+        let mut memory = Memory::new(9);
+        let first = meet(&mut memory, "k", "a", 0);
+        assert!(!end(&mut memory, first, 201, 1).diverged);
+        let copy = meet(&mut memory, "k", "a", 2);
+        assert!(!end(&mut memory, copy, 201, 2).diverged);
+        assert!(!end(&mut memory, copy, 503, 2).diverged, "nothing happened, so it says nothing");
+        assert!(end(&mut memory, copy, 409, 2).diverged);
+    }
+
+    #[test]
+    fn the_oldest_goes_and_its_end_changes_no_newer_entry() {
+        let mut memory = Memory::new(2);
+        let first = meet(&mut memory, "k", "a", 0);
+        meet(&mut memory, "l", "a", 0);
+        meet(&mut memory, "m", "a", 0);
+        assert_eq!(memory.size(), (2, 1));
+        let anew = meet(&mut memory, "k", "a", 1);
+        assert_ne!(anew, first);
+        end(&mut memory, first, 201, 2);
+        assert_eq!(meet(&mut memory, "k", "a", 3), Met::Running(3), "the newer run goes on");
+        assert_eq!((memory.forget(key("k"), first), memory.forget(key("k"), anew)), (0, 1));
+        assert_eq!(memory.size(), (1, 2));
+    }
+}

@@ -1,0 +1,205 @@
+//! The sweep: finds claims that were abandoned and keys in doubt that no client asks about, and asks the upstream itself.
+//!
+//! An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's list. On routes whose recovery is `probe`
+//! the upstream is asked: happened → settled; did not happen, and surely over → released; else it stays and is asked again,
+//! ever more rarely. On other routes it is listed only: requests are never stored, so nothing runs without a client. So a claim is
+//! listed, and first asked about, within its hold and one period. Neighbours: [`super::recover`] asks, [`super::outcome`] stores,
+//! `ports::upkeep` lists. It must not run anything, and must not judge holds by a suspect clock.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::ending::read;
+use super::outcome::{self, Fact};
+use super::recover::{self, Said};
+use super::{Gateway, metrics};
+use crate::ports::upkeep::{OpenAttempt, Place};
+use crate::ports::{Clock, KeyStore, Ports, Upkeep};
+use crate::protocol::decide::{Recovery, doubt};
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Reading, State, Token};
+use crate::protocol::time::Moment;
+
+/// Rows in one look.
+const PAGE: u32 = 200;
+/// Looks at claims in one sweep: after a start all claims are looked at once, over many sweeps.
+const STRETCHES: usize = 50;
+/// Attempts asked about in one sweep, so that an upstream that is silent holds up no other sweep for long.
+const QUESTIONS: usize = 32;
+/// Claims in one look.
+const STRETCH: u32 = 2_000;
+/// Questions to the upstream at a time.
+const AT_A_TIME: usize = 8;
+/// The longest between two questions about one attempt.
+const RAREST: Duration = Duration::from_secs(300);
+
+/// Starts the sweep. It ends when the gateway is dropped.
+pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    tokio::spawn(sweep_loop(Arc::downgrade(gateway)));
+}
+
+async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    let mut sweep = Sweep::default();
+    while let Some(gateway) = gateway.upgrade() {
+        let begun = gateway.ports.clock().now();
+        let trusted = gateway.clock_suspect_for().is_none();
+        if !trusted {
+            // The order of claims is by the clock that stepped: look at all of them again.
+            sweep.place = None;
+        }
+        if trusted && gateway.store_is_open() && !gateway.is_stopping() && gateway.disputed().is_none() {
+            sweep.abandoned(&gateway).await;
+            sweep.listed(&gateway).await;
+        }
+        let next = begun + gateway.settings.timings.sweep;
+        gateway.rest(next).await;
+    }
+}
+
+/// What one sweep leaves to the next.
+#[derive(Default)]
+struct Sweep {
+    /// How far the claims were looked at, in their order.
+    place: Option<Place>,
+    /// Claims that were still running when they were looked at, and when their hold will be over.
+    running: BTreeMap<KeyId, Moment>,
+    /// How far the list was looked at.
+    after: Option<KeyId>,
+    /// Who was asked about and is in doubt still.
+    asked: BTreeMap<KeyId, Asked>,
+}
+
+/// The questions about one attempt so far.
+#[derive(Clone, Copy)]
+struct Asked {
+    token: Token,
+    next: Moment,
+    pause: Duration,
+}
+
+impl Sweep {
+    /// Stores abandoned claims as in doubt.
+    async fn abandoned<P: Ports>(&mut self, gateway: &Gateway<P>) {
+        let store = gateway.ports.store();
+        let youngest = gateway.settings.routes.policies().map(|policy| policy.hold).min();
+        let Some(youngest) = youngest else { return };
+        for _ in 0..STRETCHES {
+            let Ok(page) = metrics::upkeep("sweep", store.claims(self.place, youngest, STRETCH)).await else {
+                return;
+            };
+            let now = gateway.ports.clock().now();
+            for claim in page.claims {
+                if let State::Claimed { left, .. } = claim.row.state {
+                    self.running.insert(claim.id, now + left);
+                }
+            }
+            self.place = page.through.or(self.place);
+            if !page.more {
+                break;
+            }
+        }
+        let now = gateway.ports.clock().now();
+        let over = self.running.iter().filter(|(_, over)| **over <= now).map(|(id, _)| id.clone());
+        let ids: Vec<KeyId> = over.take(PAGE as usize).collect();
+        let Ok(found) = store.look_up(&ids).await else { return };
+        for (id, mut rows) in ids.into_iter().zip(found) {
+            gateway.distrust(&mut rows);
+            self.running.remove(&id);
+            let Some(own) = rows.into_iter().find(|row| row.origin == gateway.origin) else { continue };
+            let State::Claimed { left, .. } = own.state else { continue };
+            if !left.is_zero() {
+                self.running.insert(id, gateway.ports.clock().now() + left);
+                continue;
+            }
+            let open = OpenAttempt { id: id.clone(), row: own, route: "".into(), path: String::new() };
+            match metrics::upkeep("doubt", store.doubt(&open.attempt(), None)).await {
+                Ok(_) => {
+                    metrics::swept("abandoned");
+                    tracing::warn!(key = %id.digest(), token = %open.row.token, "a claim was abandoned: its hold is over, the key is in doubt");
+                }
+                Err(_) => {
+                    self.running.insert(id, gateway.ports.clock().now());
+                }
+            }
+        }
+    }
+
+    /// Looks at the list, and asks about the next keys on it.
+    async fn listed<P: Ports>(&mut self, gateway: &Arc<Gateway<P>>) {
+        let store = gateway.ports.store();
+        if let Ok(count) = metrics::upkeep("sweep", store.unlist()).await {
+            metrics::doubts(count);
+        }
+        let page = metrics::upkeep("sweep", store.doubts(self.after.as_ref(), PAGE)).await;
+        let Ok(page) = page else { return };
+        self.after = page.last().filter(|_| page.len() >= PAGE as usize).map(|last| last.open.id.clone());
+        let now = gateway.ports.clock().now();
+        let due = page.into_iter().map(|listed| listed.open).filter(|open| {
+            let asked = self.asked.get(&open.id).filter(|asked| asked.token == open.row.token);
+            asked.is_none_or(|asked| asked.next <= now)
+        });
+        let due = due.filter(|open| is_probed(gateway, open)).take(QUESTIONS).collect();
+        self.ask(gateway, due).await;
+        // What has not come up for so long is off the list.
+        let now = gateway.ports.clock().now();
+        self.asked.retain(|_, asked| now.since(asked.next) < RAREST * 2);
+    }
+
+    /// Asks about these attempts, a few at a time.
+    async fn ask<P: Ports>(&mut self, gateway: &Arc<Gateway<P>>, due: Vec<OpenAttempt>) {
+        for some in due.chunks(AT_A_TIME) {
+            let mut tasks = Vec::new();
+            for open in some {
+                let (gateway, open) = (gateway.clone(), open.clone());
+                tasks.push(tokio::spawn(async move { recover(&gateway, open).await }));
+            }
+            for (task, open) in tasks.into_iter().zip(some) {
+                let Ok(Some(at_least)) = task.await else {
+                    self.asked.remove(&open.id);
+                    continue;
+                };
+                let period = gateway.settings.timings.sweep;
+                let before = self.asked.get(&open.id).filter(|asked| asked.token == open.row.token);
+                let pause = before.map_or(period, |asked| (asked.pause * 2).min(RAREST));
+                let next = gateway.ports.clock().now() + at_least.unwrap_or(pause);
+                self.asked.insert(open.id.clone(), Asked { token: open.row.token, next, pause });
+            }
+        }
+    }
+}
+
+fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
+    match gateway.settings.routes.policy(&open.route).map(|policy| policy.recovery) {
+        Some(Recovery::Probe) => true,
+        // A route that is gone says nothing about its keys: they are listed.
+        Some(Recovery::Rerun { .. } | Recovery::Park) | None => false,
+    }
+}
+
+/// Asks about one attempt and stores what is told. `None` if there is nothing more to ask; else whether a time is known at which it
+/// makes sense to ask again.
+async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Option<Option<Duration>> {
+    let policy = gateway.settings.routes.policy(&open.route)?;
+    if gateway.view.owner(&open.id) != Some(&gateway.settings.me) {
+        return Some(None);
+    }
+    let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
+    let Reading::InDoubt(row, _) = read(gateway, rows) else { return None };
+    if row.origin != gateway.origin || row.token != open.row.token {
+        return Some(None);
+    }
+    let doubt = doubt(&row, policy.settle_time);
+    let (fact, result) = match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
+        Said::Happened(answer) => (Fact::Settled(answer), "settled"),
+        Said::DidNotHappen => (Fact::Released, "released"),
+        Said::TooEarly(after) => return Some(Some(after)),
+        Said::CannotSay => return Some(None),
+    };
+    let stored = outcome::store(gateway, &open.route, policy.hold, open.attempt(), fact).await;
+    if stored == outcome::Stored::Yes {
+        metrics::swept(result);
+        tracing::info!(key = %open.id.digest(), token = %open.row.token, result, "a key in doubt was recovered without its client");
+    }
+    Some(None)
+}

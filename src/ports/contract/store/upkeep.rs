@@ -1,0 +1,288 @@
+//! Clauses of the store about what runs beside requests: reaping, the sweep's and the operator's lists, acts by hand.
+//!
+//! Neighbours: [`super`] gives the bench and the helpers. Other clauses leave rows behind, so a clause asserts about its own keys only.
+//! It must not test when the gateway reaps or sweeps.
+
+use std::time::Duration;
+
+use super::{
+    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, finds, id, known, lived, open, release,
+    row, rows, settle, wins,
+};
+use crate::ports::Upkeep;
+use crate::ports::store::{Attempt, Written};
+use crate::ports::upkeep::{Act, ListedDoubt, OpenAttempt, Ruling};
+use crate::protocol::decide::Basis;
+use crate::protocol::key::KeyId;
+use crate::protocol::lifetime::{Lifetime, Retention};
+use crate::protocol::record::{State, Token};
+use crate::protocol::time::Date;
+
+/// Later than every row.
+const END: Date = Date(253_402_300_700_000);
+
+/// All clauses about upkeep.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    an_answer_past_its_life_is_reaped_to_a_tombstone(bench).await;
+    a_tombstone_past_its_life_is_forgotten(bench).await;
+    a_released_row_is_reaped_too(bench).await;
+    an_open_row_is_never_reaped(bench).await;
+    never_is_never_reaped(bench).await;
+    nothing_is_reaped_beyond_the_date_given(bench).await;
+    a_closed_gate_reaps_nothing(bench).await;
+    a_row_that_masks_is_not_forgotten(bench).await;
+    open_claims_are_found_in_order(bench).await;
+    a_doubt_is_listed_until_it_ends(bench).await;
+    a_doubt_is_settled_by_hand(bench).await;
+    a_doubt_is_released_by_hand(bench).await;
+    what_may_still_run_is_not_ruled(bench).await;
+}
+
+/// An answer whose life is over becomes a tombstone, in storage and not only to the eye, and is still never claimed.
+pub async fn an_answer_past_its_life_is_reaped_to_a_tombstone<B: StoreBench>(bench: &B) {
+    let (attempt, expires) = settled(bench, "reap-settled", LONG).await;
+    bench.pass(SHORT).await;
+    reap_all(bench, END).await;
+    let reaped = row(bench, &attempt.id).await;
+    assert_eq!((&reaped.state, reaped.expires), (&State::Tombstone, expires), "store: {reaped:?}");
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost, "store: a tombstone was settled");
+    finds(bench, &asks(bench, &attempt.id, 2).await, "a tombstone must not be won").await;
+}
+
+/// Past its own life a tombstone goes, and its key is new.
+pub async fn a_tombstone_past_its_life_is_forgotten<B: StoreBench>(bench: &B) {
+    let (attempt, _) = settled(bench, "reap-forgotten", Duration::ZERO).await;
+    bench.pass(SHORT).await;
+    reap_all(bench, END).await;
+    assert!(rows(bench, &attempt.id).await.is_empty(), "store: a tombstone past its life must be forgotten");
+    let (again, _) = wins(bench, &asks(bench, &attempt.id, 2).await).await;
+    assert_eq!(again.token.attempt, 1, "store: a forgotten key is new");
+}
+
+/// Nothing happened under a released key, and its retention is over all the same.
+pub async fn a_released_row_is_reaped_too<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "reap-released"), 1).await;
+    ask.lifetime = lived(SHORT, Duration::ZERO);
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(release(bench, &attempt).await, Written::Done);
+    bench.pass(SHORT).await;
+    reap_all(bench, END).await;
+    assert_eq!(row(bench, &attempt.id).await.state, State::Tombstone, "store: it must be a tombstone");
+}
+
+/// Claims and doubts stay, whatever their retention.
+pub async fn an_open_row_is_never_reaped<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "reap-claimed"), 1).await;
+    (ask.lifetime, ask.hold) = (lived(SHORT, Duration::ZERO), SHORT);
+    let (held, _) = wins(bench, &ask).await;
+    ask.id = id(bench, "reap-doubt");
+    let (doubted, _) = wins(bench, &ask).await;
+    assert_eq!(doubt(bench, &doubted, None).await, Written::Done);
+    bench.pass(SHORT * 2).await;
+    reap_all(bench, END).await;
+    assert!(super::is_claimed(&row(bench, &held.id).await), "store: a claim was reaped");
+    let state = row(bench, &doubted.id).await.state;
+    assert!(matches!(state, State::InDoubt { .. }), "store: a doubt was reaped to {state:?}");
+}
+
+/// A key that is kept for ever is.
+pub async fn never_is_never_reaped<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "reap-never"), 1).await;
+    ask.lifetime = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    bench.pass(SHORT).await;
+    reap_all(bench, END).await;
+    assert!(matches!(row(bench, &attempt.id).await.state, State::Settled { .. }), "store: never was reaped");
+}
+
+/// What falls due after the date stays, though the database's own clock says that it is due.
+pub async fn nothing_is_reaped_beyond_the_date_given<B: StoreBench>(bench: &B) {
+    let before = row(bench, &claimed(bench, "reap-dated", 9).await.id).await.seen;
+    let (attempt, _) = settled(bench, "reap-until", Duration::ZERO).await;
+    bench.pass(SHORT).await;
+    reap_all(bench, before).await;
+    assert_eq!(rows(bench, &attempt.id).await.len(), 1, "store: reaped beyond the date given");
+    reap_all(bench, END).await;
+    assert!(rows(bench, &attempt.id).await.is_empty(), "store: due by both clocks");
+}
+
+/// A closed gate reaps nothing.
+pub async fn a_closed_gate_reaps_nothing<B: StoreBench>(bench: &B) {
+    let (attempt, _) = settled(bench, "reap-closed", Duration::ZERO).await;
+    bench.pass(SHORT).await;
+    bench.restart().await;
+    let reaped = bench.store().reap(END, 100).await.expect("store: reap failed");
+    assert_eq!(reaped.seen(), 0, "store: a closed gate let reaping pass");
+    open(bench).await;
+    reap_all(bench, END).await;
+    assert!(rows(bench, &attempt.id).await.is_empty(), "store: an open gate must let it pass");
+}
+
+/// A final row stays while another origin has an open row of its key: forgetting it would bring that one back.
+pub async fn a_row_that_masks_is_not_forgotten<B: StoreBench>(bench: &B) {
+    let key = id(bench, "reap-masks");
+    let theirs = bench.arrives(&key, Foreign::InDoubt).await;
+    let mut ask = asks(bench, &key, 2).await;
+    ask.lifetime = Lifetime { tombstone: Duration::ZERO, ..lived(SHORT, Duration::ZERO) };
+    let over = vec![(bench.peers()[0].clone(), theirs)];
+    ask.basis = Basis::Known { own: None, over, attempt: theirs.attempt };
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    bench.pass(SHORT).await;
+    for _ in 0..3 {
+        reap_all(bench, END).await;
+    }
+    let all = rows(bench, &key).await;
+    let own = all.iter().find(|row| row.origin == bench.origin()).expect("store: the masking row is gone");
+    assert_eq!(own.state, State::Tombstone, "store: its answer may go, the row must stay");
+}
+
+/// Open claims are found after a place and up to an age, each once, with route and path; ended ones are not.
+pub async fn open_claims_are_found_in_order<B: StoreBench>(bench: &B) {
+    let start = claimed(bench, "found-0", 1).await;
+    let begun = place_after(bench, &start).await;
+    let mut open = Vec::new();
+    for number in 1..=5 {
+        let attempt = claimed(bench, &format!("found-{number}"), number).await;
+        if number == 3 {
+            assert_eq!(release(bench, &attempt).await, Written::Done);
+        } else {
+            open.push(attempt.id.clone());
+        }
+    }
+    let (mut place, mut found) = (Some(begun), Vec::new());
+    loop {
+        let page = bench.store().claims(place, Duration::ZERO, 2).await.expect("store: claims failed");
+        found.extend(page.claims);
+        place = page.through.or(place);
+        if !page.more {
+            break;
+        }
+    }
+    let ids: Vec<KeyId> = found.iter().map(|claim| claim.id.clone()).collect();
+    assert_eq!(ids, open, "store: the open claims, in the order in which they were made");
+    let OpenAttempt { row, route, path, .. } = &found[0];
+    assert_eq!((&**route, path.as_str()), ("contract", "/v1/contract"), "store: with route and path");
+    assert!(super::is_claimed(row) && row.origin == bench.origin(), "store: {row:?}");
+    let young = bench.store().claims(Some(begun), LONG, 100).await.expect("store: claims failed");
+    assert!(young.claims.is_empty() && young.through.is_none(), "store: none is that old: {young:?}");
+}
+
+/// A doubt is listed with what is known of its request, and taken off once it has ended.
+pub async fn a_doubt_is_listed_until_it_ends<B: StoreBench>(bench: &B) {
+    let (first, second) = (claimed(bench, "list-1", 1).await, claimed(bench, "list-2", 2).await);
+    assert!(listed(bench, &first.id).await.is_none(), "store: a running claim is not in doubt");
+    assert_eq!(doubt(bench, &first, Some(500)).await, Written::Done);
+    assert_eq!(doubt(bench, &second, None).await, Written::Done);
+    let found = listed(bench, &first.id).await.expect("store: a doubt must be listed");
+    assert_eq!((&*found.open.route, found.open.path.as_str()), ("contract", "/v1/contract"));
+    assert!(matches!(found.open.row.state, State::InDoubt { status: Some(500), .. }), "store: {found:?}");
+    assert!(found.since <= found.open.row.seen, "store: listed in the future");
+    let next = bench.store().doubts(Some(&first.id), 1).await.expect("store: doubts failed");
+    assert_eq!(next[0].open.id, second.id, "store: the list goes on after a key");
+    let before = bench.store().unlist().await.expect("store: unlist failed");
+    assert_eq!(settle(bench, &first, &answer()).await, Written::Done);
+    assert!(listed(bench, &first.id).await.is_none(), "store: a settled key is not in doubt");
+    let after = bench.store().unlist().await.expect("store: unlist failed");
+    assert_eq!(after, before - 1, "store: what has ended must leave the list");
+}
+
+/// The operator's answer is the answer, and the act is journalled.
+pub async fn a_doubt_is_settled_by_hand<B: StoreBench>(bench: &B) {
+    let attempt = over(bench, "rule-settle", 1).await;
+    let act = act(Ruling::Settled(answer()));
+    assert_eq!(rule(bench, &attempt, &act).await, Written::Done, "store: a doubt must be settled by hand");
+    let State::Settled { answer: stored, .. } = row(bench, &attempt.id).await.state else {
+        panic!("store: it must read as settled")
+    };
+    assert_eq!(*stored, answer(), "store: the operator's answer must be the answer");
+    assert_eq!(rule(bench, &attempt, &act).await, Written::Lost, "store: it was ruled twice");
+    journalled(bench, &attempt, "settled-by-hand").await;
+    assert!(listed(bench, &attempt.id).await.is_none(), "store: it must leave the list");
+}
+
+/// A released key runs again.
+pub async fn a_doubt_is_released_by_hand<B: StoreBench>(bench: &B) {
+    let attempt = over(bench, "rule-release", 1).await;
+    let wrong = Attempt { token: Token { attempt: 2, ..attempt.token }, ..attempt.clone() };
+    assert_eq!(rule(bench, &wrong, &act(Ruling::Released)).await, Written::Lost, "store: another attempt");
+    assert_eq!(rule(bench, &attempt, &act(Ruling::Released)).await, Written::Done);
+    let released = row(bench, &attempt.id).await;
+    assert_eq!(released.state, State::Released, "store: it must read as released");
+    journalled(bench, &attempt, "released-by-hand").await;
+    let mut again = asks(bench, &attempt.id, 2).await;
+    again.basis = known(&released);
+    wins(bench, &again).await;
+}
+
+/// An attempt that may still run, and a key that is not in doubt, are not ruled, and nothing is journalled.
+pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
+    let running = claimed(bench, "rule-running", 1).await;
+    let unknown = claimed(bench, "rule-unknown", 2).await;
+    assert_eq!(doubt(bench, &unknown, None).await, Written::Done);
+    let (done, _) = settled(bench, "rule-settled", LONG).await;
+    for attempt in [&running, &unknown, &done] {
+        for ruling in [Ruling::Settled(answer()), Ruling::Released] {
+            assert_eq!(rule(bench, attempt, &act(ruling)).await, Written::Lost, "store: {attempt:?}");
+        }
+        let journal = bench.store().journal(&attempt.id).await.expect("store: journal failed");
+        assert!(journal.is_empty(), "store: {journal:?} was journalled, and nothing happened");
+    }
+    let answered = claimed(bench, "rule-answered", 3).await;
+    assert_eq!(doubt(bench, &answered, Some(500)).await, Written::Done);
+    let ruled = rule(bench, &answered, &act(Ruling::Released)).await;
+    assert_eq!(ruled, Written::Done, "store: an attempt that got its answer is over");
+}
+
+/// A settled key whose retention is [`SHORT`], with a tombstone of this life.
+async fn settled<B: StoreBench>(bench: &B, name: &str, tombstone: Duration) -> (Attempt, Date) {
+    let mut ask = asks(bench, &id(bench, name), 1).await;
+    ask.lifetime = Lifetime { tombstone, ..lived(SHORT, Duration::ZERO) };
+    let (attempt, expires) = wins(bench, &ask).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    (attempt, expires)
+}
+
+/// A claim whose hold is over.
+async fn over<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+    let mut ask = asks(bench, &id(bench, name), nonce).await;
+    ask.hold = SHORT;
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    bench.pass(SHORT).await;
+    attempt
+}
+
+/// Reaps until nothing is due.
+async fn reap_all<B: StoreBench>(bench: &B, until: Date) {
+    while bench.store().reap(until, 3).await.expect("store: reap failed").seen() > 0 {}
+}
+
+async fn place_after<B: StoreBench>(bench: &B, attempt: &Attempt) -> crate::ports::upkeep::Place {
+    let page = bench.store().claims(None, Duration::ZERO, 100_000).await.expect("store: claims failed");
+    let last = page.claims.last().expect("store: a claim was just made");
+    assert_eq!(last.id, attempt.id, "store: the newest claim must be the last");
+    page.through.expect("store: a stretch that holds a claim has an end")
+}
+
+async fn listed<B: StoreBench>(bench: &B, id: &KeyId) -> Option<ListedDoubt> {
+    let all = bench.store().doubts(None, 100_000).await.expect("store: doubts failed");
+    all.into_iter().find(|listed| listed.open.id == *id)
+}
+
+fn act(ruling: Ruling) -> Act {
+    Act { ruling, actor: "ada".to_owned(), reason: "the provider's ledger says so".to_owned() }
+}
+
+async fn rule<B: StoreBench>(bench: &B, attempt: &Attempt, act: &Act) -> Written {
+    bench.store().rule(attempt, act).await.expect("store: rule failed")
+}
+
+async fn journalled<B: StoreBench>(bench: &B, attempt: &Attempt, kind: &str) {
+    let journal = bench.store().journal(&attempt.id).await.expect("store: journal failed");
+    let [entry] = journal.as_slice() else { panic!("store: one act, one entry, not {journal:?}") };
+    assert_eq!((entry.kind.as_str(), entry.token), (kind, Some(attempt.token)), "store: {entry:?}");
+    assert_eq!(entry.actor.as_deref(), Some("ada"), "store: {entry:?}");
+    assert_eq!(entry.reason.as_deref(), Some("the provider's ledger says so"), "store: {entry:?}");
+}

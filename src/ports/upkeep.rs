@@ -1,0 +1,150 @@
+//! What a region's store does beside requests: forgetting keys, finding abandoned claims, the operator's list and acts.
+//!
+//! Neighbours: `gateway::reaper`, `gateway::sweep` and `gateway::operator` call it; `adapters::postgres` and the simulation implement it.
+//! Only rows of the own origin are ever written: every other region's rows are that region's to reap. It must not decide when any
+//! of this may run, nor what a row means.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::store::{Attempt, StoreError, Written};
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Answer, Row, Token};
+use crate::protocol::time::Date;
+
+/// What one batch of reaping came to; each row it looked at counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reaped {
+    /// Rows whose answer is gone from now on: they are tombstones.
+    pub expired: u64,
+    /// Tombstones that are forgotten: their key is new again.
+    pub forgotten: u64,
+    /// Rows that must not go yet and were put off: open ones, and those that mask an open row of another origin.
+    pub kept: u64,
+}
+
+impl Reaped {
+    /// How many rows were looked at.
+    pub fn seen(&self) -> u64 {
+        self.expired + self.forgotten + self.kept
+    }
+}
+
+/// An attempt of the own origin that has no final answer, with all that is known of its request: requests are never stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenAttempt {
+    /// The key.
+    pub id: KeyId,
+    /// The own row.
+    pub row: Row,
+    /// The route under which it was claimed; empty if its claim is older than routes in records.
+    pub route: Arc<str>,
+    /// The path of its request.
+    pub path: String,
+}
+
+impl OpenAttempt {
+    /// The attempt, as its holder would name it.
+    pub fn attempt(&self) -> Attempt {
+        Attempt { id: self.id.clone(), token: self.row.token, nonce: self.row.nonce }
+    }
+}
+
+/// A place in the order of claims, as a store gave it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(pub i64);
+
+/// Claims that were found in one stretch of the order of claims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimPage {
+    /// Those that are still open as claimed, whether or not their hold is over.
+    pub claims: Vec<OpenAttempt>,
+    /// Where the stretch ended: the next one begins there. `None` if it was empty.
+    pub through: Option<Place>,
+    /// Whether more claims follow at once.
+    pub more: bool,
+}
+
+/// A key on the operator's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedDoubt {
+    /// The attempt: in doubt, or claimed again since it was listed.
+    pub open: OpenAttempt,
+    /// Since when it is listed.
+    pub since: Date,
+}
+
+/// What an operator rules about an attempt in doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// It happened, and this is its answer.
+    Settled(Answer),
+    /// It did not happen: a retry runs.
+    Released,
+}
+
+/// An operator's act. It is journalled in the transaction that performs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Act {
+    /// What is ruled.
+    pub ruling: Ruling,
+    /// Who rules.
+    pub actor: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// One entry of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When, by the database's clock.
+    pub at: Date,
+    /// What: `settled-by-hand`, `released-by-hand`, `clock-suspect`.
+    pub kind: String,
+    /// The attempt that it is about.
+    pub token: Option<Token>,
+    /// Who.
+    pub actor: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// Everything that a region's store does beside requests. All methods bound their own time.
+pub trait Upkeep: Send + Sync + 'static {
+    /// Reaps at most `most` rows of the own origin that are due by the database's clock, and by `until`: so a database whose clock
+    /// jumps ahead takes nothing along. Nothing while the gate is not open.
+    ///
+    /// Settled rows, and released ones that hide nothing, become tombstones, and tombstones are forgotten. An open row is put off, unless a
+    /// final row of another origin stands above it: then it becomes a tombstone too. A tombstone that masks another origin's open row
+    /// is put off: forgetting it first would bring that row back (protocol reference, section 5, H12).
+    fn reap(&self, until: Date, most: u32) -> impl Future<Output = Result<Reaped, StoreError>> + Send;
+
+    /// The own claims after a place, in their order, of those made longer than `older` ago; looks at `most` rows or few more.
+    fn claims(
+        &self,
+        after: Option<Place>,
+        older: Duration,
+        most: u32,
+    ) -> impl Future<Output = Result<ClaimPage, StoreError>> + Send;
+
+    /// The operator's list after a key, in the order of keys: own attempts in doubt, and claims whose hold is over.
+    fn doubts(
+        &self,
+        after: Option<&KeyId>,
+        most: u32,
+    ) -> impl Future<Output = Result<Vec<ListedDoubt>, StoreError>> + Send;
+
+    /// Takes what is no longer open off the list. Returns how many are left on it.
+    fn unlist(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Ends an attempt by hand, if it stands in doubt and its time is over: it got an answer, or its hold has run out; or if it
+    /// stands claimed and its hold has run out. `Lost` if not.
+    fn rule(&self, attempt: &Attempt, act: &Act) -> impl Future<Output = Result<Written, StoreError>> + Send;
+
+    /// Journals what is about no key. The text holds nothing that a client chose.
+    fn note(&self, kind: &str, reason: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The newest entries about a key, newest first, at most 100.
+    fn journal(&self, id: &KeyId) -> impl Future<Output = Result<Vec<Entry>, StoreError>> + Send;
+}

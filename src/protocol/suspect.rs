@@ -1,0 +1,213 @@
+//! Whether the database's clock can be relied on: compared with this process's boot clock, heartbeat by heartbeat.
+//!
+//! Holds and retention are judged by the database's wall clock D. A D that steps ahead ends every hold at once: running attempts would
+//! be run again and keys forgotten (protocol reference, 3.3 and H15). So each time that D tells is held against the boot clock B: over
+//! the same stretch both must have moved equally, but for drift, the fixed margin and the time that the statement took. If not, D
+//! is *suspect* for one longest hold, counted on B: whatever was claimed before the step is then over by B as well.
+//!
+//! Neighbours: `gateway::trust` feeds it. A step smaller than the margin goes unseen, as holders keep that margin themselves
+//! ([`super::hold`]). It must not read a clock.
+
+use std::time::Duration;
+
+use super::time::{Date, Drift, Moment};
+
+/// Dates are told in whole milliseconds.
+const ROUNDING: Duration = Duration::from_millis(1);
+
+/// One reading of the database's clock, somewhere between two moments of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// What the database's clock showed.
+    pub date: Date,
+    /// Before it was asked.
+    pub asked: Moment,
+    /// After it had answered.
+    pub answered: Moment,
+}
+
+impl Reading {
+    fn took(&self) -> Duration {
+        self.answered.since(self.asked)
+    }
+}
+
+/// How far the database's clock was from where it should have been, at the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It was ahead: holds end early.
+    Ahead(Duration),
+    /// It was behind: holds end late, and early once somebody sets it right.
+    Behind(Duration),
+}
+
+/// The comparison of the two clocks.
+#[derive(Clone, Debug)]
+pub struct ClockWatch {
+    drift: Drift,
+    longest_hold: Duration,
+    anchor: Option<Reading>,
+    until: Option<Moment>,
+}
+
+impl ClockWatch {
+    /// A comparison that has seen nothing yet; `longest_hold` of any route, with its settle time.
+    pub fn new(drift: Drift, longest_hold: Duration) -> Self {
+        Self { drift, longest_hold, anchor: None, until: None }
+    }
+
+    /// Takes one more reading, as a heartbeat brings it. Says what the step was, if there was one.
+    pub fn heard(&mut self, reading: Reading) -> Option<Step> {
+        let Some(anchor) = self.anchor else {
+            self.anchor = Some(reading);
+            return None;
+        };
+        let step = self.step(&anchor, &reading);
+        if step.is_some() {
+            self.suspect(reading.answered);
+        }
+        // A younger anchor where it is as good: so that drift is allowed for over one hold, not over days.
+        let aged = reading.answered.since(anchor.asked) >= self.longest_hold;
+        if step.is_some() || aged || reading.took() <= anchor.took() / 2 {
+            self.anchor = Some(reading);
+        }
+        step
+    }
+
+    /// Holds the date at which a row was read, no later than `now`, against the boot clock: the gap between a step and the next
+    /// heartbeat. Only a date that is too late can end a hold early.
+    pub fn saw(&mut self, date: Date, now: Moment) -> Option<Step> {
+        let anchor = self.anchor?;
+        let step = self.ahead(&anchor, date, now)?;
+        self.suspect(now);
+        Some(step)
+    }
+
+    /// For how long nothing may rely on a hold that is over; `None` while the clock is trusted.
+    pub fn suspect_for(&self, now: Moment) -> Option<Duration> {
+        self.until.map(|until| now.until(until)).filter(|left| !left.is_zero())
+    }
+
+    /// The latest date that the database's clock can show at `now`; `None` before the first reading.
+    pub fn latest(&self, now: Moment) -> Option<Date> {
+        let anchor = self.anchor.as_ref()?;
+        let most = now.since(anchor.asked);
+        Some(Date(anchor.date.as_millis().saturating_add(millis(most + self.allowed(most)))))
+    }
+
+    fn suspect(&mut self, since: Moment) {
+        let hold = self.longest_hold + self.allowed(self.longest_hold);
+        self.until = self.until.max(Some(since + hold));
+    }
+
+    fn step(&self, anchor: &Reading, reading: &Reading) -> Option<Step> {
+        if let Some(step) = self.ahead(anchor, reading.date, reading.answered) {
+            return Some(step);
+        }
+        let least = reading.asked.since(anchor.answered);
+        let behind = millis(least) - millis(self.allowed(least)) - passed(anchor.date, reading.date);
+        (behind > 0).then(|| Step::Behind(Duration::from_millis(behind.unsigned_abs())))
+    }
+
+    fn ahead(&self, anchor: &Reading, date: Date, now: Moment) -> Option<Step> {
+        let most = now.since(anchor.asked);
+        let ahead = passed(anchor.date, date) - millis(most) - millis(self.allowed(most));
+        (ahead > 0).then(|| Step::Ahead(Duration::from_millis(ahead.unsigned_abs())))
+    }
+
+    /// How far the clocks may part over this long.
+    fn allowed(&self, span: Duration) -> Duration {
+        span.saturating_sub(self.drift.holder(span)).max(self.drift.margin) + ROUNDING
+    }
+}
+
+fn passed(from: Date, to: Date) -> i64 {
+    to.as_millis().saturating_sub(from.as_millis())
+}
+
+fn millis(span: Duration) -> i64 {
+    // Far below the largest, so that sums of two cannot overflow.
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX).min(i64::MAX / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DRIFT: Drift = Drift { ppm: 1_000, margin: Duration::from_millis(50) };
+    const HOLD: Duration = Duration::from_secs(30);
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    fn reading(date: i64, asked: u64, took: u64) -> Reading {
+        Reading { date: Date(date), asked: at(asked), answered: at(asked + took) }
+    }
+
+    fn watch() -> ClockWatch {
+        let mut watch = ClockWatch::new(DRIFT, HOLD);
+        assert_eq!(watch.heard(reading(1_000_000, 500, 4)), None);
+        watch
+    }
+
+    #[test]
+    fn an_hour_ahead_is_seen_at_once_and_is_suspect_for_one_longest_hold() {
+        let mut watch = watch();
+        assert_eq!(watch.heard(reading(1_100, 600, 4)), Some(Step::Behind(Duration::from_millis(998_945))));
+        let mut watch = self::watch();
+        assert_eq!(watch.saw(Date(1_000_100), at(610)), None);
+        let hour = 3_600_000;
+        assert!(matches!(watch.saw(Date(1_000_100 + hour), at(610)), Some(Step::Ahead(_))));
+        assert!(matches!(watch.heard(reading(1_000_120 + hour, 620, 4)), Some(Step::Ahead(_))));
+        assert_eq!(watch.heard(reading(1_000_220 + hour, 720, 4)), None, "one step is told once");
+        assert!(watch.suspect_for(at(624 + 30_000)).is_some());
+        assert_eq!(watch.suspect_for(at(624 + 30_000 + 81)), None);
+    }
+
+    #[test]
+    fn before_the_first_reading_nothing_can_be_said() {
+        let mut watch = ClockWatch::new(DRIFT, HOLD);
+        assert_eq!((watch.saw(Date(i64::MAX), at(1)), watch.latest(at(1))), (None, None));
+    }
+
+    #[test]
+    fn the_latest_date_follows_the_boot_clock() {
+        assert_eq!(watch().latest(at(10_500)), Some(Date(1_010_000 + 61)));
+    }
+
+    proptest! {
+        /// Whatever statements take, clocks that drift within the allowance never part.
+        #[test]
+        fn clocks_that_run_alike_are_trusted(
+            ppm in -1_000_i64..=1_000, beats in proptest::collection::vec((1_u64..5_000, 0_u64..3_000, 0.0_f64..=1.0), 1..200)
+        ) {
+            let mut watch = ClockWatch::new(DRIFT, HOLD);
+            let mut now = 0_u64;
+            for (pause, took, part) in beats {
+                now += pause;
+                let read = now as f64 + part * took as f64;
+                let date = Date((read * (1.0 + ppm as f64 / 1e6)).floor() as i64);
+                let reading = Reading { date, asked: at(now), answered: at(now + took) };
+                prop_assert_eq!(watch.heard(reading), None);
+                prop_assert_eq!(watch.saw(date, at(now + took)), None);
+                prop_assert!(watch.latest(at(now + took)).is_some_and(|latest| latest >= date));
+                now += took;
+            }
+        }
+
+        /// A step beyond the margin and the statement's own time is seen by the next heartbeat, in either direction.
+        #[test]
+        fn a_step_is_seen(ahead: bool, step in 200_i64..10_000_000, beats in 1_u64..500, took in 0_u64..20) {
+            let mut watch = ClockWatch::new(DRIFT, HOLD);
+            for beat in 0..beats {
+                prop_assert_eq!(watch.heard(reading(5_000_000_000 + (beat * 100) as i64, beat * 100, took)), None);
+            }
+            let step = if ahead { step } else { -step };
+            let told = watch.heard(reading(5_000_000_000 + (beats * 100) as i64 + step, beats * 100, took));
+            prop_assert!(matches!((told, ahead), (Some(Step::Ahead(_)), true) | (Some(Step::Behind(_)), false)), "{:?}", told);
+        }
+    }
+}

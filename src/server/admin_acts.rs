@@ -1,0 +1,169 @@
+//! The operator's part of the admin listener: the list of keys in doubt, and ending an attempt by hand.
+//!
+//! `GET /v1/doubts?limit=&after=TENANT/KEY`, `POST /v1/keys/{tenant}/{key}/settle` and `/release`. Neighbours: [`super::admin`] routes and
+//! authenticates, `gateway::operator` decides. An act needs `Content-Type: application/json`, which no page in a browser can send elsewhere
+//! without being asked; its body is bounded. It must not log paths or bodies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::admin::{Answer, json, problem};
+use crate::gateway::operator::Refusal;
+use crate::gateway::{Gateway, percent};
+use crate::ports::Ports;
+use crate::ports::store::StoreError;
+use crate::ports::upkeep::{Act, Ruling};
+use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::record::{self, AnswerBody};
+
+/// The largest act, in bytes.
+const BODY_LIMIT: usize = 2 << 20;
+/// How long it may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// The most keys in one page.
+const MOST: u32 = 1_000;
+
+/// What an operator says.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    actor: String,
+    status: Option<u16>,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+    body: Option<String>,
+}
+
+/// Which act is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    /// Store this answer.
+    Settle,
+    /// Nothing happened.
+    Release,
+}
+
+/// The list.
+pub(super) async fn doubts<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
+    let (mut most, mut after) = (100, None);
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        match name {
+            "limit" => match value.parse() {
+                Ok(limit @ 1..=MOST) => most = limit,
+                Ok(_) | Err(_) => return problem(StatusCode::BAD_REQUEST, "limit is 1 to 1000"),
+            },
+            "after" => match percent::decode(value).split_once('/').map(|(tenant, key)| id(tenant, key)) {
+                Some(Ok(id)) => after = Some(id),
+                Some(Err(_)) | None => {
+                    return problem(StatusCode::BAD_REQUEST, "after is TENANT/KEY, percent-encoded");
+                }
+            },
+            _ => return problem(StatusCode::BAD_REQUEST, "the parameters are limit and after"),
+        }
+    }
+    match gateway.doubts(after.as_ref(), most).await {
+        Ok(page) => json(StatusCode::OK, &page),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+    }
+}
+
+/// An act.
+pub(super) async fn rule<P, B>(
+    gateway: &Arc<Gateway<P>>,
+    verb: Verb,
+    id: KeyId,
+    headers: &HeaderMap,
+    body: B,
+) -> Answer
+where
+    P: Ports,
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let said: Said = match said(headers, body).await {
+        Ok(said) => said,
+        Err(answer) => return answer,
+    };
+    let act = match act(verb, said) {
+        Ok(act) => act,
+        Err(why) => return problem(StatusCode::BAD_REQUEST, why),
+    };
+    match gateway.rule(&id, &act).await {
+        Ok(status) => json(StatusCode::OK, &status),
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+/// What an operator says, or why it is not taken.
+pub(super) async fn said<T, B>(headers: &HeaderMap, body: B) -> Result<T, Answer>
+where
+    T: DeserializeOwned,
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let given = given.split(';').next().unwrap_or_default().trim();
+    if !given.eq_ignore_ascii_case("application/json") {
+        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json"));
+    }
+    let collected = timeout(BODY_TIME, Limited::new(body, BODY_LIMIT).collect()).await;
+    let Ok(Ok(body)) = collected else {
+        return Err(problem(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is over 2 MiB, too slow, or it broke off",
+        ));
+    };
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| {
+        // Its text names places and our own fields; a value of the body could only stand in it as a type.
+        let why = format!("the body is no act: line {}, column {}", error.line(), error.column());
+        problem(StatusCode::BAD_REQUEST, &why)
+    })
+}
+
+/// A tenant and a key, or what is wrong with them.
+pub(super) fn id(tenant: &str, key: &str) -> Result<KeyId, String> {
+    let tenant = Tenant::parse(tenant).map_err(|error| error.to_string())?;
+    Ok(KeyId::new(tenant, Key::parse(key).map_err(|error| error.to_string())?))
+}
+
+fn act(verb: Verb, said: Said) -> Result<Act, &'static str> {
+    let Said { reason, actor, status, headers, body } = said;
+    let ruling = match (verb, status) {
+        (Verb::Settle, Some(status)) => Ruling::Settled(record::Answer {
+            status,
+            headers: headers.into_iter().map(|(name, value)| (name.to_lowercase(), value.into())).collect(),
+            body: AnswerBody::Kept(body.unwrap_or_default().into_bytes()),
+        }),
+        (Verb::Settle, None) => return Err("name the status that clients shall be given"),
+        (Verb::Release, None) if headers.is_empty() && body.is_none() => Ruling::Released,
+        (Verb::Release, None | Some(_)) => {
+            return Err("a released key has no answer: leave status, headers and body out");
+        }
+    };
+    Ok(Act { ruling, actor, reason })
+}
+
+fn refused(refusal: &Refusal) -> Answer {
+    let status = match refusal {
+        Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
+        Refusal::NotOwner { .. }
+        | Refusal::NotOurs { .. }
+        | Refusal::NotInDoubt { .. }
+        | Refusal::Running { .. }
+        | Refusal::Suspect { .. }
+        | Refusal::Changed => StatusCode::CONFLICT,
+        Refusal::Store(StoreError::Definite(_) | StoreError::Unknown(_)) => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    problem(status, &refusal.to_string())
+}

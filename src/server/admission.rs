@@ -1,0 +1,285 @@
+//! What may pass the public listener: one host, one target, nothing hop-by-hop, nothing in onceway's own names.
+//!
+//! Neighbours: `public` asks here for each request, over HTTP/1 and HTTP/2 alike; [`super::guard`] has judged the framing of HTTP/1 before,
+//! the h2 crate that of HTTP/2 (RFC 9113 section 8.2: connection headers, `transfer-encoding`, names and values; a length that
+//! the body does not have). What reaches the service holds end-to-end headers only, and `X-Forwarded-*` as this listener saw
+//! it. Rules: reliability reference, C.1. It must not read bodies.
+
+use std::net::IpAddr;
+
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, UPGRADE,
+};
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, Method, Request, Uri, Version};
+
+use super::door::Door;
+use super::guard::Refusal;
+use super::head::MOST_HEADERS;
+use super::problem::Problem;
+use crate::adapters::headers::{
+    FORWARDED_PREFIX, RESERVED_PREFIX, named_by_connection, strip_hop_by_hop, strip_prefix,
+};
+
+/// The longest target, in bytes.
+const TARGET_LIMIT: usize = 8 * 1024;
+
+/// What is known of a connection's other end.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Whether it speaks TLS.
+    pub tls: bool,
+    /// Which door it came by.
+    pub door: Door,
+    /// What the framing guard of its connection refused.
+    pub refusal: Refusal,
+}
+
+/// Checks what hyper lets pass, and leaves the client's end-to-end request.
+///
+/// # Errors
+/// Why the request is not answered; whatever follows it on an HTTP/1 connection may be a part of it.
+pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Problem> {
+    let (mut head, body) = request.into_parts();
+    check_method(&head.method)?;
+    let host = check_host(&head.headers, &head.uri, head.version)?;
+    head.uri = origin_form(&head.uri, client)?;
+    check_headers(&head.headers)?;
+    check_connection(&head.headers)?;
+    strip_hop_by_hop(&mut head.headers);
+    strip_prefix(&mut head.headers, RESERVED_PREFIX);
+    strip_prefix(&mut head.headers, FORWARDED_PREFIX);
+    head.headers.remove(FORWARDED);
+    client.door.pass(&mut head);
+    join_cookies(&mut head.headers)?;
+    let ip = HeaderValue::from_str(&client.ip.to_string()).expect("an address is visible ASCII");
+    let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
+    let proto = HeaderValue::from_static(if client.tls { "https" } else { "http" });
+    head.headers.insert(HOST, host.clone());
+    head.headers.insert(HeaderName::from_static("x-forwarded-for"), ip);
+    head.headers.insert(HeaderName::from_static("x-forwarded-host"), host);
+    head.headers.insert(HeaderName::from_static("x-forwarded-proto"), proto);
+    Ok(Request::from_parts(head, body))
+}
+
+fn check_method(method: &Method) -> Result<(), Problem> {
+    match [Method::CONNECT, Method::TRACE].contains(method) {
+        true => Err(Problem::method_not_supported(method)),
+        false => Ok(()),
+    }
+}
+
+/// The one host that the request names: in a Host header, in the target, or in both alike (RFC 9112 section 3.2; over HTTP/2
+/// the target's stands for both, RFC 9113 section 8.3.1).
+fn check_host(headers: &HeaderMap, target: &Uri, version: Version) -> Result<Authority, Problem> {
+    // The guard's marker has no target to compare with, and is refused for that.
+    let mut values = headers.get_all(HOST).iter();
+    let (header, second) = (values.next(), values.next());
+    if second.is_some() || (header.is_none() && (version < Version::HTTP_2 || target.authority().is_none())) {
+        return Err(Problem::malformed("send exactly one Host"));
+    }
+    let header = header.map(|host| Authority::try_from(host.as_bytes())).transpose();
+    let header = header.map_err(|_| Problem::malformed("the Host must be a host and an optional port"))?;
+    if let (Some(header), Some(target)) = (&header, target.authority())
+        && header != target
+    {
+        return Err(Problem::malformed("the target names another host than the Host header"));
+    }
+    let host = header.or_else(|| target.authority().cloned());
+    host.filter(|authority| !authority.host().is_empty() && !authority.as_str().contains('@'))
+        .ok_or_else(|| Problem::malformed("the Host must be a host and an optional port"))
+}
+
+/// The target as path and query.
+fn origin_form(target: &Uri, client: &Client) -> Result<Uri, Problem> {
+    if target == "*"
+        && let Some(refused) = client.refusal.get()
+    {
+        return Err(refused.clone());
+    }
+    if target.scheme_str().is_some_and(|scheme| !["http", "https"].contains(&scheme)) {
+        return Err(Problem::malformed("the target's scheme must be http or https"));
+    }
+    let path = target.path_and_query().filter(|path| path.as_str().starts_with('/'));
+    let path = path.ok_or_else(|| Problem::malformed("the target must be a path"))?;
+    if !path.as_str().is_ascii() {
+        return Err(Problem::malformed("the target must be ASCII: write other characters as %XX"));
+    }
+    if path.as_str().len() > TARGET_LIMIT {
+        return Err(Problem::target_too_long(TARGET_LIMIT));
+    }
+    Ok(Uri::from(PathAndQuery::clone(path)))
+}
+
+/// What would turn the connection into something else, or leave the body's length open; and how many headers there are.
+fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.len() > MOST_HEADERS {
+        return Err(Problem::head_too_large(format!("a request may have at most {MOST_HEADERS} headers")));
+    }
+    if headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
+        return Err(Problem::malformed("send exactly one Content-Length"));
+    }
+    if headers.contains_key(UPGRADE) {
+        return Err(Problem::malformed("Upgrade is not supported"));
+    }
+    let expects_other =
+        headers.get_all(EXPECT).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    if expects_other { Err(Problem::expectation_failed()) } else { Ok(()) }
+}
+
+/// `Connection` may not take away what decides who asks for what.
+fn check_connection(headers: &HeaderMap) -> Result<(), Problem> {
+    const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+    let vital = [HOST, AUTHORIZATION, CONTENT_LENGTH, IDEMPOTENCY_KEY];
+    let taken = named_by_connection(headers);
+    match taken.iter().find(|name| vital.contains(name) || name.as_str().starts_with(RESERVED_PREFIX)) {
+        Some(name) => Err(Problem::malformed(format!("Connection must not name {name}"))),
+        None => Ok(()),
+    }
+}
+
+/// HTTP/2 clients may send each cookie by itself; upstreams speak HTTP/1.1, which has one line (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) -> Result<(), Problem> {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1 {
+        let joined = HeaderValue::from_bytes(&cookies.join(&b"; "[..]));
+        headers.insert(COOKIE, joined.map_err(|_| Problem::malformed("the cookies are malformed"))?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(tls: bool) -> Client {
+        Client {
+            ip: "192.0.2.7".parse().unwrap(),
+            tls,
+            door: Door::Public(None),
+            refusal: Refusal::default(),
+        }
+    }
+
+    fn ask_over(
+        version: Version,
+        method: &str,
+        target: &str,
+        lines: &[(&str, &str)],
+    ) -> Result<Request<()>, Problem> {
+        let mut request = Request::builder().method(method).uri(target).version(version);
+        for (name, value) in lines {
+            request = request.header(*name, *value);
+        }
+        admit(request.body(()).unwrap(), &client(version == Version::HTTP_2))
+    }
+
+    fn ask(method: &str, target: &str, lines: &[(&str, &str)]) -> Result<Request<()>, Problem> {
+        ask_over(Version::HTTP_11, method, target, lines)
+    }
+
+    const HOST: (&str, &str) = ("Host", "api.example");
+
+    /// Method, target, headers, and the status that refuses them.
+    type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
+
+    #[test]
+    fn what_is_in_doubt_is_refused() {
+        let long = format!("/{}", "a".repeat(TARGET_LIMIT));
+        let many = vec![("x", "1"); MOST_HEADERS];
+        let many: Vec<(&str, &str)> = [HOST].into_iter().chain(many).collect();
+        let table: &[Case] = &[
+            ("GET", "/", &[], 400),
+            ("GET", "/", &[HOST, HOST], 400),
+            ("GET", "/", &[("Host", "")], 400),
+            ("GET", "/", &[("Host", "user@api.example")], 400),
+            ("GET", "/", &[("Host", "a, b")], 400),
+            ("GET", "http://other.example/", &[HOST], 400),
+            ("GET", "http://api.example/", &[], 400),
+            ("GET", "http://api.example:81/", &[HOST], 400),
+            ("GET", "http://user@api.example/", &[HOST], 400),
+            ("GET", "ftp://api.example/", &[HOST], 400),
+            ("OPTIONS", "*", &[HOST], 400),
+            ("GET", "api.example", &[HOST], 400),
+            ("GET", "/\u{e9}", &[HOST], 400),
+            ("CONNECT", "api.example:80", &[HOST], 501),
+            ("TRACE", "/", &[HOST], 501),
+            ("GET", &long, &[HOST], 414),
+            ("GET", "/", &many, 431),
+            ("POST", "/", &[HOST, ("Content-Length", "1"), ("Content-Length", "1")], 400),
+            ("GET", "/", &[HOST, ("Upgrade", "websocket"), ("Connection", "upgrade")], 400),
+            ("POST", "/", &[HOST, ("Expect", "everything")], 417),
+            ("POST", "/", &[HOST, ("Connection", "close, Idempotency-Key")], 400),
+            ("POST", "/", &[HOST, ("Connection", "authorization")], 400),
+            ("POST", "/", &[HOST, ("Connection", "Content-Length")], 400),
+            ("POST", "/", &[HOST, ("Connection", "onceway-token")], 400),
+            ("POST", "/", &[HOST, ("Connection", "host")], 400),
+        ];
+        for (method, target, lines, status) in table {
+            let problem = ask(method, target, lines).expect_err(&format!("{method} {target} {lines:?}"));
+            assert_eq!(problem.status.as_u16(), *status, "{method} {target} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn over_http2_the_target_names_the_host_and_a_host_header_must_agree() {
+        let two = |target, lines: &[(&str, &str)]| ask_over(Version::HTTP_2, "GET", target, lines);
+        let host = |asked: Result<Request<()>, Problem>| {
+            asked.map(|request| request.headers()["host"].to_str().unwrap().to_owned()).map_err(|_| ())
+        };
+        assert_eq!(host(two("https://api.example/", &[])), Ok("api.example".into()));
+        assert_eq!(host(two("https://api.example/", &[("Host", "API.example")])), Ok("API.example".into()));
+        assert_eq!(host(two("/", &[HOST])), Ok("api.example".into()));
+        assert_eq!(host(two("https://api.example/", &[("Host", "b")])), Err(()));
+        assert_eq!(host(two("https://api.example/", &[HOST, HOST])), Err(()));
+        assert_eq!(host(two("https://user@api.example/", &[])), Err(()));
+        assert_eq!(host(two("/", &[])), Err(()));
+        let crumbs = two("https://a/", &[("Cookie", "a=1"), ("Cookie", "b=2")]).unwrap();
+        assert_eq!(crumbs.headers().get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2"]);
+        assert_eq!(crumbs.headers()["x-forwarded-proto"], "https");
+    }
+
+    #[test]
+    fn the_marker_is_answered_with_what_the_guard_refused_and_nobody_can_pass_for_it() {
+        let marker =
+            || Request::builder().method("OPTIONS").uri("*").header("host", "refused").body(()).unwrap();
+        let (guarded, open) = (client(false), client(false));
+        guarded.refusal.set(Problem::head_too_large("too much")).unwrap();
+        assert_eq!(admit(marker(), &guarded).unwrap_err(), Problem::head_too_large("too much"));
+        assert_eq!(admit(marker(), &open).unwrap_err().code, "bad-request");
+    }
+
+    #[test]
+    fn the_service_sees_end_to_end_headers_and_an_origin_form() {
+        let lines = [
+            ("Host", "API.example"),
+            ("Connection", "keep-alive, X-Private"),
+            ("X-Private", "1"),
+            ("Onceway-Tenant", "forged"),
+            ("X-Forwarded-For", "10.0.0.1"),
+            ("X-Forwarded-Port", "1"),
+            ("Forwarded", "for=10.0.0.1"),
+            ("Transfer-Encoding", "Chunked"),
+            ("Expect", "100-continue"),
+            ("Accept", "a"),
+        ];
+        let request = ask("POST", "http://api.example/v1/%2e?x=/", &lines).unwrap();
+        assert_eq!(request.uri().to_string(), "/v1/%2e?x=/");
+        let mut seen: Vec<(&str, &str)> =
+            request.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        seen.sort_unstable();
+        assert_eq!(
+            seen,
+            [
+                ("accept", "a"),
+                ("expect", "100-continue"),
+                ("host", "API.example"),
+                ("x-forwarded-for", "192.0.2.7"),
+                ("x-forwarded-host", "API.example"),
+                ("x-forwarded-proto", "http"),
+            ]
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! The framing guard: between the socket and hyper's HTTP/1 parser, so that only framing beyond doubt is parsed.
+//!
+//! Neighbours: [`super::head`] and [`super::chunks`] judge, `public` puts it under hyper, [`super::admission`] answers what it refused.
+//!
+//! Why it is right: hyper is given nothing but (1) whole heads that [`super::head::framing`] passed, each followed by (2) exactly the body
+//! bytes that this head announces, and (3) at most one [`MARKER`], after which nothing follows. Heads begin only where the body
+//! before them ended by the one reading that is left, so no byte of a body is ever taken for a head, over keep-alive and
+//! pipelining alike. The marker is a request that admission always refuses (target `*`), so a client that writes it itself gains
+//! nothing; hyper answers it after the answers to everything before it, with the refusal kept in [`Refusal`], and closes. A
+//! flaw inside a chunked body comes after the head was passed: there the body breaks off, and whoever reads it refuses.
+//! Nothing is read for the connection after a refusal; what still arrives is thrown away so that the refusal is not lost to
+//! a reset. It must not change a byte (trailers are left out whole), and must not know what a header means beyond framing.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use super::chunks::{Chunks, Step};
+use super::head::{self, Framing};
+use super::problem::Problem;
+
+/// What hyper is given in place of a head that was refused.
+const MARKER: &[u8] = b"OPTIONS * HTTP/1.1\r\nhost: refused\r\n\r\n";
+/// The most bytes read at a time.
+const PIECE: usize = 16 * 1024;
+/// How long what a client still sends is thrown away, once its answer was written.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Why the guard refused its connection; empty as long as it did not.
+pub type Refusal = Arc<OnceLock<Problem>>;
+
+/// Where in the client's stream the next byte stands.
+enum At {
+    /// In a head, of which so many bytes were looked at.
+    Head(usize),
+    /// In a body with so many bytes to come.
+    Length(u64),
+    /// In a chunked body.
+    Chunked(Chunks),
+    /// Behind what was refused.
+    Refused,
+}
+
+/// A client's stream under guard.
+pub struct Guard<S> {
+    stream: S,
+    at: At,
+    /// Read, and not judged yet.
+    raw: BytesMut,
+    /// Judged, and not given to hyper yet.
+    ready: BytesMut,
+    refusal: Refusal,
+    head_time: Duration,
+    /// When a head that has begun is late.
+    late: Option<Pin<Box<Sleep>>>,
+    /// Until when to linger.
+    closing: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
+    /// Guards a stream; a head may take `head_time` from its first byte.
+    pub fn new(stream: S, head_time: Duration, refusal: Refusal) -> Self {
+        Self {
+            stream,
+            at: At::Head(0),
+            raw: BytesMut::new(),
+            ready: BytesMut::new(),
+            refusal,
+            head_time,
+            late: None,
+            closing: None,
+        }
+    }
+
+    /// Makes bytes ready if those that were read suffice, and says whether it did.
+    fn judge(&mut self) -> io::Result<bool> {
+        match &mut self.at {
+            At::Head(seen) => {
+                // Empty lines before a request are ignored (RFC 9112 section 2.2); they stay within the head's time.
+                while *seen == 0 && self.raw.starts_with(b"\r\n") {
+                    self.raw.advance(2);
+                }
+                match head::end(&self.raw, *seen) {
+                    Ok(Some(end)) => self.pass_head(end),
+                    Ok(None) => *seen = if self.raw[..] == *b"\r" { 0 } else { self.raw.len() },
+                    Err(problem) => self.refuse(problem),
+                }
+            }
+            At::Length(left) => {
+                let here = usize::try_from(*left).unwrap_or(usize::MAX).min(self.raw.len());
+                self.ready = self.raw.split_to(here);
+                self.passed(here);
+            }
+            At::Chunked(chunks) => loop {
+                match chunks.next(&self.raw) {
+                    Ok(Step::Pass(count)) => {
+                        self.ready = self.raw.split_to(count);
+                        break;
+                    }
+                    Ok(Step::Drop(count)) => self.raw.advance(count),
+                    Ok(Step::Last(count)) => {
+                        self.ready = self.raw.split_to(count);
+                        self.at = At::Head(0);
+                        break;
+                    }
+                    Ok(Step::More) => break,
+                    Err(flaw) => {
+                        self.at = At::Refused;
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, flaw));
+                    }
+                }
+            },
+            At::Refused => {}
+        }
+        Ok(!self.ready.is_empty())
+    }
+
+    fn pass_head(&mut self, end: usize) {
+        match head::framing(&self.raw[..end]) {
+            Ok(framing) => {
+                self.ready = self.raw.split_to(end);
+                self.late = None;
+                self.at = match framing {
+                    Framing::Length(0) => At::Head(0),
+                    Framing::Length(length) => At::Length(length),
+                    Framing::Chunked => At::Chunked(Chunks::Size),
+                };
+            }
+            Err(problem) => self.refuse(problem),
+        }
+    }
+
+    fn refuse(&mut self, problem: Problem) {
+        // The first refusal is the only one.
+        let _ = self.refusal.set(problem);
+        self.raw.clear();
+        self.ready = BytesMut::from(MARKER);
+        self.at = At::Refused;
+    }
+
+    /// Counts bytes of a body of known length, or of a chunk's data.
+    fn passed(&mut self, count: usize) {
+        match &mut self.at {
+            At::Length(left) => {
+                *left -= count as u64;
+                if *left == 0 {
+                    self.at = At::Head(0);
+                }
+            }
+            At::Chunked(Chunks::Data(left)) => {
+                *left -= count as u64;
+                if *left == 0 {
+                    self.at = At::Chunked(Chunks::DataEnd);
+                }
+            }
+            At::Head(_) | At::Chunked(_) | At::Refused => {}
+        }
+    }
+
+    /// How many of the next bytes need no judgement.
+    fn plain(&self) -> Option<u64> {
+        match self.at {
+            At::Length(left) | At::Chunked(Chunks::Data(left)) if self.raw.is_empty() => Some(left),
+            At::Length(_) | At::Chunked(_) | At::Head(_) | At::Refused => None,
+        }
+    }
+
+    /// Reads data of a body straight to where hyper wants it.
+    fn read_plain(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+        left: u64,
+    ) -> Poll<io::Result<()>> {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.remaining());
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut part))?;
+        let count = part.filled().len();
+        buffer.advance(count);
+        self.passed(count);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads more to be judged; 0 at the end of the stream.
+    fn fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut space = [MaybeUninit::uninit(); PIECE];
+        let mut piece = ReadBuf::uninit(&mut space);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut piece))?;
+        self.raw.extend_from_slice(piece.filled());
+        Poll::Ready(Ok(piece.filled().len()))
+    }
+
+    /// Throws away what arrives; ready at the end of the stream.
+    fn drain(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.raw.clear();
+            match ready!(self.fill(context)) {
+                Ok(0) | Err(_) => return Poll::Ready(()),
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Whether a head has begun, and is late.
+    fn head_is_late(&mut self, context: &mut Context<'_>) -> bool {
+        if !matches!(self.at, At::Head(_)) || self.raw.is_empty() {
+            return false;
+        }
+        let head_time = self.head_time;
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(head_time)));
+        late.as_mut().poll(context).is_ready()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let guard = self.get_mut();
+        loop {
+            if !guard.ready.is_empty() {
+                let count = guard.ready.len().min(buffer.remaining());
+                buffer.put_slice(&guard.ready.split_to(count));
+                return Poll::Ready(Ok(()));
+            }
+            if guard.judge()? {
+                continue;
+            }
+            if matches!(guard.at, At::Refused) {
+                // An end of the stream here must not look like a hang-up: the refusal is still to be answered.
+                let _ = guard.drain(context);
+                return Poll::Pending;
+            }
+            if let Some(left) = guard.plain() {
+                return guard.read_plain(context, buffer, left);
+            }
+            match guard.fill(context) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending if guard.head_is_late(context) => {
+                    guard.refuse(Problem::late_head(guard.head_time))
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let guard = self.get_mut();
+        if guard.closing.is_none() {
+            ready!(Pin::new(&mut guard.stream).poll_shutdown(context))?;
+            // Closing while the client still sends would reset the connection, and the answer might be lost with it.
+            if matches!(guard.at, At::Head(_)) && guard.raw.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let closing = guard.closing.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        if closing.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        guard.drain(context).map(Ok)
+    }
+}
+
+#[cfg(test)]
+#[path = "guard_tests.rs"]
+mod tests;

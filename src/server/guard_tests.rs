@@ -1,0 +1,194 @@
+//! The framing guard as hyper sees it: whatever arrives, however it is cut, only whole heads and their bodies come out.
+//!
+//! Neighbours: `guard` says why; `tests/net/framing.rs` shows the same over sockets, with hyper above. It must not use sockets or timers.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+/// A stream that arrives in pieces and ends; what is written to it is lost.
+struct Script(VecDeque<Vec<u8>>);
+
+impl AsyncRead for Script {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(mut piece) = self.0.pop_front() {
+            let rest = piece.split_off(piece.len().min(to.remaining()));
+            to.put_slice(&piece);
+            if !rest.is_empty() {
+                self.0.push_front(rest);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Script {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// The stream's own.
+    Whole,
+    /// A head was refused; the marker was given.
+    Marker,
+    /// A body was broken off.
+    Broken,
+}
+
+/// What hyper is given of `raw` that arrives in pieces of so many bytes, before the marker; and how it ends.
+fn given(raw: &[u8], pieces: &[usize], space: usize) -> (Vec<u8>, End) {
+    let (mut script, mut rest) = (VecDeque::new(), raw);
+    for size in pieces.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (piece, later) = rest.split_at((*size).clamp(1, rest.len()));
+        script.push_back(piece.to_vec());
+        rest = later;
+    }
+    let refusal = Refusal::default();
+    let mut guard = Guard::new(Script(script), Duration::from_secs(1), refusal.clone());
+    let mut context = Context::from_waker(Waker::noop());
+    let (mut all, mut buffer) = (Vec::new(), vec![0; space]);
+    loop {
+        let mut part = ReadBuf::new(&mut buffer);
+        match Pin::new(&mut guard).poll_read(&mut context, &mut part) {
+            Poll::Ready(Ok(())) if part.filled().is_empty() => return (all, End::Whole),
+            Poll::Ready(Ok(())) => all.extend_from_slice(part.filled()),
+            Poll::Ready(Err(_)) => return (all, End::Broken),
+            Poll::Pending => {
+                assert!(refusal.get().is_some());
+                let heads = all.strip_suffix(MARKER).expect("the marker comes last");
+                return (heads.to_vec(), End::Marker);
+            }
+        }
+    }
+}
+
+/// A message as it is sent, and as hyper must be given it.
+fn message(body: &[u8], chunk: usize, trailers: bool) -> (Vec<u8>, Vec<u8>) {
+    let head = |line: String| format!("POST /a HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n").into_bytes();
+    if chunk == 0 {
+        let whole = [head(format!("Content-Length: {}", body.len())), body.to_vec()].concat();
+        return (whole.clone(), whole);
+    }
+    let mut sent = head("Transfer-Encoding: chunked".to_owned());
+    for piece in body.chunks(chunk) {
+        sent.extend([format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat());
+    }
+    sent.extend(b"0\r\n");
+    let passed = [&sent[..], b"\r\n"].concat();
+    let trailers: &[u8] = if trailers { b"Idempotency-Key: forged\r\nHost: b\r\n\r\n" } else { b"\r\n" };
+    sent.extend(trailers);
+    (sent, passed)
+}
+
+fn bodies() -> impl Strategy<Value = Vec<u8>> {
+    let smuggled = b"\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
+    prop_oneof![vec(any::<u8>(), 0..40), Just(smuggled)]
+}
+
+fn messages() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
+    let one = (bodies(), 0_usize..9, any::<bool>());
+    vec(one.prop_map(|(body, chunk, trailers)| message(&body, chunk, trailers)), 0..5)
+}
+
+fn cuts() -> impl Strategy<Value = (Vec<usize>, usize)> {
+    (vec(1_usize..60, 1..8), 1_usize..80)
+}
+
+proptest! {
+    #[test]
+    fn messages_are_given_as_they_are_without_trailers(all in messages(), (pieces, space) in cuts()) {
+        let (sent, passed): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        prop_assert_eq!(given(&sent.concat(), &pieces, space), (passed.concat(), End::Whole));
+    }
+
+    #[test]
+    fn nothing_after_a_flaw_is_given(
+        before in messages(),
+        flaw in 0..FLAWS.len(),
+        after in messages(),
+        (pieces, space) in cuts(),
+    ) {
+        let (sent, passed): (Vec<_>, Vec<_>) = before.into_iter().unzip();
+        let (flaw, partly, end) = &FLAWS[flaw];
+        let rest: Vec<u8> = after.into_iter().flat_map(|(sent, _)| sent).collect();
+        let raw = [&sent.concat()[..], flaw.as_bytes(), &rest[..]].concat();
+        let expected = [&passed.concat()[..], partly.as_bytes()].concat();
+        let (got, got_end) = given(&raw, &pieces, space);
+        prop_assert_eq!(&got_end, end);
+        prop_assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn cuts_make_no_difference(
+        bytes in vec(prop_oneof![any::<u8>().prop_map(|byte| vec![byte]), token()], 0..40),
+        (pieces, space) in cuts(),
+    ) {
+        let raw = [b"POST /a HTTP/1.1\r\nHost: a\r\n".to_vec(), bytes.concat()].concat();
+        prop_assert_eq!(given(&raw, &pieces, space), given(&raw, &[1], 1000));
+    }
+}
+
+/// What is sent, what of it hyper is given, and the end.
+const FLAWS: &[(&str, &str, End)] = &[
+    ("POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "", End::Marker),
+    ("POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", "", End::Marker),
+    ("GET / HTTP/1.1\nHost: a\n\n", "", End::Marker),
+    ("GET / HTTP/1.1\r\nx: 1\r\n 2\r\n\r\n", "", End::Marker),
+    ("\0", "", End::Marker),
+    (
+        "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;\n",
+        "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        End::Broken,
+    ),
+    (
+        "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+        "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na",
+        End::Broken,
+    ),
+];
+
+fn token() -> impl Strategy<Value = Vec<u8>> {
+    let tokens = [
+        "\r\n",
+        "\r\n\r\n",
+        "Content-Length: 3",
+        "Transfer-Encoding: chunked",
+        "3\r\nabc\r\n",
+        "0\r\n\r\n",
+        ";",
+        "\n",
+        "GET / HTTP/1.1\r\n",
+    ];
+    proptest::sample::select(tokens.map(|token| token.as_bytes().to_vec()).to_vec())
+}
+
+#[test]
+fn empty_lines_before_a_request_are_ignored() {
+    for space in [1, 100] {
+        let (got, end) = given(b"\r\n\r\nGET / HTTP/1.1\r\n\r\n\r\nGET /b HTTP/1.1\r\n\r\n", &[space], 100);
+        assert_eq!(end, End::Whole);
+        assert_eq!(got, b"GET / HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
+    }
+}

@@ -1,0 +1,248 @@
+//! The head of an HTTP/1 request, judged byte by byte before hyper sees it.
+//!
+//! Neighbours: [`super::guard`] gathers the bytes and acts on the verdict, [`super::chunks`] judges what follows a chunked head. What
+//! passes here is a strict subset of what hyper takes (names, values and targets are parsed by the same crate), so hyper never
+//! has to refuse a head in its own words. Rules: RFC 9112 sections 2 to 6. Pure: it must not read, wait or remember.
+
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderName, HeaderValue, Method, Uri};
+
+use super::problem::Problem;
+
+/// The most headers of a request.
+pub const MOST_HEADERS: usize = 100;
+/// The largest head of a request, in bytes.
+pub const HEAD_LIMIT: usize = 64 * 1024;
+
+/// Where the body that follows a head ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// After so many bytes; 0 if there is no body.
+    Length(u64),
+    /// With the last chunk.
+    Chunked,
+}
+
+/// Looks for the end of the head in `raw`, of which the first `from` bytes were looked at before. `Some` is the head's
+/// length with its empty line.
+///
+/// # Errors
+/// The first byte that no head may hold: a line end that is not CR LF, or a control character.
+pub fn end(raw: &[u8], from: usize) -> Result<Option<usize>, Problem> {
+    for at in from..raw.len() {
+        let after_cr = at > 0 && raw[at - 1] == b'\r';
+        match raw[at] {
+            b'\n' if raw[..=at].ends_with(b"\r\n\r\n") => return Ok(Some(at + 1)),
+            b'\n' if after_cr => {}
+            b'\n' => return Err(Problem::malformed("a line ends with LF alone: end lines with CR LF")),
+            _ if after_cr => return Err(Problem::malformed("a CR stands without its LF")),
+            b'\r' | b'\t' => {}
+            0..0x20 | 0x7f => return Err(Problem::malformed("the head holds a control character")),
+            _ => {}
+        }
+    }
+    match raw.len() > HEAD_LIMIT {
+        true => Err(Problem::head_too_large(format!("a head may have at most {HEAD_LIMIT} bytes"))),
+        false => Ok(None),
+    }
+}
+
+/// Judges a whole head, as [`end`] delimited it, and says where its body ends.
+///
+/// # Errors
+/// What is malformed, or in doubt between two readers.
+pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
+    let lines = head.strip_suffix(b"\r\n\r\n").unwrap_or(head);
+    let mut lines = lines.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let version = request_line(lines.next().unwrap_or_default())?;
+    let (mut count, mut lengths, mut codings) = (0, Vec::new(), Vec::new());
+    for line in lines {
+        count += 1;
+        if count > MOST_HEADERS {
+            return Err(Problem::head_too_large(format!(
+                "a request may have at most {MOST_HEADERS} headers"
+            )));
+        }
+        let (name, value) = field(line)?;
+        if name == CONTENT_LENGTH {
+            lengths.push(value);
+        } else if name == TRANSFER_ENCODING {
+            codings.push(value);
+        }
+    }
+    match (&lengths[..], &codings[..]) {
+        ([], []) => Ok(Framing::Length(0)),
+        ([length], []) => digits(length).map(Framing::Length),
+        ([], [coding]) if coding.eq_ignore_ascii_case(b"chunked") => match version {
+            Version::One => Ok(Framing::Chunked),
+            Version::Zero => Err(Problem::malformed("HTTP/1.0 has no Transfer-Encoding")),
+        },
+        ([], _) => Err(Problem::malformed("Transfer-Encoding must be exactly: chunked")),
+        (_, []) => Err(Problem::malformed("send exactly one Content-Length")),
+        (_, _) => Err(Problem::malformed(
+            "Content-Length and Transfer-Encoding stand side by side: send one of them",
+        )),
+    }
+}
+
+/// The minor version.
+enum Version {
+    Zero,
+    One,
+}
+
+/// Method, target and version with one space between.
+fn request_line(line: &[u8]) -> Result<Version, Problem> {
+    let parts: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let &[method, target, version] = &parts[..] else {
+        return Err(Problem::malformed("the request line must be a method, a target and a version"));
+    };
+    Method::from_bytes(method).map_err(|_| Problem::malformed("the method is malformed"))?;
+    Uri::try_from(target).map_err(|_| Problem::malformed("the target is malformed"))?;
+    match version {
+        b"HTTP/1.1" => Ok(Version::One),
+        b"HTTP/1.0" => Ok(Version::Zero),
+        _ => {
+            Err(Problem::malformed("the version must be HTTP/1.1 or HTTP/1.0, or begin an HTTP/2 connection"))
+        }
+    }
+}
+
+/// A field line's name and its value without the white space around it.
+fn field(line: &[u8]) -> Result<(HeaderName, &[u8]), Problem> {
+    if line.first().is_some_and(|byte| b" \t".contains(byte)) {
+        return Err(Problem::malformed("a header is folded over two lines"));
+    }
+    let colon = line.iter().position(|byte| *byte == b':');
+    let (name, value) = line.split_at(colon.ok_or_else(|| Problem::malformed("a header has no colon"))?);
+    // Also refuses white space between name and colon, which readers take in different ways.
+    let name =
+        HeaderName::from_bytes(name).map_err(|_| Problem::malformed("a header's name is malformed"))?;
+    let value = value[1..].trim_ascii();
+    HeaderValue::from_bytes(value).map_err(|_| Problem::malformed("a header's value is malformed"))?;
+    Ok((name, value))
+}
+
+fn digits(text: &[u8]) -> Result<u64, Problem> {
+    let all_digits = !text.is_empty() && text.len() < 20 && text.iter().all(u8::is_ascii_digit);
+    let number = str::from_utf8(text).ok().filter(|_| all_digits).and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Problem::malformed("Content-Length must be one number of bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(raw: &[u8]) -> Result<Framing, Problem> {
+        match end(raw, 0)? {
+            Some(end) => framing(&raw[..end]),
+            None => panic!("no end in {:?}", raw.escape_ascii().to_string()),
+        }
+    }
+
+    fn with(lines: &str) -> Result<Framing, Problem> {
+        judge(format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes())
+    }
+
+    #[test]
+    fn what_every_reader_takes_alike_passes() {
+        let table = [
+            ("", Framing::Length(0)),
+            ("Content-Length: 0\r\n", Framing::Length(0)),
+            ("content-length:\t12 \r\n", Framing::Length(12)),
+            ("Content-Length: 0012\r\n", Framing::Length(12)),
+            ("Transfer-Encoding: Chunked\r\n", Framing::Chunked),
+            ("x: \u{e9}\r\ny:\r\n", Framing::Length(0)),
+        ];
+        for (lines, expected) in table {
+            assert_eq!(with(lines), Ok(expected), "{lines:?}");
+        }
+        assert_eq!(judge(b"GET * HTTP/1.0\r\n\r\n"), Ok(Framing::Length(0)));
+    }
+
+    #[test]
+    fn lengths_and_codings_in_doubt_are_refused() {
+        for lines in [
+            "Content-Length: 1\r\nContent-Length: 1\r\n",
+            "Content-Length: 1\r\nContent-Length: 2\r\n",
+            "Content-Length: 1, 1\r\n",
+            "Content-Length: +1\r\n",
+            "Content-Length: -1\r\n",
+            "Content-Length: 0x1\r\n",
+            "Content-Length: 1 1\r\n",
+            "Content-Length: \r\n",
+            "Content-Length: 99999999999999999999\r\n",
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: identity\r\n",
+            "Transfer-Encoding: xchunked\r\n",
+            "Transfer-Encoding: \"chunked\"\r\n",
+            "Transfer-Encoding:\r\n",
+        ] {
+            assert_eq!(with(lines).map_err(|problem| problem.status.as_u16()), Err(400), "{lines:?}");
+        }
+        let zero = judge(b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n");
+        assert_eq!(zero.map_err(|problem| problem.status.as_u16()), Err(400));
+    }
+
+    #[test]
+    fn lines_in_doubt_are_refused() {
+        for raw in [
+            "GET / HTTP/1.1\nHost: a\n\n",
+            "GET / HTTP/1.1\r\nHost: a\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n\n",
+            "GET / HTTP/1.1\r\nHost: a\rx: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nx: 1\r\n 2\r\n\r\n",
+            "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost\r\n\r\n",
+            "GET / HTTP/1.1\r\n: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nx: a\0b\r\n\r\n",
+            "GET / HTTP/1.1\r\nx: a\u{b}b\r\n\r\n",
+            "GET / HTTP/1.1\r\nx: a\u{7f}b\r\n\r\n",
+            "GET  / HTTP/1.1\r\n\r\n",
+            "GET / x HTTP/1.1\r\n\r\n",
+            "GET\t/\tHTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.2\r\n\r\n",
+            "GET / HTTP/2.0\r\n\r\n",
+            "GET / http/1.1\r\n\r\n",
+            "GET /\r\n\r\n",
+            "G(T / HTTP/1.1\r\n\r\n",
+            "\u{feff}GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1 \r\n\r\n",
+        ] {
+            let refused = judge(raw.as_bytes()).map_err(|problem| problem.status.as_u16());
+            assert_eq!(refused, Err(400), "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_is_bounded_in_bytes_and_in_headers() {
+        let lines = |count: usize| "x: 1\r\n".repeat(count);
+        assert_eq!(with(&lines(MOST_HEADERS - 1)), Ok(Framing::Length(0)));
+        assert_eq!(with(&lines(MOST_HEADERS)).unwrap_err().status, 431);
+        let endless = format!("GET / HTTP/1.1\r\nx: {}", "a".repeat(HEAD_LIMIT));
+        assert_eq!(end(endless.as_bytes(), 0).unwrap_err().status, 431);
+        assert_eq!(end(&endless.as_bytes()[..HEAD_LIMIT], 0), Ok(None));
+    }
+
+    #[test]
+    fn the_end_is_found_wherever_the_bytes_were_cut() {
+        let raw = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nrest";
+        for cut in 0..raw.len() {
+            let from = match end(&raw[..cut], 0) {
+                Ok(None) => cut,
+                Ok(Some(end)) => {
+                    assert!(end == raw.len() - 4 && cut >= end);
+                    continue;
+                }
+                Err(problem) => panic!("{problem:?}"),
+            };
+            assert_eq!(end(raw, from), Ok(Some(raw.len() - 4)), "{cut}");
+        }
+    }
+}

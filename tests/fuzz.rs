@@ -1,0 +1,16 @@
+//! Whatever stands in a key header, a JSON body, a message between regions or a configuration: no panic, and never a guess.
+//!
+//! Each target takes known-interesting texts first, then changes them at random for `ONCEWAY_FUZZ_SECONDS` (1 by default, 60 in
+//! `.ci/run`), and holds the result against a second reading: another library's, or our own way back. What once was a fault is
+//! kept among the texts. It must not fuzz through sockets: `net/` does.
+
+#[path = "fuzz/configuration.rs"]
+mod configuration;
+#[path = "fuzz/header.rs"]
+mod header;
+#[path = "fuzz/json.rs"]
+mod json;
+#[path = "fuzz/mix.rs"]
+mod mix;
+#[path = "fuzz/wire.rs"]
+mod wire;

@@ -1,0 +1,173 @@
+//! HTTP/2 written by hand: frames, header blocks without compression, and a raw connection that sends them.
+//!
+//! Neighbours: `http2` and the suite `listener` say with it what no client library would. It reads frames, but no header blocks: what a
+//! test wants to know stands in a body. It must not keep any rule of the protocol for the caller.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
+pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
+
+pub const END_STREAM: u8 = 1;
+pub const ACK: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A frame (RFC 9113 section 4.1).
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A header block: each field literal, never indexed, not Huffman-coded (RFC 7541 section 6.2.3).
+pub fn block<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(0x10);
+        for text in [name.as_ref(), value.as_ref()] {
+            length(&mut block, text.len());
+            block.extend_from_slice(text);
+        }
+    }
+    block
+}
+
+/// A 7-bit prefix integer (RFC 7541 section 5.1).
+fn length(block: &mut Vec<u8>, mut length: usize) {
+    if length < 127 {
+        block.push(length as u8);
+        return;
+    }
+    block.push(127);
+    length -= 127;
+    while length >= 128 {
+        block.push((length % 128 + 128) as u8);
+        length /= 128;
+    }
+    block.push(length as u8);
+}
+
+/// A request's header block: the four pseudo headers, then others.
+pub fn request(method: &str, path: &str, others: &[(&str, &[u8])]) -> Vec<u8> {
+    let pseudo: [(&str, &[u8]); 4] = [
+        (":method", method.as_bytes()),
+        (":scheme", b"http"),
+        (":authority", b"a"),
+        (":path", path.as_bytes()),
+    ];
+    block(&[&pseudo[..], others].concat())
+}
+
+/// A frame that was read.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+    pub payload: Vec<u8>,
+}
+
+/// How a stream ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// With an answer; its body.
+    Answer(String),
+    /// Reset.
+    Reset,
+    /// With the connection.
+    Closed,
+}
+
+/// A raw HTTP/2 client.
+pub struct Raw {
+    stream: TcpStream,
+    read: VecDeque<u8>,
+}
+
+impl Raw {
+    /// Connects, and begins with these settings (id, value).
+    pub async fn connect(address: &str, settings: &[(u16, u32)]) -> Self {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let payload: Vec<u8> = settings
+            .iter()
+            .flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
+            .collect();
+        stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &payload)].concat()).await.unwrap();
+        Self { stream, read: VecDeque::new() }
+    }
+
+    /// Sends bytes; says whether the connection took them.
+    pub async fn send(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).await.is_ok()
+    }
+
+    /// Sends a whole request without a body.
+    pub async fn ask(&mut self, stream: u32, block: &[u8]) -> bool {
+        self.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, block)).await
+    }
+
+    /// The next frame; `None` when the connection is over. Settings are acknowledged.
+    pub async fn next(&mut self) -> Option<Frame> {
+        let head = self.exactly(9).await?;
+        let size = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        let payload = self.exactly(size).await?;
+        let stream = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
+        let found = Frame { kind: head[3], flags: head[4], stream, payload };
+        if found.kind == SETTINGS && found.flags & ACK == 0 {
+            self.send(&frame(SETTINGS, ACK, 0, &[])).await;
+        }
+        Some(found)
+    }
+
+    /// What becomes of a stream.
+    pub async fn outcome(&mut self, stream: u32) -> Outcome {
+        let mut body = Vec::new();
+        while let Some(found) = self.next().await {
+            if found.stream != stream {
+                continue;
+            }
+            match found.kind {
+                RST_STREAM => return Outcome::Reset,
+                DATA => body.extend_from_slice(&found.payload),
+                _ => {}
+            }
+            if matches!(found.kind, DATA | HEADERS) && found.flags & END_STREAM != 0 {
+                return Outcome::Answer(String::from_utf8(body).unwrap());
+            }
+        }
+        Outcome::Closed
+    }
+
+    /// Reads until the connection is over, and says with which error the server said so, if it did.
+    pub async fn over(&mut self) -> Option<u32> {
+        let mut code = None;
+        while let Some(found) = self.next().await {
+            if found.kind == GOAWAY {
+                code = Some(u32::from_be_bytes(found.payload[4..8].try_into().unwrap()));
+            }
+        }
+        code
+    }
+
+    async fn exactly(&mut self, count: usize) -> Option<Vec<u8>> {
+        while self.read.len() < count {
+            let mut piece = [0; 16 * 1024];
+            let read = tokio::time::timeout(Duration::from_secs(20), self.stream.read(&mut piece));
+            // A reset is an end, too.
+            let got = read.await.expect("nothing came").ok().filter(|got| *got > 0)?;
+            self.read.extend(&piece[..got]);
+        }
+        Some(self.read.drain(..count).collect())
+    }
+}

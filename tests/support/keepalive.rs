@@ -1,0 +1,109 @@
+//! Asking many times over: connections that are kept and shared, and the choices of a seeded run.
+//!
+//! Neighbours: the suites that put a deployment under load. Like `fleet::client` it resends nothing: an attempt that is cut off is
+//! an error, and what to do then is the test's business.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http::{Request, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use onceway::fleet::client::{Answer, Ask};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Nobody took the connection, so surely nothing was sent.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody takes connections there")]
+pub struct NotConnected;
+
+/// Connections to any number of addresses, shared by any number of tasks.
+#[derive(Default)]
+pub struct Connections {
+    idle: Mutex<BTreeMap<String, Vec<SendRequest<Full<Bytes>>>>>,
+}
+
+impl Connections {
+    /// Sends on a kept connection, or on a fresh one, and waits at most `within` for the whole answer. The error is
+    /// [`NotConnected`] if there was nobody to send to.
+    pub async fn send(&self, ask: Ask, within: Duration) -> Result<Answer> {
+        timeout(within, self.converse(ask)).await.with_context(|| format!("no answer within {within:?}"))?
+    }
+
+    async fn converse(&self, ask: Ask) -> Result<Answer> {
+        let uri: Uri = ask.url.parse()?;
+        let authority = uri.authority().context("the URL names no host")?.to_string();
+        let mut sender = match self.kept(&authority) {
+            Some(sender) => sender,
+            None => connect(&authority).await?,
+        };
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        let mut request = Request::builder().method(ask.method).uri(target).header("host", &authority);
+        for (name, value) in &ask.headers {
+            request = request.header(name, value);
+        }
+        let answered = sender.send_request(request.body(Full::new(ask.body))?).await?;
+        let (head, body) = answered.into_parts();
+        let body = body.collect().await?.to_bytes();
+        self.idle().entry(authority).or_default().push(sender);
+        Ok(Answer { status: head.status, headers: head.headers, body })
+    }
+
+    fn kept(&self, authority: &str) -> Option<SendRequest<Full<Bytes>>> {
+        let mut idle = self.idle();
+        let stack = idle.get_mut(authority)?;
+        // A connection that is closed, or closing, is forgotten: only one that is free can be told apart from it.
+        std::iter::from_fn(|| stack.pop()).find(SendRequest::is_ready)
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<SendRequest<Full<Bytes>>>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn connect(authority: &str) -> Result<SendRequest<Full<Bytes>>> {
+    let stream = TcpStream::connect(authority).await.map_err(|_| NotConnected)?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// The choices of one run, all from its seed (splitmix64).
+pub struct Dice(u64);
+
+impl Dice {
+    /// The choices of one part of a run: the same whatever the other parts do.
+    pub fn of(seed: u64, part: u64) -> Dice {
+        let mut dice = Dice(seed ^ part.wrapping_mul(0xd1b5_4a32_d192_ed03));
+        dice.roll();
+        dice
+    }
+
+    /// The next number.
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// The next number below `bound`, which is not 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.roll() % bound as u64).expect("below a usize")
+    }
+}
+
+/// The seed of this run: `ONCEWAY_SEED`, or a fresh one. It is printed, so that a failed run can be had again.
+pub fn seed() -> u64 {
+    let asked =
+        std::env::var("ONCEWAY_SEED").ok().map(|text| text.parse().expect("ONCEWAY_SEED is a number"));
+    let seed = asked.unwrap_or_else(|| u64::from(std::process::id()) << 20 ^ 0x5eed);
+    println!("ONCEWAY_SEED={seed}");
+    seed
+}
