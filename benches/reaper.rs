@@ -119,9 +119,9 @@ async fn provisioned(cluster: &Cluster) -> Result<PgStore> {
         subscribe: Vec::new(),
     };
     provision::init(&plan).await?;
-    let mut postgres: tokio_postgres::Config = cluster.url(DATABASE).parse()?;
-    postgres.user("gw");
-    Ok(PgStore::new(&StoreConfig { connections: CLIENTS, ..StoreConfig::new(me, postgres) })?)
+    let mut config = StoreConfig::new(me, cluster.url(DATABASE).parse()?);
+    config.postgres.user("gw");
+    Ok(PgStore::new(&StoreConfig { connections: CLIENTS, ..config })?)
 }
 
 /// Settled rows with a body of 1 kB whose life is over.

@@ -264,3 +264,39 @@ fn certs_are_made_once_and_never_overwritten() {
     let twice = onceway(&["certs", "--out", dir, "--region", "us-east", "us-east"]);
     assert_eq!(twice.status.code(), Some(2));
 }
+
+#[test]
+fn acts_by_hand_need_a_reason_and_say_what_they_do() {
+    for args in [
+        &["key", "release", "acme", "k"][..],
+        &["key", "settle", "acme", "k", "--reason", "r"],
+        &["key", "settle", "acme", "k", "--reason", "r", "--status", "x"],
+        &["key", "settle", "acme", "k", "--reason", "r", "--status", "200", "--header", "none"],
+        &[
+            "key",
+            "settle",
+            "acme",
+            "k",
+            "--reason",
+            "r",
+            "--status",
+            "200",
+            "--body",
+            "a",
+            "--body-file",
+            "b",
+        ],
+    ] {
+        assert_eq!(onceway(&[args, &["--actor", "a"]].concat()).status.code(), Some(2), "{args:?}");
+    }
+    let help = well(&["key", "release", "--help"]);
+    assert!(help.contains("a retry of the client runs again") && help.contains("--reason"), "{help}");
+    let help = well(&["key", "settle", "--help"]);
+    assert!(help.contains("cannot be taken back") && help.contains("--header 'content-type"), "{help}");
+    let help = well(&["doubts", "--help"]);
+    assert!(help.contains("Exit codes: 0 none is in doubt, 3 some are"), "{help}");
+    let port = onceway::fleet::ports::free_run(1).unwrap();
+    let nobody = onceway(&["doubts", "--admin", &format!("http://127.0.0.1:{port}")]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(err(&nobody).contains("does not answer: is a gateway running there?"), "{}", err(&nobody));
+}

@@ -138,6 +138,7 @@ pub const CRATES: Rule = Rule {
                     "src/adapters/postgres.rs",
                     "src/fleet/",
                     "tests/",
+                    "benches/",
                 ]);
             }
             let part = match room {

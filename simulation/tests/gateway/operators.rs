@@ -1,0 +1,77 @@
+//! Acts by hand: who may rule about a key in doubt, when, and what a client gets then.
+
+use onceway::gateway::operator::Refusal;
+use onceway::ports::KeyStore;
+use onceway::ports::upkeep::{Act, Ruling};
+use simulation::upstream::UpstreamMode;
+use tokio::time::sleep;
+
+use super::bench::{Bench, HOLD, id, key_of, ms, play, region};
+use super::upkeep::{abandon, answer};
+
+fn act(ruling: Ruling) -> Act {
+    Act { ruling, actor: "ada".to_owned(), reason: "the ledger says so".to_owned() }
+}
+
+#[test]
+fn only_the_owner_rules_and_only_what_is_over() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(1).await, region("eu"), region("us"));
+        let key = key_of(&eu, "ruled");
+        let gateway = bench.gateway(&eu);
+        let absent = gateway.rule(&id(&key), &act(Ruling::Released)).await;
+        assert_eq!(absent.unwrap_err(), Refusal::NotInDoubt { state: "absent" });
+        bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 504);
+        let elsewhere = bench.gateway(&us).rule(&id(&key), &act(Ruling::Released)).await;
+        assert_eq!(elsewhere.unwrap_err(), Refusal::NotOwner { owner: "eu".to_owned() });
+        let early = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap_err();
+        assert!(matches!(early, Refusal::Running { left } if left > HOLD - ms(500)), "{early:?}");
+        let mute = Act { reason: "  ".to_owned(), ..act(Ruling::Released) };
+        assert!(matches!(gateway.rule(&id(&key), &mute).await.unwrap_err(), Refusal::Malformed(_)));
+        sleep(HOLD).await;
+        bench.world.cluster.step_clock(&eu, 3_600_000_000);
+        let suspect = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap_err();
+        assert!(matches!(suspect, Refusal::Suspect { .. }), "{suspect:?}");
+        sleep(HOLD * 2).await;
+        assert_eq!(bench.arrived(&eu), 1);
+        let shown = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap();
+        assert_eq!((shown.state, shown.journal.len()), ("released", 1));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        let told = bench.send(&us, "/park", &key).await;
+        assert_eq!((told.status, told.replayed, bench.effects(&key).len()), (201, false, 1));
+    });
+}
+
+/// A row that another region wrote is that region's: ruling about it here would leave it in doubt there.
+#[test]
+fn an_attempt_of_another_region_is_not_ruled_here() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
+        let key = key_of(&eu, "foreign");
+        let store = bench.world.cluster.store(&us);
+        let attempt = abandon(&store, "park", &key).await;
+        store.doubt(&attempt, Some(500)).await.unwrap();
+        sleep(ms(500)).await;
+        let refused = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Settled(answer()))).await;
+        assert_eq!(refused.unwrap_err(), Refusal::NotOurs { origin: "us#1".to_owned() });
+    });
+}
+
+#[test]
+fn an_answer_by_hand_is_replayed_everywhere() {
+    play(async {
+        let (bench, eu) = (Bench::start(3).await, region("eu"));
+        let key = key_of(&eu, "by-hand");
+        abandon(&bench.world.cluster.store(&eu), "park", &key).await;
+        sleep(HOLD + ms(10)).await;
+        let shown = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Settled(answer()))).await.unwrap();
+        assert_eq!(shown.state, "settled");
+        sleep(ms(200)).await;
+        for at in ["eu", "us", "ap"] {
+            let told = bench.send(&region(at), "/park", &key).await;
+            assert_eq!((told.status, told.replayed, &told.body[..]), (201, true, &b"made"[..]), "{at}");
+        }
+        assert_eq!(bench.arrived(&eu), 0);
+    });
+}
