@@ -417,3 +417,50 @@ fn the_status_address_tells_of_any_key_and_of_nobody_elses() {
         assert_eq!(asked(&bench.gateway(&us), &doubtful).await.1["state"], "in_doubt");
     });
 }
+
+#[test]
+fn a_doubt_without_a_job_is_recovered_while_its_client_waits() {
+    play(async {
+        let (bench, eu) = (Bench::start(17).await, region("eu"));
+        let failed = |effect| UpstreamMode::Answer { after: ms(5), status: 500, body: Bytes::new(), effect };
+        for (word, doubt, replayed) in
+            [("did-not", failed(false), false), ("happened", UpstreamMode::EffectThenDrop, true)]
+        {
+            let key = key_of(&eu, word);
+            bench.upstream(&eu, doubt);
+            assert!(bench.send(&eu, "/prefer", &key).await.status >= 500);
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+            let mut preferring = request("/prefer", &key, "{}");
+            preferring.headers_mut().insert("prefer", "respond-async".parse().unwrap());
+            let told = bench.gateway(&eu).handle(preferring).await;
+            assert_eq!(
+                (told.status().as_u16(), told.headers().contains_key("idempotent-replayed")),
+                (201, replayed)
+            );
+            assert_eq!(bench.effects(&key).len(), 1);
+        }
+    });
+}
+
+#[test]
+fn the_status_address_of_a_bound_key_is_its_principals_only() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(18).await, region("eu"), region("us"));
+        let key = key_of(&eu, "bound");
+        let of = |token: &str| {
+            let mut request = request("/bound", &key, "{}");
+            request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+            request
+        };
+        let (mine, other) = (super::bench::TOKENS[1].0, super::bench::TOKENS[3].0);
+        assert_eq!(bench.gateway(&eu).handle(of(mine)).await.status(), 201);
+        for at in [&eu, &us] {
+            for (token, status) in [(mine, 200), (other, 404)] {
+                let address = format!("/.well-known/onceway/requests/{key}");
+                let ask = Request::get(address).header("authorization", format!("Bearer {token}"));
+                let told = bench.gateway(at).handle(ask.body(body::empty()).unwrap()).await;
+                assert_eq!(told.status(), status, "{token} at {at}");
+            }
+        }
+    });
+}
