@@ -137,6 +137,7 @@ pub const CRATES: Rule = Rule {
                     "src/adapters/postgres.rs",
                     "src/fleet/",
                     "tests/",
+                    "benches/",
                 ]);
             }
             let part = match room {
