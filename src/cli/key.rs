@@ -48,13 +48,13 @@ pub struct Show {
 
 /// Who acts, and why.
 #[derive(Args)]
-struct Why {
+pub(super) struct Why {
     /// Why: it is journalled with the act, in the same transaction.
     #[arg(long, value_name = "TEXT")]
-    reason: String,
+    pub(super) reason: String,
     /// Who: it is journalled with the act.
     #[arg(long, value_name = "NAME", env = "USER")]
-    actor: String,
+    pub(super) actor: String,
 }
 
 /// It happened: store this answer, which every retry is given from now on.
