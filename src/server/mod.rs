@@ -5,6 +5,7 @@
 
 pub mod admin;
 mod admin_acts;
+mod admin_jobs;
 mod admission;
 mod chunks;
 pub mod door;
@@ -13,7 +14,6 @@ mod guard;
 mod head;
 mod paced;
 pub mod peer;
-pub mod percent;
 mod places;
 pub mod problem;
 pub mod public;

@@ -222,14 +222,20 @@ fn a_key_that_breaks_the_routes_rules_is_refused_before_its_body_is_read() {
             assert_eq!(bench.state(&eu, key).await, "absent");
         }
         // A peer that knows the rules less well cannot talk the owner out of them.
-        for (path, key) in [("/picky", key_of(&eu, "orders")), ("/include", key_of(&eu, "unsigned-forward"))]
-        {
+        let twice = b"{\"a\":1,\"a\":2}".to_vec();
+        for (path, word, body, wanted) in [
+            ("/picky", "orders", twice.clone(), (400, "key-weak")),
+            ("/include", "unsigned-forward", twice, (422, "fingerprint-impossible")),
+            ("/bound", "nobody-forward", Vec::new(), (401, "credential-invalid")),
+            ("/park", "large-forward", vec![b'x'; 1 << 17], (413, "body-too-large")),
+            ("/elsewhere", "lost-forward", Vec::new(), (404, "no-route")),
+        ] {
+            let key = key_of(&eu, word);
             let mut forward = forward(path, &key);
-            forward.body = Bytes::from_static(b"{\"a\":1,\"a\":2}");
+            forward.body = body.into();
             let ForwardReply::Answer(answer) = gateway.serve_forward(region("us"), forward).await else {
                 panic!("{path}: not the owner")
             };
-            let wanted = if path == "/picky" { (400, "key-weak") } else { (422, "fingerprint-impossible") };
             assert_eq!(told(answer).await.said(), wanted);
             assert_eq!(bench.state(&eu, &key).await, "absent");
         }
