@@ -11,6 +11,7 @@ pub mod door;
 mod drive;
 mod guard;
 mod head;
+mod lingering;
 mod paced;
 pub mod peer;
 pub mod percent;
