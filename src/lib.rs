@@ -15,7 +15,7 @@
 //!
 //! Deliberately absent: any cache of answers outside the store, any resend below the gateway (one attempt is one
 //! attempt), any decision about a key taken from a wall clock of this process
-//! (only whether a signed credential has expired), any storage of requests.
+//! (only whether a signed credential has expired), any storage of requests but of those that a route accepts.
 
 pub mod adapters;
 pub mod cli;

@@ -3,17 +3,20 @@
 //! Neighbours: `config/cases.rs` holds the mistakes; `config/*.toml` at the top are the reference files. It must not start a process:
 //! `tests/cli.rs` does.
 
+#[path = "config/accepting.rs"]
+mod accepting;
 #[path = "config/cases.rs"]
 mod cases;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use accepting::ACCEPT_CASES;
 use cases::{CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS};
 use http::{HeaderMap, HeaderValue, Method};
 use onceway::config::listen::{PublicLimits, TlsFiles};
 use onceway::config::{Config, Errors};
-use onceway::gateway::route::{Matched, Mismatch, Policy, Protection};
+use onceway::gateway::route::{Matched, Mismatch, Mode, Policy, Protection};
 use onceway::gateway::signature::FingerprintRule;
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
@@ -93,7 +96,7 @@ fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
 #[test]
 fn each_mistake_is_said_at_its_line_and_nothing_else_is() {
     assert!(CASES.len() >= 60);
-    for (file, from, to, expected) in CASES {
+    for (file, from, to, expected) in CASES.iter().chain(ACCEPT_CASES) {
         let folder = files(&[(file, from, to)]);
         assert_eq!(said(folder.path()), *expected, "{file}.toml with {to:?} for {from:?}");
     }
@@ -220,6 +223,8 @@ fn the_reference_files_state_the_defaults_truly() {
     assert_eq!((written.body_limit, written.stored_limit), (default.body_limit, default.stored_limit));
     assert_eq!((written.syntax, default.syntax), (Syntax::Lenient, Syntax::Lenient));
     assert_eq!(written.bind, default.bind);
+    assert_eq!((written.mode, default.mode), (Mode::Sync, Mode::Sync));
+    assert_eq!(policy_of(&config, "/v1/emails").accept, default.accept);
     assert_eq!((&written.key_policy, written.mismatch), (&default.key_policy, default.mismatch));
     assert_eq!((&default.key_policy, default.mismatch), (&KeyPolicy::default(), Mismatch::Unprocessable));
     assert_eq!(written.fingerprint, FingerprintRule::Whole);
@@ -277,6 +282,12 @@ fn the_shared_digest_is_of_meanings_not_of_texts() {
         ("routes", "hold = \"10s\"", "hold = \"11s\""),
         ("routes", "hold = \"10s\"", "hold = \"10s\"\nnothing_happened = [404]"),
         ("routes", "hold = \"10s\"", "hold = \"10s\"\nreplay_headers = [\"x-a\"]"),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nmode = \"prefer\""),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nmode = \"accept\"\naccept = { max_runs = 2 }\nupstream",
+        ),
         ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nmax_attempts = 4"),
         ("routes", "/v1/emails", "/v1/mails"),
         ("routes", "hold = \"10s\"", "hold = \"10s\"\nmismatch = 409"),

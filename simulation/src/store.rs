@@ -4,14 +4,16 @@
 
 use std::time::Duration;
 
+use onceway::ports::jobs::{Act, Acted, Job, JobLoad, JobRow, StoredRequest, Taken};
 use onceway::ports::store::{
     Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError,
     Subscription, Written,
 };
-use onceway::ports::upkeep::{Act, ClaimPage, Entry, ListedDoubt, Place, Reaped};
-use onceway::ports::{KeyStore, Replica, Upkeep};
+use onceway::ports::upkeep::{self, ClaimPage, Entry, ListedDoubt, Place, Reaped};
+use onceway::ports::{Jobs, KeyStore, Replica, Upkeep};
+use onceway::protocol::job::JobState;
 use onceway::protocol::key::KeyId;
-use onceway::protocol::record::{Answer, Row};
+use onceway::protocol::record::{Answer, Nonce, Row};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::time::Date;
 
@@ -124,6 +126,63 @@ impl Replica for SimStore {
     }
 }
 
+impl Jobs for SimStore {
+    async fn accept(
+        &self,
+        ask: &ClaimAsk,
+        request: &StoredRequest,
+        keep: Duration,
+    ) -> Result<ClaimReply, StoreError> {
+        self.call(Effect::Writes, |table| table.accept(ask, request, keep)).await
+    }
+
+    async fn take(&self, nonce: Nonce, most: usize, away: Duration) -> Result<Vec<Job>, StoreError> {
+        self.call(Effect::Writes, |table| table.take(nonce, most, away)).await
+    }
+
+    async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.finish(taken)).await
+    }
+
+    async fn put_off(
+        &self,
+        taken: &Taken,
+        after: Duration,
+        counted: bool,
+        trouble: &str,
+    ) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.put_off(taken, after, counted, trouble)).await
+    }
+
+    async fn bury(&self, taken: &Taken, trouble: &str) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.bury(taken, trouble)).await
+    }
+
+    async fn erase(&self) -> Result<u64, StoreError> {
+        self.call(Effect::Writes, Table::erase).await
+    }
+
+    async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
+        self.call(Effect::Reads, |table| table.job(id)).await
+    }
+
+    async fn jobs(&self, state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError> {
+        self.call(Effect::Reads, |table| table.jobs(state, most)).await
+    }
+
+    async fn load(&self) -> Result<JobLoad, StoreError> {
+        self.call(Effect::Reads, |table| table.load()).await
+    }
+
+    async fn revive(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
+        self.call(Effect::Writes, |table| table.revive(id, act)).await
+    }
+
+    async fn discard(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
+        self.call(Effect::Writes, |table| table.discard(id, act)).await
+    }
+}
+
 impl Upkeep for SimStore {
     async fn reap(&self, until: Date, most: u32) -> Result<Reaped, StoreError> {
         self.call(Effect::Writes, |table| table.reap(until, most)).await
@@ -146,7 +205,7 @@ impl Upkeep for SimStore {
         self.call(Effect::Writes, Table::unlist).await
     }
 
-    async fn rule(&self, attempt: &Attempt, act: &Act) -> Result<Written, StoreError> {
+    async fn rule(&self, attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError> {
         self.call(Effect::Writes, |table| table.rule(attempt, act)).await
     }
 

@@ -24,6 +24,8 @@ use onceway::protocol::time::Date;
 
 use crate::clock::SimClock;
 
+mod jobs;
+
 /// A stored row: times are wall times of its origin, in microseconds.
 #[derive(Clone, Debug)]
 struct Stored {
@@ -40,6 +42,7 @@ struct Stored {
     due: i64,
     tombstone: Duration,
     principal: Option<Digest32>,
+    accepted: bool,
     route: Arc<str>,
     path: String,
 }
@@ -84,6 +87,7 @@ pub(crate) struct Table {
     doubts: BTreeMap<KeyId, Date>,
     journal: Vec<(Option<KeyId>, Entry)>,
     log: Vec<Commit>,
+    jobs: BTreeMap<KeyId, jobs::Kept>,
 }
 
 impl Table {
@@ -103,6 +107,7 @@ impl Table {
             doubts: BTreeMap::new(),
             journal: Vec::new(),
             log: Vec::new(),
+            jobs: BTreeMap::new(),
         }
     }
 
@@ -169,6 +174,23 @@ impl Table {
             }
             Basis::Absent | Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };
+        let accepted = own.is_some_and(|own| own.accepted);
+        let row = self.row(ask, Phase::Claimed, over, attempt, accepted, now);
+        let (token, expires) = (row.token, row.expires);
+        self.write(&ask.id, row);
+        ClaimReply::Won { token, expires }
+    }
+
+    /// The own row as this statement writes it.
+    fn row(
+        &self,
+        ask: &ClaimAsk,
+        phase: Phase,
+        over: Vec<(Origin, Token)>,
+        attempt: u32,
+        accepted: bool,
+        now: i64,
+    ) -> Stored {
         let token = Token { epoch: self.epoch, attempt };
         let (expires, due) = match ask.lifetime.retention {
             Retention::For(span) => {
@@ -177,11 +199,11 @@ impl Table {
             }
             Retention::Never => (NEVER, i64::MAX),
         };
-        let row = Stored {
+        Stored {
             token,
             nonce: ask.nonce,
             fingerprint: ask.fingerprint,
-            phase: Phase::Claimed,
+            phase,
             over,
             risk: Vec::new(),
             request_id: ask.request_id,
@@ -191,11 +213,10 @@ impl Table {
             due,
             tombstone: ask.lifetime.tombstone,
             principal: ask.principal,
+            accepted,
             route: ask.route.clone(),
             path: ask.path.clone(),
-        };
-        self.write(&ask.id, row);
-        ClaimReply::Won { token, expires }
+        }
     }
 
     /// Whether the own row is the one that the basis saw, in a state that lets a new attempt begin.
@@ -405,7 +426,7 @@ impl Stored {
             request_id: self.request_id,
             expires: self.expires,
             principal: self.principal,
-            accepted: false,
+            accepted: self.accepted,
             seen: Date(now.div_euclid(1_000)),
         }
     }

@@ -39,6 +39,11 @@ pub enum UpstreamMode {
         /// How long it takes.
         after: Duration,
     },
+    /// Honours the key: takes its time, performs the effect if the key never had one, and answers 201 with the first one's receipt.
+    Once {
+        /// How long it takes.
+        after: Duration,
+    },
     /// Refuses connections: nothing was sent, surely.
     Refuse,
     /// Performs the effect at once, then breaks the connection without a word.
@@ -211,6 +216,14 @@ impl SimUpstream {
             UpstreamMode::Receipt { after } => {
                 UpstreamMode::Answer { after, status: 201, body: receipt(&attempt), effect: true }
             }
+            UpstreamMode::Once { after } => {
+                let first = attempt.as_ref().and_then(|(id, ..)| inner.ledger.get(id)?.first());
+                let (effect, body) = match first {
+                    Some(first) => (false, first.body.clone()),
+                    None => (true, receipt(&attempt)),
+                };
+                UpstreamMode::Answer { after, status: 201, body, effect }
+            }
             other => other,
         };
         let effect = match &mode {
@@ -222,6 +235,7 @@ impl SimUpstream {
             }
             UpstreamMode::Answer { effect: false, .. }
             | UpstreamMode::Receipt { .. }
+            | UpstreamMode::Once { .. }
             | UpstreamMode::Refuse
             | UpstreamMode::DropBeforeEffect
             | UpstreamMode::Hang => None,
@@ -242,7 +256,9 @@ impl SimUpstream {
                 pause(after).await;
                 Ok(response(status, body::full(body)))
             }
-            UpstreamMode::Receipt { .. } => unreachable!("a receipt is an answer since its request arrived"),
+            UpstreamMode::Receipt { .. } | UpstreamMode::Once { .. } => {
+                unreachable!("a receipt is an answer since its request arrived")
+            }
             UpstreamMode::Refuse => Err(SendError::NotSent("connection refused".to_owned())),
             UpstreamMode::EffectThenFail { status } => Ok(response(status, body::empty())),
             UpstreamMode::EffectThenDrop | UpstreamMode::DropBeforeEffect => {

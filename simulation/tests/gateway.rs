@@ -3,6 +3,8 @@
 //! Neighbours: `gateway/bench.rs` has the deployment that all parts share. Each directed test fails when the check it names is taken
 //! out of `onceway::gateway`. Time is virtual; what is asserted is what clients were told and what the upstreams' ledger holds.
 
+#[path = "gateway/accepted.rs"]
+mod accepted;
 #[path = "gateway/approval.rs"]
 mod approval;
 #[path = "gateway/attached.rs"]

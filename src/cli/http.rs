@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::{Failure, block_on};
 use crate::fleet::client::Ask;
+use crate::gateway::percent;
 
 /// How long the answer may take.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -96,27 +97,5 @@ pub fn printable(text: &str) -> String {
 
 /// One segment of a path, with everything but letters, digits, '-', '_', '.' and '~' escaped (RFC 3986, section 2.3).
 pub fn segment(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::server::percent;
-
-    #[test]
-    fn segments_come_back() {
-        for text in ["a/b", "\"x\"", "100%", "?#&=", "plain-key_1.0~"] {
-            assert_eq!(percent::decode(&segment(text)), text);
-            assert!(!segment(text).contains(['/', '?', '#', '&', '"']));
-        }
-    }
+    percent::encode(text)
 }

@@ -48,13 +48,18 @@ pub struct Show {
 
 /// Who acts, and why.
 #[derive(Args)]
-struct Why {
+pub(super) struct Why {
     /// Why: it is journalled with the act, in the same transaction.
     #[arg(long, value_name = "TEXT")]
-    reason: String,
+    pub(super) reason: String,
     /// Who: it is journalled with the act.
-    #[arg(long, value_name = "NAME", env = "USER")]
-    actor: String,
+    #[arg(long, value_name = "NAME", env = "USER", default_value_t = this_user())]
+    pub(super) actor: String,
+}
+
+/// Where nothing names the user, as in many containers: the number that the system knows.
+fn this_user() -> String {
+    format!("uid {}", rustix::process::getuid().as_raw())
 }
 
 /// It happened: store this answer, which every retry is given from now on.

@@ -11,6 +11,7 @@ mod demo;
 mod doubts;
 mod http;
 mod janitor;
+mod jobs;
 mod key;
 mod logging;
 mod ring;
@@ -69,6 +70,7 @@ enum Command {
     Serve(serve::Serve),
     Status(status::Status),
     Doubts(doubts::Doubts),
+    Jobs(jobs::Jobs),
     #[command(subcommand)]
     Key(key::Command),
     Coverage(coverage::Coverage),
@@ -114,6 +116,7 @@ pub fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Status(status) => status.run(),
         Command::Doubts(doubts) => doubts.run(),
+        Command::Jobs(jobs) => jobs.run(),
         Command::Key(command) => command.run(),
         Command::Coverage(coverage) => coverage.run(),
         Command::Shadow(shadow) => shadow.run(),

@@ -10,7 +10,7 @@ use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Others, PUBLISHERS};
 use super::routes::RouteAt;
 use super::span::show;
 use crate::gateway::Timings;
-use crate::gateway::route::{Policy, Protection};
+use crate::gateway::route::{Mode, Policy, Protection};
 use crate::protocol::decide::Recovery;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::region::RegionName;
@@ -146,6 +146,17 @@ fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(S
     // A duplicate that waits longer than the hold waits for an attempt that is over.
     if wait > hold {
         fail(format!("wait {} is longer than hold {}: shorten wait", show(*wait), show(*hold)));
+    }
+    // Else a job could outlive the key that stops it from happening twice.
+    if let Retention::For(retention) = *retention
+        && policy.mode != Mode::Sync
+        && policy.accept.request_retention > retention
+    {
+        fail(format!(
+            "request_retention {} is longer than retention {}: shorten request_retention, or lengthen retention",
+            show(policy.accept.request_retention),
+            show(retention)
+        ));
     }
     // Else a key could be forgotten while its attempt may still be at work.
     if let Retention::For(retention) = *retention

@@ -9,6 +9,8 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use toml::de::DeValue;
 
 use super::listen::{self, Listen};
@@ -83,6 +85,8 @@ pub struct Process {
     pub listen: Listen,
     /// The token that the admin listener asks for; `None` only where that listens on loopback.
     pub admin_token: Option<Secret>,
+    /// The key that seals stored requests: 32 bytes as base64. Without one they are stored as they are, without credentials.
+    pub accept_key: Option<Secret>,
     /// Its store.
     pub store: Store,
     /// The protected service.
@@ -175,6 +179,7 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
     let listen = listen::read(&top, base);
     let admin_token = admin(&top, base, listen.as_ref().map(|listen| listen.admin));
+    let accept_key = accept_key(&top, base, environment);
     let store = store(&top, environment);
     let (upstream, elsewhere, shared) = upstream(&top);
     let (peer, addresses) = peer(&top, base);
@@ -193,9 +198,21 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
         // A [provision] that is there must be right; none at all is right too.
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
         let quota = quota.map_or(Some(None), |written| written.map(Some))?;
-        let (listen, admin_token, store) = (listen?, admin_token?, store?);
+        let (listen, admin_token, accept_key, store) = (listen?, admin_token?, accept_key?, store?);
         let (upstream, peer) = (upstream?, peer?);
-        Some(Process { shadow, quota, listen, admin_token, store, upstream, peer, provision, log, drain })
+        Some(Process {
+            shadow,
+            quota,
+            listen,
+            admin_token,
+            accept_key,
+            store,
+            upstream,
+            peer,
+            provision,
+            log,
+            drain,
+        })
     };
     let process = whole();
     let others = Others { addresses, elsewhere, shared, publishers };
@@ -208,6 +225,39 @@ pub(super) fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) ->
         top.fail(format!("[{name}] is missing: {advice}"));
     }
     top.table(name)
+}
+
+/// The key that seals stored requests: `Some(None)` if none is written, `None` if something is wrong.
+fn accept_key(top: &Section<'_>, base: &Path, environment: Environment<'_>) -> Option<Option<Secret>> {
+    let Some(section) = top.table("accept") else { return Some(None) };
+    let key = if section.has("key_file") && section.has("key_env") {
+        section.fail_at("key_env", "key_file and key_env are both written: keep one");
+        None
+    } else if section.has("key_file") {
+        section.optional("key_file", |value| {
+            let path = file(value, base)?;
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            seal_key(text.trim()).map(|()| Secret::new(text.trim()))
+        })
+    } else {
+        let advice = "name a file, or an environment variable with key_env, that holds 32 bytes as base64 (`openssl rand -base64 32`)";
+        section.required("key_env", advice, |value| {
+            SecretSource::Variable(reader::text(value)?).resolve(environment, seal_key)
+        })
+    };
+    section.finish();
+    key.map(Some)
+}
+
+/// It is a secret, so no message repeats it.
+fn seal_key(text: &str) -> Result<(), String> {
+    match STANDARD.decode(text) {
+        Ok(bytes) if bytes.len() == 32 => Ok(()),
+        Ok(_) | Err(_) => {
+            Err("must hold 32 bytes as base64: `openssl rand -base64 32` makes such a key".to_owned())
+        }
+    }
 }
 
 /// The admin token: `Some(None)` if none is needed, `None` if something is wrong.

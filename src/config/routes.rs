@@ -13,9 +13,10 @@ use toml::de::DeValue;
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::{outcomes, policy as tables};
 use crate::gateway::route::{
-    Binding, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
+    Accept, Binding, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
 };
 use crate::protocol::decide::Recovery;
+use crate::protocol::job::Backoff;
 use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
 
@@ -23,7 +24,7 @@ use crate::protocol::lifetime::Retention;
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 19] = [
+const POLICY_KEYS: [&str; 21] = [
     "syntax",
     "key_policy",
     "fingerprint",
@@ -42,6 +43,8 @@ const POLICY_KEYS: [&str; 19] = [
     "final",
     "nothing_happened",
     "replay_headers",
+    "mode",
+    "accept",
     "bind",
 ];
 
@@ -135,6 +138,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         section.optional(key, |value| reader::size(value, least, MOST_BYTES)).unwrap_or(DEFAULT_BYTES)
     };
     let bindings = [("tenant", Binding::Tenant), ("principal", Binding::Principal)];
+    let modes = [Mode::Sync, Mode::Prefer, Mode::Accept].map(|mode| (mode.name(), mode));
     let policy = Policy {
         syntax,
         key_policy: tables::key_policy(section),
@@ -152,10 +156,48 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         stored_limit: size("stored_limit", 1),
         outcomes: outcomes::read(section),
         replay_headers: replay_headers(section),
+        mode: section.optional("mode", |value| reader::word(value, &modes)).unwrap_or(Mode::Sync),
+        accept: accept(section),
         bind: section.optional("bind", |value| reader::word(value, &bindings)).unwrap_or(Binding::Tenant),
     };
+    if policy.mode == Mode::Sync && section.has("accept") {
+        section.fail_at("accept", "[route.accept] has no effect where mode = \"sync\": remove it, or write mode = \"prefer\" or \"accept\"");
+    }
     let (recovery, probe) = recovery?;
     Some(Policy { recovery, probe, ..policy })
+}
+
+/// An outage of an hour is ridden out: the spans between 20 runs add up to 32 to 64 minutes.
+const ACCEPT: Accept = Accept {
+    request_retention: Duration::from_secs(86_400),
+    max_runs: 20,
+    backoff: Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) },
+};
+
+fn accept(route: &Section<'_>) -> Accept {
+    let Some(mut section) = route.table("accept") else { return ACCEPT };
+    section.rename(format!("{} [route.accept]", route.name()));
+    let most = Duration::from_secs(365 * 86_400);
+    let span = |key, least: u64, default| {
+        let least = Duration::from_millis(least);
+        section.optional(key, |value| reader::time(value, least, most)).unwrap_or(default)
+    };
+    let accept = Accept {
+        request_retention: span("request_retention", 1_000, ACCEPT.request_retention),
+        // At most 1,000, as read.
+        max_runs: section
+            .optional("max_runs", |value| reader::number(value, 1, 1_000))
+            .map_or(ACCEPT.max_runs, |runs| runs as u32),
+        backoff: Backoff {
+            first: span("backoff", 10, ACCEPT.backoff.first),
+            most: span("backoff_most", 10, ACCEPT.backoff.most),
+        },
+    };
+    if accept.backoff.first > accept.backoff.most {
+        section.fail("backoff is longer than backoff_most: shorten backoff, or lengthen backoff_most");
+    }
+    section.finish();
+    accept
 }
 
 /// Stripe's, and the drafts' usual choice: it outlives every sensible client's retries.

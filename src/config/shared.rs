@@ -7,7 +7,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::gateway::route::{Binding, Mismatch, Policy, Protection, Routes};
+use crate::gateway::route::{Accept, Binding, Mismatch, Mode, Policy, Protection, Routes};
 use crate::gateway::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
@@ -72,6 +72,8 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         stored_limit,
         outcomes,
         replay_headers,
+        mode,
+        accept,
         bind,
     } = policy;
     let syntax = match syntax {
@@ -110,6 +112,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
             Outcome::Unknown => 'u',
         })
         .collect();
+    write_accept(text, *mode, accept);
     let (alphabet, form) = (alphabet.name(), form.name());
     let _ = writeln!(
         text,
@@ -119,4 +122,10 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         text,
         "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?} {bind}"
     );
+}
+
+fn write_accept(text: &mut String, mode: Mode, accept: &Accept) {
+    let Accept { request_retention, max_runs, backoff } = accept;
+    let runs = [*request_retention, backoff.first, backoff.most].map(|span| span.as_nanos());
+    let _ = writeln!(text, "{} {max_runs} {runs:?}", mode.name());
 }

@@ -205,7 +205,7 @@ fn parse_span(text: &str) -> Result<Duration, Refusal> {
 /// A query parameter, percent-decoded.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
-    Some(crate::server::percent::decode(value))
+    Some(crate::gateway::percent::decode(value))
 }
 
 fn no_such_region(name: &str) -> Refusal {

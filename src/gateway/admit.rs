@@ -12,6 +12,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
+use super::accept;
 use super::canonical::canonical_json;
 use super::credentials::{Caller, Vouched};
 use super::problems::Problem;
@@ -37,6 +38,20 @@ pub enum Admitted {
     Keyed(Box<Ask>),
     /// Refused, with the echo of its key where it had one.
     Refused(Problem, Option<HeaderValue>),
+}
+
+/// Who waits for what comes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A client, for the answer.
+    Client,
+    /// A client that is told where the answer will be.
+    Later {
+        /// It asked for that.
+        preferred: bool,
+    },
+    /// A worker, for its job.
+    Worker,
 }
 
 /// A keyed request, whole.
@@ -68,6 +83,8 @@ pub struct Ask {
     pub arrived: Moment,
     /// How long whoever asked will wait for the answer.
     pub deadline: Duration,
+    /// Who waits for what comes of it.
+    pub by: By,
     /// Whether its tenant's quota was charged here: at the gateway that the client asked.
     pub charged: bool,
 }
@@ -128,6 +145,7 @@ async fn keyed<P: Ports>(
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
     let fingerprint = take_fingerprint(&policy.fingerprint, &head.method, &target, &head.headers, &body)?;
     let deadline = settings.patience(&policy);
+    let by = accept::by(&policy, &head.headers);
     Ok(Ask {
         id,
         principal,
@@ -142,6 +160,7 @@ async fn keyed<P: Ports>(
         request_id: gateway.ports().dice().request_id(),
         arrived,
         deadline,
+        by,
         charged: true,
     })
 }
@@ -161,7 +180,7 @@ pub(super) fn identify<P: Ports>(
 }
 
 /// Who asks: on a listener that is bound to a trusted front, whom that vouches for; elsewhere whose credential it is.
-fn who<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Option<Caller> {
+pub(super) fn who<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Option<Caller> {
     match head.extensions.get::<Vouched>() {
         Some(Vouched(caller)) => caller.clone(),
         None => gateway.credentials.load().caller(&head.headers, gateway.ports().clock().date()),
@@ -197,6 +216,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
     let Forward { method, target, headers, body, .. } = &forward;
     let fingerprint = take_fingerprint(&policy.fingerprint, method, target, headers, body)?;
     let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    let by = accept::by(&policy, &forward.headers);
     Ok(Ask {
         id: forward.id,
         principal: forward.principal,
@@ -211,6 +231,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         request_id: forward.request_id,
         arrived: gateway.ports().clock().now(),
         deadline: forward.deadline,
+        by,
         charged: false,
     })
 }

@@ -45,7 +45,7 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
             }
             problem.code()
         }
-        Reply::First { .. } | Reply::Replay(_) => "-",
+        Reply::First { .. } | Reply::Replay(_) | Reply::Accepted(_) => "-",
     };
     if reply.is_retry() {
         gateway.give_back(ask);

@@ -14,6 +14,7 @@ use metrics::{SharedString, counter, gauge, histogram};
 use super::labels::{Labels, MOST_TENANTS};
 use super::problems::{CODES, Problem};
 use super::{Gateway, Settings};
+use crate::ports::jobs::JobLoad;
 use crate::ports::observe::{self, Kind};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Reaped;
@@ -39,6 +40,12 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
         }
     }
+    for route in settings.routes.0.iter().map(|route| &*route.name).chain(["unknown"]) {
+        for result in ["accepted", "settled", "retried", "waited", "dead"] {
+            counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).absolute(0);
+        }
+    }
+    job_load(&JobLoad::default());
     for code in CODES {
         counter!(observe::REFUSALS, "code" => *code).absolute(0);
     }
@@ -54,7 +61,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in ["claim", "settle", "release", "doubt", "look_up", "reap", "sweep"] {
+    for op in ["claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take"] {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
         }
@@ -219,6 +226,18 @@ pub(super) async fn store<P: Ports, T>(
     histogram!(observe::STORE_SECONDS, "op" => op, "route" => route_label(route)).record(took);
     failure(op, &result);
     result
+}
+
+/// One event of a job's life.
+pub(super) fn job(route: &str, result: &'static str) {
+    counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).increment(1);
+}
+
+/// All jobs of the region.
+pub(super) fn job_load(load: &JobLoad) {
+    gauge!(observe::JOBS_WAITING).set(load.waiting as f64);
+    gauge!(observe::JOBS_DEAD).set(load.dead as f64);
+    gauge!(observe::JOBS_OLDEST_SECONDS).set(load.oldest.as_secs_f64());
 }
 
 /// Counts the failure of a store call that no request waits for.

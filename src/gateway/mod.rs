@@ -1,9 +1,11 @@
 //! The gateway: the choreography of a request, over ports.
 //!
 //! Neighbours: `protocol` decides, `ports` perform, `server` feeds requests in. The life of a request reads top to bottom in
-//! [`request`]; what runs beside requests is in [`heartbeat`], [`reaper`] and [`sweep`]. It must not touch sockets, SQL or clocks (only through ports),
+//! [`request`]; what runs beside requests is in [`heartbeat`], [`jobs`], [`reaper`] and [`sweep`]. It must not touch sockets, SQL or clocks (only through ports),
 //! must not decide what rows mean (`protocol::decide` does), and knows statuses in [`reply`] only.
 
+mod accept;
+pub mod address;
 mod admit;
 mod attach;
 pub mod canonical;
@@ -13,10 +15,13 @@ mod ending;
 mod forward;
 mod generators;
 mod heartbeat;
+mod jobs;
 mod labels;
+pub mod letters;
 mod metrics;
 pub mod operator;
 mod outcome;
+pub mod percent;
 pub mod problems;
 pub mod publication;
 pub mod quota;
@@ -57,6 +62,7 @@ use admit::Admitted;
 use attach::Attached;
 use coverage::{Coverage, Report};
 use credentials::Credentials;
+use jobs::Workers;
 use problems::Problem;
 use quota::{Quota, Quotas};
 use route::{Policy, Routes};
@@ -74,6 +80,8 @@ pub struct Settings {
     pub drift: Drift,
     /// How much longer than promised an answer is stored.
     pub skew: Duration,
+    /// Stored requests are sealed, so clients' credentials may be stored with them.
+    pub seals_requests: bool,
     /// How often, how long.
     pub timings: Timings,
     /// How fast each tenant may start keys at this gateway; `None` is as fast as it likes.
@@ -105,6 +113,8 @@ pub struct Timings {
     pub settle_within: Duration,
     /// How long a question to the upstream's status address may take.
     pub probe_within: Duration,
+    /// Between two looks for jobs that are due.
+    pub jobs_poll: Duration,
     /// Between two sweeps for abandoned claims and keys in doubt.
     pub sweep: Duration,
     /// Between two looks of the reaper while little is due.
@@ -133,6 +143,7 @@ pub struct Gateway<P: Ports> {
     view: View,
     origin: Origin,
     attached: Arc<Attached>,
+    jobs: Workers,
     coverage: Coverage,
     begun: Moment,
     quotas: Option<Quotas<P>>,
@@ -233,6 +244,7 @@ impl<P: Ports> Gateway<P> {
             view,
             origin,
             attached: Arc::default(),
+            jobs: Workers::default(),
             coverage: Coverage::default(),
             shadow,
             generators: generators::Generators::new(),
@@ -255,6 +267,7 @@ impl<P: Ports> Gateway<P> {
         }
         heartbeat::start(self);
         request::start_poller(self);
+        jobs::start(self);
         reaper::start(self);
         sweep::start(self);
     }
@@ -266,6 +279,9 @@ impl<P: Ports> Gateway<P> {
         }
         if request.uri().path() == problems::PAGE {
             return reply::problems_page();
+        }
+        if address::is_asked(request.method(), request.uri().path()) {
+            return address::answer(self, request).await;
         }
         if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
         {
@@ -293,6 +309,9 @@ impl<P: Ports> Gateway<P> {
         if self.view.owner(&forward.id) != Some(&self.settings.me) {
             tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view.epoch(), "refused a forward: not the owner");
             return ForwardReply::NotOwner { epoch: self.view.epoch() };
+        }
+        if address::is_asked(&forward.method, forward.target.path()) {
+            return ForwardReply::Answer(address::here(self, &forward.id, forward.principal).await);
         }
         match admit::admit_forward(self, forward) {
             Ok(ask) => ForwardReply::Answer(request::answer_here(self, ask).await),

@@ -49,6 +49,10 @@ pub enum Problem {
         /// When to ask again.
         after: Duration,
     },
+    /// There is no such key, or none of this tenant.
+    KeyUnknown,
+    /// Its job failed too often, or cannot be run any more; an operator decides.
+    DeadLetter,
     /// In doubt until an operator settles or releases it.
     Parked {
         /// When to ask again.
@@ -217,6 +221,16 @@ const KINDS: &[Kind] = &[
         advice: "Send the same request again with the same key after Retry-After.",
     },
     Kind {
+        code: "key-unknown",
+        title: "There is no such key",
+        advice: "No request with this key is known here. A request that was refused before it ran leaves no key behind.",
+    },
+    Kind {
+        code: "dead-letter",
+        title: "The accepted request could not be run",
+        advice: "It was accepted and its runs failed, or its request may no longer be stored. An operator has to retry or drop it; until then no retry runs it. Never send it with a fresh key before you know what became of it: the status address tells.",
+    },
+    Kind {
         code: "outcome-unknown",
         title: "It is not known whether the effect happened",
         advice: "Retry with the same key after Retry-After: the effect happens at most once. Never retry with a fresh key. Where safe_to_retry stays true and the answer stays unknown, an operator has to look.",
@@ -289,6 +303,8 @@ impl Problem {
             Problem::KeyReused { .. } => "key-reused",
             Problem::KeyExpired => "key-expired",
             Problem::InProgress { .. } => "in-progress",
+            Problem::KeyUnknown => "key-unknown",
+            Problem::DeadLetter => "dead-letter",
             Problem::Parked { .. } | Problem::InDoubt { .. } | Problem::OutcomeUnknown { .. } => {
                 "outcome-unknown"
             }
@@ -326,6 +342,8 @@ impl Problem {
             | Problem::UpstreamBroke
             | Problem::FingerprintImpossible(_)
             | Problem::KeyReused { .. }
+            | Problem::KeyUnknown
+            | Problem::DeadLetter
             | Problem::KeyExpired => None,
         }
     }
@@ -342,6 +360,8 @@ impl Problem {
             | Problem::UpstreamBroke
             | Problem::FingerprintImpossible(_)
             | Problem::KeyReused { .. }
+            | Problem::KeyUnknown
+            | Problem::DeadLetter
             | Problem::KeyExpired => Safe::No,
             Problem::InProgress { .. }
             | Problem::Parked { .. }
@@ -374,6 +394,8 @@ impl Problem {
             | Problem::BodyBroken
             | Problem::UpstreamBroke
             | Problem::KeyReused { .. }
+            | Problem::KeyUnknown
+            | Problem::DeadLetter
             | Problem::KeyExpired
             | Problem::InProgress { .. }
             | Problem::InDoubt { .. }

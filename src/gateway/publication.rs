@@ -6,9 +6,10 @@
 
 use serde::Serialize;
 
+use super::address;
 use super::problems::{self, Problem};
 use super::reply;
-use super::route::{Binding, Policy, Protection, Route, Routes};
+use super::route::{Binding, Mode, Policy, Protection, Route, Routes};
 use super::signature::{FingerprintRule, Pointer, Selection, Unsigned};
 use crate::protocol::key::{KeyError, Syntax};
 use crate::protocol::key_policy::Breach;
@@ -60,6 +61,10 @@ struct Terms<'a> {
     /// `None`: a key never expires, or is forgotten at once.
     expired: Option<Expired>,
     wait_seconds: f64,
+    /// sync: the client waits; prefer: it need not, if it says so; accept: it never does.
+    mode: &'static str,
+    /// Where accepted requests, and any key, can be asked about; the key follows.
+    status_address: &'static str,
     statuses: Statuses,
     refusals: Vec<Refusal>,
 }
@@ -188,6 +193,8 @@ fn terms(policy: &Policy, required: bool) -> Terms<'_> {
         },
         expired: expired(policy),
         wait_seconds: policy.wait.as_secs_f64(),
+        mode: policy.mode.name(),
+        status_address: address::PREFIX,
         statuses: statuses(&policy.outcomes),
         refusals: refusals(policy, required),
     }
@@ -253,6 +260,15 @@ fn refusals(policy: &Policy, required: bool) -> Vec<Refusal> {
         Problem::BodyTooLarge { limit: policy.body_limit },
         Problem::KeyReused { dialect: policy.mismatch },
     ];
+    let dead = (policy.mode != Mode::Sync).then_some(Problem::DeadLetter);
     let gone = expired(policy).map(|_| Problem::KeyExpired);
-    missing.iter().chain(&weak).chain(&always).chain(&gone).chain(&unsigned).map(Refusal::of).collect()
+    missing
+        .iter()
+        .chain(&weak)
+        .chain(&always)
+        .chain(&gone)
+        .chain(&dead)
+        .chain(&unsigned)
+        .map(Refusal::of)
+        .collect()
 }

@@ -24,8 +24,8 @@ async fn reap_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         let full = batch(&gateway, begun).await;
         let timings = &gateway.settings.timings;
         let ended = gateway.ports.clock().now();
-        // At most a third of the time while there is work, whatever a batch costs here.
-        let pause = if full { timings.reap_pause.max(ended.since(begun) * 2) } else { timings.reap };
+        // At most a fifth of the time while there is work, whatever a batch costs here.
+        let pause = if full { timings.reap_pause.max(ended.since(begun) * 4) } else { timings.reap };
         gateway.rest(ended + pause).await;
     }
 }

@@ -7,14 +7,18 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use serde::Serialize;
 
+use super::address;
 use super::problems::{self, Problem};
 use super::route::Mismatch;
 use crate::ports::body::{self, Body};
 use crate::protocol::decide::Settlement;
-use crate::protocol::key::KeyError;
+use crate::protocol::key::{Key, KeyError};
 use crate::protocol::record::{Answer, AnswerBody, RequestId};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Date;
@@ -31,6 +35,8 @@ pub const ORIGINAL: HeaderName = HeaderName::from_static("original-request-id");
 pub const REGION: HeaderName = HeaderName::from_static("onceway-region");
 /// The id of this request.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-request-id");
+/// Which of the client's preferences was heeded (RFC 7240 section 3).
+pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 /// Present on a replay whose body was over the stored limit.
 pub const BODY: HeaderName = HeaderName::from_static("onceway-body");
 
@@ -47,8 +53,35 @@ pub enum Reply {
     },
     /// A stored answer, given again.
     Replay(Settlement),
+    /// Stored, to be run by its job.
+    Accepted(Pending),
     /// Refused, or not known.
     Refused(Problem, Option<Date>),
+}
+
+/// A request that was accepted, and where its answer will be.
+pub struct Pending {
+    /// The key.
+    pub key: Key,
+    /// The request that was accepted.
+    pub request_id: RequestId,
+    /// It was accepted now; else by an earlier request.
+    pub first: bool,
+    /// An attempt of it is running.
+    pub running: bool,
+    /// Its client asked not to wait.
+    pub preferred: bool,
+    /// When to ask for the answer.
+    pub after: Duration,
+    /// Until when the key is promised to be remembered.
+    pub expires: Date,
+}
+
+#[derive(Serialize)]
+struct PendingJson {
+    state: &'static str,
+    status_url: String,
+    request_id: String,
 }
 
 impl Reply {
@@ -58,6 +91,7 @@ impl Reply {
             Reply::First { settled: true, .. } => "settled",
             Reply::First { settled: false, .. } => "released",
             Reply::Replay(_) => "replayed",
+            Reply::Accepted(_) => "accepted",
             Reply::Refused(
                 Problem::OutcomeUnknown { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
                 _,
@@ -75,8 +109,12 @@ impl Reply {
         matches!(
             self,
             Reply::Replay(_)
+                | Reply::Accepted(Pending { first: false, .. })
                 | Reply::Refused(
-                    Problem::InProgress { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
+                    Problem::InProgress { .. }
+                        | Problem::InDoubt { .. }
+                        | Problem::Parked { .. }
+                        | Problem::DeadLetter,
                     _
                 )
         )
@@ -96,6 +134,10 @@ pub fn render(reply: Reply, key: &HeaderValue, request_id: RequestId, me: &Regio
             let (expires, region) = (settlement.expires, settlement.origin.region.clone());
             (replay(settlement), Some(expires), region)
         }
+        Reply::Accepted(pending) => {
+            let expires = pending.expires;
+            (accepted(&pending), Some(expires), me.clone())
+        }
         Reply::Refused(problem, expires) => (refuse(&problem), expires, me.clone()),
     };
     let headers = response.headers_mut();
@@ -105,6 +147,37 @@ pub fn render(reply: Reply, key: &HeaderValue, request_id: RequestId, me: &Regio
     if let Some(date) = expires.and_then(http_date) {
         headers.insert(EXPIRES, date);
     }
+    response
+}
+
+/// 202 with a status monitor (RFC 9110 section 15.3.3); the preference that was applied is named (RFC 7240 section 3).
+fn accepted(pending: &Pending) -> Response<Body> {
+    let status_url = address::of(&pending.key);
+    let state = if pending.running { "running" } else { "accepted" };
+    let (location, request_id) = (value(&status_url), pending.request_id.to_string());
+    let mut response = json(&PendingJson { state, status_url, request_id });
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let headers = response.headers_mut();
+    headers.insert(LOCATION, location);
+    headers.insert(RETRY_AFTER, value(&seconds(pending.after).to_string()));
+    if pending.preferred {
+        headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    }
+    response
+}
+
+/// The answer of the status address.
+pub(super) fn state(told: &impl Serialize, me: &RegionName) -> Response<Body> {
+    let mut response = json(told);
+    response.headers_mut().insert(REGION, value(me.as_str()));
+    response
+}
+
+fn json(told: &impl Serialize) -> Response<Body> {
+    let mut response = Response::new(body::full(serde_json::to_vec(told).unwrap_or_default()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
@@ -155,11 +228,12 @@ pub(super) fn status(problem: &Problem) -> StatusCode {
         },
         Problem::KeyRefused(_) | Problem::BodyBroken => StatusCode::BAD_REQUEST,
         Problem::CredentialInvalid => StatusCode::UNAUTHORIZED,
-        Problem::NoRoute => StatusCode::NOT_FOUND,
+        Problem::NoRoute | Problem::KeyUnknown => StatusCode::NOT_FOUND,
         Problem::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
         Problem::InProgress { .. }
         | Problem::Parked { .. }
         | Problem::InDoubt { .. }
+        | Problem::DeadLetter
         | Problem::KeyReused { dialect: Mismatch::Conflict } => StatusCode::CONFLICT,
         Problem::KeyExpired => StatusCode::GONE,
         Problem::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -242,7 +316,7 @@ fn seconds(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }
 
-fn http_date(date: Date) -> Option<HeaderValue> {
+pub(super) fn http_date(date: Date) -> Option<HeaderValue> {
     let millis = u64::try_from(date.as_millis()).ok()?;
     let when = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))?;
     Some(value(&httpdate::fmt_http_date(when)))

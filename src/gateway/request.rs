@@ -10,17 +10,18 @@ use std::time::Duration;
 
 use http::Response;
 
-use super::admit::Ask;
+use super::admit::{Ask, By};
 use super::ending::{InFlight, finish, jittered, read, unknown};
 use super::outcome::Claim;
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::recover::{self, Recovered};
 use super::reply::Reply;
-use super::{Gateway, StoreHealth, forward, metrics, outcome};
+use super::{Gateway, StoreHealth, accept, forward, metrics, outcome};
+use crate::ports::jobs::StoredRequest;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError};
 use crate::ports::upstream::{Send, SendError};
-use crate::ports::{Body, Clock, Dice, KeyStore, Ports, Upstream};
+use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Ports, Upstream};
 use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
 use crate::protocol::hold::SendBy;
 use crate::protocol::lifetime::Lifetime;
@@ -95,23 +96,50 @@ async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
             Reply::Refused(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) }, None)
         });
     }
-    let attach_until = ask.arrived + ask.policy.wait.min(ask.deadline);
-    let mut basis = Basis::Absent;
-    for round in 0..ROUNDS {
-        let mut rows = match claim(gateway, ask, basis.clone()).await {
-            Ok(Claimed::Ours(claim)) => return run(gateway, ask, claim).await,
-            Ok(Claimed::Found(rows)) => rows,
-            Err(problem) => {
-                metrics::claim_failed(&ask.route, ask.id.tenant());
-                return Reply::Refused(problem, None);
-            }
-        };
-        if round == 0 {
+    match begin(gateway, ask, Basis::Absent, true).await {
+        Begun::Ended(reply) => reply,
+        Begun::Found(rows) => {
             metrics::duplicate(ask.id.tenant());
+            follow(gateway, ask, rows).await
         }
-        basis = loop {
-            match verdict(gateway, ask, rows) {
-                Verdict::Claim(next) => break next,
+    }
+}
+
+/// What a beginning came to.
+enum Begun {
+    /// The reply to give.
+    Ended(Reply),
+    /// These rows stand in the way.
+    Found(Vec<Row>),
+}
+
+/// Claims on this basis and runs; or, where the client need not wait and `untouched` says that nothing happened so far, accepts.
+async fn begin<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis, untouched: bool) -> Begun {
+    let later = untouched && matches!(ask.by, By::Later { .. });
+    let way = if later { Way::Later(Box::new(accept::stored(gateway, ask))) } else { Way::Now };
+    match claim(gateway, ask, basis, way).await {
+        Ok(Claimed::Ours(claim)) if later => Begun::Ended(accept::accepted(gateway, ask, claim.expires)),
+        Ok(Claimed::Ours(claim)) => Begun::Ended(run(gateway, ask, claim).await),
+        Ok(Claimed::Found(rows)) => Begun::Found(rows),
+        Err(problem) => {
+            metrics::claim_failed(&ask.route, ask.id.tenant());
+            Begun::Ended(Reply::Refused(problem, None))
+        }
+    }
+}
+
+/// Does what the rows of the key ask for, until there is a reply.
+pub(super) async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Vec<Row>) -> Reply {
+    let attach_until = ask.arrived + ask.policy.wait.min(ask.deadline);
+    for _ in 0..ROUNDS {
+        let (basis, untouched) = loop {
+            if let Some(reply) = accept::standing(gateway, ask, &rows).await {
+                return reply;
+            }
+            let reading = read(gateway, rows);
+            let untouched = matches!(reading, Reading::Released(..));
+            match verdict(ask, reading) {
+                Verdict::Claim(next) => break (next, untouched),
                 Verdict::Replay(settlement) => return Reply::Replay(settlement),
                 Verdict::KeyReused { expires } => {
                     let dialect = ask.policy.mismatch;
@@ -140,10 +168,14 @@ async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
                     }
                 }
                 Verdict::Probe { doubt, basis } => match recover::probe(gateway, ask, doubt, basis).await {
-                    Recovered::Claim(next) => break next,
+                    Recovered::Claim(next) => break (next, false),
                     Recovered::Reply(reply) => return reply,
                 },
             }
+        };
+        rows = match begin(gateway, ask, basis, untouched).await {
+            Begun::Ended(reply) => return reply,
+            Begun::Found(rows) => rows,
         };
     }
     Reply::Refused(Problem::InProgress { after: jittered(gateway, Duration::from_secs(1)) }, None)
@@ -186,6 +218,12 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Re
     }
 }
 
+/// Whether a claim is made to be run now, or a request is stored to be run by its job.
+enum Way {
+    Now,
+    Later(Box<StoredRequest>),
+}
+
 enum Claimed {
     Ours(Claim),
     Found(Vec<Row>),
@@ -193,7 +231,12 @@ enum Claimed {
 
 /// Claims the key durably, or says what stands in the way. A claim whose commit was not confirmed is read again by its nonce,
 /// once; what is still not confirmed is never sent, and released in the background.
-async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> Result<Claimed, Problem> {
+async fn claim<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    basis: Basis,
+    way: Way,
+) -> Result<Claimed, Problem> {
     let policy = &ask.policy;
     let mut claim = ClaimAsk {
         id: ask.id.clone(),
@@ -216,7 +259,15 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
     let send_by = SendBy::new(asked, policy.hold, policy.upstream_timeout, gateway.settings.drift);
     let mut unconfirmed = false;
     for _ in 0..2 {
-        match metrics::store("claim", &ask.route, gateway, gateway.ports.store().claim(&claim)).await {
+        let store = gateway.ports.store();
+        let keep = policy.accept.request_retention;
+        let written = match &way {
+            Way::Now => metrics::store("claim", &ask.route, gateway, store.claim(&claim)).await,
+            Way::Later(request) => {
+                metrics::store("accept", &ask.route, gateway, store.accept(&claim, request, keep)).await
+            }
+        };
+        match written {
             Ok(ClaimReply::Won { token, expires }) => {
                 let attempt = Attempt { id: claim.id, token, nonce: claim.nonce };
                 return Ok(Claimed::Ours(Claim { attempt, expires, send_by }));
@@ -235,7 +286,8 @@ async fn claim<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis) -> 
             }
         }
     }
-    if unconfirmed {
+    // An acceptance that shows up after all is no claim: its job runs it, and a retry finds it.
+    if unconfirmed && matches!(way, Way::Now) {
         outcome::release_unconfirmed(gateway, ask, claim.nonce);
     }
     Err(store_unavailable(gateway, "a claim was not confirmed".to_owned()))
@@ -267,14 +319,14 @@ async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result
     }
 }
 
-fn verdict<P: Ports>(gateway: &Gateway<P>, ask: &Ask, rows: Vec<Row>) -> Verdict {
+fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     let facts = Facts {
         fingerprint: &ask.fingerprint,
         principal: ask.principal,
         recovery: ask.policy.recovery,
         settle_time: ask.policy.settle_time,
     };
-    decide(read(gateway, rows), &facts)
+    decide(reading, &facts)
 }
 
 fn store_unavailable<P: Ports>(gateway: &Gateway<P>, why: String) -> Problem {

@@ -10,6 +10,7 @@ use http::{HeaderName, Method, Uri};
 
 use super::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
+use crate::protocol::job::Backoff;
 use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
@@ -84,8 +85,45 @@ pub struct Policy {
     pub outcomes: OutcomeSets,
     /// The answer headers that a replay carries.
     pub replay_headers: Vec<HeaderName>,
+    /// Whether a client waits for the answer or is told where to find it later.
+    pub mode: Mode,
+    /// How accepted requests are stored and run.
+    pub accept: Accept,
     /// Who may use a key that was claimed on this route.
     pub bind: Binding,
+}
+
+/// Whether a client waits for the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It waits. `Prefer: respond-async` is not heeded (RFC 7240 section 2 allows that).
+    Sync,
+    /// It says so: with `Prefer: respond-async` the request is accepted.
+    Prefer,
+    /// Every request is accepted.
+    Accept,
+}
+
+impl Mode {
+    /// Its word in configuration and in the published contract.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Sync => "sync",
+            Mode::Prefer => "prefer",
+            Mode::Accept => "accept",
+        }
+    }
+}
+
+/// How accepted requests are stored and run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accept {
+    /// How long the request itself may be stored.
+    pub request_retention: Duration,
+    /// How often a job is run before it is a dead letter.
+    pub max_runs: u32,
+    /// The span between two runs.
+    pub backoff: Backoff,
 }
 
 /// To whom a key is bound by its first claim (reliability reference, C.1: the replay cache as an oracle).

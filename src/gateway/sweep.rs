@@ -2,9 +2,10 @@
 //!
 //! An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's list. On routes whose recovery is `probe`
 //! the upstream is asked: happened → settled; did not happen, and surely over → released; else it stays and is asked again,
-//! ever more rarely. On other routes it is listed only: requests are never stored, so nothing runs without a client. So a claim is
-//! listed, and first asked about, within its hold and one period. Neighbours: [`super::recover`] asks, [`super::outcome`] stores,
-//! `ports::upkeep` lists. It must not run anything, and must not judge holds by a suspect clock.
+//! ever more rarely. On other routes it is listed only: its request is not stored, so nothing runs without a client (an accepted
+//! one is its worker's). So a claim is listed, and first asked about, within its hold and one period. Neighbours:
+//! [`super::recover`] asks, [`super::outcome`] stores, `ports::upkeep` lists. It must not run anything, and must not judge holds
+//! by a suspect clock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

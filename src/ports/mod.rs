@@ -6,6 +6,7 @@
 
 pub mod body;
 pub mod contract;
+pub mod jobs;
 pub mod observe;
 pub mod peers;
 pub mod store;
@@ -19,6 +20,7 @@ use crate::protocol::record::{Nonce, RequestId};
 use crate::protocol::time::{Date, Moment};
 
 pub use body::{Body, BodyError};
+pub use jobs::Jobs;
 pub use peers::Peers;
 pub use store::{KeyStore, Replica};
 pub use upkeep::Upkeep;
@@ -55,8 +57,8 @@ pub trait Ports: Send + Sync + 'static {
     type Clock: Clock;
     /// Randomness.
     type Dice: Dice;
-    /// The region's store of records.
-    type Store: KeyStore + Replica + Upkeep;
+    /// The region's store of records and of jobs.
+    type Store: KeyStore + Replica + Upkeep + Jobs;
     /// Other regions.
     type Peers: Peers;
     /// The protected service of this region.

@@ -35,7 +35,7 @@ macro_rules! metrics {
 }
 
 metrics! {
-    ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route, tenant and verdict (settled, released, replayed, in_progress, key_reused, key_expired, in_doubt, refused).";
+    ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route, tenant and verdict (settled, released, replayed, accepted, in_progress, key_reused, key_expired, in_doubt, refused).";
     REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code.";
     DUPLICATES = Counter "onceway_duplicates_total" "Keyed requests that met a record of their key, by tenant: retries of every kind, and keys reused for something else.";
     QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over its quota, by tenant; nothing was read, stored or sent.";
@@ -50,6 +50,10 @@ metrics! {
     ATTACHED = Counter "onceway_attached_total" "Duplicates that waited for a running attempt, by result (replayed, waited_out).";
     ATTEMPTS = Counter "onceway_attempts_total" "Requests sent to the upstream under a claim, by route and outcome (final, nothing_happened, unknown).";
     PROBES = Counter "onceway_probes_total" "Questions to the upstream about keys in doubt, by result (happened, did_not_happen, too_early, cannot_say).";
+    JOBS = Counter "onceway_jobs_total" "Accepted requests and runs of their jobs, by route and result (accepted, settled, retried, waited, dead).";
+    JOBS_WAITING = Gauge "onceway_jobs_waiting" "Accepted requests of this region that wait to be run or are being run.";
+    JOBS_DEAD = Gauge "onceway_jobs_dead" "Dead letters of this region: accepted requests that wait for an operator.";
+    JOBS_OLDEST_SECONDS = Gauge "onceway_jobs_oldest_seconds" "Age of the oldest accepted request that waits to be run, in seconds.";
     CLAIMS_LOST = Counter "onceway_claims_lost_total" "Outcomes that found no claim of their token left, by route and tenant. There should be none.";
     CLAIMS_FAILED = Counter "onceway_claims_failed_total" "Requests refused because the store did not take their claim, by route and tenant; nothing was sent.";
     CLAIMS_UNCONFIRMED = Counter "onceway_claims_unconfirmed_total" "Claims whose commit was not confirmed at first; each was read again by its nonce, none was sent unconfirmed.";

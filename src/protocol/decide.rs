@@ -165,7 +165,8 @@ pub fn same_request(row: &Row, fingerprint: &Fingerprint, principal: Option<Dige
     fingerprint.same(&row.fingerprint) && same_principal(row, principal)
 }
 
-fn same_principal(row: &Row, principal: Option<Digest32>) -> bool {
+/// Whether this principal may use the key: rows that are bound to nobody are everybody's of the tenant.
+pub fn same_principal(row: &Row, principal: Option<Digest32>) -> bool {
     row.principal.is_none() || row.principal == principal
 }
 

@@ -15,6 +15,7 @@ pub mod digest;
 pub mod fingerprint;
 pub mod generator;
 pub mod hold;
+pub mod job;
 pub mod key;
 pub mod key_policy;
 pub mod lag;

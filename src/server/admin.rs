@@ -21,11 +21,13 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
+use super::Listeners;
 use super::admin_acts::{self, Verb};
+use super::admin_jobs;
 use super::drive::drive;
-use super::{Listeners, percent};
-use crate::gateway::Gateway;
 use crate::gateway::credentials::{TokenDigest, digest};
+use crate::gateway::letters::LetterAct;
+use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
 
@@ -67,9 +69,15 @@ impl<P: Ports> Admin<P> {
                 ["v1", "keys", tenant, key, "release"] => {
                     self.act(Verb::Release, tenant, key, &head.headers, body).await
                 }
+                ["v1", "jobs", tenant, key, "retry"] => {
+                    self.act_on_job(LetterAct::Retry, tenant, key, &head.headers, body).await
+                }
+                ["v1", "jobs", tenant, key, "drop"] => {
+                    self.act_on_job(LetterAct::Drop, tenant, key, &head.headers, body).await
+                }
                 _ => problem(
                     StatusCode::METHOD_NOT_ALLOWED,
-                    "POST only /v1/keys/{tenant}/{key}/settle or /v1/keys/{tenant}/{key}/release",
+                    "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/jobs/{tenant}/{key}/retry or /drop",
                 ),
             });
         }
@@ -90,6 +98,7 @@ impl<P: Ports> Admin<P> {
             ["metrics"] => text(StatusCode::OK, &self.render()),
             ["v1", "status"] => json(StatusCode::OK, &self.gateway.status().await),
             ["v1", "doubts"] => admin_acts::doubts(&self.gateway, head.uri.query().unwrap_or_default()).await,
+            ["v1", "jobs"] => admin_jobs::list(&self.gateway, head.uri.query().unwrap_or_default()).await,
             ["v1", "coverage"] => json(StatusCode::OK, &self.gateway.coverage()),
             ["v1", "shadow"] => match self.gateway.shadow_report() {
                 Some(report) => json(StatusCode::OK, &report),
@@ -101,7 +110,7 @@ impl<P: Ports> Admin<P> {
             ["v1", "keys", tenant, key] => self.key(tenant, key).await,
             _ => problem(
                 StatusCode::NOT_FOUND,
-                "ask /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/coverage, /v1/shadow or /v1/keys/{tenant}/{key}",
+                "ask /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/jobs, /v1/coverage, /v1/shadow or /v1/keys/{tenant}/{key}",
             ),
         })
     }
@@ -126,6 +135,22 @@ impl<P: Ports> Admin<P> {
             Ok(id) => admin_acts::rule(&self.gateway, verb, id, headers, body).await,
             Err(why) => problem(StatusCode::BAD_REQUEST, &why),
         }
+    }
+
+    async fn act_on_job<B>(
+        &self,
+        what: LetterAct,
+        tenant: &str,
+        key: &str,
+        headers: &HeaderMap,
+        body: B,
+    ) -> Answer
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (tenant, key) = (percent::decode(tenant), percent::decode(key));
+        admin_jobs::act(&self.gateway, what, (&tenant, &key), headers, body).await
     }
 
     /// Digests are compared, not tokens: how long it takes tells nothing about the token.

@@ -12,12 +12,12 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::admin::{Answer, json, problem};
-use super::percent;
-use crate::gateway::Gateway;
 use crate::gateway::operator::Refusal;
+use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::{Act, Ruling};
@@ -91,22 +91,9 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let given = given.split(';').next().unwrap_or_default().trim();
-    if !given.eq_ignore_ascii_case("application/json") {
-        return problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json");
-    }
-    let collected = timeout(BODY_TIME, Limited::new(body, BODY_LIMIT).collect()).await;
-    let Ok(Ok(body)) = collected else {
-        return problem(StatusCode::PAYLOAD_TOO_LARGE, "the body is over 2 MiB, too slow, or it broke off");
-    };
-    let said: Said = match serde_json::from_slice(&body.to_bytes()) {
+    let said: Said = match said(headers, body).await {
         Ok(said) => said,
-        Err(error) => {
-            // Its text names places and our own fields; a value of the body could only stand in it as a type.
-            let why = format!("the body is no act: line {}, column {}", error.line(), error.column());
-            return problem(StatusCode::BAD_REQUEST, &why);
-        }
+        Err(answer) => return answer,
     };
     let act = match act(verb, said) {
         Ok(act) => act,
@@ -116,6 +103,32 @@ where
         Ok(status) => json(StatusCode::OK, &status),
         Err(refusal) => refused(&refusal),
     }
+}
+
+/// What an operator says, or why it is not taken.
+pub(super) async fn said<T, B>(headers: &HeaderMap, body: B) -> Result<T, Answer>
+where
+    T: DeserializeOwned,
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let given = given.split(';').next().unwrap_or_default().trim();
+    if !given.eq_ignore_ascii_case("application/json") {
+        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json"));
+    }
+    let collected = timeout(BODY_TIME, Limited::new(body, BODY_LIMIT).collect()).await;
+    let Ok(Ok(body)) = collected else {
+        return Err(problem(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is over 2 MiB, too slow, or it broke off",
+        ));
+    };
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| {
+        // Its text names places and our own fields; a value of the body could only stand in it as a type.
+        let why = format!("the body is no act: line {}, column {}", error.line(), error.column());
+        problem(StatusCode::BAD_REQUEST, &why)
+    })
 }
 
 /// A tenant and a key, or what is wrong with them.

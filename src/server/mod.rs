@@ -5,6 +5,7 @@
 
 pub mod admin;
 mod admin_acts;
+mod admin_jobs;
 mod admission;
 mod chunks;
 pub mod door;
@@ -14,7 +15,6 @@ mod head;
 mod lingering;
 mod paced;
 pub mod peer;
-pub mod percent;
 mod places;
 pub mod problem;
 pub mod public;

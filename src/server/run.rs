@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::net::TcpListener;
@@ -21,6 +23,7 @@ use super::{Listeners, PeerService, PublicService, public, reload, tls};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
+use crate::adapters::postgres::sealing::Sealer;
 use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
 use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
@@ -142,7 +145,15 @@ fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
     let origin = config.view().origin(&config.me).context("this region is not in the ring")?;
     // The parser's error may quote the URL, and the URL may hold a password.
     let postgres = process.store.url.reveal().parse().ok().context("store.url is not a Postgres URL")?;
-    let store = StoreConfig { connections: process.store.pool, ..StoreConfig::new(origin, postgres) };
+    let sealer = match &process.accept_key {
+        None => None,
+        Some(key) => {
+            let sealer = STANDARD.decode(key.reveal()).ok().and_then(|key| Sealer::new(&key));
+            Some(sealer.context("[accept] key is not 32 bytes as base64")?)
+        }
+    };
+    let connections = process.store.pool;
+    let store = StoreConfig { connections, sealer, ..StoreConfig::new(origin, postgres) };
     let mut others = std::collections::BTreeMap::new();
     for (region, address) in &process.upstream.elsewhere {
         others.insert(region.clone(), Base::parse(address)?);

@@ -49,9 +49,10 @@ fn is_test(name: &str) -> bool {
 fn exists(name: &str) -> bool {
     let mut parts: Vec<&str> = name.split("::").collect();
     let Some(test) = parts.pop() else { return false };
-    let function = format!("fn {test}(");
+    let functions = [format!("fn {test}("), format!("fn {test}<")];
     HOUSE.iter().any(|source| {
         let path: Vec<&str> = source.path.trim_end_matches(".rs").split('/').collect();
-        source.is_rust() && parts.iter().all(|part| path.contains(part)) && source.raw.contains(&function)
+        let stands = functions.iter().any(|function| source.raw.contains(function));
+        source.is_rust() && parts.iter().all(|part| path.contains(part)) && stands
     })
 }

@@ -13,7 +13,7 @@ use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
 use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
 use onceway::ports::peers::{Forward, ForwardReply, Pong};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
-use onceway::ports::{KeyStore, Peers, Ports, Replica, Upkeep, Upstream};
+use onceway::ports::{Jobs, KeyStore, Peers, Ports, Replica, Upkeep, Upstream};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
@@ -64,7 +64,7 @@ impl<S> Stores<S> {
     }
 }
 
-impl<S: KeyStore + Replica + Upkeep> StoreBench for Stores<S> {
+impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
     type Store = S;
 
     fn store(&self) -> &S {

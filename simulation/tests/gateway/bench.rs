@@ -10,11 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Uri};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
-use onceway::gateway::route::{Binding, Mismatch, PathPattern, Policy, Protection, Route, Routes};
+use onceway::gateway::route::{
+    Accept, Binding, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
+};
 use onceway::gateway::signature::{FingerprintRule, Pointer, Selection};
 use onceway::gateway::{Gateway, Settings, Timings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::decide::Recovery;
+use onceway::protocol::job::Backoff;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
 use onceway::protocol::key_policy::KeyPolicy;
 use onceway::protocol::lifetime::Retention;
@@ -39,6 +42,12 @@ pub const UPSTREAM: Duration = Duration::from_secs(3);
 pub const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// How long an answer waits to be stored before its client is told that the outcome is unknown.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
+/// How accepted requests are run.
+pub const ACCEPT: Accept = Accept {
+    request_retention: Duration::from_secs(60),
+    max_runs: 5,
+    backoff: Backoff { first: ms(400), most: ms(1_600) },
+};
 /// How long a key is remembered on the route `park`.
 pub const RETENTION: Duration = Duration::from_secs(120);
 /// How long it is refused after that.
@@ -296,6 +305,10 @@ pub fn settings(me: &RegionName) -> Settings {
         path: PathPattern::parse(&format!("/{name}")).unwrap(),
         protection: Protection::Required(Arc::new(policy(recovery))),
     };
+    let moded = |name: &str, recovery, mode| Route {
+        protection: Protection::Required(Arc::new(Policy { mode, ..policy(recovery) })),
+        ..route(name, recovery)
+    };
     let signed = |name: &str, selection: fn(Vec<Pointer>) -> Selection, fields: [&str; 2], mismatch| {
         let fields = fields.map(|field| Pointer::parse(field).unwrap()).to_vec();
         let fingerprint = FingerprintRule::Signature(selection(fields));
@@ -319,6 +332,10 @@ pub fn settings(me: &RegionName) -> Settings {
             route("probe", Recovery::Probe),
             route("park", Recovery::Park),
             route("rerun", Recovery::Rerun { max_attempts: 3 }),
+            moded("later", Recovery::Probe, Mode::Accept),
+            moded("later-park", Recovery::Park, Mode::Accept),
+            moded("later-rerun", Recovery::Rerun { max_attempts: 3 }, Mode::Accept),
+            moded("prefer", Recovery::Probe, Mode::Prefer),
             kept_for_ever(route("never", Recovery::Park)),
             bound,
             signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
@@ -328,6 +345,7 @@ pub fn settings(me: &RegionName) -> Settings {
         credentials: Arc::new(credentials),
         drift: Drift { ppm: 1_000, margin: ms(50) },
         skew: ms(100),
+        seals_requests: false,
         timings: Timings {
             heartbeat: ms(100),
             ping: ms(100),
@@ -338,6 +356,7 @@ pub fn settings(me: &RegionName) -> Settings {
             claim_within: ms(2_000),
             settle_within: SETTLE_WITHIN,
             probe_within: ms(1_000),
+            jobs_poll: ms(200),
             sweep: SWEEP,
             reap: ms(1_000),
             reap_pause: ms(20),
@@ -373,6 +392,8 @@ fn policy(recovery: Recovery) -> Policy {
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
         replay_headers: Vec::new(),
+        mode: Mode::Sync,
+        accept: ACCEPT,
         bind: Binding::Tenant,
     }
 }

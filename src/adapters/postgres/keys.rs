@@ -190,7 +190,7 @@ fn standing(row: &tokio_postgres::Row, outcome: &Outcome<'_>) -> Result<Written,
     Ok(if held_back || !rows::get::<bool>(row, "open")? { Written::GateMoved } else { Written::Lost })
 }
 
-fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<ClaimReply, StoreError> {
+pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<ClaimReply, StoreError> {
     let unknown = |why| errors::unreadable(what, Effect::Writes, why);
     let mut standing = Vec::new();
     for row in found {

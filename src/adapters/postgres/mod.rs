@@ -1,8 +1,9 @@
-//! The key store of one region over its Postgres: [`PgStore`] is the port `KeyStore`, `Replica` and `Upkeep`.
+//! The key store of one region over its Postgres: [`PgStore`] is the ports `KeyStore`, `Replica`, `Upkeep` and `Jobs`.
 //!
 //! One concern per file: `connect` (the only connector), `run` (one call: connection, bound, classification), `errors`
 //! (definite or unknown), `statements` (SQL with the region's own leaf in it), `rows`, `answer` and `packed` (columns to values and back),
-//! `keys`, `replica` and `upkeep` (the three ports), [`provision`] (makes and checks a store). Neighbours: `protocol` says what rows mean.
+//! `keys`, `replica`, `upkeep` and `jobs` (the four ports), [`sealing`] (requests at rest), [`provision`] (makes and checks a store).
+//! Neighbours: `protocol` says what rows mean.
 //!
 //! It must not decide, must not send anything twice, and must never let a key, a tenant, a parameter or a server's DETAIL line into an
 //! error or a log: those lines may hold keys.
@@ -10,6 +11,7 @@
 mod answer;
 mod connect;
 mod errors;
+mod jobs;
 mod keys;
 mod names;
 mod packed;
@@ -17,6 +19,7 @@ pub mod provision;
 mod replica;
 mod rows;
 mod run;
+pub mod sealing;
 mod statements;
 mod upkeep;
 
@@ -29,6 +32,7 @@ use crate::ports::store::StoreError;
 use crate::protocol::region::Origin;
 
 use run::{Call, Params};
+use sealing::Sealer;
 use statements::Statements;
 
 /// Connections for heartbeats, the gate and replication beside those for keys: a full key pool cannot starve them.
@@ -48,12 +52,14 @@ pub struct StoreConfig {
     /// The most that any one call may take: up to half of it to get a connection, up to half for the statement. The server itself
     /// gives a statement up a little earlier, so that most late statements are known to have written nothing.
     pub statement_within: Duration,
+    /// Seals stored requests; without one they are stored as they are.
+    pub sealer: Option<Sealer>,
 }
 
 impl StoreConfig {
     /// 16 connections, 2 s per call.
     pub fn new(origin: Origin, postgres: Config) -> Self {
-        Self { origin, postgres, connections: 16, statement_within: Duration::from_secs(2) }
+        Self { origin, postgres, connections: 16, statement_within: Duration::from_secs(2), sealer: None }
     }
 }
 
@@ -65,6 +71,7 @@ pub struct PgStore {
     upkeep: Pool,
     within: Duration,
     sql: Statements,
+    sealer: Option<Sealer>,
 }
 
 impl PgStore {
@@ -86,6 +93,7 @@ impl PgStore {
             upkeep: connect::pool(&tuned, UPKEEP_CONNECTIONS)?,
             within: config.statement_within,
             sql: Statements::new(&config.origin),
+            sealer: config.sealer.clone(),
         })
     }
 

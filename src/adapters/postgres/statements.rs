@@ -16,6 +16,9 @@ const LIFETIME: &str = include_str!("sql/lifetime.sql");
 const LIFETIME_COLUMNS: &str = "expires_at, due_at, tombstone, route, path, principal";
 const CLAIM_TYPES: &str =
     "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea";
+/// What a row superseded before stays superseded, beside what its new claim names.
+const OVER_KEPT: &str = include_str!("sql/over_kept.sql");
+const ACCEPT_TYPES: &str = "bigint, boolean, bytea";
 const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
 /// What the claim routines return: a verdict and the columns of `columns.sql`.
 const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint, attempt int, nonce uuid, fp_raw bytea, \
@@ -26,6 +29,16 @@ const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint,
 /// Statements that need no name.
 pub(super) const CLAIM: &str = include_str!("sql/claim.sql");
 pub(super) const RECLAIM: &str = include_str!("sql/reclaim.sql");
+pub(super) const ACCEPT: &str = include_str!("sql/accept.sql");
+pub(super) const JOB_TAKE: &str = include_str!("sql/job_take.sql");
+pub(super) const JOB_FINISH: &str = include_str!("sql/job_finish.sql");
+pub(super) const JOB_PUT_OFF: &str = include_str!("sql/job_put_off.sql");
+pub(super) const JOB_BURY: &str = include_str!("sql/job_bury.sql");
+pub(super) const JOB_ERASE: &str = include_str!("sql/job_erase.sql");
+pub(super) const JOB_ONE: &str = include_str!("sql/job_one.sql");
+pub(super) const JOB_LIST: &str = include_str!("sql/job_list.sql");
+pub(super) const JOB_LOAD: &str = include_str!("sql/job_load.sql");
+pub(super) const JOB_HELD: &str = include_str!("sql/job_held.sql");
 pub(super) const GATE: &str = include_str!("sql/gate.sql");
 pub(super) const HEARTBEATS: &str = include_str!("sql/heartbeats.sql");
 pub(super) const REMEMBER: &str = include_str!("sql/remember.sql");
@@ -43,6 +56,8 @@ pub(super) struct Statements {
     pub(super) look_up_many: String,
     pub(super) approve: String,
     pub(super) beat: String,
+    pub(super) job_revive: String,
+    pub(super) job_discard: String,
     pub(super) reap: String,
     pub(super) open_claims: String,
     pub(super) doubts: String,
@@ -63,6 +78,8 @@ impl Statements {
             look_up_many: fill(include_str!("sql/look_up_many.sql"), me),
             approve: fill(include_str!("sql/approve.sql"), me),
             beat: fill(include_str!("sql/beat.sql"), me),
+            job_revive: fill(include_str!("sql/job_revive.sql"), me),
+            job_discard: fill(include_str!("sql/job_discard.sql"), me),
             reap: fill(include_str!("sql/reap.sql"), me),
             open_claims: fill(include_str!("sql/open_claims.sql"), me),
             doubts: fill(include_str!("sql/doubts.sql"), me),
@@ -76,9 +93,10 @@ impl Statements {
 
 /// The claim routines of a region.
 pub(super) fn routines(me: &Origin) -> String {
-    let [claim, reclaim] = routine_signatures();
+    let [claim, reclaim, accept] = routine_signatures();
     let template = include_str!("sql/routines.sql")
         .replace("{others_yield}", OTHERS_YIELD.trim_end())
+        .replace("{over_kept}", OVER_KEPT.trim_end())
         .replace("{lifetime_columns}", LIFETIME_COLUMNS)
         .replace("{lifetime}", LIFETIME.trim_end())
         .replace("{never}", NEVER);
@@ -86,11 +104,16 @@ pub(super) fn routines(me: &Origin) -> String {
         .replace("{returned}", RETURNED)
         .replace("{claim_signature}", &claim)
         .replace("{reclaim_signature}", &reclaim)
+        .replace("{accept_signature}", &accept)
 }
 
 /// The claim routines by name and argument types.
-pub(super) fn routine_signatures() -> [String; 2] {
-    [format!("onceway.claim({CLAIM_TYPES})"), format!("onceway.reclaim({CLAIM_TYPES}, {RECLAIM_TYPES})")]
+pub(super) fn routine_signatures() -> [String; 3] {
+    [
+        format!("onceway.claim({CLAIM_TYPES})"),
+        format!("onceway.reclaim({CLAIM_TYPES}, {RECLAIM_TYPES})"),
+        format!("onceway.accept({CLAIM_TYPES}, {RECLAIM_TYPES}, {ACCEPT_TYPES})"),
+    ]
 }
 
 /// The leaves of an origin.
@@ -123,6 +146,8 @@ mod tests {
             all.look_up_many,
             all.approve,
             all.beat,
+            all.job_revive,
+            all.job_discard,
             all.reap,
             all.open_claims,
             all.doubts,

@@ -1,11 +1,13 @@
 //! What [`KeyStore`] promises: the bench, the list of clauses, and what they share.
 //!
-//! Neighbours: [`claims`], [`foreign`], [`outcomes`], [`reading`], [`gate`] and [`upkeep`] hold the clauses by what they are about; [`super::replica`]
+//! Neighbours: [`claims`], [`foreign`], [`outcomes`], [`reading`], [`gate`], [`upkeep`] and [`jobs`] hold the clauses by what they are about;
+//! [`super::replica`]
 //! uses the same bench. It must not reach into a store: what a clause knows, it learned through the port.
 
 pub mod claims;
 pub mod foreign;
 pub mod gate;
+pub mod jobs;
 pub mod outcomes;
 pub mod reading;
 pub mod upkeep;
@@ -14,7 +16,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, Written};
-use crate::ports::{KeyStore, Replica, Upkeep};
+use crate::ports::{Jobs, KeyStore, Replica, Upkeep};
 use crate::protocol::decide::Basis;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{Key, KeyId, Tenant};
@@ -44,7 +46,7 @@ pub enum Foreign {
 /// A store, and the environment that its clauses need.
 pub trait StoreBench: Sync {
     /// The store under test.
-    type Store: KeyStore + Replica + Upkeep;
+    type Store: KeyStore + Replica + Upkeep + Jobs;
 
     /// The store under test.
     fn store(&self) -> &Self::Store;
@@ -76,6 +78,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     outcomes::suite(bench).await;
     reading::suite(bench).await;
     gate::suite(bench).await;
+    jobs::suite(bench).await;
     upkeep::suite(bench).await;
 }
 

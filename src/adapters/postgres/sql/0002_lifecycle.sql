@@ -22,6 +22,9 @@ alter table onceway.records
     add column due_at timestamptz not null default 'infinity',
     -- How long the tombstone stays.
     add column tombstone interval not null default interval '30 days',
+    -- An accepted request that was never run has no attempt yet: its released row has attempt 0.
+    drop constraint token_is_positive,
+    add constraint token_is_positive check (epoch >= 1 and (attempt >= 1 or (attempt = 0 and state in (3, 5)))),
     add constraint principal_is_a_digest check (octet_length(principal) = 32),
     add constraint coding_is_known check (answer_coding in (0, 1)),
     add constraint length_is_there check ((answer_body is null) = (answer_length is null)),
@@ -54,23 +57,26 @@ create table onceway.journal (
 
 create index journal_of_key on onceway.journal (tenant, key) where tenant is not null;
 
--- Accepted requests that wait to be run, and dead ones that wait for an operator. The request itself is stored, sealed where the
--- region has a key for that; it goes with the job. Never published.
+-- Accepted requests that wait to be run (state 1), and dead letters that wait for an operator (2). The request itself is stored,
+-- sealed where the region has a key for that; it goes with the job, or at forget_at. `nonce` names the worker that has it. Never published.
 create table onceway.jobs (
     tenant text collate "C" not null,
     key bytea not null,
     request_id uuid not null,
     state smallint not null default 1,
     runs int not null default 0,
+    nonce uuid,
     next_at timestamptz not null default clock_timestamp(),
     accepted_at timestamptz not null default clock_timestamp(),
     forget_at timestamptz not null,
     sealed boolean not null,
-    request bytea not null,
+    request bytea,
     trouble text,
     primary key (tenant, key),
     constraint state_is_known check (state in (1, 2)),
-    constraint runs_are_counted check (runs >= 0)
+    constraint runs_are_counted check (runs >= 0),
+    constraint only_letters_are_erased check (request is not null or state = 2)
 ) with (fillfactor = 70);
 
 create index jobs_next on onceway.jobs (next_at) where state = 1;
+create index jobs_dead on onceway.jobs (forget_at) where state = 2;

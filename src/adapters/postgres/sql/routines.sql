@@ -67,12 +67,7 @@ begin
             update {records} as r
                set state = 1, epoch = g.epoch, attempt = p_attempt + 1, nonce = p_nonce, request_id = p_request_id,
                    fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = '{}',
-                   over = p_over || coalesce((
-                       select jsonb_agg(k) from jsonb_array_elements(r.over) as k
-                        where not exists (
-                            select from jsonb_array_elements(p_over) as n where n ->> 'origin' = k ->> 'origin'
-                        )
-                   ), '[]'),
+                   over = {over_kept},
                    doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
                    ({lifetime_columns}) = ({lifetime})
               from g
@@ -121,4 +116,88 @@ begin
 end
 $reclaim$;
 
-revoke all on function {claim_signature}, {reclaim_signature} from public;
+-- A request that is run later: its record, released and accepted, and its job, in one statement. A basis of null is "no row of any
+-- origin"; else a compare-and-set on the own released row, or a first own row beside rows of other origins, as in a claim.
+create or replace function onceway.accept(
+    p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
+    p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
+    p_route text, p_path text, p_principal bytea,
+    p_attempt int, p_own_epoch bigint, p_own_attempt int, p_own_nonce uuid, p_over jsonb,
+    p_keep_ms bigint, p_sealed boolean, p_request bytea
+) returns table ({returned}) language plpgsql volatile as $accept$
+#variable_conflict use_column
+begin
+    for round in 1..10 loop
+        -- The own row of an earlier call first: before the gate, which may have moved since. Where no row was expected, any.
+        return query
+            select case when r.origin = '{origin}' and r.nonce = p_nonce then 'won' else 'found' end, {columns}
+              from onceway.records r
+             where r.tenant = p_tenant and r.key = p_key
+               and (p_over is null or (r.origin = '{origin}' and r.nonce = p_nonce));
+        if found then return; end if;
+
+        return query
+            with g as materialized (
+                select epoch from onceway.gate
+                 where version = p_gate and boot_started = pg_postmaster_start_time() for share
+            ), kept as (
+                update {records} as r
+                   set state = 3, epoch = g.epoch, attempt = p_attempt, nonce = p_nonce, request_id = p_request_id,
+                       fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = '{}',
+                       over = {over_kept},
+                       doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
+                       accepted = true, ({lifetime_columns}) = ({lifetime})
+                  from g
+                 where r.tenant = p_tenant and r.key = p_key and r.origin = '{origin}'
+                   and r.epoch = p_own_epoch and r.attempt = p_own_attempt and r.nonce = p_own_nonce
+                   and r.state = 3
+                   and {others_yield}
+                returning r.*
+            ), made as (
+                insert into {records} as r (
+                    tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, request_id,
+                    held_at, hold, accepted, {lifetime_columns}
+                )
+                select p_tenant, p_key, '{origin}', 3, g.epoch, p_attempt, p_nonce, p_fp_raw, p_fp_canonical,
+                       coalesce(p_over, '[]'), p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', true,
+                       {lifetime}
+                  from g
+                 where p_own_nonce is null and {others_yield}
+                on conflict do nothing
+                returning r.*
+            ), r as (
+                select * from kept union all select * from made
+            ), j as (
+                insert into onceway.jobs (tenant, key, request_id, forget_at, sealed, request)
+                select p_tenant, p_key, p_request_id, clock_timestamp() + p_keep_ms * interval '1 millisecond', p_sealed, p_request
+                  from r
+                -- A job that is left of a forgotten record has nothing to run any more.
+                on conflict (tenant, key) do update
+                   set request_id = excluded.request_id, state = 1, runs = 0, nonce = null, next_at = excluded.next_at,
+                       accepted_at = excluded.accepted_at, forget_at = excluded.forget_at, sealed = excluded.sealed,
+                       request = excluded.request, trouble = null
+            )
+            select 'won', {columns} from r;
+        if found then return; end if;
+
+        perform from onceway.gate where version = p_gate and boot_started = pg_postmaster_start_time();
+        if not found then
+            verdict := 'gate';
+            return next;
+            return;
+        end if;
+
+        -- A concurrent call of the same nonce may have been faster.
+        return query
+            select case when r.origin = '{origin}' and r.nonce = p_nonce then 'won' else 'found' end, {columns}
+              from onceway.records r where r.tenant = p_tenant and r.key = p_key;
+        if found then return; end if;
+        if p_over is not null then
+            raise exception 'the rows that an acceptance stood on are gone' using errcode = 'OW002';
+        end if;
+    end loop;
+    raise exception 'the row of an acceptance keeps vanishing' using errcode = 'OW001';
+end
+$accept$;
+
+revoke all on function {claim_signature}, {reclaim_signature}, {accept_signature} from public;

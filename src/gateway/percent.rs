@@ -1,6 +1,20 @@
-//! Percent-decoding of one path segment or query value (RFC 3986, section 2.1), for the admin and control listeners.
+//! Percent-encoding of one path segment or query value, and back (RFC 3986, section 2.1).
 //!
-//! Neighbours: `server::admin`, `fleet::control`. The public listener never decodes: it forwards exactly what it matched.
+//! Neighbours: [`super::address`] (a key in the status address), `server::admin`, `fleet::control`. Requests to routes are never
+//! decoded: what was matched is what is sent.
+
+/// Encodes whatever is not unreserved: `a/b` to `a%2Fb`.
+pub fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
 
 /// Decodes `%41` to `A`. What is no valid escape stays as it is; what is no UTF-8 afterwards is replaced.
 pub fn decode(text: &str) -> String {
@@ -31,7 +45,7 @@ fn hex(digits: &[u8]) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::decode;
+    use super::{decode, encode};
 
     #[test]
     fn escapes_are_decoded_and_the_rest_stays() {
@@ -46,5 +60,16 @@ mod tests {
         ] {
             assert_eq!(decode(text), decoded, "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_encoded_is_one_segment_and_comes_back() {
+        let visible: String = (0x21..0x7f).map(char::from).collect();
+        for text in [visible.as_str(), "order-1001", "€ 5%"] {
+            let encoded = encode(text);
+            assert!(!encoded.contains(['/', '?', '#', ' ', '"']), "{encoded}");
+            assert_eq!(decode(&encoded), text);
+        }
+        assert_eq!(encode("a/b c"), "a%2Fb%20c");
     }
 }

@@ -1,0 +1,236 @@
+//! The table of jobs: accepted requests and dead letters, in one transaction with their records.
+//!
+//! Neighbours: [`super`] has the records and the gate, [`crate::store`] sends the statements. Jobs are never shipped. It must not
+//! decide what a run came to.
+
+use std::time::Duration;
+
+use onceway::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, StoredRequest, Taken};
+use onceway::ports::store::{ClaimAsk, ClaimReply, Written};
+use onceway::protocol::decide::Basis;
+use onceway::protocol::job::JobState;
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::{Nonce, RequestId};
+use onceway::protocol::time::Date;
+
+use super::{Phase, Table, micros};
+
+/// A stored job: times are wall times, in microseconds.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    state: JobState,
+    request_id: RequestId,
+    runs: u32,
+    nonce: Option<Nonce>,
+    next: i64,
+    accepted: i64,
+    forget: i64,
+    request: Option<StoredRequest>,
+    trouble: Option<String>,
+}
+
+impl Table {
+    /// One acceptance: the nonce, the gate, what stands in the way, then record and job.
+    pub(crate) fn accept(&mut self, ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> ClaimReply {
+        let now = self.clock.micros();
+        let own = self.own(&ask.id);
+        if let Some(own) = own.filter(|own| own.nonce == ask.nonce) {
+            return ClaimReply::Won { token: own.token, expires: own.expires };
+        }
+        if matches!(ask.basis, Basis::Absent) && self.rows.get(&ask.id).is_some_and(|rows| !rows.is_empty()) {
+            return ClaimReply::Found(self.read(&ask.id));
+        }
+        if !self.is_open() || ask.gate != self.version {
+            return ClaimReply::GateMoved;
+        }
+        let (over, attempt) = match &ask.basis {
+            Basis::Absent => (Vec::new(), 0),
+            Basis::Known { own: seen, over, attempt }
+                if own.is_none_or(|own| matches!(own.phase, Phase::Released))
+                    && self.own_yields(own, *seen, now)
+                    && self.others_yield(&ask.id, over, *attempt) =>
+            {
+                (over.clone(), *attempt)
+            }
+            Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
+        };
+        let row = self.row(ask, Phase::Released, over, attempt, true, now);
+        let (token, expires) = (row.token, row.expires);
+        self.write(&ask.id, row);
+        let job = Kept {
+            state: JobState::Waiting,
+            request_id: ask.request_id,
+            runs: 0,
+            nonce: None,
+            next: now,
+            accepted: now,
+            forget: now.saturating_add(micros(keep)),
+            request: Some(request.clone()),
+            trouble: None,
+        };
+        self.jobs.insert(ask.id.clone(), job);
+        ClaimReply::Won { token, expires }
+    }
+
+    pub(crate) fn take(&mut self, nonce: Nonce, most: usize, away: Duration) -> Vec<Job> {
+        let now = self.clock.micros();
+        let mut due: Vec<(i64, KeyId)> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.state == JobState::Waiting && job.next <= now)
+            .map(|(id, job)| (job.next, id.clone()))
+            .collect();
+        due.sort();
+        due.truncate(most);
+        let mut taken = Vec::new();
+        for (_, id) in due {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            job.runs += 1;
+            job.nonce = Some(nonce);
+            job.next = now.saturating_add(micros(away));
+            taken.push(Job {
+                taken: Taken { id, nonce },
+                request_id: job.request_id,
+                runs: job.runs,
+                over: job.forget <= now,
+                content: job
+                    .request
+                    .clone()
+                    .map_or(Content::Erased, |request| Content::Whole(Box::new(request))),
+            });
+        }
+        taken
+    }
+
+    pub(crate) fn finish(&mut self, taken: &Taken) -> Written {
+        match self.held(taken) {
+            None => Written::Lost,
+            Some(_) => {
+                self.jobs.remove(&taken.id);
+                Written::Done
+            }
+        }
+    }
+
+    pub(crate) fn put_off(
+        &mut self,
+        taken: &Taken,
+        after: Duration,
+        counted: bool,
+        trouble: &str,
+    ) -> Written {
+        let now = self.clock.micros();
+        let Some(job) = self.held(taken) else { return Written::Lost };
+        job.next = now.saturating_add(micros(after));
+        job.runs -= u32::from(!counted);
+        job.trouble = Some(trouble.to_owned());
+        job.nonce = None;
+        Written::Done
+    }
+
+    pub(crate) fn bury(&mut self, taken: &Taken, trouble: &str) -> Written {
+        let now = self.clock.micros();
+        let Some(job) = self.held(taken) else { return Written::Lost };
+        job.state = JobState::Dead;
+        job.trouble = Some(trouble.to_owned());
+        job.nonce = None;
+        if job.forget <= now {
+            job.request = None;
+        }
+        Written::Done
+    }
+
+    pub(crate) fn erase(&mut self) -> u64 {
+        let now = self.clock.micros();
+        let over =
+            |job: &&mut Kept| job.state == JobState::Dead && job.forget <= now && job.request.is_some();
+        let mut erased = 0;
+        for job in self.jobs.values_mut().filter(over) {
+            job.request = None;
+            erased += 1;
+        }
+        erased
+    }
+
+    pub(crate) fn job(&self, id: &KeyId) -> Option<JobRow> {
+        self.jobs.get(id).map(|job| job.shown(id))
+    }
+
+    pub(crate) fn jobs(&self, state: Option<JobState>, most: usize) -> Vec<JobRow> {
+        let wanted = self.jobs.iter().filter(|(_, job)| state.is_none_or(|state| job.state == state));
+        let mut rows: Vec<(i64, JobRow)> = wanted.map(|(id, job)| (job.accepted, job.shown(id))).collect();
+        rows.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.id.cmp(&other.id)));
+        rows.into_iter().map(|(_, row)| row).take(most).collect()
+    }
+
+    pub(crate) fn load(&self) -> JobLoad {
+        let now = self.clock.micros();
+        let waiting = || self.jobs.values().filter(|job| job.state == JobState::Waiting);
+        let oldest = waiting().map(|job| job.accepted).min().map_or(0, |at| now.saturating_sub(at));
+        JobLoad {
+            waiting: waiting().count() as u64,
+            dead: (self.jobs.len() - waiting().count()) as u64,
+            oldest: Duration::from_micros(u64::try_from(oldest).unwrap_or(0)),
+        }
+    }
+
+    pub(crate) fn revive(&mut self, id: &KeyId, _act: &Act) -> Acted {
+        let now = self.clock.micros();
+        let Some(job) = self.jobs.get_mut(id) else { return Acted::Absent };
+        if job.state == JobState::Waiting {
+            return Acted::Waiting;
+        }
+        if job.request.is_none() {
+            return Acted::Erased;
+        }
+        job.state = JobState::Waiting;
+        job.runs = 0;
+        job.next = now;
+        job.trouble = None;
+        Acted::Done
+    }
+
+    pub(crate) fn discard(&mut self, id: &KeyId, _act: &Act) -> Acted {
+        let now = self.clock.micros();
+        if !self.jobs.contains_key(id) {
+            return Acted::Absent;
+        }
+        if !self.is_open() {
+            return Acted::GateMoved;
+        }
+        if let Some(own) = self.own(id).cloned() {
+            if matches!(own.phase, Phase::Claimed) && !own.left(now).is_zero() {
+                return Acted::Running;
+            }
+            // Any nonce that no claim drew: a worker that read the row before can no longer claim on it.
+            let fresh = Nonce(!own.nonce.0);
+            let nonce = if matches!(own.phase, Phase::Released) { fresh } else { own.nonce };
+            self.write(id, super::Stored { accepted: false, nonce, ..own });
+        }
+        self.jobs.remove(id);
+        Acted::Done
+    }
+
+    fn held(&mut self, taken: &Taken) -> Option<&mut Kept> {
+        let job = self.jobs.get_mut(&taken.id)?;
+        (job.state == JobState::Waiting && job.nonce == Some(taken.nonce)).then_some(job)
+    }
+}
+
+impl Kept {
+    fn shown(&self, id: &KeyId) -> JobRow {
+        let date = |micros: i64| Date(micros.div_euclid(1_000));
+        JobRow {
+            id: id.clone(),
+            state: self.state,
+            request_id: self.request_id,
+            runs: self.runs,
+            accepted: date(self.accepted),
+            next: date(self.next),
+            forget: date(self.forget),
+            kept: self.request.is_some(),
+            sealed: false,
+            trouble: self.trouble.clone(),
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! Accepted requests: run without their client, once, whatever dies; and what clients and operators are told meanwhile.
+//!
+//! A worker's death is played by a store that is away when its outcome comes: what it leaves behind is a claim whose hold runs out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Uri};
+use onceway::gateway::Gateway;
+use onceway::gateway::letters::LetterAct;
+use onceway::ports::body::{self, Collected};
+use onceway::ports::jobs::{Act, Acted, StoredRequest};
+use onceway::ports::store::{ClaimAsk, ClaimReply};
+use onceway::ports::{Jobs, KeyStore};
+use onceway::protocol::decide::Basis;
+use onceway::protocol::fingerprint::{Fingerprint, canonical, raw};
+use onceway::protocol::job::JobState;
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::{Nonce, RequestId};
+use onceway::protocol::region::RegionName;
+use simulation::cluster::StoreMode;
+use simulation::ports::SimPorts;
+use simulation::upstream::{ProbeMode, UpstreamMode};
+use tokio::time::sleep;
+
+use super::bench::{ACCEPT, Bench, HOLD, ask, id, key_of, ms, play, region, request, until};
+
+type Gate = Arc<Gateway<SimPorts>>;
+
+/// What the status address tells.
+async fn asked(gateway: &Gate, key: &str) -> (u16, serde_json::Value) {
+    let ask = Request::get(format!("/.well-known/onceway/requests/{key}"));
+    let ask = ask.header("authorization", "Bearer sk").body(body::empty()).unwrap();
+    let (head, rest) = gateway.handle(ask).await.into_parts();
+    let Ok(Collected::Whole(bytes)) = body::collect(rest, 1 << 20).await else { panic!("a whole body") };
+    (head.status.as_u16(), serde_json::from_slice(&bytes).unwrap())
+}
+
+async fn state(bench: &Bench, at: &RegionName, key: &str) -> String {
+    asked(&bench.gateway(at), key).await.1["state"].as_str().unwrap_or("none").to_owned()
+}
+
+async fn becomes(bench: &Bench, at: &RegionName, key: &str, wanted: &str) {
+    until(wanted, ms(60_000), async || state(bench, at, key).await == wanted).await;
+}
+
+async fn dead(bench: &Bench, at: &RegionName) -> usize {
+    bench.gateway(at).jobs(Some(JobState::Dead)).await.unwrap().len()
+}
+
+fn act() -> Act {
+    Act { actor: "test".to_owned(), reason: "a test".to_owned() }
+}
+
+#[test]
+fn an_accepted_request_runs_once_and_its_answer_is_replayed_in_every_region() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(1).await, region("eu"), region("us"));
+        let key = key_of(&eu, "accepted");
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(500) });
+        // Through another region, as DNS would have it.
+        let response = bench.gateway(&us).handle(request("/later", &key, "{}")).await;
+        let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
+        assert_eq!(response.status(), 202);
+        assert_eq!(header("location"), format!("/.well-known/onceway/requests/{key}"));
+        assert!(header("retry-after").parse::<u64>().unwrap() >= 1);
+        assert_eq!((header("idempotency-key"), header("onceway-region")), (key.clone(), "eu".to_owned()));
+        assert!(!header("idempotency-expires").is_empty());
+        assert!(!response.headers().contains_key("preference-applied"), "nobody asked for it");
+        until("the attempt to run", ms(2_000), async || state(&bench, &us, &key).await == "running").await;
+        becomes(&bench, &us, &key, "settled").await;
+        let told = ask(&bench.gateway(&us), "/later", &key, "{}").await;
+        assert_eq!((told.status, told.replayed, told.by.as_str()), (201, true, "eu"));
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
+        assert_eq!(bench.effects(&key)[0].token.attempt, 1, "the first attempt is the first");
+        let (status, shown) = asked(&bench.gateway(&us), &key).await;
+        assert_eq!((status, &shown["status"], &shown["attempt"]), (200, &201.into(), &1.into()));
+        assert_eq!(shown["answer"]["body"].as_str().unwrap().as_bytes(), told.body);
+        assert_eq!(
+            bench.gateway(&eu).jobs(None).await.unwrap().len(),
+            0,
+            "a settled job goes with its request"
+        );
+    });
+}
+
+#[test]
+fn a_client_chooses_where_the_route_lets_it() {
+    play(async {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        let gateway = bench.gateway(&eu);
+        let prefers = |path: &str, key: &str| {
+            let mut request = request(path, key, "{}");
+            request.headers_mut().insert("prefer", "wait=1, respond-async".parse().unwrap());
+            request
+        };
+        let (plain, later, heedless) = (key_of(&eu, "plain"), key_of(&eu, "later"), key_of(&eu, "heedless"));
+        assert_eq!(ask(&gateway, "/prefer", &plain, "{}").await.status, 201);
+        let response = gateway.handle(prefers("/prefer", &later)).await;
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()["preference-applied"]),
+            (202, &"respond-async".parse().unwrap())
+        );
+        becomes(&bench, &eu, &later, "settled").await;
+        let arrival = bench.world.upstreams.arrivals(&eu).pop().unwrap();
+        assert_eq!(arrival.headers["prefer"], "wait=1", "the upstream is not asked for what was done here");
+        assert!(!arrival.headers.contains_key("authorization"), "credentials are not stored unsealed");
+        assert_eq!(
+            gateway.handle(prefers("/probe", &heedless)).await.status(),
+            201,
+            "sync routes do not heed it"
+        );
+    });
+}
+
+/// What a gateway leaves that dies between accepting and running: the record, the job, and nobody who knows of them.
+#[test]
+fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
+    play(async {
+        let (bench, eu) = (Bench::start(3).await, region("eu"));
+        let key = key_of(&eu, "orphan");
+        let (head, _) = request("/later", &key, "{}").into_parts();
+        let store = bench.world.cluster.store(&eu);
+        let claim = ClaimAsk {
+            id: id(&key),
+            fingerprint: Fingerprint {
+                raw: raw("POST", "/later", b"{}"),
+                canonical: Some(canonical("POST", "/later", b"{}")),
+            },
+            nonce: Nonce(7),
+            request_id: RequestId(7),
+            gate: store.gate().await.unwrap().version,
+            basis: Basis::Absent,
+            hold: HOLD,
+            lifetime: Lifetime { retention: Retention::For(HOLD * 100), skew: ms(0), tombstone: HOLD },
+            route: "later".into(),
+            path: "/later".to_owned(),
+            principal: None,
+        };
+        let stored = StoredRequest {
+            method: Method::POST,
+            target: Uri::from_static("/later"),
+            headers: HeaderMap::from_iter(
+                head.headers.into_iter().filter_map(|(name, value)| Some((name?, value))),
+            ),
+            body: Bytes::from_static(b"{}"),
+        };
+        assert!(matches!(store.accept(&claim, &stored, HOLD).await, Ok(ClaimReply::Won { .. })));
+        becomes(&bench, &eu, &key, "settled").await;
+        let told = bench.send(&eu, "/later", &key).await;
+        assert_eq!((told.status, told.replayed, bench.effects(&key).len()), (201, true, 1));
+    });
+}
+
+#[test]
+fn an_acceptance_whose_reply_was_lost_runs_once_and_a_retry_finds_it() {
+    play(async {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        let key = key_of(&eu, "unconfirmed");
+        bench.store(&eu, StoreMode::LoseReplies(ms(500)));
+        assert_eq!(bench.send(&eu, "/later", &key).await.said(), (503, "store-unavailable"));
+        bench.store(&eu, StoreMode::Up);
+        bench.all_serve().await;
+        let told = bench.send(&eu, "/later", &key).await;
+        assert!(matches!(told.status, 201 | 202), "{told:?}");
+        becomes(&bench, &eu, &key, "settled").await;
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
+    });
+}
+
+#[test]
+fn a_gate_that_is_closed_stores_nothing() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        let key = key_of(&eu, "closed");
+        bench.store(&eu, StoreMode::Refuse);
+        assert_eq!(bench.send(&eu, "/later", &key).await.said(), (503, "store-unavailable"));
+        bench.store(&eu, StoreMode::Up);
+        bench.all_serve().await;
+        sleep(ms(2_000)).await;
+        assert_eq!(bench.state(&eu, &key).await, "absent");
+        assert_eq!((asked(&bench.gateway(&eu), &key).await.0, bench.arrived(&eu)), (404, 0));
+    });
+}
+
+/// The worker's store goes away after the effect and before the record, until its claim's hold is over.
+async fn dies_after_the_effect(bench: &Bench, path: &str, key: &str) {
+    let eu = region("eu");
+    assert_eq!(bench.send(&eu, path, key).await.status, 202);
+    until("the attempt to arrive", ms(5_000), async || bench.arrived(&eu) == 1).await;
+    bench.store(&eu, StoreMode::Refuse);
+    sleep(HOLD + ms(5_000)).await;
+    bench.store(&eu, StoreMode::Up);
+    bench.all_serve().await;
+}
+
+#[test]
+fn a_worker_killed_after_the_effect_on_a_route_that_probes() {
+    play(async {
+        let (bench, eu) = (Bench::start(6).await, region("eu"));
+        let key = key_of(&eu, "probed");
+        dies_after_the_effect(&bench, "/later", &key).await;
+        becomes(&bench, &eu, &key, "settled").await;
+        let told = bench.send(&eu, "/later", &key).await;
+        assert_eq!((told.status, &told.body), (201, &bench.effects(&key)[0].body));
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
+    });
+}
+
+#[test]
+fn a_worker_killed_after_the_effect_where_the_upstream_honours_the_key() {
+    play(async {
+        let (bench, eu) = (Bench::start(7).await, region("eu"));
+        let key = key_of(&eu, "honoured");
+        bench.upstream(&eu, UpstreamMode::Once { after: ms(50) });
+        dies_after_the_effect(&bench, "/later-rerun", &key).await;
+        becomes(&bench, &eu, &key, "settled").await;
+        let told = bench.send(&eu, "/later-rerun", &key).await;
+        assert_eq!((told.status, &told.body), (201, &bench.effects(&key)[0].body));
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 2));
+        let tokens: Vec<_> = bench
+            .world
+            .upstreams
+            .arrivals(&eu)
+            .into_iter()
+            .filter_map(|arrival| Some(arrival.attempt?.1))
+            .collect();
+        assert!(tokens[0] < tokens[1], "{tokens:?}");
+    });
+}
+
+#[test]
+fn a_duplicate_never_runs_nor_stores_what_a_job_will_run() {
+    play(async {
+        let (bench, eu) = (Bench::start(8).await, region("eu"));
+        let key = key_of(&eu, "duplicate");
+        bench.upstream(&eu, UpstreamMode::Refuse);
+        let first = bench.send(&eu, "/prefer", &key_of(&eu, "other")).await;
+        assert_eq!(first.said(), (502, "upstream-unavailable"), "an ordinary request is not stored");
+        assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
+        sleep(ms(100)).await;
+        let waiting = bench.send(&eu, "/later", &key).await;
+        assert_eq!((waiting.status, state(&bench, &eu, &key).await.as_str()), (202, "accepted"));
+        let other = ask(&bench.gateway(&eu), "/later", &key, "{\"other\":1}").await;
+        assert_eq!(other.said(), (422, "key-reused"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_500) });
+        until("the attempt to run", ms(5_000), async || bench.arrived(&eu) == 1).await;
+        let running = bench.send(&eu, "/later", &key).await;
+        assert_eq!(running.status, 202);
+        assert!(String::from_utf8_lossy(&running.body).contains("\"state\":\"running\""));
+        let other = ask(&bench.gateway(&eu), "/later", &key, "{\"other\":1}").await;
+        assert_eq!(other.said(), (422, "key-reused"));
+        assert_eq!(bench.gateway(&eu).jobs(None).await.unwrap().len(), 1);
+        becomes(&bench, &eu, &key, "settled").await;
+        let told = bench.send(&eu, "/later", &key).await;
+        assert_eq!((told.status, told.replayed, bench.arrived(&eu)), (201, true, 1));
+    });
+}
+
+#[test]
+fn what_was_accepted_on_a_route_of_choice_is_not_run_for_a_client_that_waits() {
+    play(async {
+        let (bench, eu) = (Bench::start(9).await, region("eu"));
+        let key = key_of(&eu, "chosen");
+        bench.upstream(&eu, UpstreamMode::Refuse);
+        let mut preferring = request("/prefer", &key, "{}");
+        preferring.headers_mut().insert("prefer", "respond-async".parse().unwrap());
+        assert_eq!(bench.gateway(&eu).handle(preferring).await.status(), 202);
+        bench.upstream(&eu, UpstreamMode::Hang);
+        assert_eq!(bench.send(&eu, "/prefer", &key).await.status, 202);
+    });
+}
+
+#[test]
+fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
+    play(async {
+        let (bench, eu) = (Bench::start(10).await, region("eu"));
+        let key = key_of(&eu, "poison");
+        // As if nothing had happened; the ledger notes when each attempt came.
+        bench.upstream(&eu, UpstreamMode::EffectThenFail { status: 503 });
+        assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
+        becomes(&bench, &eu, &key, "dead").await;
+        let at: Vec<Duration> = bench.effects(&key).iter().map(|effect| effect.at).collect();
+        assert_eq!(at.len(), ACCEPT.max_runs as usize);
+        for (run, pair) in at.windows(2).enumerate() {
+            let (gap, span) = (pair[1] - pair[0], ACCEPT.backoff.after(run as u32 + 1));
+            // Half of the span is jitter; a look for due jobs and some statements come on top.
+            assert!(gap >= span / 2 && gap <= span + ms(300), "run {run}: {gap:?} of {span:?}");
+        }
+        assert_eq!(bench.send(&eu, "/later", &key).await.said(), (409, "dead-letter"));
+        let letters = bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap();
+        assert_eq!((letters.len(), letters[0].runs), (1, ACCEPT.max_runs));
+        assert_eq!(
+            letters[0].trouble.as_deref(),
+            Some("the upstream answered 503: nothing happened; run 5 times")
+        );
+        sleep(ms(30_000)).await;
+        assert_eq!(bench.arrived(&eu), ACCEPT.max_runs as usize, "a dead letter must not run");
+
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        let gateway = bench.gateway(&eu);
+        assert_eq!(gateway.act_on_job(&id(&key), LetterAct::Retry, &act()).await, Ok(Acted::Done));
+        becomes(&bench, &eu, &key, "settled").await;
+        assert_eq!(bench.send(&eu, "/later", &key).await.status, 201);
+    });
+}
+
+#[test]
+fn a_dropped_letter_frees_its_key() {
+    play(async {
+        let (bench, eu) = (Bench::start(11).await, region("eu"));
+        let key = key_of(&eu, "dropped");
+        bench.upstream(&eu, UpstreamMode::Refuse);
+        assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
+        becomes(&bench, &eu, &key, "dead").await;
+        let gateway = bench.gateway(&eu);
+        assert_eq!(gateway.act_on_job(&id(&key), LetterAct::Drop, &act()).await, Ok(Acted::Done));
+        assert_eq!(state(&bench, &eu, &key).await, "released");
+        sleep(ms(5_000)).await;
+        assert_eq!(bench.arrived(&eu), 0);
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        assert_eq!(bench.send(&eu, "/later", &key).await.status, 202, "its client may send it again");
+        becomes(&bench, &eu, &key, "settled").await;
+        assert_eq!(bench.effects(&key).len(), 1);
+    });
+}
+
+#[test]
+fn a_doubt_that_the_route_parks_is_a_dead_letter() {
+    play(async {
+        let (bench, eu) = (Bench::start(12).await, region("eu"));
+        let key = key_of(&eu, "parked");
+        bench.upstream(&eu, UpstreamMode::EffectThenDrop);
+        assert_eq!(bench.send(&eu, "/later-park", &key).await.status, 202);
+        becomes(&bench, &eu, &key, "dead").await;
+        assert_eq!((bench.effects(&key).len(), bench.state(&eu, &key).await), (1, "in-doubt"));
+        assert_eq!(bench.send(&eu, "/later-park", &key).await.said(), (409, "dead-letter"));
+    });
+}
+
+#[test]
+fn a_doubt_that_nobody_can_clear_is_a_dead_letter_in_the_end() {
+    play(async {
+        let (bench, eu) = (Bench::start(13).await, region("eu"));
+        let key = key_of(&eu, "unclear");
+        bench.upstream(&eu, UpstreamMode::EffectThenDrop);
+        bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
+        assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
+        until("the doubt", ms(5_000), async || state(&bench, &eu, &key).await == "in_doubt").await;
+        assert_eq!(bench.send(&eu, "/later", &key).await.status, 202, "its job goes on asking");
+        becomes(&bench, &eu, &key, "dead").await;
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu), dead(&bench, &eu).await), (1, 1, 1));
+    });
+}
+
+#[test]
+fn two_gateways_never_run_one_job_at_once() {
+    play(async {
+        let (bench, eu) = (Bench::start(14).await, region("eu"));
+        let _second = bench.process(&eu);
+        sleep(ms(2_000)).await;
+        let keys: Vec<String> = (0..60).map(|at| key_of(&eu, &format!("many-{at}"))).collect();
+        for key in &keys {
+            assert_eq!(bench.send(&eu, "/later", key).await.status, 202);
+        }
+        for key in &keys {
+            becomes(&bench, &eu, key, "settled").await;
+            assert_eq!(bench.effects(key).len(), 1);
+        }
+        assert_eq!(bench.arrived(&eu), keys.len());
+    });
+}
+
+#[test]
+fn a_request_past_its_retention_is_erased_unrun() {
+    play(async {
+        let (bench, eu) = (Bench::start(15).await, region("eu"));
+        let key = key_of(&eu, "late");
+        bench.upstream(&eu, UpstreamMode::Refuse);
+        assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
+        bench.store(&eu, StoreMode::Refuse);
+        sleep(ACCEPT.request_retention + ms(1_000)).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        bench.store(&eu, StoreMode::Up);
+        bench.all_serve().await;
+        becomes(&bench, &eu, &key, "dead").await;
+        let letters = bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap();
+        assert_eq!((letters[0].kept, bench.arrived(&eu)), (false, 0));
+        let again = bench.gateway(&eu).act_on_job(&id(&key), LetterAct::Retry, &act()).await;
+        assert_eq!(again, Ok(Acted::Erased));
+    });
+}
+
+#[test]
+fn the_status_address_tells_of_any_key_and_of_nobody_elses() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(16).await, region("eu"), region("us"));
+        let key = key_of(&eu, "any/key");
+        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
+        let address = key.replace('/', "%2F");
+        for at in [&eu, &us] {
+            assert_eq!(asked(&bench.gateway(at), &address).await.1["state"], "settled");
+        }
+        let (status, problem) = asked(&bench.gateway(&us), &key_of(&eu, "never")).await;
+        assert_eq!((status, &problem["code"]), (404, &"key-unknown".into()));
+        let stranger = Request::get(format!("/.well-known/onceway/requests/{address}"));
+        let stranger = stranger.header("authorization", "Bearer nobody").body(body::empty()).unwrap();
+        assert_eq!(bench.gateway(&eu).handle(stranger).await.status(), 401);
+
+        // With its owner away, what is known here is told.
+        let doubtful = key_of(&eu, "doubtful");
+        bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
+        assert_eq!(bench.send(&eu, "/probe", &doubtful).await.status, 504);
+        until("the copy", ms(5_000), async || bench.state(&us, &doubtful).await == "in-doubt").await;
+        bench.links(&eu, simulation::peers::LinkMode::Refuse);
+        assert_eq!(asked(&bench.gateway(&us), &doubtful).await.1["state"], "in_doubt");
+    });
+}
+
+#[test]
+fn a_doubt_without_a_job_is_recovered_while_its_client_waits() {
+    play(async {
+        let (bench, eu) = (Bench::start(17).await, region("eu"));
+        let failed = |effect| UpstreamMode::Answer { after: ms(5), status: 500, body: Bytes::new(), effect };
+        for (word, doubt, replayed) in
+            [("did-not", failed(false), false), ("happened", UpstreamMode::EffectThenDrop, true)]
+        {
+            let key = key_of(&eu, word);
+            bench.upstream(&eu, doubt);
+            assert!(bench.send(&eu, "/prefer", &key).await.status >= 500);
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+            let mut preferring = request("/prefer", &key, "{}");
+            preferring.headers_mut().insert("prefer", "respond-async".parse().unwrap());
+            let told = bench.gateway(&eu).handle(preferring).await;
+            assert_eq!(
+                (told.status().as_u16(), told.headers().contains_key("idempotent-replayed")),
+                (201, replayed)
+            );
+            assert_eq!(bench.effects(&key).len(), 1);
+        }
+    });
+}
+
+#[test]
+fn the_status_address_of_a_bound_key_is_its_principals_only() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(18).await, region("eu"), region("us"));
+        let key = key_of(&eu, "bound");
+        let of = |token: &str| {
+            let mut request = request("/bound", &key, "{}");
+            request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+            request
+        };
+        let (mine, other) = (super::bench::TOKENS[1].0, super::bench::TOKENS[3].0);
+        assert_eq!(bench.gateway(&eu).handle(of(mine)).await.status(), 201);
+        for at in [&eu, &us] {
+            for (token, status) in [(mine, 200), (other, 404)] {
+                let address = format!("/.well-known/onceway/requests/{key}");
+                let ask = Request::get(address).header("authorization", format!("Bearer {token}"));
+                let told = bench.gateway(at).handle(ask.body(body::empty()).unwrap()).await;
+                assert_eq!(told.status(), status, "{token} at {at}");
+            }
+        }
+    });
+}

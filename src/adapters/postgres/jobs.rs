@@ -1,0 +1,247 @@
+//! The port `Jobs`: accepted requests, stored with their record in one statement and taken by one worker at a time.
+//!
+//! Neighbours: `statements` has the SQL, `sealing` the bytes of a request, `keys` reads what an acceptance found. It must not repeat a
+//! statement, nor know what a run came to. A request that cannot be read is handed on as such, never dropped.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::errors::{self, Effect};
+use super::keys::{big, claim_reply, millis, small};
+use super::run::{Call, Params};
+use super::{PgStore, rows, sealing, statements};
+use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken};
+use crate::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
+use crate::protocol::decide::Basis;
+use crate::protocol::job::JobState;
+use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::lifetime::Retention;
+use crate::protocol::record::{Nonce, RequestId};
+use crate::protocol::time::Date;
+
+/// The numbers of `state` in the table of jobs.
+const WAITING: i16 = 1;
+const DEAD: i16 = 2;
+
+impl Jobs for PgStore {
+    async fn accept(
+        &self,
+        ask: &ClaimAsk,
+        request: &StoredRequest,
+        keep: Duration,
+    ) -> Result<ClaimReply, StoreError> {
+        const WHAT: &str = "an acceptance";
+        let too_long = || errors::not_sent(WHAT, "a part of the request is too long to be stored");
+        let plain = sealing::encode(request).ok_or_else(too_long)?;
+        let (sealed, request) = match &self.sealer {
+            None => (false, plain),
+            Some(sealer) => {
+                let no_dice = || errors::not_sent(WHAT, "the request cannot be sealed: no random bytes");
+                (true, sealer.seal(&ask.id, plain).ok_or_else(no_dice)?)
+            }
+        };
+        let (tenant, key) = (ask.id.tenant().as_str(), ask.id.key().as_bytes());
+        let (nonce, request_id) = (Uuid::from_u128(ask.nonce.0), Uuid::from_u128(ask.request_id.0));
+        let gate = big(WHAT, ask.gate.0)?;
+        let raw = ask.fingerprint.raw.as_bytes().as_slice();
+        let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
+        let (hold, keep) = (millis(ask.hold), millis(keep));
+        let promised = match ask.lifetime.retention {
+            Retention::For(span) => Some(millis(span)),
+            Retention::Never => None,
+        };
+        let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
+        let (route, path) = (&*ask.route, &ask.path);
+        let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
+        let (own, over, attempt) = match &ask.basis {
+            Basis::Absent => (None, None, 0),
+            Basis::Known { own, over, attempt } => {
+                (*own, Some(rows::over_json(over)), small(WHAT, *attempt)?)
+            }
+        };
+        let own_epoch = own.map(|(token, _)| big(WHAT, token.epoch)).transpose()?;
+        let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
+        let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
+        let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
+        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
+        let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
+        let job: Params<'_> = &[&keep, &sealed, &request];
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::ACCEPT };
+        claim_reply(WHAT, &self.on_keys(call, &[named, life, basis, job].concat()).await?)
+    }
+
+    async fn take(&self, nonce: Nonce, most: usize, away: Duration) -> Result<Vec<Job>, StoreError> {
+        const WHAT: &str = "taking jobs";
+        let (taken, most) = (Uuid::from_u128(nonce.0), i64::try_from(most).unwrap_or(i64::MAX));
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::JOB_TAKE };
+        let found = self.on_keys(call, &[&taken, &most, &millis(away)]).await?;
+        let unreadable = |why| errors::unreadable(WHAT, Effect::Writes, why);
+        found.iter().map(|row| self.job_of(row, nonce)).collect::<Result<_, _>>().map_err(unreadable)
+    }
+
+    async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {
+        self.end_job("finishing a job", statements::JOB_FINISH, taken, &[]).await
+    }
+
+    async fn put_off(
+        &self,
+        taken: &Taken,
+        after: Duration,
+        counted: bool,
+        trouble: &str,
+    ) -> Result<Written, StoreError> {
+        let back = i32::from(!counted);
+        let params: Params<'_> = &[&millis(after), &back, &trouble];
+        self.end_job("putting a job off", statements::JOB_PUT_OFF, taken, params).await
+    }
+
+    async fn bury(&self, taken: &Taken, trouble: &str) -> Result<Written, StoreError> {
+        self.end_job("burying a job", statements::JOB_BURY, taken, &[&trouble]).await
+    }
+
+    async fn erase(&self) -> Result<u64, StoreError> {
+        let call = Call { what: "erasing requests", effect: Effect::Writes, sql: statements::JOB_ERASE };
+        Ok(self.on_keys(call, &[]).await?.len() as u64)
+    }
+
+    async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
+        const WHAT: &str = "reading a job";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_ONE };
+        let found = self.on_keys(call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
+        let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
+        found.first().map(job_row).transpose().map_err(unreadable)
+    }
+
+    async fn jobs(&self, state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError> {
+        const WHAT: &str = "listing jobs";
+        let state = state.map(|state| match state {
+            JobState::Waiting => WAITING,
+            JobState::Dead => DEAD,
+        });
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_LIST };
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let found = self.on_keys(call, &[&state, &most]).await?;
+        let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
+        found.iter().map(job_row).collect::<Result<_, _>>().map_err(unreadable)
+    }
+
+    async fn load(&self) -> Result<JobLoad, StoreError> {
+        const WHAT: &str = "counting jobs";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_LOAD };
+        let found = self.on_keys(call, &[]).await?;
+        let read = || {
+            let [row] = found.as_slice() else { return Err("rows") };
+            let count = |name| u64::try_from(rows::get::<i64>(row, name)?).map_err(|_| name);
+            let oldest = rows::millis(rows::get::<i64>(row, "oldest_ms")?.max(0))?;
+            Ok(JobLoad { waiting: count("waiting")?, dead: count("dead")?, oldest })
+        };
+        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn revive(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
+        let call = Call { what: "reviving a job", effect: Effect::Writes, sql: &self.sql.job_revive };
+        let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
+        if !self.on_keys(call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
+            return Ok(Acted::Done);
+        }
+        Ok(match self.job(id).await? {
+            None => Acted::Absent,
+            Some(JobRow { state: JobState::Waiting, .. }) => Acted::Waiting,
+            Some(JobRow { state: JobState::Dead, .. }) => Acted::Erased,
+        })
+    }
+
+    async fn discard(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
+        const WHAT: &str = "discarding a job";
+        let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.job_discard };
+        if !self.on_keys(call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
+            return Ok(Acted::Done);
+        }
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_HELD };
+        let found = self.on_keys(call, &[&tenant, &key]).await?;
+        let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
+        let [row] = found.as_slice() else { return Err(unreadable("rows")) };
+        let flag = |name| rows::get::<bool>(row, name).map_err(unreadable);
+        Ok(match (flag("there")?, flag("open")?) {
+            (false, _) => Acted::Absent,
+            (true, false) => Acted::GateMoved,
+            (true, true) => Acted::Running,
+        })
+    }
+}
+
+impl PgStore {
+    async fn end_job(
+        &self,
+        what: &'static str,
+        sql: &str,
+        taken: &Taken,
+        rest: Params<'_>,
+    ) -> Result<Written, StoreError> {
+        let (tenant, key) = (taken.id.tenant().as_str(), taken.id.key().as_bytes());
+        let nonce = Uuid::from_u128(taken.nonce.0);
+        let named: Params<'_> = &[&tenant, &key, &nonce];
+        let call = Call { what, effect: Effect::Writes, sql };
+        let changed = self.on_keys(call, &[named, rest].concat()).await?;
+        Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
+    }
+
+    fn job_of(&self, row: &tokio_postgres::Row, nonce: Nonce) -> Result<Job, rows::Unreadable> {
+        let id = job_id(row)?;
+        let content = match (rows::get::<Option<&[u8]>>(row, "request")?, rows::get(row, "sealed")?) {
+            (None, _) => Content::Erased,
+            (Some(bytes), sealed) => self.content(&id, bytes, sealed),
+        };
+        Ok(Job {
+            taken: Taken { id, nonce },
+            request_id: RequestId(rows::get::<Uuid>(row, "request_id")?.as_u128()),
+            runs: u32::try_from(rows::get::<i32>(row, "runs")?).map_err(|_| "runs")?,
+            over: rows::get(row, "over")?,
+            content,
+        })
+    }
+
+    fn content(&self, id: &KeyId, bytes: &[u8], sealed: bool) -> Content {
+        const NO_KEY: &str =
+            "the request is sealed, and this gateway has no key ([accept] key): set it, then retry";
+        const OTHER_KEY: &str =
+            "the request was sealed with another key ([accept] key): restore that, then retry";
+        let plain = match (sealed, &self.sealer) {
+            (false, _) => Some(bytes.to_vec()),
+            (true, None) => return Content::Unreadable(NO_KEY),
+            (true, Some(sealer)) => sealer.open(id, bytes),
+        };
+        match plain.as_deref().map(sealing::decode) {
+            None => Content::Unreadable(OTHER_KEY),
+            Some(None) => Content::Unreadable("the stored request is damaged"),
+            Some(Some(request)) => Content::Whole(Box::new(request)),
+        }
+    }
+}
+
+fn job_id(row: &tokio_postgres::Row) -> Result<KeyId, rows::Unreadable> {
+    let tenant = Tenant::parse(rows::get(row, "tenant")?).map_err(|_| "tenant")?;
+    let key = std::str::from_utf8(rows::get(row, "key")?).map_err(|_| "key")?;
+    Ok(KeyId::new(tenant, Key::parse(key).map_err(|_| "key")?))
+}
+
+fn job_row(row: &tokio_postgres::Row) -> Result<JobRow, rows::Unreadable> {
+    Ok(JobRow {
+        id: job_id(row)?,
+        state: match rows::get::<i16>(row, "state")? {
+            WAITING => JobState::Waiting,
+            DEAD => JobState::Dead,
+            _ => return Err("state"),
+        },
+        request_id: RequestId(rows::get::<Uuid>(row, "request_id")?.as_u128()),
+        runs: u32::try_from(rows::get::<i32>(row, "runs")?).map_err(|_| "runs")?,
+        accepted: Date(rows::get(row, "accepted_ms")?),
+        next: Date(rows::get(row, "next_ms")?),
+        forget: Date(rows::get(row, "forget_ms")?),
+        kept: rows::get(row, "kept")?,
+        sealed: rows::get(row, "sealed")?,
+        trouble: rows::get::<Option<String>>(row, "trouble")?,
+    })
+}

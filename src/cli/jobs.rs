@@ -1,0 +1,135 @@
+//! `onceway jobs`: the accepted requests of a region, and what to do with dead letters.
+//!
+//! Neighbours: `gateway::letters` is the contract of the JSON, `server::admin` serves it. It shows keys: whoever asks an admin
+//! listener may see them. It must not judge: a reason and a name are given, or nothing is done.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::doubts::date;
+use super::http::{Admin, segment};
+use super::key::Why;
+use super::status::word;
+use super::table::{Side, columns};
+use super::{Failure, print};
+
+/// List the accepted requests of a region that wait to be run, and its dead letters. Each region lists its own.
+#[derive(Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_long_help = "\
+Exit codes: 0 no dead letter, 3 there are some, 1 the gateway could not be asked.
+
+Examples:
+  onceway jobs --admin http://127.0.0.1:7402
+  onceway jobs --dead --json | jq -r '.jobs[] | [.tenant, .key, .trouble] | @tsv'
+  onceway jobs retry acme order-1001 --reason 'the provider is up again'
+  onceway jobs drop acme order-1001 --reason 'the customer cancelled, ticket OPS-311'"
+)]
+pub struct Jobs {
+    #[command(subcommand)]
+    act: Option<Command>,
+    /// Dead letters only.
+    #[arg(long)]
+    dead: bool,
+    #[command(flatten)]
+    gateway: Admin,
+    /// Print the gateway's JSON as it is.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Give a dead letter back to the workers, its runs counted anew.
+    Retry(Act),
+    /// Remove a job and its stored request. If nothing happened so far, its client may send it again.
+    Drop(Act),
+}
+
+#[derive(Args)]
+struct Act {
+    /// The tenant.
+    tenant: String,
+    /// The idempotency key, without quotes.
+    key: String,
+    #[command(flatten)]
+    gateway: Admin,
+    #[command(flatten)]
+    why: Why,
+}
+
+impl Jobs {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        match &self.act {
+            None => self.list(),
+            Some(Command::Retry(act)) => act.post("retry", "a worker runs it again"),
+            Some(Command::Drop(act)) => act.post("drop", "the job and its request are gone"),
+        }
+    }
+
+    fn list(&self) -> Result<(), Failure> {
+        let path = if self.dead { "/v1/jobs?state=dead" } else { "/v1/jobs" };
+        let page = self.gateway.get(path)?;
+        let all = page["jobs"].as_array().cloned().unwrap_or_default();
+        if self.json {
+            print(&format!("{page}\n"))?;
+        } else {
+            print(&picture(&all))?;
+        }
+        match all.iter().filter(|job| job["state"] == "dead").count() {
+            0 => Ok(()),
+            1 => Err(Failure::Incomplete("1 dead letter waits for an operator".to_owned())),
+            count => Err(Failure::Incomplete(format!("{count} dead letters wait for an operator"))),
+        }
+    }
+}
+
+impl Act {
+    fn post(&self, act: &str, done: &str) -> Result<(), Failure> {
+        let path = format!("/v1/jobs/{}/{}/{act}", segment(&self.tenant), segment(&self.key));
+        self.gateway.post(&path, &json!({ "reason": self.why.reason, "actor": self.why.actor }))?;
+        print(&format!("{done}\n"))
+    }
+}
+
+fn picture(all: &[Value]) -> String {
+    if all.is_empty() {
+        return "no accepted request waits\n".to_owned();
+    }
+    let header = ["tenant", "key", "state", "runs", "accepted", "due", "erased", "trouble"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for job in all {
+        let mut row = ["tenant", "key", "state", "runs"].map(|field| word(&job[field])).to_vec();
+        let due = if job["state"] == "dead" { "-".to_owned() } else { date(&job["next_ms"]) };
+        let erased = if job["kept"] == false { "erased".to_owned() } else { date(&job["forget_ms"]) };
+        row.extend([date(&job["accepted_ms"]), due, erased, word(&job["trouble"])]);
+        rows.push(row);
+    }
+    use Side::{Left, Right};
+    columns(&[Left, Left, Left, Right, Left, Left, Left, Left], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::picture;
+
+    #[test]
+    fn jobs_are_a_table() {
+        let letter = json!({
+            "tenant": "acme", "key": "k\u{1b}1", "state": "dead", "runs": 20, "accepted_ms": 0, "next_ms": 0, "forget_ms": 0,
+            "kept": false, "trouble": "run 20 times",
+        });
+        let text = picture(&[letter]);
+        assert!(
+            text.contains("acme")
+                && text.contains("k 1")
+                && text.contains("erased")
+                && text.contains("20 times")
+        );
+        assert!(picture(&[]).starts_with("no accepted request"));
+    }
+}

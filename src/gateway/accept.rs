@@ -1,0 +1,158 @@
+//! Acceptance: a request that is stored and run later, and what its client is told meanwhile.
+//!
+//! Neighbours: [`super::request`] comes here before it would run anything, [`super::jobs`] runs what was accepted, [`super::address`] tells
+//! where it stands. Once a request is accepted no client's retry runs it or accepts it again: its job does, or an operator
+//! decides. It must not run anything itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::Gateway;
+use super::admit::{Ask, By};
+use super::ending::{jittered, read};
+use super::problems::Problem;
+use super::reply::{Pending, Reply};
+use super::route::{Mode, Policy};
+use crate::ports::jobs::StoredRequest;
+use crate::ports::{Jobs, Ports};
+use crate::protocol::decide::{retry_after, same_request};
+use crate::protocol::job::JobState;
+use crate::protocol::record::{Reading, RequestId, Row};
+use crate::protocol::time::Date;
+
+/// What a client prefers (RFC 7240).
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const RESPOND_ASYNC: &str = "respond-async";
+/// A client is not told to stay away longer than this.
+const MOST_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who waits for what comes of a client's request.
+pub(super) fn by(policy: &Policy, headers: &HeaderMap) -> By {
+    let preferred = prefers(headers);
+    match policy.mode {
+        Mode::Accept => By::Later { preferred },
+        Mode::Prefer if preferred => By::Later { preferred },
+        Mode::Prefer | Mode::Sync => By::Client,
+    }
+}
+
+fn prefers(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(is_respond_async)
+}
+
+/// Names of preferences are compared without case; what follows a ';' or '=' does not change this one (RFC 7240, sections 2 and 4.1).
+fn is_respond_async(preference: &str) -> bool {
+    let name = preference.split([';', '=']).next().unwrap_or_default();
+    name.trim().eq_ignore_ascii_case(RESPOND_ASYNC)
+}
+
+/// The request as it is stored: without the preference that was honoured here, and without credentials unless it is sealed.
+pub(super) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest {
+    let mut headers = ask.headers.clone();
+    let others: Vec<HeaderValue> = headers
+        .get_all(PREFER)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter(|preference| !is_respond_async(preference))
+        .filter_map(|preference| HeaderValue::from_str(preference.trim()).ok())
+        .collect();
+    headers.remove(PREFER);
+    for other in others {
+        headers.append(PREFER, other);
+    }
+    if !gateway.settings.seals_requests {
+        for name in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
+            headers.remove(name);
+        }
+    }
+    StoredRequest { method: ask.method.clone(), target: ask.target.clone(), headers, body: ask.body.clone() }
+}
+
+/// The reply to a request that was accepted now.
+pub(super) fn accepted<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, expires: Date) -> Reply {
+    gateway.jobs.due();
+    super::metrics::job(&ask.route, "accepted");
+    Reply::Accepted(Pending { first: true, ..pending(gateway, ask, ask.request_id, expires) })
+}
+
+/// What these rows allow nobody but a job to go on with. `None`: the verdict on the rows is to be performed.
+pub(super) async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, rows: &[Row]) -> Option<Reply> {
+    let own = rows.iter().find(|row| row.origin == gateway.origin);
+    let accepted = own.is_some_and(|own| own.accepted);
+    if ask.by != By::Worker && !accepted {
+        return None;
+    }
+    let (row, running, untouched) = match read(gateway, rows.to_vec()) {
+        Reading::Settled(_) | Reading::Gone(_) => return None,
+        Reading::Absent => return Some(Reply::Refused(Problem::KeyUnknown, None)),
+        Reading::Released(row, _) => (row, false, true),
+        Reading::InProgress(row) => (row, true, false),
+        Reading::InDoubt(row, _) => (row, false, false),
+    };
+    if ask.by == By::Worker {
+        // An operator discarded it, and its client may have sent it again since.
+        return (untouched && !accepted).then_some(Reply::Refused(Problem::KeyUnknown, None));
+    }
+    if !same_request(&row, &ask.fingerprint, ask.principal) {
+        return None;
+    }
+    match gateway.ports.store().job(&ask.id).await {
+        Ok(None) => None,
+        Ok(Some(job)) => Some(match job.state {
+            JobState::Waiting => {
+                Reply::Accepted(Pending { running, ..pending(gateway, ask, job.request_id, row.expires) })
+            }
+            JobState::Dead => Reply::Refused(Problem::DeadLetter, Some(row.expires)),
+        }),
+        Err(error) => {
+            tracing::warn!(%error, "refused: whether the key has a job cannot be read");
+            let after = jittered(gateway, Duration::from_secs(1));
+            Some(Reply::Refused(Problem::StoreUnavailable { after }, Some(row.expires)))
+        }
+    }
+}
+
+fn pending<P: Ports>(gateway: &Gateway<P>, ask: &Ask, request_id: RequestId, expires: Date) -> Pending {
+    let after = retry_after(MOST_PATIENCE, gateway.typical(&ask.route).or(Some(Duration::ZERO)));
+    Pending {
+        key: ask.id.key().clone(),
+        request_id,
+        first: false,
+        running: false,
+        preferred: matches!(ask.by, By::Later { preferred: true }),
+        after,
+        expires,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_preference_itself_is_heeded() {
+        let prefers = |lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(PREFER, line.parse().unwrap());
+            }
+            super::prefers(&headers)
+        };
+        for yes in [
+            &["respond-async"][..],
+            &["Respond-Async"],
+            &["wait=10, respond-async"],
+            &["return=minimal", " respond-async ; x=1"],
+        ] {
+            assert!(prefers(yes), "{yes:?}");
+        }
+        for no in [&[][..], &["respond-asynchronously"], &["return=respond-async"], &["x;respond-async"]] {
+            assert!(!prefers(no), "{no:?}");
+        }
+    }
+}

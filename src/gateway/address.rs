@@ -1,0 +1,212 @@
+//! The status address: where a client asks what became of its key, without sending the request again.
+//!
+//! `GET /.well-known/onceway/requests/{key}`, with the tenant's credential, for any key, from any region. Neighbours: [`super::accept`]
+//! names it in its answers, [`super::reply`] renders. A key of another tenant does not exist here. It must not change
+//! anything, and must not hold a request's body.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, Uri};
+use serde::Serialize;
+
+use super::ending::{jittered, read};
+use super::problems::Problem;
+use super::race::{Won, race};
+use super::{Gateway, admit, metrics, percent, reply};
+use crate::ports::peers::{Forward, ForwardReply};
+use crate::ports::store::StoreError;
+use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Peers, Ports};
+use crate::protocol::decide::same_principal;
+use crate::protocol::digest::Digest32;
+use crate::protocol::job::JobState;
+use crate::protocol::key::{Key, KeyId};
+use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
+use crate::protocol::region::RegionName;
+
+/// Where it is; the key follows, percent-encoded.
+pub const PREFIX: &str = "/.well-known/onceway/requests/";
+/// How long another region's answer is waited for; then the local copy is told.
+const OWNER_WITHIN: Duration = Duration::from_secs(3);
+
+/// Where a key's state is told.
+pub fn of(key: &Key) -> String {
+    format!("{PREFIX}{}", percent::encode(key.as_str()))
+}
+
+/// Whether a request asks here.
+pub(super) fn is_asked(method: &Method, path: &str) -> bool {
+    (*method == Method::GET || *method == Method::HEAD) && path.starts_with(PREFIX)
+}
+
+/// What is known of a key. Names and words are a contract: add, never rename.
+#[derive(Serialize)]
+pub(super) struct Told {
+    /// accepted, running, in_doubt, settled, released, expired or dead.
+    state: &'static str,
+    /// The answer's status, once settled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    /// Until when the key is promised to be remembered, as in `Idempotency-Expires`.
+    expires: Option<String>,
+    /// The request that made the newest attempt, or was accepted.
+    request_id: String,
+    /// How many attempts were begun.
+    attempt: u32,
+    /// The stored answer, once settled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer: Option<ToldAnswer>,
+}
+
+#[derive(Serialize)]
+struct ToldAnswer {
+    status: u16,
+    headers: Vec<(String, String)>,
+    /// Absent where it was over the route's stored limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+    /// text or base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoding: Option<&'static str>,
+}
+
+/// Answers a client: from a final record here, else from the owner, else from the copy here.
+pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request<Body>) -> Response<Body> {
+    let (head, _) = request.into_parts();
+    let (id, principal) = match asked(gateway, &head) {
+        Ok(asked) => asked,
+        Err(problem) => {
+            metrics::refused(&problem);
+            return reply::refuse(&problem);
+        }
+    };
+    if let Some(owner) = gateway.view.owner(&id).filter(|owner| **owner != gateway.settings.me)
+        && !is_final(gateway, &id).await
+        && let Some(response) = from_owner(gateway, &id, principal, owner, head.uri).await
+    {
+        return response;
+    }
+    here(gateway, &id, principal).await
+}
+
+/// What this region's store says.
+pub(super) async fn here<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    id: &KeyId,
+    principal: Option<Digest32>,
+) -> Response<Body> {
+    let problem = match told(gateway, id, principal).await {
+        Ok(Some(told)) => return reply::state(&told, &gateway.settings.me),
+        Ok(None) => Problem::KeyUnknown,
+        Err(error) => {
+            tracing::warn!(%error, "a key's state cannot be told");
+            Problem::StoreUnavailable { after: jittered(gateway, Duration::from_secs(1)) }
+        }
+    };
+    metrics::refused(&problem);
+    reply::refuse(&problem)
+}
+
+fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<Digest32>), Problem> {
+    let caller = admit::who(gateway, head).ok_or(Problem::CredentialInvalid)?;
+    let text = percent::decode(head.uri.path().strip_prefix(PREFIX).unwrap_or_default());
+    Ok((KeyId::new(caller.tenant, Key::parse(&text).map_err(Problem::Key)?), caller.principal))
+}
+
+async fn rows<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> Result<Vec<Row>, StoreError> {
+    let found = metrics::upkeep("look_up", gateway.ports.store().look_up(std::slice::from_ref(id)));
+    Ok(found.await?.pop().unwrap_or_default())
+}
+
+async fn is_final<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> bool {
+    let rows = rows(gateway, id).await.unwrap_or_default();
+    matches!(read(gateway, rows), Reading::Settled(_) | Reading::Gone(_))
+}
+
+async fn from_owner<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    id: &KeyId,
+    principal: Option<Digest32>,
+    owner: &RegionName,
+    uri: Uri,
+) -> Option<Response<Body>> {
+    if gateway.is_silent(owner) {
+        return None;
+    }
+    let clock = gateway.ports.clock();
+    let forward = Forward {
+        id: id.clone(),
+        principal,
+        method: Method::GET,
+        target: uri.into_parts().path_and_query.map(Uri::from)?,
+        headers: HeaderMap::new(),
+        body: Bytes::new(),
+        request_id: gateway.ports.dice().request_id(),
+        epoch: gateway.view.epoch(),
+        deadline: OWNER_WITHIN,
+    };
+    let late = clock.sleep_until(clock.now() + OWNER_WITHIN);
+    match race(gateway.ports.peers().forward(owner, forward), late).await {
+        Won::First(Ok(ForwardReply::Answer(response))) if !response.status().is_server_error() => {
+            Some(response)
+        }
+        Won::First(Ok(ForwardReply::Answer(_) | ForwardReply::NotOwner { .. }) | Err(_))
+        | Won::Second(()) => None,
+    }
+}
+
+async fn told<P: Ports>(
+    gateway: &Gateway<P>,
+    id: &KeyId,
+    principal: Option<Digest32>,
+) -> Result<Option<Told>, StoreError> {
+    let rows = rows(gateway, id).await?;
+    let own = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
+    let job = if own { gateway.ports.store().job(id).await?.map(|job| job.state) } else { None };
+    let (state, row) = match read(gateway, rows) {
+        Reading::Absent => return Ok(None),
+        Reading::Gone(row) => ("expired", row),
+        Reading::Settled(row) => ("settled", row),
+        Reading::InProgress(row) => ("running", row),
+        Reading::Released(row, _) | Reading::InDoubt(row, _) if job == Some(JobState::Dead) => ("dead", row),
+        // Of a row from elsewhere only its own region knows the job.
+        Reading::Released(row, _) if job.is_some() || (row.accepted && row.origin != gateway.origin) => {
+            ("accepted", row)
+        }
+        Reading::Released(row, _) => ("released", row),
+        Reading::InDoubt(row, _) => ("in_doubt", row),
+    };
+    // A key that is bound to another principal tells nothing, not even that it is there.
+    if !same_principal(&row, principal) {
+        return Ok(None);
+    }
+    let answer = match &row.state {
+        State::Settled { answer, .. } => Some(told_answer(answer)),
+        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
+    };
+    Ok(Some(Told {
+        state,
+        status: answer.as_ref().map(|answer| answer.status),
+        expires: reply::http_date(row.expires).and_then(|date| Some(date.to_str().ok()?.to_owned())),
+        request_id: row.request_id.to_string(),
+        attempt: row.token.attempt,
+        answer,
+    }))
+}
+
+fn told_answer(answer: &Answer) -> ToldAnswer {
+    let headers = answer.headers.iter();
+    let headers = headers.map(|(name, value)| (name.clone(), String::from_utf8_lossy(value).into_owned()));
+    let (body, encoding) = match &answer.body {
+        AnswerBody::NotKept => (None, None),
+        AnswerBody::Kept(bytes) => match str::from_utf8(bytes) {
+            Ok(text) => (Some(text.to_owned()), Some("text")),
+            Err(_) => (Some(STANDARD.encode(bytes)), Some("base64")),
+        },
+    };
+    ToldAnswer { status: answer.status, headers: headers.collect(), body, encoding }
+}

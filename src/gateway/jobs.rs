@@ -1,0 +1,284 @@
+//! The workers: what was accepted is run by the very path that a client's request takes, again and again, up to a bound.
+//!
+//! Neighbours: [`super::accept`] stores the jobs, [`super::request`] performs them, so that claim, token, send-by and recovery are the same
+//! code. A worker that dies loses nothing: its job is due again by itself, and the record says what happened. Whatever was
+//! settled meanwhile is found there first. It must not send anything itself, nor touch a key that this region does not own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use tokio::sync::{Notify, Semaphore};
+
+use super::admit::{Ask, By};
+use super::ending::{InFlight, read};
+use super::problems::Problem;
+use super::race::race;
+use super::reply::{self, Reply};
+use super::route::{Matched, Policy, Protection};
+use super::{Gateway, StoreHealth, metrics, request};
+use crate::ports::jobs::{Content, Job, StoredRequest};
+use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
+use crate::protocol::record::{Reading, Row};
+
+/// How many jobs one gateway runs at a time.
+const MOST_AT_ONCE: usize = 16;
+/// Between two counts of all jobs.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+/// How long a job stays away that only another region may run.
+const ELSEWHERE: Duration = Duration::from_secs(30);
+
+/// The workers of one gateway.
+pub(super) struct Workers {
+    due: Arc<Notify>,
+    free: Arc<Semaphore>,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self { due: Arc::default(), free: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+    }
+}
+
+impl Workers {
+    /// Something may be due before the next look.
+    pub(super) fn due(&self) {
+        self.due.notify_one();
+    }
+}
+
+/// What a run came to.
+enum End {
+    /// The record has its final state, or nothing waits for this job any more.
+    Done,
+    /// Another run, this long from now at least; one that did not count says nothing about the job.
+    Again { after: Duration, counted: bool, trouble: String },
+    /// No further run helps.
+    Dead(String),
+}
+
+/// Starts the worker, and the count of all jobs.
+pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    let weak = Arc::downgrade(gateway);
+    tokio::spawn(async move {
+        while let Some(gateway) = weak.upgrade() {
+            if gateway.is_stopping() {
+                return;
+            }
+            take(&gateway).await;
+            let (ports, due) = (gateway.ports.clone(), gateway.jobs.due.clone());
+            let next = ports.clock().now() + gateway.settings.timings.jobs_poll;
+            drop(gateway);
+            race(due.notified(), ports.clock().sleep_until(next)).await;
+        }
+    });
+    let weak = Arc::downgrade(gateway);
+    tokio::spawn(async move {
+        while let Some(gateway) = weak.upgrade() {
+            let store = gateway.ports.store();
+            // Whatever fails here is tried again soon; the store's own health is told elsewhere.
+            match store.erase().await {
+                Ok(0) | Err(_) => {}
+                Ok(erased) => {
+                    tracing::info!(erased, "stored requests of dead letters are past their retention")
+                }
+            }
+            if let Ok(load) = store.load().await {
+                metrics::job_load(&load);
+            }
+            let next = gateway.ports.clock().now() + COUNT_EVERY;
+            gateway.rest(next).await;
+        }
+    });
+}
+
+/// Takes what is due, as far as workers are free, and runs each job in a task of its own.
+async fn take<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    let open = matches!(**gateway.store.load(), StoreHealth::Open(_));
+    if !open || gateway.disputed().is_some() {
+        return;
+    }
+    let free = gateway.jobs.free.available_permits();
+    if free == 0 {
+        return;
+    }
+    let nonce = gateway.ports.dice().nonce();
+    let taken = gateway.ports.store().take(nonce, free, away(gateway));
+    for job in metrics::upkeep("take", taken).await.unwrap_or_default() {
+        let Ok(permit) = gateway.jobs.free.clone().try_acquire_owned() else { return };
+        let (gateway, begun) = (gateway.clone(), InFlight::begin(gateway.clone()));
+        tokio::spawn(async move {
+            run(&gateway, job).await;
+            drop(permit);
+            gateway.jobs.due();
+            drop(begun);
+        });
+    }
+}
+
+/// How long a taken job is left to its worker: longer than any run, and than the hold of a worker that died.
+fn away<P: Ports>(gateway: &Gateway<P>) -> Duration {
+    let policies = gateway.settings.routes.0.iter().filter_map(|route| match &route.protection {
+        Protection::Off => None,
+        Protection::Optional(policy) | Protection::Required(policy) => Some(policy),
+    });
+    policies.map(|policy| policy.hold + gateway.settings.patience(policy)).max().unwrap_or(ELSEWHERE)
+}
+
+async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
+    let (mut route, mut limit) = (Arc::from("unknown"), None);
+    let mut end = match prepared(gateway, &job).await {
+        Err(end) => end,
+        Ok((ask, rows)) => {
+            (route, limit) = (ask.route.clone(), Some(ask.policy.accept.max_runs));
+            if job.runs > ask.policy.accept.max_runs {
+                End::Dead(format!("its workers never came back: run {} times", job.runs - 1))
+            } else {
+                let policy = ask.policy.clone();
+                ended(gateway, &policy, job.runs, request::follow(gateway, &ask, rows).await)
+            }
+        }
+    };
+    if let End::Again { counted: true, trouble, .. } = &end
+        && limit.is_some_and(|limit| job.runs >= limit)
+    {
+        end = End::Dead(format!("{trouble}; run {} times", job.runs));
+    }
+    let (store, key) = (gateway.ports.store(), job.taken.id.digest());
+    let (result, trouble) = match &end {
+        End::Done => ("settled", ""),
+        End::Again { counted: true, trouble, .. } => ("retried", trouble.as_str()),
+        End::Again { counted: false, trouble, .. } => ("waited", trouble.as_str()),
+        End::Dead(trouble) => ("dead", trouble.as_str()),
+    };
+    tracing::info!(request = %job.request_id, %route, tenant = %job.taken.id.tenant(), %key, runs = job.runs, result, trouble, "job");
+    metrics::job(&route, result);
+    // A write that fails leaves the job to come back by itself; the record stops it from happening twice.
+    let written = match &end {
+        End::Done => store.finish(&job.taken).await,
+        End::Again { after, counted, trouble } => store.put_off(&job.taken, *after, *counted, trouble).await,
+        End::Dead(trouble) => store.bury(&job.taken, trouble).await,
+    };
+    if let Err(error) = written {
+        tracing::warn!(%key, %error, "what a job came to could not be stored; it is due again by itself");
+    }
+}
+
+/// The job as a request, with the rows of its key; or why it is not run now.
+async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask, Vec<Row>), End> {
+    let id = &job.taken.id;
+    let dead = |why: &str| End::Dead(why.to_owned());
+    if gateway.view.owner(id) != Some(&gateway.settings.me) {
+        return Err(waits(ELSEWHERE, "another region owns the key"));
+    }
+    let found = metrics::upkeep("look_up", gateway.ports.store().look_up(std::slice::from_ref(id)));
+    let Ok(mut found) = found.await else {
+        return Err(waits(Duration::from_secs(1), "the store does not answer"));
+    };
+    let rows = found.pop().unwrap_or_default();
+    match read(gateway, rows.clone()) {
+        Reading::Settled(_) => return Err(End::Done),
+        Reading::Gone(_) => return Err(dead("its key is past its retention")),
+        Reading::Absent => return Err(dead("its record is gone")),
+        Reading::Released(..) | Reading::InProgress(_) | Reading::InDoubt(..) => {}
+    }
+    let own = rows.iter().find(|row| row.origin == gateway.origin);
+    let Some(own) = own.filter(|own| own.accepted) else { return Err(End::Done) };
+    let request = match &job.content {
+        Content::Unreadable(why) => return Err(dead(why)),
+        Content::Erased => return Err(dead("its stored request was erased")),
+        Content::Whole(_) if job.over => return Err(dead("the retention of its stored request is over")),
+        Content::Whole(request) => (**request).clone(),
+    };
+    match ask(gateway, job, own, request) {
+        Some(ask) => Ok((ask, rows)),
+        None => Err(dead("no route takes its request any more")),
+    }
+}
+
+/// The request that was accepted; what it asks was fingerprinted then, and stands in its record.
+fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequest) -> Option<Ask> {
+    let Matched::Route(route) = gateway.settings.routes.find(&request.method, request.target.path()) else {
+        return None;
+    };
+    let policy = match &route.protection {
+        Protection::Off => return None,
+        Protection::Optional(policy) | Protection::Required(policy) => policy.clone(),
+    };
+    Some(Ask {
+        id: job.taken.id.clone(),
+        echo: request.headers.get(&reply::KEY)?.clone(),
+        route: route.name.clone(),
+        deadline: gateway.settings.patience(&policy),
+        policy,
+        method: request.method,
+        target: request.target,
+        headers: request.headers,
+        body: request.body,
+        fingerprint: own.fingerprint,
+        principal: own.principal,
+        request_id: job.request_id,
+        arrived: gateway.ports.clock().now(),
+        charged: false,
+        by: By::Worker,
+    })
+}
+
+fn waits(after: Duration, why: &str) -> End {
+    End::Again { after, counted: false, trouble: why.to_owned() }
+}
+
+/// What the reply that a client would have got means for the job.
+fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Reply) -> End {
+    let span = policy.accept.backoff.after(runs);
+    let backed_off = span / 2 + gateway.ports.dice().jitter(span / 2);
+    let again = |hint: Option<Duration>, trouble: String| {
+        let hint = hint.unwrap_or_default().min(policy.accept.request_retention);
+        End::Again { after: backed_off.max(hint), counted: true, trouble }
+    };
+    let problem = match reply {
+        Reply::First { settled: true, .. } | Reply::Replay(_) => return End::Done,
+        Reply::First { settled: false, response, .. } => {
+            let asked = response.headers().get(RETRY_AFTER).and_then(|text| text.to_str().ok()?.parse().ok());
+            let trouble = format!("the upstream answered {}: nothing happened", response.status().as_u16());
+            return again(asked.map(Duration::from_secs), trouble);
+        }
+        Reply::Accepted(_) => return waits(backed_off, "it was accepted once more"),
+        Reply::Refused(problem, _) => problem,
+    };
+    let code = problem.code();
+    let hint = problem.retry_after();
+    match problem {
+        Problem::UpstreamUnavailable { .. } => again(None, "the upstream cannot be reached".to_owned()),
+        Problem::OutcomeUnknown { upstream: Some(status), .. } => {
+            again(None, format!("the upstream answered {status}: the outcome is not known"))
+        }
+        Problem::OutcomeUnknown { upstream: None, .. } => again(None, "the outcome is not known".to_owned()),
+        Problem::InDoubt { .. } => {
+            again(hint, "in doubt, and the upstream cannot say yet whether it happened".to_owned())
+        }
+        Problem::Parked { .. } => {
+            End::Dead("in doubt: the route parks such keys, or its attempts are used up".to_owned())
+        }
+        Problem::InProgress { .. }
+        | Problem::StoreUnavailable { .. }
+        | Problem::Moving { .. }
+        | Problem::NotAuthoritative { .. }
+        | Problem::HomeUnavailable { .. }
+        | Problem::QuotaExceeded { .. }
+        | Problem::Stopping { .. } => waits(hint.unwrap_or(ELSEWHERE), code),
+        // Discarded by an operator while it was under way.
+        Problem::KeyUnknown => End::Done,
+        Problem::Key(_)
+        | Problem::CredentialInvalid
+        | Problem::NoRoute
+        | Problem::BodyTooLarge { .. }
+        | Problem::BodyBroken
+        | Problem::KeyRefused(_)
+        | Problem::FingerprintImpossible(_)
+        | Problem::KeyReused { .. }
+        | Problem::KeyExpired
+        | Problem::DeadLetter
+        | Problem::UpstreamBroke => End::Dead(format!("refused: {code}")),
+    }
+}

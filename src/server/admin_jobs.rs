@@ -1,0 +1,101 @@
+//! The operator's part of the admin listener for accepted requests: the list of jobs, and what to do with dead letters.
+//!
+//! `GET /v1/jobs?state=waiting|dead`, `POST /v1/jobs/{tenant}/{key}/retry` and `/drop`. Neighbours: [`super::admin`] routes and
+//! authenticates, [`super::admin_acts`] reads acts, `gateway::letters` performs. It must not log paths or bodies.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::admin::{Answer, json, problem};
+use super::admin_acts::{id, said};
+use crate::gateway::Gateway;
+use crate::gateway::letters::{JobStatus, LetterAct};
+use crate::ports::Ports;
+use crate::ports::jobs::{Act, Acted};
+use crate::protocol::job::JobState;
+
+/// The most bytes of a reason or a name.
+const MOST_TEXT: usize = 1_000;
+
+#[derive(Serialize)]
+struct Page {
+    region: String,
+    jobs: Vec<JobStatus>,
+}
+
+#[derive(Serialize)]
+struct Done {
+    done: &'static str,
+}
+
+/// Who acts, and why.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Why {
+    reason: String,
+    actor: String,
+}
+
+/// The list.
+pub(super) async fn list<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
+    let state = match query {
+        "" => None,
+        "state=dead" => Some(JobState::Dead),
+        "state=waiting" => Some(JobState::Waiting),
+        _ => return problem(StatusCode::BAD_REQUEST, "the parameter is state=dead or state=waiting"),
+    };
+    match gateway.jobs(state).await {
+        Ok(jobs) => json(StatusCode::OK, &Page { region: gateway.region().to_string(), jobs }),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+    }
+}
+
+/// An act on one job; tenant and key as they are, decoded.
+pub(super) async fn act<P, B>(
+    gateway: &Arc<Gateway<P>>,
+    what: LetterAct,
+    (tenant, key): (&str, &str),
+    headers: &HeaderMap,
+    body: B,
+) -> Answer
+where
+    P: Ports,
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let id = match id(tenant, key) {
+        Ok(id) => id,
+        Err(why) => return problem(StatusCode::BAD_REQUEST, &why),
+    };
+    let Why { reason, actor } = match said(headers, body).await {
+        Ok(why) => why,
+        Err(answer) => return answer,
+    };
+    if [&reason, &actor].into_iter().any(|text| text.trim().is_empty() || text.len() > MOST_TEXT) {
+        return problem(
+            StatusCode::BAD_REQUEST,
+            "say who acts (actor) and why (reason), at most 1000 bytes each",
+        );
+    }
+    let conflict = |why| problem(StatusCode::CONFLICT, why);
+    match gateway.act_on_job(&id, what, &Act { actor, reason }).await {
+        Ok(Acted::Done) => {
+            let done = match what {
+                LetterAct::Retry => "retry",
+                LetterAct::Drop => "drop",
+            };
+            json(StatusCode::OK, &Done { done })
+        }
+        Ok(Acted::Absent) => problem(StatusCode::NOT_FOUND, "this region has no job of that key"),
+        Ok(Acted::Waiting) => conflict("the job is no dead letter: a worker runs it when it is due"),
+        Ok(Acted::Erased) => {
+            conflict("its request is past its retention and was erased: it can only be dropped")
+        }
+        Ok(Acted::Running) => conflict("an attempt may be running: wait until its hold is over"),
+        Ok(Acted::GateMoved) => problem(StatusCode::SERVICE_UNAVAILABLE, "the store is not approved yet"),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+    }
+}
