@@ -8,7 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustix::io::Errno;
@@ -90,18 +93,21 @@ impl Pool {
 
     fn receive(
         &self,
-        answer: Response<hyper::body::Incoming>,
+        answer: Response<Incoming>,
         connection: Connection,
         deadline: Option<Instant>,
     ) -> Result<Response<Body>, SendError> {
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(SendError::Unknown("the upstream switched protocols unasked".into()));
         }
+        let mut answer = answer;
+        let clear = make_length_clear(&mut answer).map_err(|why| SendError::Unknown(why.into()))?;
         let idle = self.idle.clone();
-        let put_back = Box::new(move || put_back(&idle, connection));
+        // What may be two answers to another reader leaves a connection that is not used again.
+        let at_end = Box::new(move || if clear { put_back(&idle, connection) } else { drop(connection) });
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         let patience = deadline.map_or(Patience::Endless, |deadline| Patience::Within(left(deadline)));
-        let mut answer = answer.map(|body| streaming(body, patience, Some(put_back)));
+        let mut answer = answer.map(|body| streaming(body, patience, Some(at_end)));
         *answer.version_mut() = Version::HTTP_11;
         Ok(answer)
     }
@@ -148,6 +154,34 @@ impl Pool {
         tokio::spawn(async move { drop(driver.await) });
         Ok(Connection { sender, socket, since: Instant::now() })
     }
+}
+
+/// Leaves an answer at most one length, that of the body as hyper reads it (RFC 9112 section 6.3); says whether it was clear from the
+/// start. The header would else be believed by whoever gets the answer next: it would be cut off there, or broken.
+fn make_length_clear(answer: &mut Response<Incoming>) -> Result<bool, &'static str> {
+    let (body_is_over, length) = (answer.body().is_end_stream(), answer.body().size_hint().exact());
+    let headers = answer.headers_mut();
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter().map(HeaderValue::as_bytes);
+    match (codings.next(), codings.next()) {
+        (None, _) => {}
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => {
+            return Ok(headers.remove(CONTENT_LENGTH).is_none());
+        }
+        (Some(_), _) => return Err("the upstream's answer has a transfer coding that nobody asked for"),
+    }
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter().map(HeaderValue::as_bytes);
+    let clear = match (lengths.next(), lengths.next()) {
+        (None, _) => true,
+        (Some(length), None) => !length.is_empty() && length.iter().all(u8::is_ascii_digit),
+        (Some(_), Some(_)) => false,
+    };
+    if !clear {
+        match length.filter(|_| !body_is_over) {
+            Some(length) => drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
+            None => drop(headers.remove(CONTENT_LENGTH)),
+        }
+    }
+    Ok(clear)
 }
 
 /// Whether the other side neither closed the connection nor sent anything unasked: one look at the kernel's buffer.

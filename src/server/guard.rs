@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::chunks::{Chunks, Step};
 use super::head::{self, Framing};
@@ -30,8 +30,10 @@ use super::problem::Problem;
 const MARKER: &[u8] = b"OPTIONS * HTTP/1.1\r\nhost: refused\r\n\r\n";
 /// The most bytes read at a time.
 const PIECE: usize = 16 * 1024;
-/// How long what a client still sends is thrown away, once its answer was written.
-const LINGER: Duration = Duration::from_secs(2);
+/// How long what a client still sends is thrown away, once its answer was written: many clients read it only when all they have is sent.
+pub(super) const LINGER: Duration = Duration::from_secs(30);
+/// How long a client may be silent meanwhile.
+pub(super) const LINGER_SILENT: Duration = Duration::from_secs(2);
 
 /// Why the guard refused its connection; empty as long as it did not.
 pub type Refusal = Arc<OnceLock<Problem>>;
@@ -60,8 +62,8 @@ pub struct Guard<S> {
     head_time: Duration,
     /// When a head that has begun is late.
     late: Option<Pin<Box<Sleep>>>,
-    /// Until when to linger.
-    closing: Option<Pin<Box<Sleep>>>,
+    /// Until when to linger, and until when if nothing arrives.
+    closing: Option<[Pin<Box<Sleep>>; 2]>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
@@ -290,11 +292,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
                 return Poll::Ready(Ok(()));
             }
         }
-        let closing = guard.closing.get_or_insert_with(|| Box::pin(sleep(LINGER)));
-        if closing.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Ok(()));
+        loop {
+            let [end, silent] = guard
+                .closing
+                .get_or_insert_with(|| [LINGER, LINGER_SILENT].map(|span| Box::pin(sleep(span))));
+            if end.as_mut().poll(context).is_ready() || silent.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            guard.raw.clear();
+            match ready!(guard.fill(context)) {
+                Ok(0) | Err(_) => return Poll::Ready(Ok(())),
+                Ok(_) => guard.closing.iter_mut().for_each(|[_, silent]| {
+                    silent.as_mut().reset(Instant::now() + LINGER_SILENT);
+                }),
+            }
         }
-        guard.drain(context).map(Ok)
     }
 }
 

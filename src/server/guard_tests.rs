@@ -3,10 +3,14 @@
 //! Neighbours: `guard` says why; `tests/net/framing.rs` shows the same over sockets, with hyper above. It must not use sockets or timers.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::task::Waker;
 
+use http_body_util::BodyExt;
+use hyper::service::service_fn;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
@@ -190,5 +194,130 @@ fn empty_lines_before_a_request_are_ignored() {
         let (got, end) = given(b"\r\n\r\nGET / HTTP/1.1\r\n\r\n\r\nGET /b HTTP/1.1\r\n\r\n", &[space], 100);
         assert_eq!(end, End::Whole);
         assert_eq!(got, b"GET / HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
+    }
+}
+
+/// Bytes that readers of HTTP are known to take in different ways, and plain ones.
+fn odd() -> impl Strategy<Value = Vec<u8>> {
+    let tokens: [&[u8]; 46] = [
+        b"\r\n",
+        b"\r\n\r\n",
+        b"\r",
+        b"\n",
+        b" ",
+        b"\t",
+        b"\0",
+        b"\x7f",
+        b"\xff",
+        b"\xc3\xa9",
+        b":",
+        b",",
+        b";",
+        b"%",
+        b"#",
+        b"?",
+        b"/",
+        b"//",
+        b"*",
+        b"@",
+        b"[::1]",
+        b"[",
+        b"\"",
+        b"<{|}>\\^`",
+        b"GET ",
+        b"HEAD ",
+        b"CONNECT ",
+        b"OPTIONS ",
+        b"G!#$%&'*+-.^_`|~T ",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"http://a",
+        b"http://a:b@c:99999/",
+        b"/a?b ",
+        b" HTTP/1.1\r\n",
+        b" HTTP/1.0\r\n",
+        b"HTTP/1.1",
+        b"Host: a\r\n",
+        b"Content-Length: 3\r\n",
+        b"Content-Length:03\t\r\n",
+        b"Content-Length",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding",
+        b"Expect: 100-continue\r\n",
+        b"Connection: close\r\n",
+        b"Upgrade: h2c\r\n",
+        b"3\r\nabc\r\n0\r\n\r\n",
+    ];
+    prop_oneof![2 => proptest::sample::select(tokens.map(<[u8]>::to_vec).to_vec()), 1 => vec(any::<u8>(), 1..3)]
+}
+
+/// A request, bent at one place or two.
+fn bent() -> impl Strategy<Value = Vec<u8>> {
+    let plain = prop_oneof![
+        Just(b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc".to_vec()),
+        Just(b"POST http://a/b?c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nx: \r\n\r\n3\r\nabc\r\n0\r\n\r\n".to_vec()),
+        Just(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\ny:z\r\n\r\n".to_vec()),
+    ];
+    (plain, vec((any::<proptest::sample::Index>(), odd(), 0_usize..3), 0..3)).prop_map(|(mut raw, bends)| {
+        for (at, with, over) in bends {
+            let at = at.index(raw.len() + 1);
+            let end = (at + over).min(raw.len());
+            drop(raw.splice(at..end, with));
+        }
+        raw
+    })
+}
+
+/// What hyper makes of `raw` behind a guard: each request's target and body as its service saw them, and all that was answered.
+async fn served(raw: Vec<u8>) -> (Vec<(String, Option<Vec<u8>>)>, String) {
+    let (mut client, server) = tokio::io::duplex(1 << 20);
+    let seen = Mutex::new(Vec::new());
+    let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
+        let seen = &seen;
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
+            seen.lock().unwrap().push((format!("{} {}", head.method, head.uri), body));
+            // As admission does with the marker.
+            let then = if head.uri == "*" { "close" } else { "keep-alive" };
+            let answer = http::Response::builder()
+                .header("x-ours", "1")
+                .header("connection", then)
+                .body(String::new());
+            Ok::<_, std::convert::Infallible>(answer.unwrap())
+        }
+    });
+    let guard = Guard::new(server, Duration::from_secs(9), Refusal::default());
+    let connection = hyper::server::conn::http1::Builder::new()
+        .header_read_timeout(None)
+        .max_headers(head::MOST_HEADERS)
+        .serve_connection(hyper_util::rt::TokioIo::new(guard), service);
+    client.write_all(&raw).await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut answers = Vec::new();
+    let both = async { tokio::join!(connection, client.read_to_end(&mut answers)) };
+    let ended = tokio::time::timeout(Duration::from_secs(60), both).await;
+    let (_, read) = ended.expect("the connection ends");
+    read.unwrap();
+    drop(client);
+    (seen.into_inner().unwrap(), String::from_utf8_lossy(&answers).into_owned())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// hyper never refuses, or takes in another way, what the guard lets pass: every answer is the service's, and no body breaks off
+    /// unless the guard broke it off or the client did, last of all.
+    #[test]
+    fn hyper_agrees_with_the_guard(raw in vec(bent(), 1..4)) {
+        let raw = raw.concat();
+        let shown = raw.escape_ascii().to_string();
+        let (_, end) = given(&raw, &[raw.len()], 4096);
+
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let (seen, answers) = runtime.block_on(served(raw));
+        let theirs = answers.matches("HTTP/1.").count() - answers.matches("x-ours: 1").count() - answers.matches(" 100 Continue").count();
+        prop_assert_eq!(theirs, 0, "{} {:?} {}", shown, seen, answers);
+        let broken = seen.iter().position(|(_, body)| body.is_none());
+        prop_assert!(broken.is_none_or(|at| at + 1 == seen.len() && end != End::Marker), "{:?} {:?}", seen, end);
     }
 }

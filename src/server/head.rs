@@ -98,6 +98,9 @@ fn request_line(line: &[u8]) -> Result<Version, Problem> {
         return Err(Problem::malformed("the request line must be a method, a target and a version"));
     };
     Method::from_bytes(method).map_err(|_| Problem::malformed("the method is malformed"))?;
+    if !target.is_ascii() {
+        return Err(Problem::malformed("the target must be ASCII: write other characters as %XX"));
+    }
     Uri::try_from(target).map_err(|_| Problem::malformed("the target is malformed"))?;
     match version {
         b"HTTP/1.1" => Ok(Version::One),
@@ -211,6 +214,7 @@ mod tests {
             "GET / HTTP/2.0\r\n\r\n",
             "GET / http/1.1\r\n\r\n",
             "GET /\r\n\r\n",
+            "GET /\u{e9} HTTP/1.1\r\n\r\n",
             "G(T / HTTP/1.1\r\n\r\n",
             "\u{feff}GET / HTTP/1.1\r\n\r\n",
             "GET / HTTP/1.1 \r\n\r\n",

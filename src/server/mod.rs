@@ -12,6 +12,7 @@ pub mod door;
 mod drive;
 mod guard;
 mod head;
+mod lingering;
 mod paced;
 pub mod peer;
 mod places;

@@ -27,6 +27,7 @@ use super::door::Door;
 use super::drive::drive;
 use super::guard::{Guard, Refusal};
 use super::head::{HEAD_LIMIT, MOST_HEADERS};
+use super::lingering::lingering;
 use super::paced::Paced;
 use super::places::Places;
 use super::tls::HTTP2;
@@ -211,7 +212,11 @@ async fn answer<S: PublicService>(
     let response = match admit(request, client) {
         Ok(request) => {
             let patience = Patience::Between(limits.body_stall);
-            let mut response = service.call(request.map(|body| streaming(body, patience, None))).await;
+            let body = |body| match version < Version::HTTP_2 {
+                true => streaming(body, patience, None),
+                false => lingering(streaming(body, patience, None)),
+            };
+            let mut response = service.call(request.map(body)).await;
             strip_hop_by_hop(response.headers_mut());
             response
         }

@@ -3,7 +3,10 @@
 //! Neighbours: `server::head`, `server::chunks` and `server::guard` have tables and properties of their own; here hyper stands above them.
 //! It must not use a client library, which would tidy up the very bytes in question.
 
+use std::time::Duration;
+
 use onceway::config::listen::PublicLimits;
+use onceway::fleet::wait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -162,4 +165,15 @@ async fn a_refusal_comes_without_100_continue_and_is_not_lost_to_a_reset() {
     let head = format!("POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: {large}\r\n\r\n");
     let answer = talk(&running.address, &(head + &"x".repeat(large))).await;
     assert!(answer.starts_with("HTTP/1.1 401 ") && answer.ends_with("refused"), "{answer}");
+    // However slowly, within reason: it may read only when all it has is sent.
+    let large = 1 << 20;
+    let head = format!("POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: {large}\r\n\r\n");
+    let mut stream = TcpStream::connect(&running.address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for _ in 0..16 {
+        stream.write_all(&vec![b'x'; large / 16]).await.expect("still taken");
+        wait::pause(Duration::from_millis(200)).await;
+    }
+    let answer = read_until(&mut stream, "refused").await;
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
 }

@@ -11,7 +11,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::config::listen::PublicLimits;
 use tokio::net::TcpStream;
 
-use crate::frames::{DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, block, frame, request};
+use crate::frames::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, block, frame, request,
+};
 use crate::harness::{run, still_answers};
 use crate::support::soon;
 
@@ -196,5 +198,29 @@ async fn a_length_that_the_body_does_not_have_breaks_it() {
     match soon(raw.outcome(1)).await {
         Outcome::Answer(body) => assert!(body.contains("bad-request"), "{body}"),
         Outcome::Reset | Outcome::Closed => {}
+    }
+}
+
+#[tokio::test]
+async fn who_is_refused_while_it_sends_is_reset_only_if_it_does_not_go_on() {
+    let running = run(PublicLimits::default()).await;
+    let mut raw = Raw::connect(&running.address, &[]).await;
+    for (stream, finishes) in [(1, true), (3, false)] {
+        raw.send(&frame(HEADERS, END_HEADERS, stream, &request("POST", "/refuse", &[]))).await;
+        raw.send(&frame(DATA, 0, stream, b"a")).await;
+        assert_eq!(soon(raw.outcome(stream)).await, Outcome::Answer("refused".into()));
+        if finishes {
+            raw.send(&frame(DATA, END_STREAM, stream, b"b")).await;
+        }
+        raw.send(&frame(PING, 0, 0, &[0; 8])).await;
+        let mut next = async || soon(raw.next()).await.unwrap();
+        loop {
+            let found = next().await;
+            assert_ne!(found.kind, RST_STREAM, "{found:?}");
+            if found.kind == PING {
+                break;
+            }
+        }
+        while !finishes && next().await.kind != RST_STREAM {}
     }
 }

@@ -442,3 +442,41 @@ async fn giving_an_answer_up_closes_its_connection() {
     assert!(waiting.is_err());
     soon(silent.closed.recv()).await.unwrap();
 }
+
+#[tokio::test]
+async fn an_answer_has_one_length_which_is_its_bodys() {
+    // What the upstream writes after its status line; what is left of the length; whether the connection is used again.
+    for (rest, length, reused) in [
+        ("Content-Length: 2\r\n\r\nhi", Some("2"), true),
+        ("Transfer-Encoding: Chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, true),
+        ("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, false),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, false),
+        ("Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi", Some("2"), false),
+        ("Content-Length: 2, 2\r\n\r\nhi", Some("2"), false),
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{rest}");
+        let server = RawServer::start(Then::Answer(answer.leak())).await;
+        let upstream = at(&server.address);
+        for _ in 0..2 {
+            let answer = soon(upstream.pass(Request::new(empty()))).await.unwrap();
+            let lengths = answer.headers().get_all("content-length").iter();
+            let lengths: Vec<&str> = lengths.map(|value| value.to_str().unwrap()).collect();
+            assert_eq!(lengths, Vec::from_iter(length), "{rest:?}");
+            assert_eq!(text(answer.into_body()).await, "hi", "{rest:?}");
+        }
+        assert_eq!(*server.connections.lock().unwrap(), if reused { 1 } else { 2 }, "{rest:?}");
+    }
+    for rest in [
+        "Transfer-Encoding: gzip, chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        "Transfer-Encoding: identity\r\n\r\nhi",
+        "Content-Length: 2\r\nContent-Length: 3\r\n\r\nhi!",
+        "Content-Length: +2\r\n\r\nhi",
+        "Content-Length: 0x2\r\n\r\nhi",
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{rest}");
+        let server = RawServer::start(Then::AnswerAndClose(answer.leak())).await;
+        let broken = soon(at(&server.address).pass(Request::new(empty()))).await.map(|_| ());
+        assert!(matches!(broken, Err(SendError::Unknown(_))), "{rest:?}: {broken:?}");
+    }
+}
