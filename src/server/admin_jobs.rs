@@ -97,7 +97,9 @@ where
         Ok(Acted::Erased) => {
             conflict("its request is past its retention and was erased: it can only be dropped")
         }
-        Ok(Acted::Running) => conflict("a worker has it, or an attempt may be running: try again once that is over"),
+        Ok(Acted::Running) => {
+            conflict("a worker has it, or an attempt may be running: try again once that is over")
+        }
         Ok(Acted::GateMoved) => problem(StatusCode::SERVICE_UNAVAILABLE, "the store is not approved yet"),
         Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
     }

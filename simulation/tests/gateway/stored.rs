@@ -3,7 +3,6 @@
 //! Neighbours: `accepted.rs` has what clients see. What a gateway leaves that dies between accepting and running is written into the
 //! store as that gateway would have: [`leave`]. It must not look into a gateway.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,7 +23,7 @@ use onceway::protocol::region::RegionName;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
-use super::accepted::{act, asked, becomes, state};
+use super::accepted::{act, becomes, state};
 use super::bench::{ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, region, request, until};
 
 const HOUR_MICROS: i64 = 3_600_000_000;
@@ -91,7 +90,8 @@ fn a_worker_leaves_keys_alone_that_another_region_owns() {
         assert_eq!((waiting.state, waiting.runs), ("waiting", 0));
         assert_eq!(waiting.trouble.as_deref(), Some("another region owns the key"));
         assert_eq!((bench.arrived(&eu), bench.arrived(&us)), (0, 0), "only the owner may run it");
-        let erased = async || job(&bench, &eu, &key).await.is_some_and(|job| job.state == "dead" && !job.kept);
+        let erased =
+            async || job(&bench, &eu, &key).await.is_some_and(|job| job.state == "dead" && !job.kept);
         until("its request to be erased", ms(10_000), erased).await;
     });
 }
@@ -126,7 +126,10 @@ fn a_clock_that_steps_ahead_erases_no_stored_request() {
             sleep(ms(seed * 641)).await;
             bench.world.cluster.step_clock(&eu, HOUR_MICROS);
             sleep(ms(5_500)).await;
-            assert!(job(&bench, &eu, &dead).await.unwrap().kept, "seed {seed}: erased by a clock that stepped");
+            assert!(
+                job(&bench, &eu, &dead).await.unwrap().kept,
+                "seed {seed}: erased by a clock that stepped"
+            );
             let kept = job(&bench, &eu, &waiting).await.unwrap();
             assert!(kept.trouble.is_none_or(|why| !why.contains("retention")), "seed {seed}");
             bench.world.cluster.step_clock(&eu, -HOUR_MICROS);
@@ -137,6 +140,24 @@ fn a_clock_that_steps_ahead_erases_no_stored_request() {
                 assert_eq!(retried, Ok(Acted::Done));
             }
             becomes(&bench, &eu, &waiting, "settled").await;
+        }
+    });
+}
+
+/// However long a pause an upstream asks for, no request is kept from its runs until it is erased.
+#[test]
+fn a_pause_without_end_is_not_heeded() {
+    play(async {
+        for (seed, retry_after) in [59, 86_400, u64::MAX].into_iter().enumerate() {
+            let (bench, eu) = (Bench::start(seed as u64).await, region("eu"));
+            let key = key_of(&eu, "paused");
+            bench.upstream(&eu, UpstreamMode::Busy { retry_after });
+            assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
+            until("the first run", ms(5_000), async || bench.arrived(&eu) == 1).await;
+            sleep(ms(5_000)).await;
+            assert_eq!(bench.arrived(&eu), 1, "a pause is heeded as far as there is time");
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+            becomes(&bench, &eu, &key, "settled").await;
         }
     });
 }
@@ -182,7 +203,8 @@ fn what_was_dropped_is_not_run() {
         play(async {
             let (bench, eu) = (Bench::start(6).await, region("eu"));
             let key = key_of(&eu, "dropped-in-a-run");
-            let failed = UpstreamMode::Answer { after: ms(5), status: 500, body: Bytes::new(), effect: false };
+            let failed =
+                UpstreamMode::Answer { after: ms(5), status: 500, body: Bytes::new(), effect: false };
             bench.upstream(&eu, failed);
             assert_eq!(bench.send(&eu, "/later-rerun", &key).await.status, 202);
             until("a doubt", ms(5_000), async || state(&bench, &eu, &key).await == "in_doubt").await;
