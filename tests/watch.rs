@@ -41,6 +41,8 @@ fn coverage_tells_what_is_unprotected_and_fails_a_build_over_it() {
         assert_eq!(onceway(&coverage).await.0, Some(3), "nothing was seen, so nothing is known");
 
         ask(post(&public, "/v1/charges", &key("covered"), BODY)).await;
+        let (code, text, _) = onceway(&coverage).await;
+        assert!(code == Some(0) && text.starts_with("Protected: all 1 "), "{code:?} {text}");
         ask(Ask::post(format!("{public}/v1/blobs"), BODY)).await;
         ask(with_method(Ask::post(format!("{public}/v1/customers/cus_4711"), BODY), "PUT")).await;
         assert_eq!(onceway(&coverage).await.0, Some(0));

@@ -187,6 +187,13 @@ impl Coverage {
         if self.all {
             part("protected", Class::Protected);
         }
+        if !lines.is_empty() && text.is_empty() {
+            let count: u64 = lines.values().sum();
+            text = format!(
+                "Protected: all {} state-changing requests that were seen (--all lists them).\n",
+                thousands(count)
+            );
+        }
         if full {
             text.push_str("A gateway's table is full: what came later is counted as (other).\n\n");
         }

@@ -53,8 +53,13 @@ pub(super) struct Why {
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: String,
     /// Who: it is journalled with the act.
-    #[arg(long, value_name = "NAME", env = "USER")]
+    #[arg(long, value_name = "NAME", env = "USER", default_value_t = this_user())]
     pub(super) actor: String,
+}
+
+/// Where nothing names the user, as in many containers: the number that the system knows.
+fn this_user() -> String {
+    format!("uid {}", rustix::process::getuid().as_raw())
 }
 
 /// It happened: store this answer, which every retry is given from now on.

@@ -71,6 +71,7 @@ wait = "3s"
 upstream_timeout = "5s"
 settle_time = "0s"
 retention = "24h"
+mode = "prefer"
 "#;
 
 /// Where one gateway finds what it needs.
