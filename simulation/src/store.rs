@@ -136,8 +136,14 @@ impl Jobs for SimStore {
         self.call(Effect::Writes, |table| table.accept(ask, request, keep)).await
     }
 
-    async fn take(&self, nonce: Nonce, most: usize, away: Duration) -> Result<Vec<Job>, StoreError> {
-        self.call(Effect::Writes, |table| table.take(nonce, most, away)).await
+    async fn take(
+        &self,
+        nonce: Nonce,
+        most: usize,
+        away: Duration,
+        until: Option<Date>,
+    ) -> Result<Vec<Job>, StoreError> {
+        self.call(Effect::Writes, |table| table.take(nonce, most, away, until)).await
     }
 
     async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {
@@ -158,8 +164,8 @@ impl Jobs for SimStore {
         self.call(Effect::Writes, |table| table.bury(taken, trouble)).await
     }
 
-    async fn erase(&self) -> Result<u64, StoreError> {
-        self.call(Effect::Writes, Table::erase).await
+    async fn erase(&self, until: Date) -> Result<u64, StoreError> {
+        self.call(Effect::Writes, |table| table.erase(until)).await
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {

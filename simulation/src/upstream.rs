@@ -53,6 +53,11 @@ pub enum UpstreamMode {
         /// The answer's status.
         status: u16,
     },
+    /// Does nothing, answers 503 and asks for a pause of so many seconds.
+    Busy {
+        /// The value of `Retry-After`.
+        retry_after: u64,
+    },
     /// Breaks the connection without having done anything.
     DropBeforeEffect,
     /// Does nothing and never answers.
@@ -237,6 +242,7 @@ impl SimUpstream {
             | UpstreamMode::Receipt { .. }
             | UpstreamMode::Once { .. }
             | UpstreamMode::Refuse
+            | UpstreamMode::Busy { .. }
             | UpstreamMode::DropBeforeEffect
             | UpstreamMode::Hang => None,
         };
@@ -261,6 +267,11 @@ impl SimUpstream {
             }
             UpstreamMode::Refuse => Err(SendError::NotSent("connection refused".to_owned())),
             UpstreamMode::EffectThenFail { status } => Ok(response(status, body::empty())),
+            UpstreamMode::Busy { retry_after } => {
+                let mut response = response(503, body::empty());
+                response.headers_mut().insert(http::header::RETRY_AFTER, retry_after.into());
+                Ok(response)
+            }
             UpstreamMode::EffectThenDrop | UpstreamMode::DropBeforeEffect => {
                 Err(SendError::Unknown("connection reset".to_owned()))
             }

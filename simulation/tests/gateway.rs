@@ -33,6 +33,8 @@ mod quota;
 mod recovery;
 #[path = "gateway/shadow.rs"]
 mod shadow;
+#[path = "gateway/stored.rs"]
+mod stored;
 #[path = "gateway/swarm.rs"]
 mod swarm;
 #[path = "gateway/sweeps.rs"]

@@ -87,16 +87,15 @@ pub(super) async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, row
     if ask.by != By::Worker && !accepted {
         return None;
     }
-    let (row, running, untouched) = match read(gateway, rows.to_vec()) {
+    let (row, running) = match read(gateway, rows.to_vec()) {
         Reading::Settled(_) | Reading::Gone(_) => return None,
         Reading::Absent => return Some(Reply::Refused(Problem::KeyUnknown, None)),
-        Reading::Released(row, _) => (row, false, true),
-        Reading::InProgress(row) => (row, true, false),
-        Reading::InDoubt(row, _) => (row, false, false),
+        Reading::Released(row, _) | Reading::InDoubt(row, _) => (row, false),
+        Reading::InProgress(row) => (row, true),
     };
     if ask.by == By::Worker {
         // An operator discarded it, and its client may have sent it again since.
-        return (untouched && !accepted).then_some(Reply::Refused(Problem::KeyUnknown, None));
+        return (!accepted).then_some(Reply::Refused(Problem::KeyUnknown, None));
     }
     if !same_request(&row, &ask.fingerprint, ask.principal) {
         return None;

@@ -90,11 +90,12 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// The principal that a claim of this request binds the key to, if its route wants that.
+    /// The principal that a claim of this request binds the key to, if its route wants that. A job's key stays bound as it was when its
+    /// client was told so, whatever the route wants by now.
     pub(super) fn bound_to(&self) -> Option<Digest32> {
-        match self.policy.bind {
-            Binding::Principal => self.principal,
-            Binding::Tenant => None,
+        match (self.by, self.policy.bind) {
+            (By::Worker, _) | (By::Client | By::Later { .. }, Binding::Principal) => self.principal,
+            (By::Client | By::Later { .. }, Binding::Tenant) => None,
         }
     }
 }

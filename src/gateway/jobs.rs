@@ -19,6 +19,7 @@ use super::route::{Matched, Policy, Protection};
 use super::{Gateway, StoreHealth, metrics, request};
 use crate::ports::jobs::{Content, Job, StoredRequest};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
+use crate::protocol::fingerprint;
 use crate::protocol::record::{Reading, Row};
 
 /// How many jobs one gateway runs at a time.
@@ -77,11 +78,10 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
         while let Some(gateway) = weak.upgrade() {
             let store = gateway.ports.store();
             // Whatever fails here is tried again soon; the store's own health is told elsewhere.
-            match store.erase().await {
-                Ok(0) | Err(_) => {}
-                Ok(erased) => {
-                    tracing::info!(erased, "stored requests of dead letters are past their retention")
-                }
+            if let Some(until) = gateway.forgets_until()
+                && let Ok(erased @ 1..) = store.erase(until).await
+            {
+                tracing::info!(erased, "stored requests of dead letters are past their retention");
             }
             if let Ok(load) = store.load().await {
                 metrics::job_load(&load);
@@ -102,8 +102,13 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>) {
     if free == 0 {
         return;
     }
-    let nonce = gateway.ports.dice().nonce();
-    let taken = gateway.ports.store().take(nonce, free, away(gateway));
+    // Counted before the look: a stop that saw nothing in flight has been seen here.
+    let taking = InFlight::begin(gateway.clone());
+    if gateway.is_stopping() {
+        return;
+    }
+    let (nonce, until) = (gateway.ports.dice().nonce(), gateway.forgets_until());
+    let taken = gateway.ports.store().take(nonce, free, away(gateway), until);
     for job in metrics::upkeep("take", taken).await.unwrap_or_default() {
         let Ok(permit) = gateway.jobs.free.clone().try_acquire_owned() else { return };
         let (gateway, begun) = (gateway.clone(), InFlight::begin(gateway.clone()));
@@ -114,6 +119,7 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>) {
             drop(begun);
         });
     }
+    drop(taking);
 }
 
 /// How long a taken job is left to its worker: longer than any run, and than the hold of a worker that died.
@@ -168,9 +174,6 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
 async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask, Vec<Row>), End> {
     let id = &job.taken.id;
     let dead = |why: &str| End::Dead(why.to_owned());
-    if gateway.view.owner(id) != Some(&gateway.settings.me) {
-        return Err(waits(ELSEWHERE, "another region owns the key"));
-    }
     let found = metrics::upkeep("look_up", gateway.ports.store().look_up(std::slice::from_ref(id)));
     let Ok(mut found) = found.await else {
         return Err(waits(Duration::from_secs(1), "the store does not answer"));
@@ -190,13 +193,25 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
         Content::Whole(_) if job.over => return Err(dead("the retention of its stored request is over")),
         Content::Whole(request) => (**request).clone(),
     };
+    if !is_of(&request, own) {
+        return Err(dead("its stored request is not the one that was accepted"));
+    }
+    if gateway.view.owner(id) != Some(&gateway.settings.me) {
+        return Err(waits(ELSEWHERE, "another region owns the key"));
+    }
     match ask(gateway, job, own, request) {
         Some(ask) => Ok((ask, rows)),
         None => Err(dead("no route takes its request any more")),
     }
 }
 
-/// The request that was accepted; what it asks was fingerprinted then, and stands in its record.
+/// Whether this is what the record was accepted for: a request that is not sealed may have been damaged or cut at rest.
+fn is_of(request: &StoredRequest, own: &Row) -> bool {
+    let target = request.target.path_and_query().map_or("/", |target| target.as_str());
+    fingerprint::raw(request.method.as_str(), target, &request.body) == own.fingerprint.raw
+}
+
+/// The request that was accepted, under the fingerprint that stands in its record.
 fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequest) -> Option<Ask> {
     let Matched::Route(route) = gateway.settings.routes.find(&request.method, request.target.path()) else {
         return None;
@@ -233,7 +248,9 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
     let span = policy.accept.backoff.after(runs);
     let backed_off = span / 2 + gateway.ports.dice().jitter(span / 2);
     let again = |hint: Option<Duration>, trouble: String| {
-        let hint = hint.unwrap_or_default().min(policy.accept.request_retention);
+        // Whatever an upstream asks for, all runs have their time before the request is erased.
+        let most = policy.accept.request_retention / policy.accept.max_runs.max(1);
+        let hint = hint.unwrap_or_default().min(most);
         End::Again { after: backed_off.max(hint), counted: true, trouble }
     };
     let problem = match reply {

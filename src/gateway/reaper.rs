@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 
 use super::{Gateway, metrics};
 use crate::ports::{Clock, Ports, Upkeep};
-use crate::protocol::time::Moment;
 
 /// Rows in one batch: some milliseconds of work.
 const BATCH: u32 = 500;
@@ -21,7 +20,7 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 async fn reap_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();
-        let full = batch(&gateway, begun).await;
+        let full = batch(&gateway).await;
         let timings = &gateway.settings.timings;
         let ended = gateway.ports.clock().now();
         // At most a fifth of the time while there is work, whatever a batch costs here.
@@ -31,12 +30,11 @@ async fn reap_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 }
 
 /// Reaps one batch; whether there is more at once.
-async fn batch<P: Ports>(gateway: &Gateway<P>, now: Moment) -> bool {
-    if !gateway.store_is_open() || gateway.is_stopping() || gateway.clock_suspect_for().is_some() {
+async fn batch<P: Ports>(gateway: &Gateway<P>) -> bool {
+    if !gateway.store_is_open() || gateway.is_stopping() {
         return false;
     }
-    // Not by the database's clock alone: between a step of it and the next heartbeat it would take everything along.
-    let Some(until) = gateway.clock_watch().latest(now) else { return false };
+    let Some(until) = gateway.forgets_until() else { return false };
     match metrics::upkeep("reap", gateway.ports.store().reap(until, BATCH)).await {
         Ok(reaped) => {
             metrics::reaped(&reaped);

@@ -58,6 +58,17 @@ impl<P: Ports> Gateway<P> {
         self.clock_watch().suspect_for(now)
     }
 
+    /// Until which date of the database's clock something may be forgotten: not by that clock alone, which between a step and the next
+    /// heartbeat would take everything along. `None`: nothing may be.
+    pub(super) fn forgets_until(&self) -> Option<Date> {
+        let now = self.ports.clock().now();
+        let watch = self.clock_watch();
+        match watch.suspect_for(now) {
+            None => watch.latest(now),
+            Some(_) => None,
+        }
+    }
+
     /// Takes from rows what only a trusted clock may say: that a hold is over. Rows whose date shows that the clock has stepped
     /// since the last heartbeat make it suspect here and now.
     pub(super) fn distrust(&self, rows: &mut [Row]) {

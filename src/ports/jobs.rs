@@ -58,7 +58,7 @@ pub struct Job {
     pub request_id: RequestId,
     /// How often it was run, this time included.
     pub runs: u32,
-    /// The retention of its request is over.
+    /// The retention of its request is over, by the date that the taker believes.
     pub over: bool,
     /// The request.
     pub content: Content,
@@ -109,7 +109,7 @@ pub enum Acted {
     Waiting,
     /// Its request was erased, so it can never run again.
     Erased,
-    /// An attempt of it may be running.
+    /// A worker has it, or an attempt of it may be running.
     Running,
     /// The approved boot is not the running one.
     GateMoved,
@@ -140,18 +140,21 @@ pub trait Jobs: Send + Sync + 'static {
     ) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
 
     /// Takes up to `most` due jobs, oldest due first. Each counts one run more and is not due again for `away`, so a worker
-    /// that dies gives it back by itself. Two takers never get one job.
+    /// that dies gives it back by itself. Two takers never get one job. No retention counts as over that ends after `until`, whatever the
+    /// database's clock says; without it none does.
     fn take(
         &self,
         nonce: Nonce,
         most: usize,
         away: Duration,
+        until: Option<Date>,
     ) -> impl Future<Output = Result<Vec<Job>, StoreError>> + Send;
 
     /// The job is done: it goes, and its request with it.
     fn finish(&self, taken: &Taken) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// The job is due again after this span; a run that did not count is taken back.
+    /// The job is due again after this span, and at the latest when the retention of its request ends; a run that did not count is
+    /// taken back.
     fn put_off(
         &self,
         taken: &Taken,
@@ -163,8 +166,8 @@ pub trait Jobs: Send + Sync + 'static {
     /// The job is a dead letter from now on.
     fn bury(&self, taken: &Taken, trouble: &str) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Erases the requests of dead letters whose retention is over; how many.
-    fn erase(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// Erases the requests of dead letters whose retention is over, by the database's clock and not after `until`; how many.
+    fn erase(&self, until: Date) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// The job of a key.
     fn job(&self, id: &KeyId) -> impl Future<Output = Result<Option<JobRow>, StoreError>> + Send;
@@ -182,7 +185,7 @@ pub trait Jobs: Send + Sync + 'static {
     /// Gives a dead letter back to the workers, due at once, its runs counted anew.
     fn revive(&self, id: &KeyId, act: &Act) -> impl Future<Output = Result<Acted, StoreError>> + Send;
 
-    /// Removes a job and its request. The record is free again if nothing happened; one in doubt stays so. A worker that still has
-    /// it can no longer claim.
+    /// Removes a job and its request, unless a worker has it. The record is free again if nothing happened; one in doubt stays so. A
+    /// worker that was given up cannot claim what is free.
     fn discard(&self, id: &KeyId, act: &Act) -> impl Future<Output = Result<Acted, StoreError>> + Send;
 }

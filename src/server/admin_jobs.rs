@@ -80,6 +80,9 @@ where
             "say who acts (actor) and why (reason), at most 1000 bytes each",
         );
     }
+    if [&reason, &actor].into_iter().any(|text| text.contains('\0')) {
+        return problem(StatusCode::BAD_REQUEST, "the reason and the actor cannot hold zero bytes");
+    }
     let conflict = |why| problem(StatusCode::CONFLICT, why);
     match gateway.act_on_job(&id, what, &Act { actor, reason }).await {
         Ok(Acted::Done) => {
@@ -94,7 +97,9 @@ where
         Ok(Acted::Erased) => {
             conflict("its request is past its retention and was erased: it can only be dropped")
         }
-        Ok(Acted::Running) => conflict("an attempt may be running: wait until its hold is over"),
+        Ok(Acted::Running) => {
+            conflict("a worker has it, or an attempt may be running: try again once that is over")
+        }
         Ok(Acted::GateMoved) => problem(StatusCode::SERVICE_UNAVAILABLE, "the store is not approved yet"),
         Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
     }

@@ -1,8 +1,9 @@
 //! The store over real Postgres servers, through its public door. Each test has servers of its own, so they run in any order.
 //!
-//! `keys`: claims, outcomes, the gate. `provisioning`: making stores and connecting them. `upkeep`: reaping beside other origins.
+//! `jobs`: many waiting requests, and operators among workers. `keys`: claims, outcomes, the gate. `provisioning`: making stores and connecting them. `upkeep`: reaping beside other origins.
 //! `support`: servers and plans.
 
+mod jobs;
 mod keys;
 mod provisioning;
 mod support;

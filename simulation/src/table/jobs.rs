@@ -72,7 +72,13 @@ impl Table {
         ClaimReply::Won { token, expires }
     }
 
-    pub(crate) fn take(&mut self, nonce: Nonce, most: usize, away: Duration) -> Vec<Job> {
+    pub(crate) fn take(
+        &mut self,
+        nonce: Nonce,
+        most: usize,
+        away: Duration,
+        until: Option<Date>,
+    ) -> Vec<Job> {
         let now = self.clock.micros();
         let mut due: Vec<(i64, KeyId)> = self
             .jobs
@@ -92,7 +98,7 @@ impl Table {
                 taken: Taken { id, nonce },
                 request_id: job.request_id,
                 runs: job.runs,
-                over: job.forget <= now,
+                over: until.is_some_and(|until| job.forget <= now.min(until_micros(until))),
                 content: job
                     .request
                     .clone()
@@ -121,7 +127,8 @@ impl Table {
     ) -> Written {
         let now = self.clock.micros();
         let Some(job) = self.held(taken) else { return Written::Lost };
-        job.next = now.saturating_add(micros(after));
+        let next = now.saturating_add(micros(after));
+        job.next = if job.forget > now { next.min(job.forget) } else { next };
         job.runs -= u32::from(!counted);
         job.trouble = Some(trouble.to_owned());
         job.nonce = None;
@@ -129,19 +136,15 @@ impl Table {
     }
 
     pub(crate) fn bury(&mut self, taken: &Taken, trouble: &str) -> Written {
-        let now = self.clock.micros();
         let Some(job) = self.held(taken) else { return Written::Lost };
         job.state = JobState::Dead;
         job.trouble = Some(trouble.to_owned());
         job.nonce = None;
-        if job.forget <= now {
-            job.request = None;
-        }
         Written::Done
     }
 
-    pub(crate) fn erase(&mut self) -> u64 {
-        let now = self.clock.micros();
+    pub(crate) fn erase(&mut self, until: Date) -> u64 {
+        let now = self.clock.micros().min(until_micros(until));
         let over =
             |job: &&mut Kept| job.state == JobState::Dead && job.forget <= now && job.request.is_some();
         let mut erased = 0;
@@ -192,11 +195,13 @@ impl Table {
 
     pub(crate) fn discard(&mut self, id: &KeyId, _act: &Act) -> Acted {
         let now = self.clock.micros();
-        if !self.jobs.contains_key(id) {
-            return Acted::Absent;
-        }
+        let Some(job) = self.jobs.get(id) else { return Acted::Absent };
+        let with_worker = job.state == JobState::Waiting && job.nonce.is_some() && job.next > now;
         if !self.is_open() {
             return Acted::GateMoved;
+        }
+        if with_worker {
+            return Acted::Running;
         }
         if let Some(own) = self.own(id).cloned() {
             if matches!(own.phase, Phase::Claimed) && !own.left(now).is_zero() {
@@ -215,6 +220,10 @@ impl Table {
         let job = self.jobs.get_mut(&taken.id)?;
         (job.state == JobState::Waiting && job.nonce == Some(taken.nonce)).then_some(job)
     }
+}
+
+fn until_micros(until: Date) -> i64 {
+    until.as_millis().saturating_mul(1_000)
 }
 
 impl Kept {

@@ -6,18 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Uri};
+use http::Request;
 use onceway::gateway::Gateway;
 use onceway::gateway::letters::LetterAct;
 use onceway::ports::body::{self, Collected};
-use onceway::ports::jobs::{Act, Acted, StoredRequest};
-use onceway::ports::store::{ClaimAsk, ClaimReply};
-use onceway::ports::{Jobs, KeyStore};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::fingerprint::{Fingerprint, canonical, raw};
+use onceway::ports::jobs::{Act, Acted};
 use onceway::protocol::job::JobState;
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Nonce, RequestId};
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use simulation::ports::SimPorts;
@@ -25,11 +19,12 @@ use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::sleep;
 
 use super::bench::{ACCEPT, Bench, HOLD, ask, id, key_of, ms, play, region, request, until};
+use super::stored::{Left, leave};
 
 type Gate = Arc<Gateway<SimPorts>>;
 
 /// What the status address tells.
-async fn asked(gateway: &Gate, key: &str) -> (u16, serde_json::Value) {
+pub(super) async fn asked(gateway: &Gate, key: &str) -> (u16, serde_json::Value) {
     let ask = Request::get(format!("/.well-known/onceway/requests/{key}"));
     let ask = ask.header("authorization", "Bearer sk").body(body::empty()).unwrap();
     let (head, rest) = gateway.handle(ask).await.into_parts();
@@ -37,11 +32,11 @@ async fn asked(gateway: &Gate, key: &str) -> (u16, serde_json::Value) {
     (head.status.as_u16(), serde_json::from_slice(&bytes).unwrap())
 }
 
-async fn state(bench: &Bench, at: &RegionName, key: &str) -> String {
+pub(super) async fn state(bench: &Bench, at: &RegionName, key: &str) -> String {
     asked(&bench.gateway(at), key).await.1["state"].as_str().unwrap_or("none").to_owned()
 }
 
-async fn becomes(bench: &Bench, at: &RegionName, key: &str, wanted: &str) {
+pub(super) async fn becomes(bench: &Bench, at: &RegionName, key: &str, wanted: &str) {
     until(wanted, ms(60_000), async || state(bench, at, key).await == wanted).await;
 }
 
@@ -49,7 +44,7 @@ async fn dead(bench: &Bench, at: &RegionName) -> usize {
     bench.gateway(at).jobs(Some(JobState::Dead)).await.unwrap().len()
 }
 
-fn act() -> Act {
+pub(super) fn act() -> Act {
     Act { actor: "test".to_owned(), reason: "a test".to_owned() }
 }
 
@@ -120,33 +115,7 @@ fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
     play(async {
         let (bench, eu) = (Bench::start(3).await, region("eu"));
         let key = key_of(&eu, "orphan");
-        let (head, _) = request("/later", &key, "{}").into_parts();
-        let store = bench.world.cluster.store(&eu);
-        let claim = ClaimAsk {
-            id: id(&key),
-            fingerprint: Fingerprint {
-                raw: raw("POST", "/later", b"{}"),
-                canonical: Some(canonical("POST", "/later", b"{}")),
-            },
-            nonce: Nonce(7),
-            request_id: RequestId(7),
-            gate: store.gate().await.unwrap().version,
-            basis: Basis::Absent,
-            hold: HOLD,
-            lifetime: Lifetime { retention: Retention::For(HOLD * 100), skew: ms(0), tombstone: HOLD },
-            route: "later".into(),
-            path: "/later".to_owned(),
-            principal: None,
-        };
-        let stored = StoredRequest {
-            method: Method::POST,
-            target: Uri::from_static("/later"),
-            headers: HeaderMap::from_iter(
-                head.headers.into_iter().filter_map(|(name, value)| Some((name?, value))),
-            ),
-            body: Bytes::from_static(b"{}"),
-        };
-        assert!(matches!(store.accept(&claim, &stored, HOLD).await, Ok(ClaimReply::Won { .. })));
+        leave(&bench, &eu, &key, Left::default()).await;
         becomes(&bench, &eu, &key, "settled").await;
         let told = bench.send(&eu, "/later", &key).await;
         assert_eq!((told.status, told.replayed, bench.effects(&key).len()), (201, true, 1));
@@ -386,7 +355,11 @@ fn a_request_past_its_retention_is_erased_unrun() {
         bench.all_serve().await;
         becomes(&bench, &eu, &key, "dead").await;
         let letters = bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap();
-        assert_eq!((letters[0].kept, bench.arrived(&eu)), (false, 0));
+        assert_eq!((letters.len(), bench.arrived(&eu)), (1, 0));
+        until("its request to be erased", ms(10_000), async || {
+            !bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap()[0].kept
+        })
+        .await;
         let again = bench.gateway(&eu).act_on_job(&id(&key), LetterAct::Retry, &act()).await;
         assert_eq!(again, Ok(Acted::Erased));
     });

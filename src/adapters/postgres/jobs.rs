@@ -71,11 +71,18 @@ impl Jobs for PgStore {
         claim_reply(WHAT, &self.on_keys(call, &[named, life, basis, job].concat()).await?)
     }
 
-    async fn take(&self, nonce: Nonce, most: usize, away: Duration) -> Result<Vec<Job>, StoreError> {
+    async fn take(
+        &self,
+        nonce: Nonce,
+        most: usize,
+        away: Duration,
+        until: Option<Date>,
+    ) -> Result<Vec<Job>, StoreError> {
         const WHAT: &str = "taking jobs";
         let (taken, most) = (Uuid::from_u128(nonce.0), i64::try_from(most).unwrap_or(i64::MAX));
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::JOB_TAKE };
-        let found = self.on_keys(call, &[&taken, &most, &millis(away)]).await?;
+        let until = until.map(Date::as_millis);
+        let found = self.on_keys(call, &[&taken, &most, &millis(away), &until]).await?;
         let unreadable = |why| errors::unreadable(WHAT, Effect::Writes, why);
         found.iter().map(|row| self.job_of(row, nonce)).collect::<Result<_, _>>().map_err(unreadable)
     }
@@ -100,9 +107,9 @@ impl Jobs for PgStore {
         self.end_job("burying a job", statements::JOB_BURY, taken, &[&trouble]).await
     }
 
-    async fn erase(&self) -> Result<u64, StoreError> {
+    async fn erase(&self, until: Date) -> Result<u64, StoreError> {
         let call = Call { what: "erasing requests", effect: Effect::Writes, sql: statements::JOB_ERASE };
-        Ok(self.on_keys(call, &[]).await?.len() as u64)
+        Ok(self.on_keys(call, &[&until.as_millis()]).await?.len() as u64)
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {

@@ -20,6 +20,7 @@ use crate::protocol::decide::Basis;
 use crate::protocol::job::JobState;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Nonce, State};
+use crate::protocol::time::Date;
 
 /// All clauses about jobs.
 pub async fn suite<B: StoreBench>(bench: &B) {
@@ -36,6 +37,9 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_request_is_erased_when_its_retention_is_over(bench).await;
     a_discarded_job_leaves_a_free_key(bench).await;
 }
+
+/// A date that every retention of this suite ends before.
+const LATE: Date = Date(32_503_680_000_000);
 
 fn request() -> StoredRequest {
     let mut headers = HeaderMap::new();
@@ -66,7 +70,7 @@ async fn accepted<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> KeyId {
 }
 
 async fn take<B: StoreBench>(bench: &B, nonce: u128, away: Duration) -> Vec<Job> {
-    bench.store().take(Nonce(nonce), 10, away).await.expect("store: take failed")
+    bench.store().take(Nonce(nonce), 10, away, Some(LATE)).await.expect("store: take failed")
 }
 
 /// Takes the one job there is.
@@ -191,7 +195,7 @@ pub async fn one_job_has_one_taker<B: StoreBench>(bench: &B) {
     for (at, name) in ["taken-a", "taken-b", "taken-c", "taken-d"].into_iter().enumerate() {
         accepted(bench, name, at as u128).await;
     }
-    let takers = (10..14).map(|nonce| bench.store().take(Nonce(nonce), 2, LONG)).collect();
+    let takers = (10..14).map(|nonce| bench.store().take(Nonce(nonce), 2, LONG, Some(LATE))).collect();
     let mut got = Vec::new();
     for taken in together(takers).await {
         got.extend(taken.expect("store: take failed").into_iter().map(|job| job.taken));
@@ -265,7 +269,7 @@ pub async fn a_letter_waits_for_its_operator<B: StoreBench>(bench: &B) {
     assert_eq!(store.revive(&id, &act()).await, Ok(Acted::Absent));
 }
 
-/// A stored request goes with its retention: of a waiting job when it is buried, of a dead letter when it is looked for.
+/// A dead letter's request goes with its retention, and no retention ends by the database's clock alone.
 pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench: &B) {
     let store = bench.store();
     let ask = asks(bench, &id(bench, "job-erased"), 1).await;
@@ -273,22 +277,24 @@ pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench
     assert!(matches!(reply, Ok(ClaimReply::Won { .. })), "store: {reply:?}");
     let job = takes(bench, 2).await;
     assert!(!job.over);
-    assert_eq!(store.bury(&job.taken, "early").await, Ok(Written::Done));
-    assert_eq!(store.erase().await, Ok(0), "store: a request is kept while its retention runs");
+    let put = store.put_off(&job.taken, LONG, true, "for longer than it is kept").await;
+    assert_eq!((put, take(bench, 3, LONG).await.len()), (Ok(Written::Done), 0));
+    assert_eq!(store.erase(LATE).await, Ok(0), "store: a request is kept while its retention runs");
     bench.pass(SHORT).await;
-    assert_eq!(store.erase().await, Ok(1));
-    assert_eq!(store.revive(&ask.id, &act()).await, Ok(Acted::Erased));
-    assert_eq!(store.discard(&ask.id, &act()).await, Ok(Acted::Done));
-
-    let ask = asks(bench, &id(bench, "job-over"), 3).await;
-    let reply = store.accept(&ask, &request(), SHORT).await;
-    assert!(matches!(reply, Ok(ClaimReply::Won { .. })), "store: {reply:?}");
-    bench.pass(SHORT).await;
-    let job = takes(bench, 4).await;
+    assert_eq!(store.erase(LATE).await, Ok(0), "store: a waiting one's is kept for its worker");
+    let stepped = store.take(Nonce(4), 10, Duration::ZERO, None).await.expect("store: take failed");
+    assert_eq!(stepped.len(), 1, "store: a job is due at the latest when its retention ends");
+    assert!(!stepped[0].over, "store: over by a date that nobody believes");
+    let early = store.take(Nonce(5), 10, Duration::ZERO, Some(Date(0))).await.expect("store: take failed");
+    assert!(early.len() == 1 && !early[0].over, "store: over before the date that is believed");
+    let job = takes(bench, 6).await;
     assert!(job.over, "store: the retention of the request is over");
     assert_eq!(store.bury(&job.taken, "late").await, Ok(Written::Done));
+    assert_eq!(store.erase(Date(0)).await, Ok(0), "store: erased before the date that is believed");
+    assert_eq!(store.erase(LATE).await, Ok(1));
     let shown = store.job(&ask.id).await.expect("store: job failed").expect("store: a job");
-    assert!(!shown.kept, "store: buried past its retention, the request must be erased at once");
+    assert!(!shown.kept, "store: past its retention the request must be erased");
+    assert_eq!(store.revive(&ask.id, &act()).await, Ok(Acted::Erased));
     assert_eq!(store.discard(&ask.id, &act()).await, Ok(Acted::Done));
 }
 
@@ -311,4 +317,15 @@ pub async fn a_discarded_job_leaves_a_free_key<B: StoreBench>(bench: &B) {
     assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done));
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a doubt keeps its nonce");
+
+    // What a worker has, whatever its record says: that worker goes on with what it has read.
+    let id = accepted(bench, "discard-taken", 5).await;
+    let job = takes(bench, 6).await;
+    assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Running), "store: a worker has it");
+    assert_eq!(store.put_off(&job.taken, LONG, true, "later").await, Ok(Written::Done));
+    assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done), "store: no worker has it any more");
+    let id = accepted(bench, "discard-given-up", 7).await;
+    assert_eq!(take(bench, 8, SHORT).await.len(), 1);
+    bench.pass(SHORT).await;
+    assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done), "store: its worker was given up");
 }

@@ -1,0 +1,245 @@
+//! Stored requests against what could lose, bend or repeat them: other owners, clocks that step, damage at rest, drops and stops in mid-run.
+//!
+//! Neighbours: `accepted.rs` has what clients see. What a gateway leaves that dies between accepting and running is written into the
+//! store as that gateway would have: [`leave`]. It must not look into a gateway.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Uri};
+use onceway::gateway::credentials::{Caller, Voucher};
+use onceway::gateway::letters::{JobStatus, LetterAct};
+use onceway::ports::body;
+use onceway::ports::jobs::{Acted, StoredRequest};
+use onceway::ports::store::{ClaimAsk, ClaimReply};
+use onceway::ports::{Jobs, KeyStore};
+use onceway::protocol::decide::Basis;
+use onceway::protocol::digest::Digest32;
+use onceway::protocol::fingerprint::{Fingerprint, canonical, raw};
+use onceway::protocol::key::Tenant;
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::{Nonce, RequestId};
+use onceway::protocol::region::RegionName;
+use simulation::upstream::UpstreamMode;
+use tokio::time::sleep;
+
+use super::accepted::{act, becomes, state};
+use super::bench::{ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, region, request, until};
+
+const HOUR_MICROS: i64 = 3_600_000_000;
+
+/// What is left of an accepted request.
+pub struct Left {
+    /// The body that is stored; `{}` is what was accepted.
+    pub body: &'static [u8],
+    /// To whom the key was bound.
+    pub principal: Option<Digest32>,
+}
+
+impl Default for Left {
+    fn default() -> Self {
+        Self { body: b"{}", principal: None }
+    }
+}
+
+/// What a gateway leaves that dies between accepting and running: the record, the job, and nobody who knows of them.
+pub async fn leave(bench: &Bench, at: &RegionName, key: &str, left: Left) {
+    let (head, _) = request("/later", key, "{}").into_parts();
+    let store = bench.world.cluster.store(at);
+    let claim = ClaimAsk {
+        id: id(key),
+        fingerprint: Fingerprint {
+            raw: raw("POST", "/later", b"{}"),
+            canonical: Some(canonical("POST", "/later", b"{}")),
+        },
+        nonce: Nonce(7),
+        request_id: RequestId(7),
+        gate: store.gate().await.unwrap().version,
+        basis: Basis::Absent,
+        hold: HOLD,
+        lifetime: Lifetime { retention: Retention::For(HOLD * 100), skew: ms(0), tombstone: HOLD },
+        route: "later".into(),
+        path: "/later".to_owned(),
+        principal: left.principal,
+    };
+    let stored = StoredRequest {
+        method: Method::POST,
+        target: Uri::from_static("/later"),
+        headers: HeaderMap::from_iter(
+            head.headers.into_iter().filter_map(|(name, value)| Some((name?, value))),
+        ),
+        body: Bytes::from_static(left.body),
+    };
+    let reply = store.accept(&claim, &stored, ACCEPT.request_retention).await;
+    assert!(matches!(reply, Ok(ClaimReply::Won { .. })), "{reply:?}");
+}
+
+async fn job(bench: &Bench, at: &RegionName, key: &str) -> Option<JobStatus> {
+    bench.gateway(at).jobs(None).await.unwrap().into_iter().find(|job| job.key == key)
+}
+
+/// As after a change of the ring: the job is here, the key is somebody else's now. It waits, is seen to wait, and its request goes in time.
+#[test]
+fn a_worker_leaves_keys_alone_that_another_region_owns() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(1).await, region("eu"), region("us"));
+        let key = key_of(&us, "elsewhere");
+        leave(&bench, &eu, &key, Left::default()).await;
+        sleep(ACCEPT.request_retention - ms(2_000)).await;
+        let waiting = job(&bench, &eu, &key).await.unwrap();
+        assert_eq!((waiting.state, waiting.runs), ("waiting", 0));
+        assert_eq!(waiting.trouble.as_deref(), Some("another region owns the key"));
+        assert_eq!((bench.arrived(&eu), bench.arrived(&us)), (0, 0), "only the owner may run it");
+        let erased =
+            async || job(&bench, &eu, &key).await.is_some_and(|job| job.state == "dead" && !job.kept);
+        until("its request to be erased", ms(10_000), erased).await;
+    });
+}
+
+/// Once the new owner has settled it, there is nothing to wait for.
+#[test]
+fn a_job_ends_when_another_region_has_settled_its_key() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
+        let key = key_of(&us, "settled-elsewhere");
+        leave(&bench, &eu, &key, Left::default()).await;
+        until("the copy", ms(5_000), async || bench.state(&us, &key).await == "released").await;
+        assert_eq!(bench.send(&us, "/park", &key).await.said(), (422, "key-reused"));
+        assert_eq!(bench.send(&us, "/later", &key).await.status, 202);
+        until("the job to go", ms(40_000), async || job(&bench, &eu, &key).await.is_none()).await;
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 0));
+    });
+}
+
+/// A clock that steps ahead by an hour says that every retention is over. Nothing is erased, and what waits is run.
+#[test]
+fn a_clock_that_steps_ahead_erases_no_stored_request() {
+    play(async {
+        for seed in 0..8 {
+            let (bench, eu) = (Bench::start(seed).await, region("eu"));
+            let (waiting, dead) = (key_of(&eu, "waiting"), key_of(&eu, "dead"));
+            bench.upstream(&eu, UpstreamMode::Refuse);
+            assert_eq!(bench.send(&eu, "/later", &dead).await.status, 202);
+            becomes(&bench, &eu, &dead, "dead").await;
+            assert_eq!(bench.send(&eu, "/later", &waiting).await.status, 202);
+            // Somewhere between two heartbeats, two looks for jobs, and two for what may be erased.
+            sleep(ms(seed * 641)).await;
+            bench.world.cluster.step_clock(&eu, HOUR_MICROS);
+            sleep(ms(5_500)).await;
+            assert!(
+                job(&bench, &eu, &dead).await.unwrap().kept,
+                "seed {seed}: erased by a clock that stepped"
+            );
+            let kept = job(&bench, &eu, &waiting).await.unwrap();
+            assert!(kept.trouble.is_none_or(|why| !why.contains("retention")), "seed {seed}");
+            bench.world.cluster.step_clock(&eu, -HOUR_MICROS);
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+            let gateway = bench.gateway(&eu);
+            if kept.state == "dead" {
+                let retried = gateway.act_on_job(&id(&waiting), LetterAct::Retry, &act()).await;
+                assert_eq!(retried, Ok(Acted::Done));
+            }
+            becomes(&bench, &eu, &waiting, "settled").await;
+        }
+    });
+}
+
+/// However long a pause an upstream asks for, no request is kept from its runs until it is erased.
+#[test]
+fn a_pause_without_end_is_not_heeded() {
+    play(async {
+        for (seed, retry_after) in [59, 86_400, u64::MAX].into_iter().enumerate() {
+            let (bench, eu) = (Bench::start(seed as u64).await, region("eu"));
+            let key = key_of(&eu, "paused");
+            bench.upstream(&eu, UpstreamMode::Busy { retry_after });
+            assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
+            until("the first run", ms(5_000), async || bench.arrived(&eu) == 1).await;
+            sleep(ms(5_000)).await;
+            assert_eq!(bench.arrived(&eu), 1, "a pause is heeded as far as there is time");
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+            becomes(&bench, &eu, &key, "settled").await;
+        }
+    });
+}
+
+#[test]
+fn a_request_that_was_damaged_at_rest_is_a_dead_letter() {
+    play(async {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        let key = key_of(&eu, "damaged");
+        leave(&bench, &eu, &key, Left { body: b"{", ..Left::default() }).await;
+        becomes(&bench, &eu, &key, "dead").await;
+        let letter = job(&bench, &eu, &key).await.unwrap();
+        assert_eq!(
+            (letter.trouble.as_deref(), letter.kept),
+            (Some("its stored request is not the one that was accepted"), true)
+        );
+        assert_eq!(bench.arrived(&eu), 0, "nobody asked for this");
+    });
+}
+
+/// Routes may be changed while jobs wait: whose answer it is was promised before.
+#[test]
+fn a_job_keeps_its_key_bound() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        let key = key_of(&eu, "bound-job");
+        let ann = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, Some("ann"));
+        leave(&bench, &eu, &key, Left { principal: ann.principal, ..Left::default() }).await;
+        until("the effect", ms(5_000), async || bench.effects(&key).len() == 1).await;
+        sleep(ms(1_000)).await;
+        for (token, status) in [(TOKENS[1].0, 200), (TOKENS[3].0, 404), (TOKENS[0].0, 404)] {
+            let ask = Request::get(format!("/.well-known/onceway/requests/{key}"));
+            let ask = ask.header("authorization", format!("Bearer {token}")).body(body::empty()).unwrap();
+            assert_eq!(bench.gateway(&eu).handle(ask).await.status(), status, "{token}");
+        }
+    });
+}
+
+/// An operator drops a job whenever a worker is somewhere in its run: once that is done, nothing is sent any more.
+#[test]
+fn what_was_dropped_is_not_run() {
+    for offset in (0..3_000).step_by(75) {
+        play(async {
+            let (bench, eu) = (Bench::start(6).await, region("eu"));
+            let key = key_of(&eu, "dropped-in-a-run");
+            let failed =
+                UpstreamMode::Answer { after: ms(5), status: 500, body: Bytes::new(), effect: false };
+            bench.upstream(&eu, failed);
+            assert_eq!(bench.send(&eu, "/later-rerun", &key).await.status, 202);
+            until("a doubt", ms(5_000), async || state(&bench, &eu, &key).await == "in_doubt").await;
+            bench.world.cluster.set_latency(&eu, ms(200));
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+            sleep(ms(offset)).await;
+            let dropped = bench.gateway(&eu).act_on_job(&id(&key), LetterAct::Drop, &act()).await.unwrap();
+            let (before, arrived) = (bench.effects(&key).len(), bench.arrived(&eu));
+            sleep(ms(20_000)).await;
+            match dropped {
+                Acted::Done => assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (before, arrived)),
+                Acted::Running | Acted::Absent => assert_eq!(bench.effects(&key).len(), 1, "at {offset} ms"),
+                Acted::Waiting | Acted::Erased | Acted::GateMoved => panic!("{dropped:?}"),
+            }
+        });
+    }
+}
+
+/// Wherever a stop meets the worker: once it has said that nothing is left, nothing is sent.
+#[test]
+fn a_stop_waits_for_the_worker_that_is_about_to_run() {
+    let mut met = 0;
+    for offset in (0..2_000).step_by(100) {
+        play(async {
+            let (bench, eu) = (Bench::start(7).await, region("eu"));
+            let key = key_of(&eu, "stopped");
+            bench.world.cluster.set_latency(&eu, ms(150));
+            leave(&bench, &eu, &key, Left::default()).await;
+            sleep(ms(offset)).await;
+            assert_eq!(bench.gateway(&eu).stop(Duration::from_secs(60)).await, 0);
+            let arrived = bench.arrived(&eu);
+            met += arrived;
+            sleep(ms(5_000)).await;
+            assert_eq!(bench.arrived(&eu), arrived, "sent after the stop, at {offset} ms");
+        });
+    }
+    assert!((1..20).contains(&met), "some stops must come before the run, others after it: {met}");
+}
