@@ -16,6 +16,7 @@ use super::status::KeyStatus;
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling};
 use crate::ports::{KeyStore, Ports, Upkeep};
+use crate::protocol::decide::doubt;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Reading, State};
 
@@ -45,7 +46,7 @@ pub struct DoubtStatus {
     pub status: Option<u16>,
     /// How many attempts there were.
     pub attempts: u32,
-    /// How long the attempt may still be running, in milliseconds; until then nobody can rule.
+    /// How long the attempt may still be running, in milliseconds; until then nobody can rule, and to release it takes the settle time more.
     pub over_in_ms: u64,
 }
 
@@ -152,7 +153,7 @@ impl<P: Ports> Gateway<P> {
             Some(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
             None => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
         }
-        let attempt = self.in_doubt(id).await?;
+        let attempt = self.in_doubt(id, &act.ruling).await?;
         match self.ports.store().rule(&attempt, act).await.map_err(Refusal::Store)? {
             Written::Done => {}
             Written::Lost => return Err(Refusal::Changed),
@@ -172,8 +173,9 @@ impl<P: Ports> Gateway<P> {
         self.key_status(id).await.map_err(Refusal::Store)
     }
 
-    /// The attempt of a key in doubt, if it is this region's and surely over.
-    async fn in_doubt(&self, id: &KeyId) -> Result<Attempt, Refusal> {
+    /// The attempt of a key in doubt, if it is this region's and surely over. What is said not to have happened must be out of the upstream
+    /// too: the longest settle time of any route, as the row does not say which route is its own.
+    async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Attempt, Refusal> {
         let rows = self.ports.store().look_up(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
         let row = match read(self, rows.into_iter().next().unwrap_or_default()) {
             Reading::InDoubt(row, _) => row,
@@ -186,19 +188,21 @@ impl<P: Ports> Gateway<P> {
         if row.origin != self.origin {
             return Err(Refusal::NotOurs { origin: row.origin.to_string() });
         }
-        match row.state {
-            State::Claimed { left, .. } | State::InDoubt { status: None, left, .. } if !left.is_zero() => {
-                Err(match self.clock_suspect_for() {
-                    Some(left) => Refusal::Suspect { left },
-                    None => Refusal::Running { left },
-                })
+        let settle_time = match ruling {
+            Ruling::Settled(_) => Duration::ZERO,
+            Ruling::Released => {
+                let all = self.settings.routes.policies().map(|policy| policy.settle_time);
+                all.max().unwrap_or_default()
             }
-            State::Claimed { .. }
-            | State::InDoubt { .. }
-            | State::Released
-            | State::Settled { .. }
-            | State::Tombstone => Ok(Attempt { id: id.clone(), token: row.token, nonce: row.nonce }),
+        };
+        let left = doubt(&row, settle_time).over_in;
+        if left.is_zero() {
+            return Ok(Attempt { id: id.clone(), token: row.token, nonce: row.nonce });
         }
+        Err(match self.clock_suspect_for() {
+            Some(left) => Refusal::Suspect { left },
+            None => Refusal::Running { left },
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use onceway::ports::upkeep::{Act, Ruling};
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
-use super::bench::{Bench, HOLD, id, key_of, ms, play, region};
+use super::bench::{Bench, HOLD, SETTLE_TIME, id, key_of, ms, play, region};
 use super::upkeep::{abandon, answer};
 
 fn act(ruling: Ruling) -> Act {
@@ -40,6 +40,28 @@ fn only_the_owner_rules_and_only_what_is_over() {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
         let told = bench.send(&us, "/park", &key).await;
         assert_eq!((told.status, told.replayed, bench.effects(&key).len()), (201, false, 1));
+    });
+}
+
+/// The hold of an attempt that got no answer is over, but its request may still be inside the upstream for the route's settle time: who
+/// finds nothing there looked too early, and a retry would be a second effect. What did happen may be said at once.
+#[test]
+fn nobody_releases_what_may_still_be_inside_the_upstream() {
+    play(async {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
+        let (key, other) = (key_of(&eu, "too-early"), key_of(&eu, "known"));
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 504);
+        assert_eq!(bench.send(&eu, "/park", &other).await.status, 504);
+        sleep(HOLD + ms(10)).await;
+        let gateway = bench.gateway(&eu);
+        let early = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap_err();
+        assert!(matches!(early, Refusal::Running { left } if left <= SETTLE_TIME), "{early:?}");
+        let told = gateway.rule(&id(&other), &act(Ruling::Settled(answer()))).await.unwrap();
+        assert_eq!(told.state, "settled");
+        sleep(SETTLE_TIME).await;
+        let told = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap();
+        assert_eq!(told.state, "released");
     });
 }
 
