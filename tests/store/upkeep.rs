@@ -92,6 +92,58 @@ async fn a_masking_tombstone_goes_after_what_it_masks() {
     assert_eq!(store.reap(END, 100).await.unwrap().forgotten, 3);
 }
 
+/// Schedule: the key of a stale entry is claimed again and in doubt again while the list is being cleared. Off the list nobody would look at it
+/// ever again.
+#[tokio::test]
+async fn a_doubt_is_not_lost_to_whoever_clears_the_list() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let mut last = Vec::new();
+    for (nonce, key) in [(1, "first"), (2, "second")] {
+        let attempt = won(&store, &ask(key, nonce, gate.version)).await;
+        assert_eq!(store.doubt(&attempt, None).await, Ok(Written::Done));
+        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+        last.push(attempt);
+    }
+    let (mut holder, admin) = (region.admin().await, region.admin().await);
+    let held = holder.transaction().await.unwrap();
+    held.execute("select from onceway.doubts where key = 'first' for update", &[]).await.unwrap();
+    let meanwhile = async {
+        onceway::fleet::wait::for_some("the clearing to wait", Duration::from_secs(30), async || {
+            let sql = "select exists (select from pg_stat_activity \
+                       where wait_event_type = 'Lock' and query like '%delete from onceway.doubts%')";
+            let waits: bool = admin.query_one(sql, &[]).await?.get(0);
+            Ok(waits.then_some(()))
+        })
+        .await
+        .unwrap();
+        let own = Some((last[1].token, last[1].nonce));
+        let basis = onceway::protocol::decide::Basis::Known { own, over: Vec::new(), attempt: 1 };
+        let again = won(&store, &ClaimAsk { basis, ..ask("second", 3, gate.version) }).await;
+        assert_eq!(store.doubt(&again, Some(500)).await, Ok(Written::Done));
+        held.commit().await.unwrap();
+        again
+    };
+    let (cleared, again) = tokio::join!(store.unlist(), meanwhile);
+    cleared.unwrap();
+    let listed = store.doubts(None, 10).await.unwrap();
+    assert_eq!(listed.iter().map(|listed| &listed.open.id).collect::<Vec<_>>(), [&again.id]);
+}
+
+/// Of a key that was released here and there, each row would wait for the other one to go.
+#[tokio::test]
+async fn released_rows_of_two_origins_do_not_keep_one_another() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    for (key, state) in [("both", 3), ("covers", 2)] {
+        let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
+        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+        arrives(&region, key, state, 1).await;
+    }
+    assert_eq!(store.reap(END, 100).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 1 }));
+    let both = store.look_up(&[id("both")]).await.unwrap().remove(0);
+    assert!(both.iter().any(|row| row.state == State::Tombstone), "{both:?}");
+    assert_eq!(store.look_up(&[id("covers")]).await.unwrap().remove(0).len(), 2, "a doubt is not hidden");
+}
+
 /// An accepted request that waits to be run keeps its key, however long it waits.
 #[tokio::test]
 async fn a_released_key_that_waits_for_its_job_is_not_reaped() {

@@ -1,4 +1,5 @@
--- Whatever is in doubt stands on the list from then on, in the same transaction.
+-- Whatever is in doubt stands on the list from then on, in the same transaction. An entry that an earlier attempt left is renewed, or
+-- whoever is just clearing the list would take it off (see unlist.sql).
 with doubted as (
     update {records} r
        set state = 2, doubt_status = $6
@@ -7,6 +8,7 @@ with doubted as (
        and exists (select from onceway.gate where boot_started = pg_postmaster_start_time())
     returning r.tenant, r.key
 ), listed as (
-    insert into onceway.doubts (tenant, key) select tenant, key from doubted on conflict do nothing
+    insert into onceway.doubts as d (tenant, key) select tenant, key from doubted
+    on conflict (tenant, key) do update set since = excluded.since
 )
 select 1 from doubted

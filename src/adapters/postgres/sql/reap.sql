@@ -14,6 +14,11 @@ with due as materialized (
                select from onceway.records o
                 where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (1, 2, 3)
            ) as masks,
+           -- Of a released row nothing is to be hidden but a doubt: two released rows would wait for one another for ever.
+           exists (
+               select from onceway.records o
+                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (1, 2)
+           ) as covers,
            exists (select from onceway.jobs j where j.tenant = d.tenant and j.key = d.key) as waits,
            -- An answer of another origin that is not above this row is replayed still: a tombstone here would hide it.
            exists (
@@ -36,7 +41,7 @@ with due as materialized (
                when s.state = 4 then 'expire'
                when s.waits or s.hides then 'keep'
                when s.final_until is not null and (s.state in (2, 3) or s.over) then 'expire'
-               when s.state = 3 and not s.masks then 'expire'
+               when s.state = 3 and not s.covers then 'expire'
                else 'keep'
            end as fate
       from seen s

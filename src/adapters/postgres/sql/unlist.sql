@@ -1,6 +1,7 @@
+-- An entry that was renewed while this statement runs stays: the records are seen as they were when it began, the entry is looked at again.
 with closed as (
     delete from onceway.doubts d
-     where not exists (
+     where d.since < statement_timestamp() and not exists (
         select from {records} r
          where r.tenant = d.tenant and r.key = d.key and r.origin = '{origin}' and r.state in (1, 2)
      )
