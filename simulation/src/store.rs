@@ -219,6 +219,10 @@ impl Upkeep for SimStore {
         self.call(Effect::Writes, |table| table.note(kind, reason)).await
     }
 
+    async fn noted(&self, kind: &str) -> Result<Option<Duration>, StoreError> {
+        self.call(Effect::Reads, |table| table.noted(kind)).await
+    }
+
     async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
         self.call(Effect::Reads, |table| table.journal(id)).await
     }

@@ -409,10 +409,9 @@ impl Stored {
             }
             Phase::Released => State::Released,
             Phase::Tombstone => State::Tombstone,
-            Phase::Settled(..) if now >= self.due => State::Tombstone,
             Phase::Settled(answer, at) => {
                 let age = Duration::from_micros(u64::try_from(now.saturating_sub(*at)).unwrap_or(0));
-                State::Settled { answer: answer.clone(), age }
+                State::Settled { answer: answer.clone(), age, expired: now >= self.due }
             }
         };
         Row {

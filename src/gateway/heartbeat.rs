@@ -71,8 +71,8 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
         // Whoever just started cannot know yet whether a peer goes by another view.
         return close(gateway, "starting: not every peer has been asked yet".to_owned());
     }
-    if gateway.health().beat.is_none() {
-        // Nor whether the database's clock steps: that takes a first heartbeat to compare with.
+    if !gateway.clock_watch().is_fed() {
+        // Nor whether the database's clock steps: that takes a first heartbeat to compare with, and what was seen before.
         return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
     }
     match gateway.ports.store().gate().await {

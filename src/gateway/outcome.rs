@@ -251,7 +251,7 @@ fn settled_row<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer:
         token: claim.attempt.token,
         nonce: claim.attempt.nonce,
         fingerprint: ask.fingerprint,
-        state: State::Settled { answer, age: Duration::ZERO },
+        state: State::Settled { answer, age: Duration::ZERO, expired: false },
         over: Vec::new(),
         risk: Vec::new(),
         request_id: ask.request_id,

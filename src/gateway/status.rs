@@ -276,8 +276,8 @@ fn row_status(row: &crate::protocol::record::Row) -> RowStatus {
         State::Claimed { left, past: _ } => ("claimed", Some(left), None),
         State::InDoubt { status, left, past: _ } => ("in-doubt", Some(left), *status),
         State::Released => ("released", None, None),
-        State::Settled { answer, .. } => ("settled", None, Some(answer.status)),
-        State::Tombstone => ("expired", None, None),
+        State::Settled { answer, expired: false, .. } => ("settled", None, Some(answer.status)),
+        State::Settled { expired: true, .. } | State::Tombstone => ("expired", None, None),
     };
     RowStatus {
         origin: row.origin.to_string(),

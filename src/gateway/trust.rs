@@ -1,7 +1,7 @@
 //! Whether the database's clock is to be believed: fed by heartbeats and by every row whose hold is judged.
 //!
 //! Neighbours: `protocol::suspect` compares the clocks; [`super::heartbeat`] brings readings and journals steps; [`super::ending::read`] has
-//! each row pass through here before anybody asks what it means. While the clock is suspect no hold is over, so nothing is
+//! each row pass through here before anybody asks what it means. While the clock is suspect no hold is over and no answer expires, so nothing is
 //! recovered, released as "did not happen", reaped or swept. It must not end early: after one longest hold
 //! and settle time, by the boot clock.
 
@@ -21,15 +21,29 @@ pub(super) fn watch(settings: &Settings) -> ClockWatch {
     ClockWatch::new(settings.drift, holds.max().unwrap_or_default())
 }
 
-/// Takes a heartbeat's date in. A step is counted, logged and journalled.
+/// The kind under which a step is journalled.
+const SUSPECT: &str = "clock-suspect";
+
+/// Takes a heartbeat's date in. A step is counted, logged and journalled. The first date counts only together with what the journal says
+/// of the time before this process: a restart must not make a suspect clock a trusted one.
 pub(super) async fn heard<P: Ports>(gateway: &Gateway<P>, date: Date, asked: Moment) {
     let answered = gateway.ports.clock().now();
+    if !gateway.clock_watch().is_fed() {
+        match gateway.ports.store().noted(SUSPECT).await {
+            Ok(Some(ago)) => gateway.clock_watch().told(ago, gateway.ports.clock().now()),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot read whether the database's clock was suspect");
+                return;
+            }
+        }
+    }
     let step = gateway.clock_watch().heard(Reading { date, asked, answered });
     if let Some(step) = step {
         metrics::clock_stepped();
         let reason = told(step);
         tracing::warn!(reason, "the database's clock is suspect: no hold counts as over, nothing is reaped");
-        if let Err(error) = gateway.ports.store().note("clock-suspect", &reason).await {
+        if let Err(error) = gateway.ports.store().note(SUSPECT, &reason).await {
             tracing::warn!(%error, "a step of the database's clock could not be journalled");
         }
     }
@@ -69,16 +83,13 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Takes from rows what only a trusted clock may say: that a hold is over. Rows whose date shows that the clock has stepped
-    /// since the last heartbeat make it suspect here and now.
+    /// Takes from rows what only a trusted clock may say: that a hold is over, or the life of an answer. Rows whose date shows that the clock
+    /// has stepped since the last heartbeat make it suspect here and now.
     pub(super) fn distrust(&self, rows: &mut [Row]) {
         let now = self.ports.clock().now();
         let mut watch = self.clock_watch();
-        for row in rows.iter().filter(|row| relies_on_a_hold(row)) {
-            if let Some(step) = watch.saw(row.seen, now) {
-                tracing::warn!(reason = told(step), key_origin = %row.origin, "a row shows that the database's clock stepped");
-                metrics::clock_suspect(true);
-            }
+        for row in rows.iter().filter(|row| relies_on_the_clock(row)) {
+            saw(&mut watch, row.seen, now);
         }
         let Some(remains) = watch.suspect_for(now) else { return };
         for row in rows {
@@ -87,21 +98,24 @@ impl<P: Ports> Gateway<P> {
                     *left = remains.max(*left);
                     *past = Duration::ZERO;
                 }
-                State::InDoubt { status: Some(_), .. }
-                | State::Released
-                | State::Settled { .. }
-                | State::Tombstone => {}
+                State::Settled { expired, .. } => *expired = false,
+                State::InDoubt { status: Some(_), .. } | State::Released | State::Tombstone => {}
             }
         }
     }
 }
 
-fn relies_on_a_hold(row: &Row) -> bool {
+fn saw(watch: &mut ClockWatch, seen: Date, now: Moment) {
+    if let Some(step) = watch.saw(seen, now) {
+        tracing::warn!(reason = told(step), "a row shows that the database's clock stepped");
+        metrics::clock_suspect(true);
+    }
+}
+
+fn relies_on_the_clock(row: &Row) -> bool {
     match row.state {
         State::Claimed { left, .. } | State::InDoubt { status: None, left, .. } => left.is_zero(),
-        State::InDoubt { status: Some(_), .. }
-        | State::Released
-        | State::Settled { .. }
-        | State::Tombstone => false,
+        State::Settled { expired, .. } => expired,
+        State::InDoubt { status: Some(_), .. } | State::Released | State::Tombstone => false,
     }
 }

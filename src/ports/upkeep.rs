@@ -145,6 +145,9 @@ pub trait Upkeep: Send + Sync + 'static {
     /// Journals what is about no key. The text holds nothing that a client chose.
     fn note(&self, kind: &str, reason: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// How long ago something of this kind was noted last, by the database's clock; zero if that lies ahead of it.
+    fn noted(&self, kind: &str) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send;
+
     /// The newest entries about a key, newest first, at most 100.
     fn journal(&self, id: &KeyId) -> impl Future<Output = Result<Vec<Entry>, StoreError>> + Send;
 }

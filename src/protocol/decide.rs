@@ -173,7 +173,7 @@ pub fn same_principal(row: &Row, principal: Option<Digest32>) -> bool {
 /// The settled answer of a row, if it is settled.
 pub fn settlement(row: &Row) -> Option<Settlement> {
     match &row.state {
-        State::Settled { answer, age } => Some(Settlement {
+        State::Settled { answer, age, expired: _ } => Some(Settlement {
             answer: answer.clone(),
             age: *age,
             origin: row.origin.clone(),

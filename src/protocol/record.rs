@@ -109,6 +109,8 @@ pub enum State {
         answer: Arc<Answer>,
         /// How long ago it was settled, by the clock of the database that was read.
         age: Duration,
+        /// Whether its stored life is over by that clock; if so it reads as a tombstone, whether or not its origin has made it one.
+        expired: bool,
     },
     /// Past retention: the answer is gone, the key never runs again.
     Tombstone,
@@ -192,10 +194,13 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     {
         let row = rows.swap_remove(at);
         return match row.state {
-            State::Tombstone => Reading::Gone(row),
-            State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Settled { .. } => {
-                Reading::Settled(row)
+            State::Tombstone | State::Settled { expired: true, .. } => {
+                Reading::Gone(Row { state: State::Tombstone, ..row })
             }
+            State::Claimed { .. }
+            | State::InDoubt { .. }
+            | State::Released
+            | State::Settled { expired: false, .. } => Reading::Settled(row),
         };
     }
     let masks: Vec<(Origin, Token)> = rows.iter().flat_map(|row| row.over.iter().cloned()).collect();

@@ -66,8 +66,11 @@ impl ClockWatch {
         if step.is_some() {
             self.suspect(reading.answered);
         }
-        // A younger anchor where it is as good: so that drift is allowed for over one hold, not over days.
-        let aged = reading.answered.since(anchor.asked) >= self.longest_hold;
+        // A younger anchor where it is as good: so that drift is allowed for over one hold, not over days. Never a slow one instead of a
+        // good one: a step as long as its statement took would go unseen from then on.
+        let age = reading.answered.since(anchor.asked);
+        let drifted = age.saturating_sub(self.drift.holder(age)).saturating_sub(self.drift.margin);
+        let aged = age >= self.longest_hold && reading.took() <= anchor.took() + drifted;
         if step.is_some() || aged || reading.took() <= anchor.took() / 2 {
             self.anchor = Some(reading);
         }
@@ -83,6 +86,17 @@ impl ClockWatch {
         Some(step)
     }
 
+    /// Takes in that somebody found the clock suspect `ago`: a process that has just started has seen nothing itself.
+    pub fn told(&mut self, ago: Duration, now: Moment) {
+        let left = self.suspicion().saturating_sub(ago);
+        self.until = self.until.max(Some(now + left));
+    }
+
+    /// Whether there has been a first reading: without one no step can be seen.
+    pub fn is_fed(&self) -> bool {
+        self.anchor.is_some()
+    }
+
     /// For how long nothing may rely on a hold that is over; `None` while the clock is trusted.
     pub fn suspect_for(&self, now: Moment) -> Option<Duration> {
         self.until.map(|until| now.until(until)).filter(|left| !left.is_zero())
@@ -96,8 +110,12 @@ impl ClockWatch {
     }
 
     fn suspect(&mut self, since: Moment) {
-        let hold = self.longest_hold + self.allowed(self.longest_hold);
-        self.until = self.until.max(Some(since + hold));
+        self.until = self.until.max(Some(since + self.suspicion()));
+    }
+
+    /// How long the clock stays suspect: whatever was claimed before is over by the boot clock then.
+    fn suspicion(&self) -> Duration {
+        self.longest_hold + self.allowed(self.longest_hold)
     }
 
     fn step(&self, anchor: &Reading, reading: &Reading) -> Option<Step> {
@@ -171,6 +189,64 @@ mod tests {
     fn before_the_first_reading_nothing_can_be_said() {
         let mut watch = ClockWatch::new(DRIFT, HOLD);
         assert_eq!((watch.saw(Date(i64::MAX), at(1)), watch.latest(at(1))), (None, None));
+    }
+
+    /// A heartbeat that waits for two seconds just when the anchor is due to be renewed, and a step of a second and a half behind it.
+    #[test]
+    fn a_slow_heartbeat_hides_no_step() {
+        let mut watch = watch();
+        let aged = 500 + 30_000;
+        assert_eq!(
+            watch.heard(reading(1_000_000 + 31_900, aged, 2_000)),
+            None,
+            "it was read at the very end"
+        );
+        let later = aged + 2_100;
+        assert_eq!(watch.saw(Date(1_000_000 + 32_100), at(later)), None);
+        assert!(matches!(watch.saw(Date(1_000_000 + 32_100 + 1_500), at(later)), Some(Step::Ahead(_))));
+    }
+
+    /// The first statement of a process opens its connection and says little. The next one is believed at once.
+    #[test]
+    fn a_slow_first_heartbeat_hides_no_step() {
+        let mut watch = ClockWatch::new(DRIFT, HOLD);
+        assert_eq!(watch.heard(reading(1_000_000, 0, 2_000)), None);
+        assert_eq!(watch.heard(reading(1_000_200, 2_150, 4)), None);
+        assert!(matches!(watch.saw(Date(1_000_300 + 1_500), at(2_250)), Some(Step::Ahead(_))));
+    }
+
+    #[test]
+    fn a_second_step_is_suspect_for_as_long_again() {
+        let mut watch = watch();
+        assert!(watch.heard(reading(1_000_100 + 3_600_000, 600, 4)).is_some());
+        assert!(watch.heard(reading(1_020_100, 20_600, 4)).is_some());
+        assert!(watch.suspect_for(at(20_604 + 30_000)).is_some());
+        assert_eq!(watch.suspect_for(at(20_604 + 30_081)), None);
+    }
+
+    /// A store that became slow for good is an anchor again once that says no less than drift leaves of the old one.
+    #[test]
+    fn an_anchor_does_not_grow_old_for_ever() {
+        let mut watch = watch();
+        for beat in 1..=100 {
+            let asked = 500 + beat * 1_000;
+            assert_eq!(watch.heard(reading(1_000_000 + asked as i64 - 450, asked, 50)), None);
+        }
+        assert!(watch.anchor.is_some_and(|anchor| anchor.took() == Duration::from_millis(50)));
+    }
+
+    /// Schedule of H15 with a restart in it: the process that saw the step is gone, and the next one has nothing to compare with.
+    #[test]
+    fn a_step_that_another_process_saw_counts_here_too() {
+        let mut watch = ClockWatch::new(DRIFT, HOLD);
+        assert!(!watch.is_fed());
+        watch.told(Duration::from_secs(20), at(100));
+        assert_eq!(watch.heard(reading(1_000_000, 100, 4)), None);
+        assert!(watch.is_fed());
+        assert!(watch.suspect_for(at(100 + 10_000)).is_some());
+        assert_eq!(watch.suspect_for(at(100 + 10_000 + 81)), None);
+        watch.told(HOLD * 2, at(100 + 10_000));
+        assert_eq!(watch.suspect_for(at(100 + 10_000 + 81)), None, "long over");
     }
 
     #[test]

@@ -68,6 +68,8 @@ impl Table {
             Phase::Settled(..) | Phase::Tombstone => false,
         };
         let masks = others().any(open);
+        // Two released rows must not wait for one another.
+        let covers = others().any(|row| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_)));
         let above =
             |row: &&Stored| !open(row) && (matches!(row.phase, Phase::Tombstone) || row.token > own.token);
         let life = |row: &Stored| row.due.saturating_add(micros(row.tombstone));
@@ -79,7 +81,7 @@ impl Table {
             Phase::Tombstone => Fate::Forget,
             Phase::Settled(..) => Fate::Expire { until: None },
             Phase::Released | Phase::InDoubt(_) | Phase::Claimed if hides => Fate::Keep,
-            Phase::Released if until.is_some() || !masks => Fate::Expire { until },
+            Phase::Released if until.is_some() || !covers => Fate::Expire { until },
             Phase::InDoubt(_) if until.is_some() => Fate::Expire { until },
             Phase::Claimed if until.is_some() && over => Fate::Expire { until },
             Phase::Released | Phase::InDoubt(_) | Phase::Claimed => Fate::Keep,
@@ -157,6 +159,12 @@ impl Table {
 
     pub(crate) fn note(&mut self, kind: &str, reason: &str) {
         self.enter(None, kind, None, Some(("", reason)));
+    }
+
+    pub(crate) fn noted(&self, kind: &str) -> Option<Duration> {
+        let (_, last) = self.journal.iter().rev().find(|(_, entry)| entry.kind == kind)?;
+        let ago = self.date().as_millis().saturating_sub(last.at.as_millis());
+        Some(Duration::from_millis(u64::try_from(ago).unwrap_or(0)))
     }
 
     pub(crate) fn journal(&self, id: &KeyId) -> Vec<Entry> {

@@ -84,12 +84,14 @@ pub fn play<T>(test: impl Future<Output = T>) -> T {
 
 /// The view of every bench.
 pub fn view() -> View {
-    static VIEW: LazyLock<View> = LazyLock::new(|| {
-        let regions = regions().map(|name| RegionSpec { name, weight: 100 }).to_vec();
-        let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-        View::first(Arc::new(Ring::build(&spec).unwrap()))
-    });
+    static VIEW: LazyLock<View> = LazyLock::new(|| view_of(7));
     VIEW.clone()
+}
+
+fn view_of(seed: u64) -> View {
+    let regions = regions().map(|name| RegionSpec { name, weight: 100 }).to_vec();
+    let spec = RingSpec { seed, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+    View::first(Arc::new(Ring::build(&spec).unwrap()))
 }
 
 /// What a client was told.
@@ -151,6 +153,14 @@ impl Bench {
     /// Starts a new gateway process in a region's place; the old one ends with its last request.
     pub fn replace(&self, name: &RegionName) {
         let gateway = self.process(name);
+        self.world.network.plug(name.clone(), Arc::new(gateway.clone()));
+        self.gateways.lock().unwrap().insert(name.clone(), gateway);
+    }
+
+    /// Starts a new gateway process in a region's place that goes by another view.
+    pub fn dispute(&self, name: &RegionName) {
+        let gateway = Gateway::new(self.world.ports(name), settings(name), view_of(8)).unwrap();
+        gateway.start();
         self.world.network.plug(name.clone(), Arc::new(gateway.clone()));
         self.gateways.lock().unwrap().insert(name.clone(), gateway);
     }

@@ -125,24 +125,125 @@ fn a_late_settlement_beats_the_doubt() {
     });
 }
 
-/// By a clock that stepped an hour ahead every claim is abandoned. None is put in doubt before its own time.
+/// The order of claims is by the database's clock. Set back by an hour, a claim of now stands before those that were looked at.
 #[test]
-fn a_suspect_clock_abandons_no_claim() {
+fn a_claim_after_a_step_back_is_found() {
     play(async {
-        let bench = Bench::start(7).await;
-        let (eu, key, _) = abandoned(&bench, "park", "stepped").await;
-        let store = bench.world.cluster.store(&eu);
-        sleep(ms(500)).await;
-        bench.world.cluster.step_clock(&eu, 3_600_000_000);
-        let stepped = Instant::now();
-        while stepped.elapsed() < HOLD {
-            let row = store.look_up(&[id(&key)]).await.unwrap()[0][0].state.clone();
-            assert!(matches!(row, onceway::protocol::record::State::Claimed { .. }), "{row:?}");
-            sleep(ms(100)).await;
-        }
-        until("it to be in doubt in the end", ms(20_000), async || {
-            !store.doubts(None, 10).await.unwrap().is_empty() && bench.state(&eu, &key).await == "in-doubt"
+        let bench = Bench::start(8).await;
+        abandoned(&bench, "park", "before").await;
+        sleep(HOLD + SWEEP * 2).await;
+        let eu = region("eu");
+        bench.world.cluster.step_clock(&eu, -3_600_000_000);
+        sleep((HOLD + SETTLE_TIME) * 2).await;
+        let (_, key, _) = abandoned(&bench, "park", "after").await;
+        until("it to be listed", HOLD + SWEEP * 2, async || {
+            let listed = bench.world.cluster.store(&eu).doubts(None, 10).await.unwrap();
+            listed.iter().any(|listed| listed.open.id == id(&key))
         })
         .await;
     });
+}
+
+/// Between two looks of the sweep a client recovered the key: what runs now is its attempt, and its own hold has only begun.
+#[test]
+fn an_attempt_that_took_over_is_not_put_in_doubt() {
+    play(async {
+        let bench = Bench::start(9).await;
+        let eu = region("eu");
+        let key = key_of(&eu, "taken-over");
+        // Its hold is longer than that of other routes, so the sweep knows of it before it is over.
+        let longer = HOLD + SWEEP * 3;
+        super::upkeep::abandon_for(&bench.world.cluster.store(&eu), "rerun", &key, longer).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
+        sleep(longer + ms(5)).await;
+        let second = bench.begin(&eu, "/rerun", &key);
+        let begun = Instant::now();
+        sleep(ms(100)).await;
+        while begun.elapsed() < ms(2_700) {
+            assert_eq!(bench.state(&eu, &key).await, "in-progress", "after {:?}", begun.elapsed());
+            sleep(ms(50)).await;
+        }
+        assert_eq!(second.await.unwrap().status, 201);
+        assert_eq!(bench.arrived(&eu), 1);
+    });
+}
+
+/// A key that another region owns is that region's to recover, whoever made the attempt.
+#[test]
+fn a_key_of_another_owner_is_not_recovered_here() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(10).await, region("eu"), region("us"));
+        let key = key_of(&us, "not-ours");
+        abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
+        bench.world.upstreams.set_probes(&eu, ProbeMode::DidNotHappen);
+        sleep((HOLD + SETTLE_TIME) * 2).await;
+        assert_eq!(bench.state(&eu, &key).await, "in-doubt");
+        assert_eq!(bench.world.upstreams.questions(&eu), 0);
+    });
+}
+
+/// Two regions made an attempt each. What the upstream says of the newer one says nothing of the other.
+#[test]
+fn an_answer_about_another_regions_attempt_ends_no_own_one() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(11).await, region("eu"), region("us"));
+        for (from, to) in [(&eu, &us), (&us, &eu)] {
+            bench.world.cluster.hold(from, to, true);
+        }
+        let key = key_of(&eu, "both-tried");
+        let own = abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
+        let theirs = bench.world.cluster.store(&us);
+        let first = abandon(&theirs, "probe", &key).await;
+        assert_eq!(theirs.release(&first).await, Ok(Written::Done));
+        let second = super::upkeep::again(&theirs, "probe", &first).await;
+        assert_eq!(theirs.doubt(&second, Some(500)).await, Ok(Written::Done));
+        for at in [&eu, &us] {
+            bench.world.upstreams.set_probes(at, ProbeMode::CannotSay);
+        }
+        bench.world.upstreams.set_probes(&us, ProbeMode::DidNotHappen);
+        bench.world.cluster.hold(&us, &eu, false);
+        sleep((HOLD + SETTLE_TIME) * 2).await;
+        let rows = bench.world.cluster.store(&eu).look_up(&[id(&key)]).await.unwrap().remove(0);
+        let row = rows.iter().find(|row| row.token == own.token).unwrap();
+        assert!(matches!(row.state, onceway::protocol::record::State::InDoubt { .. }), "{row:?}");
+    });
+}
+
+/// While a peer goes by another view a key may have two owners: no claim is judged, nothing is asked.
+#[test]
+fn nothing_is_swept_while_a_peer_goes_by_another_view() {
+    play(async {
+        let bench = Bench::start(12).await;
+        let (eu, key, _) = abandoned(&bench, "probe", "disputed").await;
+        bench.world.upstreams.set_probes(&eu, ProbeMode::DidNotHappen);
+        bench.dispute(&region("us"));
+        sleep((HOLD + SETTLE_TIME) * 2).await;
+        assert_eq!((bench.state(&eu, &key).await, bench.world.upstreams.questions(&eu)), ("in-doubt", 0));
+    });
+}
+
+/// By a clock that stepped an hour ahead every claim is abandoned. None is put in doubt before its own time.
+#[test]
+fn a_suspect_clock_abandons_no_claim() {
+    // The sweep comes before or after the heartbeat that shows the step.
+    for wait in (0..1_000).step_by(70) {
+        play(async {
+            let bench = Bench::start(7).await;
+            sleep(ms(wait)).await;
+            let (eu, key, _) = abandoned(&bench, "park", "stepped").await;
+            let store = bench.world.cluster.store(&eu);
+            bench.world.cluster.step_clock(&eu, 3_600_000_000);
+            let stepped = Instant::now();
+            while stepped.elapsed() < HOLD {
+                let row = store.look_up(&[id(&key)]).await.unwrap()[0][0].state.clone();
+                assert!(matches!(row, onceway::protocol::record::State::Claimed { .. }), "{wait}: {row:?}");
+                sleep(ms(100)).await;
+            }
+            until("it to be in doubt in the end", ms(20_000), async || {
+                !store.doubts(None, 10).await.unwrap().is_empty()
+                    && bench.state(&eu, &key).await == "in-doubt"
+            })
+            .await;
+        });
+    }
 }

@@ -188,6 +188,43 @@ fn a_clock_that_steps_ahead_takes_no_key_along() {
     });
 }
 
+/// By the clock that is an hour ahead the key is past its retention, and its client would be told that it is gone for ever.
+#[test]
+fn a_clock_that_steps_ahead_expires_no_answer() {
+    for wait in [0, 30, 250] {
+        play(async {
+            let (bench, eu) = (Bench::start(10).await, region("eu"));
+            let key = key_of(&eu, "replayed");
+            assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
+            sleep(ms(200)).await;
+            bench.world.cluster.step_clock(&eu, HOUR_MICROS);
+            sleep(ms(wait)).await;
+            let again = bench.send(&eu, "/park", &key).await;
+            assert!(again.replayed, "{again:?}");
+        });
+    }
+}
+
+/// Schedule of H15 with a rolling restart in it: an attempt runs, the clock steps, and a process that starts then knows of no step.
+#[test]
+fn a_clock_that_is_suspect_stays_so_over_a_restart() {
+    play(async {
+        let (bench, eu) = (Bench::start(11).await, region("eu"));
+        let key = key_of(&eu, "restarted");
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
+        let first = bench.begin(&eu, "/rerun", &key);
+        sleep(ms(100)).await;
+        bench.world.cluster.step_clock(&eu, HOUR_MICROS);
+        sleep(ms(250)).await;
+        let next = bench.process(&eu);
+        until("the next process serves", ms(2_000), async || next.readiness().serves).await;
+        let told = super::bench::ask(&next, "/rerun", &key, "{}").await;
+        assert!(told.replayed || told.said() == (409, "in-progress"), "{told:?}");
+        assert_eq!(first.await.unwrap().status, 201);
+        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1), "run beside the first");
+    });
+}
+
 /// Back by an hour: claims made before seem to have an hour to go. Nothing runs twice, and the step is noticed.
 #[test]
 fn a_clock_that_steps_back_is_noticed_and_runs_nothing_twice() {
@@ -210,6 +247,23 @@ fn a_clock_that_steps_back_is_noticed_and_runs_nothing_twice() {
         })
         .await;
     });
+}
+
+/// The reaper comes between the step and the heartbeat that shows it.
+#[test]
+fn the_reaper_believes_no_date_that_the_boot_clock_denies() {
+    for wait in (0..1_000).step_by(70) {
+        play(async {
+            let (bench, eu) = (Bench::start(12).await, region("eu"));
+            let key = key_of(&eu, "denied");
+            assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
+            sleep(ms(wait)).await;
+            bench.world.cluster.step_clock(&eu, HOUR_MICROS);
+            sleep(ms(1_200)).await;
+            let row = bench.world.cluster.store(&eu).look_up(&[id(&key)]).await.unwrap().remove(0).remove(0);
+            assert_ne!(row.state, State::Tombstone, "reaped {wait} ms on");
+        });
+    }
 }
 
 /// The reap statement itself is given the latest date that it may believe: a step right before it takes nothing along.
@@ -253,13 +307,33 @@ fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
 
 /// A claim on a route that nobody will end.
 pub async fn abandon(store: &simulation::store::SimStore, route: &str, key: &str) -> Attempt {
+    abandon_for(store, route, key, HOLD).await
+}
+
+/// The same, with a hold of its own.
+pub async fn abandon_for(
+    store: &simulation::store::SimStore,
+    route: &str,
+    key: &str,
+    hold: Duration,
+) -> Attempt {
     let gate = store.gate().await.unwrap().version;
     let path = format!("/{route}");
     let fingerprint = onceway::protocol::fingerprint::Fingerprint {
         raw: onceway::protocol::fingerprint::raw("POST", &path, b"{}"),
         canonical: None,
     };
-    won(store, &ClaimAsk { gate, fingerprint, route: route.into(), path, ..claim(key, 77, RETENTION) }).await
+    won(store, &ClaimAsk { gate, fingerprint, route: route.into(), path, hold, ..claim(key, 77, RETENTION) })
+        .await
+}
+
+/// The next attempt on a released key.
+pub async fn again(store: &simulation::store::SimStore, route: &str, last: &Attempt) -> Attempt {
+    let gate = store.gate().await.unwrap().version;
+    let basis =
+        Basis::Known { own: Some((last.token, last.nonce)), over: Vec::new(), attempt: last.token.attempt };
+    let ask = claim(last.id.key().as_str(), last.nonce.0 + 1, RETENTION);
+    won(store, &ClaimAsk { gate, basis, route: route.into(), path: format!("/{route}"), ..ask }).await
 }
 
 async fn won(store: &simulation::store::SimStore, ask: &ClaimAsk) -> Attempt {

@@ -80,11 +80,11 @@ fn state(row: &tokio_postgres::Row) -> Result<State, Unreadable> {
             Ok(State::InDoubt { status, left, past })
         }
         RELEASED => Ok(State::Released),
-        // Past retention: whether the origin has reaped the answer yet makes no difference.
-        SETTLED if get(row, "expired")? => Ok(State::Tombstone),
-        SETTLED => {
-            Ok(State::Settled { answer: Arc::new(answer(row)?), age: millis(get(row, "settled_age_ms")?)? })
-        }
+        SETTLED => Ok(State::Settled {
+            answer: Arc::new(answer(row)?),
+            age: millis(get(row, "settled_age_ms")?)?,
+            expired: get(row, "expired")?,
+        }),
         TOMBSTONE => Ok(State::Tombstone),
         _ => Err("state"),
     }

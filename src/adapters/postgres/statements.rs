@@ -43,6 +43,7 @@ pub(super) const GATE: &str = include_str!("sql/gate.sql");
 pub(super) const HEARTBEATS: &str = include_str!("sql/heartbeats.sql");
 pub(super) const REMEMBER: &str = include_str!("sql/remember.sql");
 pub(super) const RECALL: &str = include_str!("sql/recall.sql");
+pub(super) const NOTED: &str = include_str!("sql/noted.sql");
 pub(super) const JOURNAL: &str = include_str!("sql/journal.sql");
 pub(super) const SUBSCRIPTIONS: &str = include_str!("sql/subscriptions.sql");
 

@@ -110,6 +110,14 @@ impl Upkeep for PgStore {
         self.on_upkeep(call, &[&kind, &reason]).await.map(|_| ())
     }
 
+    async fn noted(&self, kind: &str) -> Result<Option<Duration>, StoreError> {
+        const WHAT: &str = "looking for a note in the journal";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::NOTED };
+        let found = self.on_upkeep(call, &[&kind]).await?;
+        let ago = found.first().map(|row| rows::millis(get(row, "ago_ms")?)).transpose();
+        ago.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
     async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
         const WHAT: &str = "reading the journal";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOURNAL };

@@ -144,7 +144,7 @@ fn an_attempt_is_over_its_settle_time_after_its_hold() {
 fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
     let [ann, bob] = [b"ann", b"bob"].map(|name| digest("test", &[name]));
     let answer = Arc::new(Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept });
-    let settled = State::Settled { answer, age: Duration::ZERO };
+    let settled = State::Settled { answer, age: Duration::ZERO, expired: false };
     let asked = asked();
     for state in [settled, running(), doubt(), State::Released, State::Tombstone] {
         for (bound, asks, same) in [

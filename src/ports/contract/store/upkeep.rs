@@ -15,7 +15,7 @@ use crate::ports::upkeep::{Act, ListedDoubt, OpenAttempt, Ruling};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::{Lifetime, Retention};
-use crate::protocol::record::{State, Token};
+use crate::protocol::record::{Nonce, State, Token};
 use crate::protocol::time::Date;
 
 /// Later than every row.
@@ -36,6 +36,8 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_doubt_is_settled_by_hand(bench).await;
     a_doubt_is_released_by_hand(bench).await;
     what_may_still_run_is_not_ruled(bench).await;
+    nobody_rules_while_the_gate_is_closed(bench).await;
+    a_note_is_found_by_its_kind(bench).await;
 }
 
 /// An answer whose life is over becomes a tombstone, in storage and not only to the eye, and is still never claimed.
@@ -206,7 +208,13 @@ pub async fn a_doubt_is_settled_by_hand<B: StoreBench>(bench: &B) {
 pub async fn a_doubt_is_released_by_hand<B: StoreBench>(bench: &B) {
     let attempt = over(bench, "rule-release", 1).await;
     let wrong = Attempt { token: Token { attempt: 2, ..attempt.token }, ..attempt.clone() };
-    assert_eq!(rule(bench, &wrong, &act(Ruling::Released)).await, Written::Lost, "store: another attempt");
+    let other = Attempt { nonce: Nonce(999), ..attempt.clone() };
+    for (ruling, ruled) in [Ruling::Released, Ruling::Settled(answer())]
+        .into_iter()
+        .flat_map(|ruling| [(ruling.clone(), &wrong), (ruling, &other)])
+    {
+        assert_eq!(rule(bench, ruled, &act(ruling)).await, Written::Lost, "store: another attempt");
+    }
     assert_eq!(rule(bench, &attempt, &act(Ruling::Released)).await, Written::Done);
     let released = row(bench, &attempt.id).await;
     assert_eq!(released.state, State::Released, "store: it must read as released");
@@ -229,10 +237,41 @@ pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
         let journal = bench.store().journal(&attempt.id).await.expect("store: journal failed");
         assert!(journal.is_empty(), "store: {journal:?} was journalled, and nothing happened");
     }
-    let answered = claimed(bench, "rule-answered", 3).await;
-    assert_eq!(doubt(bench, &answered, Some(500)).await, Written::Done);
-    let ruled = rule(bench, &answered, &act(Ruling::Released)).await;
-    assert_eq!(ruled, Written::Done, "store: an attempt that got its answer is over");
+    for (nonce, ruling) in [(3, Ruling::Released), (4, Ruling::Settled(answer()))] {
+        let answered = claimed(bench, &format!("rule-answered-{nonce}"), nonce).await;
+        assert_eq!(doubt(bench, &answered, Some(500)).await, Written::Done);
+        let ruled = rule(bench, &answered, &act(ruling)).await;
+        assert_eq!(ruled, Written::Done, "store: an attempt that got its answer is over");
+    }
+}
+
+/// A store that may be an old copy says nothing of what is in doubt.
+pub async fn nobody_rules_while_the_gate_is_closed<B: StoreBench>(bench: &B) {
+    let attempts = [over(bench, "rule-closed-1", 1).await, over(bench, "rule-closed-2", 2).await];
+    bench.restart().await;
+    for (attempt, ruling) in attempts.iter().zip([Ruling::Settled(answer()), Ruling::Released]) {
+        let ruled = rule(bench, attempt, &act(ruling)).await;
+        assert_eq!(ruled, Written::GateMoved, "store: a closed gate let an act pass");
+        let journal = bench.store().journal(&attempt.id).await.expect("store: journal failed");
+        assert!(journal.is_empty(), "store: {journal:?} was journalled, and nothing happened");
+    }
+    open(bench).await;
+    for (attempt, ruling) in attempts.iter().zip([Ruling::Settled(answer()), Ruling::Released]) {
+        assert_eq!(rule(bench, attempt, &act(ruling)).await, Written::Done);
+    }
+}
+
+/// What was noted is found again, the newest of its kind, with its age.
+pub async fn a_note_is_found_by_its_kind<B: StoreBench>(bench: &B) {
+    let noted = async |kind| bench.store().noted(kind).await.expect("store: noted failed");
+    assert_eq!(noted("contract").await, None, "store: nothing of this kind was noted");
+    bench.store().note("contract", "the first").await.expect("store: note failed");
+    bench.pass(SHORT).await;
+    let first = noted("contract").await.expect("store: a note must be found");
+    assert!(first >= SHORT, "store: {first:?}");
+    bench.store().note("contract", "the second").await.expect("store: note failed");
+    assert!(noted("contract").await < Some(first), "store: the newest counts");
+    assert_eq!(noted("another").await, None, "store: of its kind only");
 }
 
 /// A settled key whose retention is [`SHORT`], with a tombstone of this life.
