@@ -129,6 +129,22 @@ async fn a_doubt_is_not_lost_to_whoever_clears_the_list() {
     assert_eq!(listed.iter().map(|listed| &listed.open.id).collect::<Vec<_>>(), [&again.id]);
 }
 
+/// A row that somebody else is at, a late settlement or another gateway's batch, is left alone and holds nothing up.
+#[tokio::test]
+async fn a_batch_waits_for_nobody() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    for (nonce, key) in [(1, "free"), (2, "taken")] {
+        let attempt = won(&store, &short(ask(key, nonce, gate.version))).await;
+        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+    }
+    let mut holder = region.admin().await;
+    let held = holder.transaction().await.unwrap();
+    held.execute("select from onceway.records where key = 'taken' for update", &[]).await.unwrap();
+    assert_eq!(store.reap(END, 100).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 0 }));
+    held.commit().await.unwrap();
+    assert_eq!(store.look_up(&[id("taken")]).await.unwrap().remove(0)[0].state, State::Released);
+}
+
 /// Of a key that was released here and there, each row would wait for the other one to go.
 #[tokio::test]
 async fn released_rows_of_two_origins_do_not_keep_one_another() {
