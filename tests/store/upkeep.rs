@@ -145,6 +145,18 @@ async fn a_batch_waits_for_nobody() {
     assert_eq!(store.look_up(&[id("taken")]).await.unwrap().remove(0)[0].state, State::Released);
 }
 
+/// Claims of one moment: a stretch that ended among them would leave the others behind for ever.
+#[tokio::test]
+async fn claims_of_one_moment_are_found_together() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    for nonce in 1..=5 {
+        won(&store, &short(ask(&format!("tie-{nonce}"), nonce, gate.version))).await;
+    }
+    region.admin().await.execute("update onceway.records set held_at = now()", &[]).await.unwrap();
+    let page = store.claims(None, Duration::ZERO, 2).await.unwrap();
+    assert_eq!(page.claims.len(), 5, "{page:?}");
+}
+
 /// Of a key that was released here and there, each row would wait for the other one to go.
 #[tokio::test]
 async fn released_rows_of_two_origins_do_not_keep_one_another() {

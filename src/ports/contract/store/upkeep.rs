@@ -188,6 +188,11 @@ pub async fn a_doubt_is_listed_until_it_ends<B: StoreBench>(bench: &B) {
     assert!(listed(bench, &first.id).await.is_none(), "store: a settled key is not in doubt");
     let after = bench.store().unlist().await.expect("store: unlist failed");
     assert_eq!(after, before - 1, "store: what has ended must leave the list");
+    assert_eq!(release(bench, &second).await, Written::Done);
+    let mut again = asks(bench, &second.id, 3).await;
+    again.basis = known(&row(bench, &second.id).await);
+    wins(bench, &again).await;
+    assert!(listed(bench, &second.id).await.is_none(), "store: a claim that runs again is not in doubt");
 }
 
 /// The operator's answer is the answer, and the act is journalled.
