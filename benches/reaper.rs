@@ -1,5 +1,6 @@
 //! Does production traffic notice the reaper? `cargo bench --bench reaper` claims and settles through the store port against a
-//! private Postgres, with the reaper off and with it on over 100,000 rows that are due, in turns, and prints both and their ratio.
+//! private Postgres, with the reaper off and with it on over 100,000 rows that are due, in turns, at saturation and at half of that
+//! rate, and prints both and their ratio.
 //!
 //! Neighbours: `gateway::reaper` paces batches the same way (500 rows, a pause of four times what a batch took). Figures of one run mean something
 //! beside each other only. It asserts nothing: a busy machine would make it lie.
@@ -28,7 +29,7 @@ const CLIENTS: usize = 16;
 /// How long one turn takes.
 const TURN: Duration = Duration::from_secs(5);
 /// Turns of each kind.
-const TURNS: usize = 4;
+const TURNS: usize = 3;
 /// Rows that are due when a turn with the reaper begins.
 const DUE: i32 = 100_000;
 const BATCH: u32 = 500;
@@ -68,40 +69,18 @@ async fn run() -> Result<()> {
     let gate = store.gate().await?;
     store.approve(gate.version, &gate.running).await?;
     let gate = store.gate().await?.version;
-
-    let (mut without, mut with) = (Seen::default(), Seen::default());
-    let reaped = Arc::new(AtomicU64::new(0));
-    // One turn of each kind first, unmeasured: caches, plans, and the file's growth.
-    for turn in 0..=TURNS {
-        for on in [false, true] {
-            if on {
-                make_due(&cluster, turn).await?;
-            }
-            let seen = if on { &mut with } else { &mut without };
-            let took = self::turn(&store, gate, on, &reaped).await?;
-            if turn > 0 {
-                seen.took.extend(took);
-                seen.over += TURN;
-            } else {
-                reaped.store(0, Ordering::Relaxed);
-            }
-        }
-    }
-    without.took.sort();
-    with.took.sort();
     println!(
-        "claim + settle, {CLIENTS} clients, {TURNS} turns of {TURN:?} each, in turns; {DUE} rows due at the start of a turn"
+        "claim + settle, {CLIENTS} clients, {TURNS} turns of {TURN:?} each, in turns; {DUE} rows due at the start of a turn\n"
     );
-    println!("             reaper off   reaper on   on/off");
-    for (name, off, on) in [
-        ("p50 ms", without.quantile(0.5), with.quantile(0.5)),
-        ("p99 ms", without.quantile(0.99), with.quantile(0.99)),
-        ("cycles/s", without.rate(), with.rate()),
-    ] {
-        println!("{name:<12} {off:>10.2}  {on:>10.2}  {:>7.2}", on / off);
-    }
-    let rate = reaped.load(Ordering::Relaxed) as f64 / with.over.as_secs_f64();
-    println!("rows reaped meanwhile: {rate:.0}/s");
+    // Caches, plans, and the file's growth: unmeasured.
+    let bench = Bench { store, gate, reaped: Arc::default() };
+    make_due(&cluster, 0).await?;
+    bench.turn(true, None).await?;
+    let most = bench.compare("saturation: each client as fast as it can", &cluster, 1, None).await?;
+    let pace = Duration::from_secs_f64(CLIENTS as f64 / (most / 2.0));
+    bench
+        .compare("half load: half of that rate, waits counted from the time due", &cluster, 2, Some(pace))
+        .await?;
     cluster.kill().await?;
     Ok(())
 }
@@ -142,39 +121,90 @@ async fn make_due(cluster: &Cluster, turn: usize) -> Result<()> {
     Ok(())
 }
 
-/// One turn of all clients, with the reaper beside them or not; how long each claim and settlement took together.
-async fn turn(
-    store: &Arc<PgStore>,
+/// A store under test.
+struct Bench {
+    store: Arc<PgStore>,
     gate: GateVersion,
-    on: bool,
-    reaped: &Arc<AtomicU64>,
-) -> Result<Vec<Duration>> {
-    static NUMBER: AtomicU64 = AtomicU64::new(1);
-    let ends = Instant::now() + TURN;
-    let stop = Arc::new(AtomicBool::new(false));
-    let reaper = on.then(|| tokio::spawn(reap(store.clone(), stop.clone(), reaped.clone())));
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        let store = store.clone();
-        clients.push(tokio::spawn(async move {
-            let mut took = Vec::new();
-            while Instant::now() < ends {
-                let begun = Instant::now();
-                cycle(&store, gate, NUMBER.fetch_add(1, Ordering::Relaxed)).await?;
-                took.push(begun.elapsed());
+    reaped: Arc<AtomicU64>,
+}
+
+impl Bench {
+    /// Turns without and with the reaper, one after the other, and what they came to. Returns the rate without it, in cycles per second.
+    async fn compare(
+        &self,
+        load: &str,
+        cluster: &Cluster,
+        round: usize,
+        pace: Option<Duration>,
+    ) -> Result<f64> {
+        let (mut without, mut with) = (Seen::default(), Seen::default());
+        self.reaped.store(0, Ordering::Relaxed);
+        for turn in 0..TURNS {
+            for on in [false, true] {
+                if on {
+                    make_due(cluster, round * TURNS + turn).await?;
+                }
+                let seen = if on { &mut with } else { &mut without };
+                seen.took.extend(self.turn(on, pace).await?);
+                seen.over += TURN;
             }
-            anyhow::Ok(took)
-        }));
+        }
+        without.took.sort();
+        with.took.sort();
+        println!("{load}\n             reaper off   reaper on   on/off");
+        for (name, off, on) in [
+            ("p50 ms", without.quantile(0.5), with.quantile(0.5)),
+            ("p99 ms", without.quantile(0.99), with.quantile(0.99)),
+            ("cycles/s", without.rate(), with.rate()),
+        ] {
+            println!("{name:<12} {off:>10.2}  {on:>10.2}  {:>7.2}", on / off);
+        }
+        let rate = self.reaped.load(Ordering::Relaxed) as f64 / with.over.as_secs_f64();
+        println!("rows reaped meanwhile: {rate:.0}/s\n");
+        Ok(without.rate())
     }
-    let mut all = Vec::new();
-    for client in clients {
-        all.extend(client.await??);
+
+    /// One turn of all clients, with the reaper beside them or not; how long each claim and settlement took together, from when it was due.
+    async fn turn(&self, on: bool, pace: Option<Duration>) -> Result<Vec<Duration>> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let begins = Instant::now();
+        let stop = Arc::new(AtomicBool::new(false));
+        let reaper = on.then(|| tokio::spawn(reap(self.store.clone(), stop.clone(), self.reaped.clone())));
+        let mut clients = Vec::new();
+        for client in 0..CLIENTS {
+            let (store, gate) = (self.store.clone(), self.gate);
+            clients.push(tokio::spawn(async move {
+                let mut took = Vec::new();
+                // Spread, so that all do not ask at once.
+                let mut due = begins + pace.unwrap_or_default().mul_f64(client as f64 / CLIENTS as f64);
+                while Instant::now() < begins + TURN {
+                    match pace {
+                        Some(pace) => {
+                            tokio::time::sleep_until(due.into()).await;
+                            cycle(&store, gate, NUMBER.fetch_add(1, Ordering::Relaxed)).await?;
+                            took.push(due.elapsed());
+                            due += pace;
+                        }
+                        None => {
+                            let due = Instant::now();
+                            cycle(&store, gate, NUMBER.fetch_add(1, Ordering::Relaxed)).await?;
+                            took.push(due.elapsed());
+                        }
+                    }
+                }
+                anyhow::Ok(took)
+            }));
+        }
+        let mut all = Vec::new();
+        for client in clients {
+            all.extend(client.await??);
+        }
+        stop.store(true, Ordering::Relaxed);
+        if let Some(reaper) = reaper {
+            reaper.await??;
+        }
+        Ok(all)
     }
-    stop.store(true, Ordering::Relaxed);
-    if let Some(reaper) = reaper {
-        reaper.await??;
-    }
-    Ok(all)
 }
 
 async fn reap(store: Arc<PgStore>, stop: Arc<AtomicBool>, reaped: Arc<AtomicU64>) -> Result<()> {
