@@ -286,9 +286,15 @@ async fn claim<P: Ports>(
             }
         }
     }
-    // An acceptance that shows up after all is no claim: its job runs it, and a retry finds it.
-    if unconfirmed && matches!(way, Way::Now) {
-        outcome::release_unconfirmed(gateway, ask, claim.nonce);
+    match way {
+        // An acceptance that shows up after all is no claim: its job runs it, and a retry finds it. So this is no refusal.
+        Way::Later(_) if unconfirmed => {
+            tracing::warn!(key = %ask.id.digest(), "an acceptance was not confirmed: whether its job will run is not known");
+            let after = jittered(gateway, Duration::from_secs(1));
+            return Err(Problem::OutcomeUnknown { upstream: None, after });
+        }
+        Way::Now if unconfirmed => outcome::release_unconfirmed(gateway, ask, claim.nonce),
+        Way::Now | Way::Later(_) => {}
     }
     Err(store_unavailable(gateway, "a claim was not confirmed".to_owned()))
 }
