@@ -10,7 +10,7 @@ use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Others, PUBLISHERS};
 use super::routes::RouteAt;
 use super::span::show;
 use crate::gateway::Timings;
-use crate::gateway::route::{Mode, Policy, Protection};
+use crate::gateway::route::{Mode, Policy};
 use crate::protocol::decide::Recovery;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::region::RegionName;
@@ -177,8 +177,5 @@ fn round(span: Duration) -> Duration {
 }
 
 fn policy(route: &RouteAt) -> Option<&Policy> {
-    match &route.value.protection {
-        Protection::Off => None,
-        Protection::Optional(policy) | Protection::Required(policy) => Some(policy),
-    }
+    route.value.policy().map(|policy| &**policy)
 }

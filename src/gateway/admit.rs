@@ -201,12 +201,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
     let settings = gateway.settings();
     let matched = settings.routes.find(&forward.method, forward.target.path());
     let (route, policy) = match matched {
-        Matched::Route(route) => match &route.protection {
-            Protection::Optional(policy) | Protection::Required(policy) => {
-                (route.name.clone(), policy.clone())
-            }
-            Protection::Off => return Err(Problem::NoRoute),
-        },
+        Matched::Route(route) => (route.name.clone(), route.policy().ok_or(Problem::NoRoute)?.clone()),
         Matched::PassThrough | Matched::Refused => return Err(Problem::NoRoute),
     };
     check_named(&policy, forward.principal)?;

@@ -15,7 +15,7 @@ use super::ending::{InFlight, read};
 use super::problems::Problem;
 use super::race::race;
 use super::reply::{self, Reply};
-use super::route::{Matched, Policy, Protection};
+use super::route::{Matched, Policy};
 use super::{Gateway, StoreHealth, metrics, request};
 use crate::ports::jobs::{Content, Job, StoredRequest};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
@@ -124,10 +124,7 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>) {
 
 /// How long a taken job is left to its worker: longer than any run, and than the hold of a worker that died.
 fn away<P: Ports>(gateway: &Gateway<P>) -> Duration {
-    let policies = gateway.settings.routes.0.iter().filter_map(|route| match &route.protection {
-        Protection::Off => None,
-        Protection::Optional(policy) | Protection::Required(policy) => Some(policy),
-    });
+    let policies = gateway.settings.routes.policies();
     policies.map(|policy| policy.hold + gateway.settings.patience(policy)).max().unwrap_or(ELSEWHERE)
 }
 
@@ -216,10 +213,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
     let Matched::Route(route) = gateway.settings.routes.find(&request.method, request.target.path()) else {
         return None;
     };
-    let policy = match &route.protection {
-        Protection::Off => return None,
-        Protection::Optional(policy) | Protection::Required(policy) => policy.clone(),
-    };
+    let policy = route.policy()?.clone();
     Some(Ask {
         id: job.taken.id.clone(),
         echo: request.headers.get(&reply::KEY)?.clone(),

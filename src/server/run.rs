@@ -31,7 +31,6 @@ use crate::config::Config;
 use crate::config::listen::PublicLimits;
 use crate::gateway::Gateway;
 use crate::gateway::credentials::digest;
-use crate::gateway::route::Protection;
 use crate::ports::Body;
 use crate::ports::peers::{Forward, ForwardReply, Pong};
 use crate::protocol::region::RegionName;
@@ -176,11 +175,7 @@ fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
 
 /// The largest body that any keyed route takes: what a peer may forward.
 fn largest_body(config: &Config) -> usize {
-    let limits = config.routes.0.iter().filter_map(|route| match &route.protection {
-        Protection::Optional(policy) | Protection::Required(policy) => Some(policy.body_limit),
-        Protection::Off => None,
-    });
-    limits.max().unwrap_or(0)
+    config.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0)
 }
 
 async fn bind(address: std::net::SocketAddr, purpose: &str) -> Result<TcpListener> {

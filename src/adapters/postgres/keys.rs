@@ -8,14 +8,15 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::errors::{self, Effect};
+use super::rows::StoredAnswer;
 use super::run::{Call, Params};
-use super::{PgStore, answer, packed, rows, statements};
+use super::{PgStore, rows, statements};
 use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Written};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
-use crate::protocol::record::{Answer, AnswerBody, Row, Token};
+use crate::protocol::record::{Answer, Row, Token};
 use crate::protocol::time::Date;
 
 impl KeyStore for PgStore {
@@ -57,20 +58,8 @@ impl KeyStore for PgStore {
 
     async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
         const WHAT: &str = "a settlement";
-        let Some(headers) = answer::encode(&answer.headers) else {
-            return Err(errors::not_sent(WHAT, "a header is too long to be stored"));
-        };
-        let status = status(WHAT, answer.status)?;
-        let body = match &answer.body {
-            AnswerBody::Kept(bytes) => Some(packed::pack(bytes)),
-            AnswerBody::NotKept => None,
-        };
-        let length = body.as_ref().map(|body| body.length);
-        let (coding, bytes) =
-            body.as_ref().map_or((packed::PLAIN, None), |body| (body.coding, Some(&*body.bytes)));
-        let sql = &self.sql.settle;
-        let answered: Params<'_> = &[&status, &headers, &bytes, &coding, &length];
-        self.end(WHAT, attempt, sql, answered, &Outcome::Settled(answer)).await
+        let stored = StoredAnswer::of(WHAT, answer)?;
+        self.end(WHAT, attempt, &self.sql.settle, &stored.params(), &Outcome::Settled(answer)).await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {

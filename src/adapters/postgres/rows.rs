@@ -1,16 +1,20 @@
-//! Columns to rows of a key, and the parts of rows that are kept as JSON.
+//! Columns to rows of a key, answers to columns and back, and the parts of rows that are kept as JSON.
 //!
 //! Neighbours: `keys` reads with it; `sql/columns.sql` names the columns. A row that cannot be read fails the whole call: an unreadable
 //! row is never an absent one. It must not judge times: the database did.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio_postgres::types::FromSql;
+use tokio_postgres::types::{FromSql, ToSql};
 use uuid::Uuid;
 
-use super::{answer, packed};
+use super::keys::status;
+use super::packed::Packed;
+use super::{answer, errors, packed};
+use crate::ports::store::StoreError;
 use crate::protocol::fingerprint::{Digest32, Fingerprint};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use crate::protocol::region::{Origin, RegionName};
@@ -104,6 +108,36 @@ pub(super) fn answer(row: &tokio_postgres::Row) -> Result<Answer, Unreadable> {
             (Some(_), None) | (None, Some(_)) => return Err("answer_length"),
         },
     })
+}
+
+/// An answer as its columns: what [`answer`] reads back.
+pub(super) struct StoredAnswer<'a> {
+    status: i16,
+    headers: Vec<u8>,
+    coding: i16,
+    body: Option<Cow<'a, [u8]>>,
+    length: Option<i32>,
+}
+
+impl<'a> StoredAnswer<'a> {
+    /// The columns of an answer; an error, and nothing sent, if they cannot hold it.
+    pub(super) fn of(what: &'static str, answer: &'a Answer) -> Result<Self, StoreError> {
+        let headers = answer::encode(&answer.headers)
+            .ok_or_else(|| errors::not_sent(what, "a header is too long to be stored"))?;
+        let status = status(what, answer.status)?;
+        Ok(match &answer.body {
+            AnswerBody::Kept(bytes) => {
+                let Packed { coding, bytes, length } = packed::pack(bytes);
+                Self { status, headers, coding, body: Some(bytes), length: Some(length) }
+            }
+            AnswerBody::NotKept => Self { status, headers, coding: packed::PLAIN, body: None, length: None },
+        })
+    }
+
+    /// As parameters: status, headers, body, coding, length.
+    pub(super) fn params(&self) -> [&(dyn ToSql + Sync); 5] {
+        [&self.status, &self.headers, &self.body, &self.coding, &self.length]
+    }
 }
 
 /// The rows that a claim supersedes, as kept in `over`.

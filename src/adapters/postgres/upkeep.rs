@@ -8,15 +8,15 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::errors::{self, Effect};
-use super::keys::{big, millis, small, status};
-use super::rows::{self, get};
+use super::keys::{big, millis, small};
+use super::rows::{self, StoredAnswer, get};
 use super::run::{Call, Params};
-use super::{PgStore, answer, packed, statements};
+use super::{PgStore, statements};
 use crate::ports::Upkeep;
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, ClaimPage, Entry, ListedDoubt, OpenAttempt, Place, Reaped, Ruling};
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::record::{Answer, AnswerBody, Token};
+use crate::protocol::record::Token;
 use crate::protocol::time::Date;
 
 impl Upkeep for PgStore {
@@ -88,7 +88,11 @@ impl Upkeep for PgStore {
         let named: Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
         let who: Params<'_> = &[&act.actor, &act.reason];
         let changed = match &act.ruling {
-            Ruling::Settled(answer) => self.settle_by_hand(WHAT, named, who, answer).await?,
+            Ruling::Settled(answer) => {
+                let (sql, stored) = (&self.sql.settle_by_hand, StoredAnswer::of(WHAT, answer)?);
+                let call = Call { what: WHAT, effect: Effect::Writes, sql };
+                self.on_upkeep(call, &[named, who, &stored.params()].concat()).await?
+            }
             Ruling::Released => {
                 let sql = &self.sql.release_by_hand;
                 self.on_upkeep(Call { what: WHAT, effect: Effect::Writes, sql }, &[named, who].concat())
@@ -135,31 +139,6 @@ impl Upkeep for PgStore {
             .map(read)
             .collect::<Result<_, _>>()
             .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
-    }
-}
-
-impl PgStore {
-    async fn settle_by_hand(
-        &self,
-        what: &'static str,
-        named: Params<'_>,
-        who: Params<'_>,
-        answer: &Answer,
-    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
-        let Some(headers) = answer::encode(&answer.headers) else {
-            return Err(errors::not_sent(what, "a header is too long to be stored"));
-        };
-        let status = status(what, answer.status)?;
-        let body = match &answer.body {
-            AnswerBody::Kept(bytes) => Some(packed::pack(bytes)),
-            AnswerBody::NotKept => None,
-        };
-        let length = body.as_ref().map(|body| body.length);
-        let (coding, bytes) =
-            body.as_ref().map_or((packed::PLAIN, None), |body| (body.coding, Some(&*body.bytes)));
-        let call = Call { what, effect: Effect::Writes, sql: &self.sql.settle_by_hand };
-        let answered: Params<'_> = &[&status, &headers, &bytes, &coding, &length];
-        self.on_upkeep(call, &[named, who, answered].concat()).await
     }
 }
 
