@@ -224,6 +224,7 @@ async fn cycle(store: &PgStore, gate: GateVersion, number: u64) -> Result<()> {
         Key::parse(&format!("{:016x}-{number}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))?,
     );
     let ask = ClaimAsk {
+        risk: Vec::new(),
         id: id.clone(),
         fingerprint: Fingerprint { raw: fingerprint::raw("POST", "/", b"{}"), canonical: None },
         nonce: Nonce(u128::from(number)),

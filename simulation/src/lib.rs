@@ -4,6 +4,7 @@
 //! here follows from a seed and from tokio's paused clock: ordered maps only, no task of its own, no real clock, no socket. It must
 //! not be kinder than the world: what Postgres, a network or an upstream can do to a gateway, [`world::World`] can be told to do.
 
+mod authority;
 pub mod clock;
 pub mod cluster;
 pub mod dice;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onceway::ports::Peers;
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
 use onceway::protocol::region::RegionName;
 use tokio::time::timeout;
 
@@ -122,6 +122,10 @@ impl SimPeers {
 }
 
 impl Peers for SimPeers {
+    async fn ask(&self, _to: &RegionName, _question: Question, _within: Duration) -> Result<Told, PeerError> {
+        Err(PeerError::NotSent("not built yet".to_owned()))
+    }
+
     async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
         let from = self.from.clone();
         self.call(to, |region| Box::pin(async move { region.forward(from, forward).await })).await

@@ -134,6 +134,7 @@ impl Table {
 
     pub(crate) fn gate(&self) -> Gate {
         Gate {
+            state: None,
             version: self.version,
             epoch: self.epoch,
             approved: self.approved.clone(),

@@ -25,7 +25,7 @@ use super::streaming::{Patience, streaming};
 use super::wire;
 use crate::ports::Peers;
 use crate::ports::body::{Collected, collect};
-use crate::ports::peers::{Forward, ForwardReply, PeerError, Pong};
+use crate::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
 use crate::protocol::region::RegionName;
 
 /// How long making a connection may take, from the name's look-up to the peer's reply to the hello.
@@ -119,6 +119,10 @@ impl HttpPeers {
 }
 
 impl Peers for HttpPeers {
+    async fn ask(&self, _to: &RegionName, _question: Question, _within: Duration) -> Result<Told, PeerError> {
+        Err(PeerError::NotSent("not built yet".to_owned()))
+    }
+
     async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
         let request = wire::encode_forward(&self.me, to, forward)
             .map_err(|error| PeerError::NotSent(error.to_string()))?;

@@ -32,6 +32,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::gateway::authority::{Failover, Mode};
 use crate::gateway::credentials::Credentials;
 use crate::gateway::route::{Binding, Protection, Route, Routes};
 use crate::gateway::{Settings, Timings};
@@ -40,6 +41,7 @@ use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
 use crate::protocol::view::View;
+use crate::protocol::window::WindowRule;
 
 use credentials::CredentialsFile;
 use reader::{At, Problem, Problems};
@@ -120,13 +122,14 @@ impl Config {
             timings: timings(self.heartbeat),
             quota: self.process.quota,
             shadow: self.process.shadow,
+            failover: failover(),
             shared: self.shared,
         }
     }
 
-    /// The first view of the deployment.
+    /// What a gateway goes by before it has read its region's gate.
     pub fn view(&self) -> View {
-        View::first(self.ring.clone())
+        View::unfounded(self.ring.clone())
     }
 }
 
@@ -206,6 +209,21 @@ fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -
         shared,
         process,
     })
+}
+
+/// How regions take over, until `ring.toml` says it.
+fn failover() -> Failover {
+    let ms = Duration::from_millis;
+    Failover {
+        mode: Mode::Automatic,
+        lease: ms(3_000),
+        window: WindowRule { percent: 200, floor: ms(1_000), beyond: ms(60_000) },
+        drain_limit: ms(300),
+        kill_after: ms(5_000),
+        stable_for: ms(5_000),
+        min_serving: 1,
+        witnesses: Vec::new(),
+    }
 }
 
 /// Whether the route binds its keys to the principal.

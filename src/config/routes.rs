@@ -13,7 +13,7 @@ use toml::de::DeValue;
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::{outcomes, policy as tables};
 use crate::gateway::route::{
-    Accept, Binding, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
+    Accept, Binding, Escrow, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
 };
 use crate::protocol::decide::Recovery;
 use crate::protocol::job::Backoff;
@@ -149,6 +149,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         hold: span("hold", 1_000, 30_000),
         wait: span("wait", 0, 5_000),
         upstream_timeout: span("upstream_timeout", 10, 10_000),
+        escrow: Escrow::Off,
         settle_time: span("settle_time", 0, 0),
         retention: section.optional("retention", retention).unwrap_or(RETENTION),
         tombstone: span("tombstone", 0, 30 * 86_400_000),

@@ -75,6 +75,8 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         mode,
         accept,
         bind,
+        // The register says which routes are under escrow; the file only proposes.
+        escrow: _,
     } = policy;
     let syntax = match syntax {
         Syntax::Lenient => "lenient",

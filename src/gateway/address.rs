@@ -84,7 +84,7 @@ pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request
             return reply::refuse(&problem);
         }
     };
-    if let Some(owner) = gateway.view.owner(&id).filter(|owner| **owner != gateway.settings.me)
+    if let Some(owner) = gateway.view().owner(&id).filter(|owner| **owner != gateway.settings.me)
         && !is_final(gateway, &id).await
         && let Some(response) = from_owner(gateway, &id, principal, owner, head.uri).await
     {
@@ -146,7 +146,7 @@ async fn from_owner<P: Ports>(
         headers: HeaderMap::new(),
         body: Bytes::new(),
         request_id: gateway.ports.dice().request_id(),
-        epoch: gateway.view.epoch(),
+        epoch: gateway.view().epoch(),
         deadline: OWNER_WITHIN,
     };
     let late = clock.sleep_until(clock.now() + OWNER_WITHIN);

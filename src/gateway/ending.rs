@@ -55,7 +55,7 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
     let took = gateway.ports.clock().now().since(ask.arrived);
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
-        verdict, code, status = response.status().as_u16(), epoch = gateway.view.epoch(), ms = took.as_millis() as u64,
+        verdict, code, status = response.status().as_u16(), epoch = gateway.view().epoch(), ms = took.as_millis() as u64,
         "answered"
     );
     response

@@ -72,7 +72,7 @@ async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionN
         headers: ask.headers.clone(),
         body: ask.body.clone(),
         request_id: ask.request_id,
-        epoch: gateway.view.epoch(),
+        epoch: gateway.view().epoch(),
         deadline: ask.deadline,
     };
     let reply = match race(gateway.ports.peers().forward(owner, forward), given_up(gateway, ask, owner)).await
@@ -88,7 +88,7 @@ async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionN
         }
         Won::First(Ok(ForwardReply::NotOwner { epoch })) => {
             metrics::forward(owner, "not_owner");
-            tracing::warn!(%owner, their_epoch = epoch, epoch = gateway.view.epoch(), "the regions do not agree on a key's owner");
+            tracing::warn!(%owner, their_epoch = epoch, epoch = gateway.view().epoch(), "the regions do not agree on a key's owner");
             Reply::Refused(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) }, None)
         }
         Won::First(Err(PeerError::NotSent(why))) => {

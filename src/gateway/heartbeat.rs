@@ -27,7 +27,7 @@ const REMEMBER_EVERY: Duration = Duration::from_secs(5);
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
     tokio::spawn(beat_loop(Arc::downgrade(gateway)));
     tokio::spawn(poll_loop(Arc::downgrade(gateway)));
-    for peer in gateway.view.members().keys().filter(|name| **name != gateway.settings.me) {
+    for peer in gateway.view().members().keys().filter(|name| **name != gateway.settings.me) {
         tokio::spawn(ping_loop(Arc::downgrade(gateway), peer.clone()));
     }
 }
@@ -76,9 +76,9 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
         return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
     }
     match gateway.ports.store().gate().await {
-        Ok(gate) if gate.is_open() && gate.epoch == gateway.view.epoch() => open(gateway, gate),
+        Ok(gate) if gate.is_open() && gate.epoch == gateway.view().epoch() => open(gateway, gate),
         Ok(gate) if gate.is_open() => {
-            let (theirs, ours) = (gate.epoch, gateway.view.epoch());
+            let (theirs, ours) = (gate.epoch, gateway.view().epoch());
             close(gateway, format!("the store's gate is at epoch {theirs}, this gateway's view at {ours}"));
         }
         Ok(_) => close(gateway, "the store restarted and is not approved yet".to_owned()),
@@ -202,7 +202,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     let round_trip = arrived.since(asked);
     metrics::round_trip(name, round_trip);
     let trouble = gateway.disagreement(&pong);
-    let other_view = pong.view != gateway.view.digest();
+    let other_view = pong.view != gateway.view().digest();
     let mut health = gateway.health();
     let Some(peer) = health.peers.get_mut(name) else { return };
     if peer.heard.is_none() || peer.trouble != trouble {
@@ -265,7 +265,7 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
     let now = gateway.ports.clock().now();
     let mut health = gateway.health();
     for past in memory {
-        let known = gateway.view.origin(&past.origin.region) == Some(past.origin.clone());
+        let known = gateway.view().origin(&past.origin.region) == Some(past.origin.clone());
         if let Some(peer) = health.peers.get_mut(&past.origin.region).filter(|_| known) {
             peer.applied = Some(past.applied);
             if let Some(lag) = past.lag {
@@ -279,7 +279,7 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
 fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
     let mut health = gateway.health();
     for (name, peer) in &mut health.peers {
-        let origin = gateway.view.origin(name);
+        let origin = gateway.view().origin(name);
         let seq = beats.iter().find(|beat| Some(&beat.origin) == origin.as_ref()).map_or(0, |beat| beat.seq);
         peer.lag.seen(seq, now);
         peer.applied = peer.applied.max(Some(seq));
@@ -289,8 +289,8 @@ fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
 fn memory<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Vec<PeerMemory> {
     let health = gateway.health();
     let of = |(name, peer): (&RegionName, &super::Peer)| {
-        let origin = gateway.view.origin(name)?;
-        Some(PeerMemory { origin, applied: peer.applied?, lag: peer.lag.maximum(now) })
+        let origin = gateway.view().origin(name)?;
+        Some(PeerMemory { origin, imported: 0, applied: peer.applied?, lag: peer.lag.maximum(now) })
     };
     health.peers.iter().filter_map(of).collect()
 }
@@ -323,8 +323,8 @@ impl<P: Ports> Gateway<P> {
         let applied: BTreeMap<RegionName, u64> =
             health.peers.iter().filter_map(|(name, peer)| Some((name.clone(), peer.applied?))).collect();
         Pong {
-            epoch: self.view.epoch(),
-            view: self.view.digest(),
+            epoch: self.view().epoch(),
+            view: self.view().digest(),
             shared: self.settings.shared,
             serving: self.store_is_open() && !self.is_stopping(),
             beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
@@ -375,7 +375,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     fn disagreement(&self, pong: &Pong) -> Option<String> {
-        if pong.view != self.view.digest() {
+        if pong.view != self.view().digest() {
             return Some("its view differs: compare ring.toml in both regions".to_owned());
         }
         if pong.shared != self.settings.shared {

@@ -193,7 +193,7 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     if !is_of(&request, own) {
         return Err(dead("its stored request is not the one that was accepted"));
     }
-    if gateway.view.owner(id) != Some(&gateway.settings.me) {
+    if gateway.view().owner(id) != Some(&gateway.settings.me) {
         return Err(waits(ELSEWHERE, "another region owns the key"));
     }
     match ask(gateway, job, own, request) {

@@ -8,6 +8,7 @@ mod accept;
 pub mod address;
 mod admit;
 mod attach;
+pub mod authority;
 pub mod canonical;
 pub mod coverage;
 pub mod credentials;
@@ -54,6 +55,7 @@ use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::digest::Digest32;
 use crate::protocol::key::Tenant;
 use crate::protocol::lag::LagMeter;
+use crate::protocol::lease::Lease;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::suspect::ClockWatch;
 use crate::protocol::time::{Drift, Moment};
@@ -88,6 +90,8 @@ pub struct Settings {
     pub quota: Option<Quota>,
     /// Everything passes to the upstream, and what would have been done is counted: neither store nor peers are asked.
     pub shadow: bool,
+    /// How regions take over from one another.
+    pub failover: authority::Failover,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
 }
@@ -140,7 +144,7 @@ pub struct Gateway<P: Ports> {
     settings: Settings,
     /// Who may ask now: replaced whole, read by every request.
     credentials: ArcSwap<Credentials>,
-    view: View,
+    authority: authority::Authority,
     origin: Origin,
     attached: Arc<Attached>,
     jobs: Workers,
@@ -231,6 +235,7 @@ impl<P: Ports> Gateway<P> {
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
         let publication = publication::document(&settings.routes, settings.quota.is_some()).into();
         metrics::prepare(&settings, &view);
+        let lease = Lease::new(settings.failover.lease, settings.drift);
         let clock_watch = Mutex::new(trust::watch(&settings));
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
@@ -241,7 +246,7 @@ impl<P: Ports> Gateway<P> {
             ports,
             credentials: ArcSwap::new(settings.credentials.clone()),
             settings,
-            view,
+            authority: authority::Authority::new(Arc::new(view), lease),
             origin,
             attached: Arc::default(),
             jobs: Workers::default(),
@@ -306,9 +311,9 @@ impl<P: Ports> Gateway<P> {
 
     /// Answers a request that a peer forwarded. It is never forwarded again.
     pub async fn serve_forward(self: &Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
-        if self.view.owner(&forward.id) != Some(&self.settings.me) {
-            tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view.epoch(), "refused a forward: not the owner");
-            return ForwardReply::NotOwner { epoch: self.view.epoch() };
+        if self.view().owner(&forward.id) != Some(&self.settings.me) {
+            tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view().epoch(), "refused a forward: not the owner");
+            return ForwardReply::NotOwner { epoch: self.view().epoch() };
         }
         if address::is_asked(&forward.method, forward.target.path()) {
             return ForwardReply::Answer(address::here(self, &forward.id, forward.principal).await);

@@ -148,7 +148,7 @@ impl<P: Ports> Gateway<P> {
     /// Ends an attempt in doubt by hand, and wakes who waits. Returns the key as it is then.
     pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
         well_formed(act)?;
-        match self.view.owner(id) {
+        match self.view().owner(id) {
             Some(owner) if *owner == self.settings.me => {}
             Some(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
             None => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),

@@ -32,7 +32,7 @@ const ROUNDS: usize = 32;
 
 /// Answers an admitted client's request: here if this region owns the key, else from the local copy or the owner.
 pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
-    match gateway.view.owner(&ask.id) {
+    match gateway.view().owner(&ask.id) {
         Some(owner) if *owner == gateway.settings.me => answer_here(gateway, ask).await,
         Some(owner) => {
             let owner = owner.clone();
@@ -239,6 +239,7 @@ async fn claim<P: Ports>(
 ) -> Result<Claimed, Problem> {
     let policy = &ask.policy;
     let mut claim = ClaimAsk {
+        risk: Vec::new(),
         id: ask.id.clone(),
         fingerprint: ask.fingerprint,
         nonce: gateway.ports.dice().nonce(),
@@ -310,7 +311,7 @@ async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result
         Ok(version) => Ok(version),
         Err(Some(why)) => Err(store_unavailable(gateway, why)),
         Err(None) => match gateway.ports.store().gate().await {
-            Ok(gate) if gate.is_open() && gate.epoch == gateway.view.epoch() => {
+            Ok(gate) if gate.is_open() && gate.epoch == gateway.view().epoch() => {
                 let version = gate.version;
                 gateway.store.store(Arc::new(StoreHealth::Open(gate)));
                 Ok(version)

@@ -91,6 +91,28 @@ pub struct Policy {
     pub accept: Accept,
     /// Who may use a key that was claimed on this route.
     pub bind: Binding,
+    /// Whether its claims are also lodged with the next serving region before anything is sent.
+    pub escrow: Escrow,
+}
+
+/// Whether claims are lodged with the next serving region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Escrow {
+    /// They are not: a region that is destroyed may take its last claims with it.
+    Off,
+    /// The claim is, before anything is sent.
+    Claim(Alone),
+    /// The claim is, and the answer before it is given.
+    ClaimAndAnswer(Alone),
+}
+
+/// What a route under escrow does while no other region serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// Refuses new keys.
+    Refuse,
+    /// Runs them without escrow.
+    Run,
 }
 
 /// Whether a client waits for the answer.

@@ -191,13 +191,14 @@ impl<P: Ports> Gateway<P> {
             };
             all.into_iter().map(one).collect()
         });
-        let ring = self.view.ring();
+        let view = self.view();
+        let ring = view.ring();
         let shares = ring.regions().iter().map(|region| (region.name.to_string(), ring.share(&region.name)));
         Status {
             region: self.settings.me.to_string(),
             origin: self.origin.to_string(),
-            epoch: self.view.epoch(),
-            view: self.view.digest().to_string(),
+            epoch: self.view().epoch(),
+            view: self.view().digest().to_string(),
             shared: self.settings.shared.to_string(),
             readiness: self.readiness(),
             store: self.store_status(),
@@ -257,13 +258,14 @@ impl<P: Ports> Gateway<P> {
             Reading::Settled(_) => "settled",
             Reading::Gone(_) => "expired",
         };
-        let ring = self.view.ring();
+        let view = self.view();
+        let ring = view.ring();
         Ok(KeyStatus {
             tenant: id.tenant().to_string(),
             digest: id.digest().to_string(),
             arc: ring.arc(id).0,
             order: ring.order(id).names().map(ToString::to_string).collect(),
-            owner: self.view.owner(id).map(ToString::to_string),
+            owner: self.view().owner(id).map(ToString::to_string),
             state,
             rows: described,
             journal,

@@ -182,7 +182,7 @@ fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
 /// makes sense to ask again.
 async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Option<Option<Duration>> {
     let policy = gateway.settings.routes.policy(&open.route)?;
-    if gateway.view.owner(&open.id) != Some(&gateway.settings.me) {
+    if gateway.view().owner(&open.id) != Some(&gateway.settings.me) {
         return Some(None);
     }
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;

@@ -4,6 +4,7 @@
 //! [`contract`] says in executable form what each promises, and runs on both sides. A trait stands here only where the simulation
 //! must lie. Every failing method says *definite* or *unknown*. No port may decide anything.
 
+pub mod authority;
 pub mod body;
 pub mod contract;
 pub mod jobs;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use crate::protocol::record::{Nonce, RequestId};
 use crate::protocol::time::{Date, Moment};
 
+pub use authority::{Acceptors, Authority, Escrows, Imports};
 pub use body::{Body, BodyError};
 pub use jobs::Jobs;
 pub use peers::Peers;
@@ -57,8 +59,8 @@ pub trait Ports: Send + Sync + 'static {
     type Clock: Clock;
     /// Randomness.
     type Dice: Dice;
-    /// The region's store of records and of jobs.
-    type Store: KeyStore + Replica + Upkeep + Jobs;
+    /// The region's store of records, jobs and views.
+    type Store: KeyStore + Replica + Upkeep + Jobs + Authority + Escrows + Imports;
     /// Other regions.
     type Peers: Peers;
     /// The protected service of this region.

@@ -5,16 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, Uri};
 
 use super::Body;
+use super::authority::{CopiedRow, Lodged, Lodging};
+use crate::protocol::change::Report;
 use crate::protocol::digest::Digest32;
 use crate::protocol::key::KeyId;
-use crate::protocol::record::RequestId;
-use crate::protocol::region::RegionName;
+use crate::protocol::opening;
+use crate::protocol::record::{Answer, Nonce, RequestId, Token};
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::register::{Message, Reply};
+use crate::protocol::view::{AcceptorId, View};
 
 /// Why a call to a peer failed, and what is known about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +93,120 @@ pub struct Beat {
     pub age: Duration,
 }
 
+/// What one gateway asks of another region, or of a witness, beside forwards and pings. Views named here are always chosen ones, but in
+/// [`Message`] and as the target of a [`Question::Release`] (H17).
+#[derive(Clone, Debug)]
+pub enum Question {
+    /// A message to its acceptor; `to` is the acceptor that the sender means, `None` to read from any.
+    Acceptor {
+        /// Which.
+        to: Option<AcceptorId>,
+        /// What.
+        message: Message,
+    },
+    /// All chosen views that it knows with a greater epoch.
+    Views {
+        /// The asker's epoch.
+        after: u64,
+    },
+    /// This view was chosen: adopt it.
+    Adopt {
+        /// The view.
+        view: Arc<View>,
+    },
+    /// Stop and seal what you would lose by this draft.
+    Release {
+        /// The draft.
+        target: Arc<View>,
+    },
+    /// What do you have of a region that this epoch declared lost?
+    Frontier {
+        /// The region.
+        region: RegionName,
+        /// The epoch of its loss, which the asked region must have adopted.
+        at: u64,
+    },
+    /// One page of the rows that stand there of an origin.
+    Rows {
+        /// The origin.
+        origin: Origin,
+        /// After this key.
+        after: Option<KeyId>,
+        /// At most so many.
+        most: u32,
+    },
+    /// Lodge this claim.
+    Lodge(Box<Lodging>),
+    /// Lodge this answer beside its claim.
+    LodgeAnswer {
+        /// The key.
+        id: KeyId,
+        /// The claim's token.
+        token: Token,
+        /// The claim's nonce.
+        nonce: Nonce,
+        /// The answer.
+        answer: Arc<Answer>,
+    },
+    /// Take an escrow back: its claim was never sent.
+    Void {
+        /// The key.
+        id: KeyId,
+        /// The claim's token.
+        token: Token,
+        /// The claim's nonce.
+        nonce: Nonce,
+    },
+    /// An operator asked this of one region, and it concerns all.
+    Operator(OperatorAct),
+    /// The life of one key, as the asked region's store shows it.
+    Key {
+        /// The key.
+        id: KeyId,
+    },
+}
+
+/// What an operator asks of a region, by way of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperatorAct {
+    /// Accept that rows of a lost region may be missing here, and open.
+    AcceptRisk {
+        /// The region.
+        region: RegionName,
+        /// The epoch of its loss.
+        at: u64,
+        /// Who says so.
+        actor: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What was answered to a [`Question`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Told {
+    /// To [`Question::Acceptor`].
+    Acceptor(Reply),
+    /// To [`Question::Views`], oldest first.
+    Views(Vec<Arc<View>>),
+    /// To [`Question::Adopt`]: the epoch that it has adopted now.
+    Adopted(u64),
+    /// To [`Question::Release`].
+    Released(Report),
+    /// To [`Question::Frontier`].
+    Frontier(opening::Told),
+    /// To [`Question::Rows`]; fewer than asked for are the last.
+    Rows(Vec<CopiedRow>),
+    /// To [`Question::Lodge`].
+    Lodged(Lodged),
+    /// To [`Question::Key`]: its status as JSON, for people.
+    Key(String),
+    /// To the others: it is done, durably.
+    Done,
+    /// Not now or not like that; the text says why. Nothing was done.
+    Refused(String),
+}
+
 /// Calls to other regions. A call made to a region that is not in the peers' list is `NotSent`.
 pub trait Peers: Send + Sync + 'static {
     /// Forwards a request to `to`. Returns when the answer's head has arrived; gives up when dropped.
@@ -99,4 +219,12 @@ pub trait Peers: Send + Sync + 'static {
     /// Asks `to` how it is. Gives up after `within`.
     fn ping(&self, to: &RegionName, within: Duration)
     -> impl Future<Output = Result<Pong, PeerError>> + Send;
+
+    /// Asks `to`, a region or a witness. Gives up after `within`.
+    fn ask(
+        &self,
+        to: &RegionName,
+        question: Question,
+        within: Duration,
+    ) -> impl Future<Output = Result<Told, PeerError>> + Send;
 }

@@ -8,13 +8,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::authority::GateState;
 use crate::protocol::decide::Basis;
 use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
-use crate::protocol::region::Origin;
+use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Date;
 
 /// Why a store method failed, and what is known about its effect.
@@ -48,8 +49,10 @@ pub struct Boot {
 pub struct Gate {
     /// Grows with every change of the row.
     pub version: GateVersion,
-    /// The epoch that this region has adopted.
+    /// The epoch that this region has adopted; 1 before the register was founded.
     pub epoch: u64,
+    /// The adopted view and what is still closed under it; `None` before the register was founded.
+    pub state: Option<GateState>,
     /// The approved boot; `None` before the first approval.
     pub approved: Option<Boot>,
     /// The boot of the server that answered.
@@ -78,6 +81,8 @@ pub struct ClaimAsk {
     pub gate: GateVersion,
     /// What the claim stands on.
     pub basis: Basis,
+    /// Lost regions whose window alone allows it: in the claim itself, so that the journal cannot miss it.
+    pub risk: Vec<RegionName>,
     /// How long the claim may go without an outcome.
     pub hold: Duration,
     /// How long the key is remembered, counted from this claim.
@@ -174,6 +179,8 @@ pub struct PeerMemory {
     pub applied: u64,
     /// The largest observed lag of the trailing period.
     pub lag: Option<Duration>,
+    /// Up to which heartbeat its rows were imported from survivors; 0 if never. Never goes back.
+    pub imported: u64,
 }
 
 /// A heartbeat as it stands in this region's store.

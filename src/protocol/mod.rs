@@ -8,24 +8,35 @@
 //! to send a [`hold::SendBy`]; the *recovery* of a route a [`decide::Recovery`]; what a request does next a [`decide::Verdict`];
 //! what a status means an [`outcome::Outcome`]; the *ring* a [`ring::Ring`] of *arcs*; the *view* a [`view::View`], which
 //! names the *owner*; the *observed lag* comes from a [`lag::LagMeter`]; a database clock that stepped is noticed by a
-//! [`suspect::ClockWatch`].
+//! [`suspect::ClockWatch`]. The view is agreed by [`register::Acceptor`]s and a [`round::Round`], changed by a [`change::Change`]; a region's
+//! *lease* is a [`lease::Lease`], its *gate* an [`authority::GateState`]; *marks* stand in [`view::Member`], the *window* is a
+//! [`window::Window`], what keeps a gate closed an [`opening::Hindrance`], what *escrow* proves [`escrow::proves_absence`].
 
+pub mod authority;
+pub mod change;
 pub mod decide;
 pub mod digest;
+pub mod escrow;
 pub mod fingerprint;
 pub mod generator;
+pub mod grants;
 pub mod hold;
 pub mod job;
 pub mod key;
 pub mod key_policy;
 pub mod lag;
+pub mod lease;
 pub mod lifetime;
+pub mod opening;
 pub mod outcome;
 mod placement_score;
 pub mod record;
 pub mod region;
+pub mod register;
 pub mod ring;
 mod ring_check;
+pub mod round;
 pub mod suspect;
 pub mod time;
 pub mod view;
+pub mod window;

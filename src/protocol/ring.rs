@@ -211,6 +211,52 @@ impl Ring {
         homes as f64 / f64::from(ARCS)
     }
 
+    /// What this ring was built from, its lists in order of name.
+    pub fn spec(&self) -> RingSpec {
+        let pins = self
+            .pinned()
+            .map(|(tenant, order)| Pin { tenant: tenant.clone(), regions: order.names().cloned().collect() });
+        RingSpec {
+            seed: self.seed,
+            place_by: self.place_by,
+            regions: self.regions.to_vec(),
+            pins: pins.collect(),
+        }
+    }
+
+    /// What a key is placed by.
+    pub fn place_by(&self) -> PlaceBy {
+        self.place_by
+    }
+
+    /// Whether arcs of this ring are arcs of the other: both are fixed at bootstrap, or keys would move without their arc (H10).
+    pub fn places_like(&self, other: &Ring) -> bool {
+        self.seed == other.seed && self.place_by == other.place_by
+    }
+
+    /// All pinned tenants with their regions.
+    pub fn pinned(&self) -> impl Iterator<Item = (&Tenant, Order<'_>)> {
+        self.pins.iter().map(|(tenant, indexes)| (tenant, Order { regions: &self.regions, indexes }))
+    }
+
+    /// The regions of a pinned tenant.
+    pub fn pin_of(&self, tenant: &Tenant) -> Option<Order<'_>> {
+        self.pins.get(tenant).map(|indexes| Order { regions: &self.regions, indexes })
+    }
+
+    /// The orders of all arcs, in order.
+    pub fn arc_orders(&self) -> impl Iterator<Item = Order<'_>> {
+        self.table.chunks_exact(self.width).map(|indexes| Order { regions: &self.regions, indexes })
+    }
+
+    /// The arc of all keys of a tenant; `None` where each key has its own.
+    pub fn arc_of_tenant(&self, tenant: &Tenant) -> Option<Arc16> {
+        match self.place_by {
+            PlaceBy::Tenant => Some(Arc16((xxh3_64_with_seed(tenant.as_bytes(), self.seed) >> 48) as u16)),
+            PlaceBy::Key => None,
+        }
+    }
+
     /// A digest over everything in the spec; equal on two nodes exactly if their rings are.
     pub fn digest(&self) -> Digest32 {
         self.digest

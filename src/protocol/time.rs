@@ -74,9 +74,17 @@ pub struct Drift {
 impl Drift {
     /// The part of `span` that a holder may rely on: `span · (1 − eps) − δ`, zero if nothing is left.
     pub fn holder(self, span: Duration) -> Duration {
+        span.saturating_sub(self.slack(span)).saturating_sub(self.margin)
+    }
+
+    /// How long a judge must see nothing new before a `span` on somebody else's clock is surely over: `span · (1 + eps) + δ`.
+    pub fn judge(self, span: Duration) -> Duration {
+        span + self.slack(span) + self.margin
+    }
+
+    fn slack(self, span: Duration) -> Duration {
         let slack = span.as_nanos() * u128::from(self.ppm) / 1_000_000;
-        let slack = Duration::from_nanos(u64::try_from(slack).unwrap_or(u64::MAX));
-        span.saturating_sub(slack).saturating_sub(self.margin)
+        Duration::from_nanos(u64::try_from(slack).unwrap_or(u64::MAX))
     }
 }
 
@@ -97,5 +105,6 @@ mod tests {
         let drift = Drift { ppm: 1_000, margin: Duration::from_millis(50) };
         assert_eq!(drift.holder(Duration::from_secs(10)), Duration::from_millis(9_940));
         assert_eq!(drift.holder(Duration::from_millis(20)), Duration::ZERO);
+        assert_eq!(drift.judge(Duration::from_secs(10)), Duration::from_millis(10_060));
     }
 }

@@ -1,74 +1,190 @@
-//! The view: the agreed ring and the state of every region, numbered by its epoch.
+//! The view: the agreed ring and the state of every region, numbered by its epoch (protocol reference, section 1).
 //!
-//! Neighbours: [`super::ring`] (the order of an arc's regions), `gateway` (reads the owner of a key from a view, and from nothing
-//! else). At first there is one view, epoch 1, with all regions serving; agreeing on later ones is the register's work. This
-//! file must not change a view: a view is a value.
+//! Neighbours: [`super::ring`] (the order of an arc's regions), [`super::change`] (makes the next view, and nothing else does),
+//! [`super::register`] (agrees on it), `gateway` (reads the owner of a key from a view, and from nothing else). This file must not
+//! change a view: a view is a value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::digest::{Digest32, digest};
-use super::key::KeyId;
+use super::key::{KeyId, Tenant};
 use super::region::{Origin, RegionName};
-use super::ring::Ring;
+use super::ring::{Order, Ring};
 
 /// What the view says of one region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// May own arcs.
     Serving,
     /// Complete, owns nothing.
-    Sealed,
+    Sealed {
+        /// Somebody asked for this; it stays so until somebody asks for the return.
+        drained: bool,
+    },
     /// Owns nothing since that epoch; its last rows may be missing elsewhere.
     Lost {
         /// The epoch that declared it lost.
         at: u64,
+        /// Rows are known to be missing: no survivor has applied its last seal. Then no window suffices, only an operator opens (L1).
+        gap: bool,
     },
+}
+
+impl Standing {
+    /// Whether it may own arcs.
+    pub fn is_serving(self) -> bool {
+        self == Self::Serving
+    }
+}
+
+/// What a region gave up, and for which change: an old report can serve no later proposal (mutation 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The epoch of the view that was changed.
+    pub base: u64,
+    /// [`View::placement`] of the view it was given for.
+    pub target: Digest32,
 }
 
 /// One region in a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Generation of its store, and so of its origin: a rebuilt store gets the next one.
+    /// Generation of its store, and so of its origin: a rebuilt store gets the next one (H5).
     pub generation: u32,
     /// What it may do.
     pub standing: Standing,
+    /// Its mark: the heartbeat that whoever gains arcs must have applied. Serving and Sealed: its last seal, 0 before the first.
+    /// Lost: its frontier, the highest that any surviving region had applied (H4).
+    pub mark: u64,
+    /// What its last seal was for.
+    pub release: Option<Release>,
 }
+
+/// Drawn when an acceptor is made: one that was made anew is another, and no voter until it is admitted (H7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AcceptorId(pub u128);
 
 /// The agreed ring and the state of every region.
 #[derive(Clone, Debug)]
 pub struct View {
-    epoch: u64,
-    ring: Arc<Ring>,
-    members: BTreeMap<RegionName, Member>,
+    pub(super) epoch: u64,
+    pub(super) ring: Arc<Ring>,
+    pub(super) escrow: BTreeSet<Arc<str>>,
+    pub(super) voters: BTreeMap<RegionName, AcceptorId>,
+    pub(super) members: BTreeMap<RegionName, Member>,
+    pub(super) retired: BTreeMap<Origin, u64>,
+}
+
+/// All that a view says: what is agreed, stored and sent.
+#[derive(Clone, Debug)]
+pub struct Content {
+    /// Its number.
+    pub epoch: u64,
+    /// Placement.
+    pub ring: Arc<Ring>,
+    /// Routes whose claims are lodged with the next serving region before anything is sent (H9).
+    pub escrow: BTreeSet<Arc<str>>,
+    /// Whose majority decides: acceptors by name, a region's or a witness.
+    pub voters: BTreeMap<RegionName, AcceptorId>,
+    /// Every region of the ring, and those that left it while rows of theirs live.
+    pub members: BTreeMap<RegionName, Member>,
+    /// Origins of stores that were rebuilt, with their marks.
+    pub retired: BTreeMap<Origin, u64>,
 }
 
 impl View {
-    /// A view as agreed. `members` names every region of the ring.
-    pub fn new(epoch: u64, ring: Arc<Ring>, members: BTreeMap<RegionName, Member>) -> Self {
-        Self { epoch, ring, members }
+    /// A view as agreed, stored or sent.
+    pub fn from_content(content: Content) -> Self {
+        let Content { epoch, ring, escrow, voters, members, retired } = content;
+        Self { epoch, ring, escrow, voters, members, retired }
     }
 
-    /// The first view of a deployment: epoch 1, every region of the ring serving with its first generation.
-    pub fn first(ring: Arc<Ring>) -> Self {
-        let serving = Member { generation: 1, standing: Standing::Serving };
-        let members = ring.regions().iter().map(|region| (region.name.clone(), serving)).collect();
-        Self::new(1, ring, members)
+    /// All that it says.
+    pub fn content(&self) -> Content {
+        let Self { epoch, ring, escrow, voters, members, retired } = self.clone();
+        Content { epoch, ring, escrow, voters, members, retired }
     }
 
-    /// The view's number.
+    /// The view of a deployment whose register was not founded: epoch 0, nobody serves, nobody votes. It is never agreed on.
+    pub fn unfounded(ring: Arc<Ring>) -> Self {
+        Self::at_first(0, ring, BTreeSet::new(), BTreeMap::new(), Standing::Sealed { drained: false })
+    }
+
+    /// The first view of a deployment: every region of the ring serves with its first generation. Only founding may propose it, where
+    /// all stores are empty: then nobody has anything to catch up with (protocol reference, 2.11).
+    pub fn founding(
+        epoch: u64,
+        ring: Arc<Ring>,
+        escrow: BTreeSet<Arc<str>>,
+        voters: BTreeMap<RegionName, AcceptorId>,
+    ) -> Self {
+        Self::at_first(epoch, ring, escrow, voters, Standing::Serving)
+    }
+
+    fn at_first(
+        epoch: u64,
+        ring: Arc<Ring>,
+        escrow: BTreeSet<Arc<str>>,
+        voters: BTreeMap<RegionName, AcceptorId>,
+        standing: Standing,
+    ) -> Self {
+        let member = Member { generation: 1, standing, mark: 0, release: None };
+        let members = ring.regions().iter().map(|region| (region.name.clone(), member)).collect();
+        Self { epoch, ring, escrow, voters, members, retired: BTreeMap::new() }
+    }
+
+    /// The view's number; 0 before the register was founded.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// The ring of this view.
-    pub fn ring(&self) -> &Ring {
+    pub fn ring(&self) -> &Arc<Ring> {
         &self.ring
+    }
+
+    /// Routes whose claims are escrowed.
+    pub fn escrow(&self) -> &BTreeSet<Arc<str>> {
+        &self.escrow
+    }
+
+    /// Whose majority decides.
+    pub fn voters(&self) -> &BTreeMap<RegionName, AcceptorId> {
+        &self.voters
     }
 
     /// All regions, by name.
     pub fn members(&self) -> &BTreeMap<RegionName, Member> {
         &self.members
+    }
+
+    /// Origins of stores that were rebuilt, with their marks.
+    pub fn retired(&self) -> &BTreeMap<Origin, u64> {
+        &self.retired
+    }
+
+    /// What it says of one region.
+    pub fn standing(&self, region: &RegionName) -> Option<Standing> {
+        self.members.get(region).map(|member| member.standing)
+    }
+
+    /// Whether that region may own arcs.
+    pub fn serves(&self, region: &RegionName) -> bool {
+        self.standing(region).is_some_and(Standing::is_serving)
+    }
+
+    /// The regions that may own arcs.
+    pub fn serving(&self) -> impl Iterator<Item = &RegionName> {
+        self.members.iter().filter(|(_, member)| member.standing.is_serving()).map(|(name, _)| name)
+    }
+
+    /// The regions that are lost, each with the epoch that declared it.
+    pub fn lost(&self) -> impl Iterator<Item = (&RegionName, u64)> {
+        self.members.iter().filter_map(|(name, member)| match member.standing {
+            Standing::Lost { at, gap: _ } => Some((name, at)),
+            Standing::Serving | Standing::Sealed { .. } => None,
+        })
     }
 
     /// The origin under which a region writes its rows.
@@ -79,24 +195,106 @@ impl View {
 
     /// The first serving region of the key's order: the home normally. `None` if no region of its order serves.
     pub fn owner(&self, id: &KeyId) -> Option<&RegionName> {
-        self.ring
-            .order(id)
-            .names()
-            .find(|name| self.members.get(*name).is_some_and(|member| member.standing == Standing::Serving))
+        self.first_serving(self.ring.order(id))
     }
 
-    /// A digest of everything that decides an owner, so that peers can tell whether they hold the same view.
-    pub fn digest(&self) -> Digest32 {
-        let mut parts = vec![self.epoch.to_be_bytes().to_vec(), self.ring.digest().as_bytes().to_vec()];
+    /// The next serving region after the owner: where its claims are escrowed. `None` if the owner is alone.
+    pub fn target(&self, id: &KeyId) -> Option<&RegionName> {
+        self.ring.order(id).names().filter(|name| self.serves(name)).nth(1)
+    }
+
+    fn first_serving<'a>(&self, order: Order<'a>) -> Option<&'a RegionName> {
+        order.names().find(|name| self.serves(name))
+    }
+
+    /// How many arcs each serving region owns.
+    pub fn shares(&self) -> BTreeMap<RegionName, u32> {
+        let mut shares: BTreeMap<RegionName, u32> = self.serving().map(|name| (name.clone(), 0)).collect();
+        for owner in self.ring.arc_orders().filter_map(|order| self.first_serving(order)) {
+            if let Some(count) = shares.get_mut(owner) {
+                *count += 1;
+            }
+        }
+        shares
+    }
+
+    /// Whether some key of `region` is not its own any more under `next`. Judged per key, as pins move keys without their arc (H10).
+    pub fn loses(&self, next: &View, region: &RegionName) -> bool {
+        let arcs = || {
+            let pairs = self.ring.arc_orders().zip(next.ring.arc_orders());
+            pairs.into_iter().any(|(before, after)| {
+                self.first_serving(before) == Some(region) && next.first_serving(after) != Some(region)
+            })
+        };
+        self.serves(region) && (arcs() || self.loses_pinned(next, region))
+    }
+
+    fn loses_pinned(&self, next: &View, region: &RegionName) -> bool {
+        let tenants: BTreeSet<&Tenant> =
+            self.ring.pinned().chain(next.ring.pinned()).map(|(tenant, _)| tenant).collect();
+        let only = BTreeSet::from([region]);
+        tenants
+            .into_iter()
+            .any(|tenant| self.owners_of(tenant).contains(region) && next.owners_of(tenant) != only)
+    }
+
+    /// Who may own some key of this tenant. Without a pin and with an arc for each key: whoever owns an arc, so everybody who serves.
+    fn owners_of(&self, tenant: &Tenant) -> BTreeSet<&RegionName> {
+        let order = match (self.ring.pin_of(tenant), self.ring.arc_of_tenant(tenant)) {
+            (Some(order), _) => order,
+            (None, Some(arc)) => self.ring.arc_order(arc),
+            (None, None) => return self.serving().collect(),
+        };
+        self.first_serving(order).into_iter().collect()
+    }
+
+    /// The regions that lose keys if `next` takes this view's place.
+    pub fn losers<'a>(&'a self, next: &'a View) -> impl Iterator<Item = &'a RegionName> {
+        self.members.keys().filter(|region| self.loses(next, region))
+    }
+
+    /// A digest of everything that decides an owner, without the epoch and the marks: what a release is given for.
+    pub fn placement(&self) -> Digest32 {
+        let mut parts = vec![self.ring.digest().as_bytes().to_vec()];
         for (name, member) in &self.members {
             let standing = match member.standing {
                 Standing::Serving => "serving".to_owned(),
-                Standing::Sealed => "sealed".to_owned(),
-                Standing::Lost { at } => format!("lost {at}"),
+                Standing::Sealed { drained } => format!("sealed {drained}"),
+                Standing::Lost { at, gap } => format!("lost {at} {gap}"),
             };
             parts.push(format!("{name}#{} {standing}", member.generation).into_bytes());
         }
-        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-        digest("onceway/view/1", &parts)
+        parts.push(b"escrow".to_vec());
+        parts.extend(self.escrow.iter().map(|route| route.as_bytes().to_vec()));
+        slices("onceway/placement/1", &parts)
     }
+
+    /// A digest of all that the view says: two views are the same exactly if theirs are equal.
+    pub fn digest(&self) -> Digest32 {
+        let mut parts = vec![self.epoch.to_be_bytes().to_vec(), self.placement().as_bytes().to_vec()];
+        for (name, id) in &self.voters {
+            parts.push(format!("{name} {:032x}", id.0).into_bytes());
+        }
+        parts.push(b"marks".to_vec());
+        for (name, member) in &self.members {
+            let release = member.release.map(|release| format!("{} {}", release.base, release.target));
+            parts.push(format!("{name} {} {}", member.mark, release.unwrap_or_default()).into_bytes());
+        }
+        parts.push(b"retired".to_vec());
+        parts.extend(self.retired.iter().map(|(origin, mark)| format!("{origin} {mark}").into_bytes()));
+        slices("onceway/view/2", &parts)
+    }
+}
+
+impl PartialEq for View {
+    fn eq(&self, other: &Self) -> bool {
+        self.epoch == other.epoch && self.digest() == other.digest()
+    }
+}
+
+impl Eq for View {}
+
+fn slices(domain: &str, parts: &[Vec<u8>]) -> Digest32 {
+    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    digest(domain, &parts)
 }

@@ -290,6 +290,7 @@ async fn after_a_restart_nothing_passes_until_the_boot_is_approved() {
 async fn what_is_remembered_of_peers_never_goes_back() {
     let (_region, store, _gate) = Region::ready("eu#1").await;
     let peer = |origin: &str, applied, lag: Option<u64>| PeerMemory {
+        imported: 0,
         origin: Origin::parse(origin).unwrap(),
         applied,
         lag: lag.map(Duration::from_millis),

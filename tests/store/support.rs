@@ -129,6 +129,7 @@ pub fn print(body: &str) -> Fingerprint {
 
 pub fn ask(key: &str, nonce: u128, gate: GateVersion) -> ClaimAsk {
     ClaimAsk {
+        risk: Vec::new(),
         id: id(key),
         fingerprint: print("body"),
         nonce: Nonce(nonce),

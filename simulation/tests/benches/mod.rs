@@ -88,6 +88,7 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
         let gate = us.gate().await.unwrap();
         us.approve(gate.version, &gate.running).await.unwrap();
         let ask = ClaimAsk {
+            risk: Vec::new(),
             id: id.clone(),
             fingerprint: Fingerprint { raw: digest("onceway/test", &[]), canonical: None },
             nonce: Nonce(1),

@@ -91,7 +91,7 @@ pub fn view() -> View {
 fn view_of(seed: u64) -> View {
     let regions = regions().map(|name| RegionSpec { name, weight: 100 }).to_vec();
     let spec = RingSpec { seed, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-    View::first(Arc::new(Ring::build(&spec).unwrap()))
+    View::unfounded(Arc::new(Ring::build(&spec).unwrap()))
 }
 
 /// What a client was told.
@@ -308,6 +308,22 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
 }
 
 /// What a region's gateway is told.
+/// How regions take over in the simulated deployments.
+pub fn failover() -> onceway::gateway::authority::Failover {
+    use onceway::gateway::authority::{Failover, Mode};
+    let ms = Duration::from_millis;
+    Failover {
+        mode: Mode::Automatic,
+        lease: ms(3_000),
+        window: onceway::protocol::window::WindowRule { percent: 200, floor: ms(1_000), beyond: ms(60_000) },
+        drain_limit: ms(300),
+        kill_after: ms(5_000),
+        stable_for: ms(5_000),
+        min_serving: 1,
+        witnesses: Vec::new(),
+    }
+}
+
 pub fn settings(me: &RegionName) -> Settings {
     let route = |name: &str, recovery| Route {
         name: Arc::from(name),
@@ -337,6 +353,7 @@ pub fn settings(me: &RegionName) -> Settings {
     let bound = Policy { bind: Binding::Principal, ..policy(Recovery::Rerun { max_attempts: 3 }) };
     let bound = Route { protection: Protection::Required(Arc::new(bound)), ..route("bound", Recovery::Park) };
     Settings {
+        failover: failover(),
         me: me.clone(),
         routes: Routes(vec![
             route("probe", Recovery::Probe),
@@ -396,6 +413,7 @@ fn policy(recovery: Recovery) -> Policy {
         wait: ms(2_000),
         upstream_timeout: UPSTREAM,
         settle_time: SETTLE_TIME,
+        escrow: onceway::gateway::route::Escrow::Off,
         retention: Retention::For(if recovery == Recovery::Park { RETENTION } else { DAY }),
         tombstone: if recovery == Recovery::Park { TOMBSTONE } else { DAY },
         body_limit: 1 << 16,

@@ -153,6 +153,7 @@ async fn take_over_as(bench: &Bench, key: &str, change: impl FnOnce(&mut ClaimAs
     let running = Attempt { id: id(key), token: row.token, nonce: row.nonce };
     assert_eq!(store.release(&running).await, Ok(Written::Done));
     let mut ask = ClaimAsk {
+        risk: Vec::new(),
         id: id(key),
         fingerprint: row.fingerprint,
         nonce: Nonce(1),

@@ -47,6 +47,7 @@ pub async fn leave(bench: &Bench, at: &RegionName, key: &str, left: Left) {
     let (head, _) = request("/later", key, "{}").into_parts();
     let store = bench.world.cluster.store(at);
     let claim = ClaimAsk {
+        risk: Vec::new(),
         id: id(key),
         fingerprint: Fingerprint {
             raw: raw("POST", "/later", b"{}"),

@@ -284,6 +284,7 @@ fn a_step_between_heartbeat_and_reaper_takes_nothing_along() {
 
 fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
     ClaimAsk {
+        risk: Vec::new(),
         id: id(key),
         fingerprint: onceway::protocol::fingerprint::Fingerprint {
             raw: onceway::protocol::fingerprint::raw("POST", "/park", b"{}"),

@@ -213,6 +213,7 @@ fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
         }),
     };
     Ok(Gate {
+        state: None,
         version: GateVersion(u64::try_from(rows::get::<i64>(row, "version")?).map_err(|_| "version")?),
         epoch: u64::try_from(rows::get::<i64>(row, "epoch")?).map_err(|_| "epoch")?,
         approved,

@@ -54,6 +54,7 @@ impl Replica for PgStore {
     async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
         self.list("recalling the peers", statements::RECALL, |row| {
             Ok(PeerMemory {
+                imported: 0,
                 origin: origin(row)?,
                 applied: number(row, "applied")?,
                 lag: rows::get::<Option<i64>>(row, "lag_ms")?.map(rows::millis).transpose()?,

@@ -69,7 +69,7 @@ pub async fn what_is_remembered_is_recalled<B: StoreBench>(bench: &B) {
     let mut memory: Vec<PeerMemory> = peers
         .iter()
         .zip([None, Some(Duration::from_millis(1_250))].into_iter().cycle())
-        .map(|(origin, lag)| PeerMemory { origin: origin.clone(), applied: 7, lag })
+        .map(|(origin, lag)| PeerMemory { origin: origin.clone(), applied: 7, lag, imported: 0 })
         .collect();
     remember(bench, &memory).await;
     assert_eq!(recall(bench).await, memory, "replica: recalled something else than was remembered");
@@ -87,7 +87,8 @@ pub async fn what_is_remembered_is_recalled<B: StoreBench>(bench: &B) {
 pub async fn a_remembered_heartbeat_never_goes_back<B: StoreBench>(bench: &B) {
     open(bench).await;
     let at = |applied, lag| -> Vec<PeerMemory> {
-        let memory = |origin| PeerMemory { origin, applied, lag: Some(Duration::from_millis(lag)) };
+        let memory =
+            |origin| PeerMemory { origin, applied, lag: Some(Duration::from_millis(lag)), imported: 0 };
         bench.peers().into_iter().map(memory).collect()
     };
     remember(bench, &at(1 << 41, 90)).await;

@@ -113,6 +113,7 @@ fn fingerprint_of(body: &str) -> Fingerprint {
 /// A claim of an absent key under the gate as it is, with a long hold.
 async fn asks<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
     ClaimAsk {
+        risk: Vec::new(),
         id: id.clone(),
         fingerprint: fingerprint_of("contract"),
         nonce: Nonce(nonce),

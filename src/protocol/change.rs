@@ -1,0 +1,245 @@
+//! The next view: every legal change of a view, and no other (protocol reference, 2.2).
+//!
+//! Neighbours: [`super::view`] is changed, [`super::register`] agrees on the result, `gateway::authority` gathers what a change needs. A
+//! change that this file refuses cannot be proposed at all. It must not judge whether a change is wise: `gateway` does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::region::RegionName;
+use super::ring::Ring;
+use super::view::{AcceptorId, Member, Release, Standing, View};
+
+/// What a region reports that has stopped and sealed what it gives up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The generation of its store.
+    pub generation: u32,
+    /// Its seal: the heartbeat it wrote after its last commit for what it gives up.
+    pub seal: u64,
+    /// What it gave up, and for which change.
+    pub release: Release,
+    /// The highest heartbeat of each lost region that it has applied: what it knew when it served their keys (H4).
+    pub seen: BTreeMap<RegionName, u64>,
+}
+
+/// A change of a view.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A clean move: the placement of `target`, once everybody who loses keys by it has reported.
+    Move {
+        /// The draft, made by [`View::draft`].
+        target: Arc<View>,
+        /// What the losers reported.
+        reports: BTreeMap<RegionName, Report>,
+    },
+    /// A region's lease ran out at a majority, or an operator says that it is gone.
+    Lose {
+        /// The region.
+        region: RegionName,
+        /// The highest heartbeat of it that any surviving region has applied.
+        frontier: u64,
+    },
+    /// A lost region is back with its store intact and has sealed what it wrote: complete, owning nothing.
+    Seal {
+        /// The region.
+        region: RegionName,
+        /// The generation of its store.
+        generation: u32,
+        /// Its seal.
+        seal: u64,
+    },
+    /// A region's store is replaced by an empty one: its rows live on under the retired origin.
+    Rebuild {
+        /// The region.
+        region: RegionName,
+    },
+    /// One voter more, less, or replaced.
+    Voters(BTreeMap<RegionName, AcceptorId>),
+    /// Nothing changes but the epoch, so that a change that was begun and not ended can never be agreed on.
+    Kill,
+}
+
+/// Why there is no such next view.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Illegal {
+    /// The draft was made from another view.
+    #[error("the change was drafted at epoch {0}, the view is another one now")]
+    OtherBase(u64),
+    /// Seed or `place_by` differ.
+    #[error("seed and place_by are fixed at bootstrap: keys would change their owner though no arc moves")]
+    Placement,
+    /// A region loses keys that it has not given up for this very change.
+    #[error("region {0} would lose keys that it has not given up for this change")]
+    NotReleased(RegionName),
+    /// No region would serve.
+    #[error("no region would be left that serves")]
+    NobodyServes,
+    /// The region may not go from its standing to that one so.
+    #[error("region {0} cannot be changed like that: see its standing")]
+    Standing(RegionName),
+    /// The region's store is of another generation.
+    #[error("region {0} speaks for another generation of its store")]
+    Generation(RegionName),
+    /// A seal is older than the mark.
+    #[error("the seal of region {0} is older than its mark: its store went back")]
+    MarkGoesBack(RegionName),
+    /// More than one voter changed, or none is left.
+    #[error("voters change one at a time, and at least one is left")]
+    Voters,
+}
+
+impl View {
+    /// What a clean move asks for: this view with that ring, those routes under escrow, those regions serving or sealed. Regions that are
+    /// new in the ring come in sealed and own nothing; regions that left it stay while rows of theirs live. Lost regions stay lost.
+    ///
+    /// # Errors
+    /// A ring that places keys by another seed or rule; a region that is to serve and cannot.
+    pub fn draft(
+        &self,
+        ring: Arc<Ring>,
+        escrow: BTreeSet<Arc<str>>,
+        standings: &BTreeMap<RegionName, Standing>,
+    ) -> Result<View, Illegal> {
+        if !self.ring.places_like(&ring) {
+            return Err(Illegal::Placement);
+        }
+        let mut next = View { epoch: self.epoch + 1, ring, escrow, ..self.clone() };
+        for region in next.ring.regions() {
+            next.members.entry(region.name.clone()).or_insert(Member {
+                generation: 1,
+                standing: Standing::Sealed { drained: false },
+                mark: 0,
+                release: None,
+            });
+        }
+        for (name, standing) in standings {
+            let member = next.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
+            match (member.standing, standing) {
+                (before, after) if before == *after => {}
+                (
+                    Standing::Serving | Standing::Sealed { .. },
+                    Standing::Serving | Standing::Sealed { .. },
+                ) => {
+                    member.standing = *standing;
+                }
+                (Standing::Lost { .. }, _) | (_, Standing::Lost { .. }) => {
+                    return Err(Illegal::Standing(name.clone()));
+                }
+            }
+        }
+        let gone: Vec<RegionName> = next
+            .serving()
+            .filter(|name| !next.ring.regions().iter().any(|region| region.name == **name))
+            .cloned()
+            .collect();
+        if let Some(name) = gone.into_iter().next() {
+            return Err(Illegal::Standing(name));
+        }
+        somebody_serves(next)
+    }
+
+    /// The view after a change.
+    ///
+    /// # Errors
+    /// The first rule that the change breaks.
+    pub fn next(&self, change: &Change) -> Result<View, Illegal> {
+        let next = View { epoch: self.epoch + 1, ..self.clone() };
+        match change {
+            Change::Kill => Ok(next),
+            Change::Move { target, reports } => self.moved(target, reports),
+            Change::Lose { region, frontier } => lost(next, region, *frontier),
+            Change::Seal { region, generation, seal } => sealed(next, region, *generation, *seal),
+            Change::Rebuild { region } => rebuilt(next, region),
+            Change::Voters(voters) => {
+                let names: BTreeSet<_> = self.voters.keys().chain(voters.keys()).collect();
+                let changed = names.into_iter().filter(|name| self.voters.get(*name) != voters.get(*name));
+                if changed.count() != 1 || voters.is_empty() {
+                    return Err(Illegal::Voters);
+                }
+                Ok(View { voters: voters.clone(), ..next })
+            }
+        }
+    }
+
+    fn moved(&self, target: &View, reports: &BTreeMap<RegionName, Report>) -> Result<View, Illegal> {
+        if target.epoch != self.epoch + 1 {
+            return Err(Illegal::OtherBase(target.epoch.saturating_sub(1)));
+        }
+        // Built again from the view, so that a draft can carry nothing but a placement.
+        let standings = target.members.iter().map(|(name, member)| (name.clone(), member.standing)).collect();
+        let mut next = self.draft(target.ring.clone(), target.escrow.clone(), &standings)?;
+        let release = Release { base: self.epoch, target: next.placement() };
+        for loser in self.losers(&next).cloned().collect::<Vec<_>>() {
+            if reports.get(&loser).is_none_or(|report| report.release != release) {
+                return Err(Illegal::NotReleased(loser));
+            }
+        }
+        for (name, report) in reports {
+            let member = next.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
+            if report.generation != member.generation {
+                return Err(Illegal::Generation(name.clone()));
+            }
+            if report.seal < member.mark {
+                return Err(Illegal::MarkGoesBack(name.clone()));
+            }
+            (member.mark, member.release) = (report.seal, Some(report.release));
+            for (lost, seen) in &report.seen {
+                let member = next.members.get_mut(lost);
+                if let Some(member) = member.filter(|lost| matches!(lost.standing, Standing::Lost { .. })) {
+                    member.mark = member.mark.max(*seen);
+                }
+            }
+        }
+        Ok(next)
+    }
+}
+
+fn lost(mut next: View, region: &RegionName, frontier: u64) -> Result<View, Illegal> {
+    let at = next.epoch;
+    let member = next.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
+    match member.standing {
+        Standing::Serving | Standing::Sealed { .. } => {
+            // The frontier takes the mark's place. Behind the mark it shows that rows are missing everywhere (L1).
+            member.standing = Standing::Lost { at, gap: frontier < member.mark };
+            (member.mark, member.release) = (frontier, None);
+        }
+        Standing::Lost { .. } => return Err(Illegal::Standing(region.clone())),
+    }
+    somebody_serves(next)
+}
+
+fn somebody_serves(next: View) -> Result<View, Illegal> {
+    let serves = next.serving().next().is_some();
+    if serves { Ok(next) } else { Err(Illegal::NobodyServes) }
+}
+
+fn sealed(mut next: View, region: &RegionName, generation: u32, seal: u64) -> Result<View, Illegal> {
+    let member = next.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
+    if member.generation != generation {
+        return Err(Illegal::Generation(region.clone()));
+    }
+    match member.standing {
+        Standing::Lost { .. } if seal >= member.mark => {
+            member.standing = Standing::Sealed { drained: false };
+            (member.mark, member.release) = (seal, None);
+            Ok(next)
+        }
+        Standing::Lost { .. } => Err(Illegal::MarkGoesBack(region.clone())),
+        Standing::Serving | Standing::Sealed { .. } => Err(Illegal::Standing(region.clone())),
+    }
+}
+
+fn rebuilt(mut next: View, region: &RegionName) -> Result<View, Illegal> {
+    let old = next.origin(region);
+    let member = next.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
+    match member.standing {
+        Standing::Lost { .. } => {
+            next.retired.extend(old.map(|origin| (origin, member.mark)));
+            member.generation += 1;
+            (member.mark, member.release) = (0, None);
+            Ok(next)
+        }
+        Standing::Serving | Standing::Sealed { .. } => Err(Illegal::Standing(region.clone())),
+    }
+}

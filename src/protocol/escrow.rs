@@ -1,0 +1,56 @@
+//! Escrow: when the absence of a claim proves that it was never sent (protocol reference, 4.1).
+//!
+//! Neighbours: [`super::view`] names the target, `ports::escrow` lodges claims, `gateway::request` asks before it runs an unknown key inside a
+//! window. No clock is used: on such keys even unbounded drift cannot run anything twice. It must not look at rows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::key::KeyId;
+use super::region::RegionName;
+use super::view::View;
+
+/// What a region knows about a lost one, for one key.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// All chosen views known here, by epoch.
+    pub views: &'a BTreeMap<u64, Arc<View>>,
+    /// The adopted view: it has lost the region (i), so this gate refuses every escrow of an older epoch.
+    pub view: &'a View,
+    /// This region.
+    pub me: &'a RegionName,
+    /// The lost region.
+    pub lost: &'a RegionName,
+    /// The epoch in the newest heartbeat of the lost region that is applied here: claims of older epochs are rows here (iii).
+    pub heartbeat_epoch: u64,
+    /// The route of the request.
+    pub route: &'a str,
+}
+
+/// Whether absence proves that the lost region never sent the key: in the unbroken list of views from some epoch `f`, that the lost
+/// region's heartbeat has reached, to the last before its loss, it owned the key, this region was the target with its present store, and
+/// the route was under escrow (ii, iv).
+pub fn proves_absence(facts: &Facts<'_>, id: &KeyId) -> bool {
+    let Some((_, at)) = facts.view.lost().find(|(region, _)| *region == facts.lost) else { return false };
+    let generation = |view: &View| view.members().get(facts.me).map(|member| member.generation);
+    let holds = |view: &View| {
+        view.owner(id) == Some(facts.lost)
+            && view.target(id) == Some(facts.me)
+            && generation(view) == generation(facts.view)
+            && view.escrow().contains(facts.route)
+    };
+    let mut epoch = at;
+    // Backwards from the loss: the proof begins where a heartbeat has come from an epoch at or after the earliest view that holds.
+    while epoch > 0 {
+        epoch -= 1;
+        match facts.views.get(&epoch) {
+            Some(view) if holds(view) => {
+                if epoch <= facts.heartbeat_epoch {
+                    return true;
+                }
+            }
+            Some(_) | None => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,61 @@
+//! Which grants are over: a grant is over for a process once that process saw the same number for the lease's time plus drift, on its own
+//! boot clock (protocol reference, section 1).
+//!
+//! Neighbours: [`super::register`] asks before it accepts or grants, `gateway::authority` feeds it. A process that starts has seen
+//! nothing, so for it every grant runs for one whole lease more (H7). It must not read a clock.
+
+use std::collections::BTreeMap;
+
+use super::digest::Digest32;
+use super::region::RegionName;
+use super::register::{Acceptor, Grant};
+use super::time::{Drift, Moment};
+
+/// What one process saw of the grants of one acceptor.
+#[derive(Clone, Debug)]
+pub struct GrantWatch {
+    drift: Drift,
+    seen: BTreeMap<RegionName, Seen>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    boot: Digest32,
+    number: u64,
+    since: Moment,
+}
+
+impl GrantWatch {
+    /// A watch that has seen nothing.
+    pub fn new(drift: Drift) -> Self {
+        Self { drift, seen: BTreeMap::new() }
+    }
+
+    /// The acceptor holds this now.
+    pub fn observe(&mut self, acceptor: &Acceptor, now: Moment) {
+        self.seen.retain(|region, _| acceptor.grants.contains_key(region));
+        for (region, grant) in &acceptor.grants {
+            let known = self.seen.get(region).filter(|seen| seen.is(grant));
+            if known.is_none() {
+                self.seen.insert(region.clone(), Seen { boot: grant.boot, number: grant.number, since: now });
+            }
+        }
+    }
+
+    /// Whether the grant is surely over at `now`. One that was not observed is not.
+    pub fn is_over(&self, region: &RegionName, grant: &Grant, now: Moment) -> bool {
+        self.over_at(region, grant).is_some_and(|over| now >= over)
+    }
+
+    /// From when on the grant is surely over, if it is not renewed.
+    pub fn over_at(&self, region: &RegionName, grant: &Grant) -> Option<Moment> {
+        let seen = self.seen.get(region).filter(|seen| seen.is(grant))?;
+        Some(seen.since + self.drift.judge(grant.ttl))
+    }
+}
+
+impl Seen {
+    fn is(&self, grant: &Grant) -> bool {
+        (self.boot, self.number) == (grant.boot, grant.number)
+    }
+}

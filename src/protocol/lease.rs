@@ -1,0 +1,167 @@
+//! A region's lease, as one of its gateways holds it (protocol reference, 2.3).
+//!
+//! Neighbours: [`super::register`] grants, `gateway::authority` carries the messages, [`super::authority`] asks [`Held`] in the same breath as
+//! the send. Validity counts from before the renewal was sent, at a majority, less the drift (mutation 3). A holder that could not renew
+//! asks for nothing until whatever a minority granted has lapsed too: else it would block its successor for ever (H6). It must
+//! not read a clock.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::region::RegionName;
+use super::register::{Reply, agreed};
+use super::time::{Drift, Moment};
+use super::view::View;
+
+/// Grows whenever the lease lapsed or an adopted view took keys away: a handler that slept through a takeover and a return finds
+/// another tenure than it remembers and must not send (H1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tenure(pub u64);
+
+/// A lease that was granted.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The view it was granted under.
+    pub view: Arc<View>,
+    /// Until when it may be relied on.
+    pub until: Moment,
+}
+
+/// The holder's side of a lease.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    ttl: Duration,
+    drift: Drift,
+    tenure: Tenure,
+    held: Option<Held>,
+    asking: Option<Asking>,
+    /// Nothing is asked for before this moment.
+    quiet_until: Option<Moment>,
+}
+
+#[derive(Clone, Debug)]
+struct Asking {
+    view: Arc<View>,
+    sent: Moment,
+    granted: BTreeSet<RegionName>,
+}
+
+/// What a reply to a renewal came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// Not decided yet.
+    Open,
+    /// A majority granted.
+    Renewed,
+    /// Somebody accepted a newer view: learn it.
+    Newer,
+}
+
+impl Lease {
+    /// No lease yet.
+    pub fn new(ttl: Duration, drift: Drift) -> Self {
+        Self { ttl, drift, tenure: Tenure(1), held: None, asking: None, quiet_until: None }
+    }
+
+    /// How long it runs.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// The tenure of what is held.
+    pub fn tenure(&self) -> Tenure {
+        self.tenure
+    }
+
+    /// What is held at `now`. Notices that it lapsed: then the tenure ends, and nothing is asked for until all grants have lapsed too.
+    pub fn held(&mut self, now: Moment) -> Option<&Held> {
+        if self.held.as_ref().is_some_and(|held| now >= held.until) {
+            self.lapse(now);
+        }
+        self.held.as_ref()
+    }
+
+    /// What was granted last and has not been given up, whether or not its time is over.
+    pub fn current(&self) -> Option<&Held> {
+        self.held.as_ref()
+    }
+
+    /// Ends the lease now, by own decision.
+    pub fn give_up(&mut self, now: Moment) {
+        if self.held.is_some() {
+            self.lapse(now);
+        }
+        self.asking = None;
+    }
+
+    fn lapse(&mut self, now: Moment) {
+        self.held = None;
+        self.tenure.0 += 1;
+        self.be_quiet(now);
+    }
+
+    /// Grants that only a minority gave block a successor for as long as they run: let them run out.
+    fn be_quiet(&mut self, now: Moment) {
+        let twice = self.drift.judge(self.drift.judge(self.ttl));
+        self.quiet_until = Some(now + twice);
+        self.asking = None;
+    }
+
+    /// An adopted view took keys from this region: whoever claimed before may not send.
+    pub fn lost_keys(&mut self) {
+        self.tenure.0 += 1;
+    }
+
+    /// Whether a renewal may be sent at `now`, and when the next one is due.
+    pub fn may_ask(&mut self, now: Moment) -> bool {
+        self.held(now);
+        self.quiet_until.is_none_or(|quiet| now >= quiet)
+    }
+
+    /// A renewal under `view` is sent to all its voters at `now`, and not before.
+    pub fn asks(&mut self, view: Arc<View>, now: Moment) {
+        self.quiet_until = None;
+        self.asking = Some(Asking { view, sent: now, granted: BTreeSet::new() });
+    }
+
+    /// A voter answered the renewal that was sent at `sent`.
+    pub fn heard(&mut self, from: &RegionName, reply: &Reply, sent: Moment, now: Moment) -> Renewal {
+        self.held(now);
+        let Some(asking) = self.asking.as_mut().filter(|asking| asking.sent == sent) else {
+            return Renewal::Open;
+        };
+        match reply {
+            Reply::Granted(_) => {
+                asking.granted.insert(from.clone());
+                if !agreed(asking.view.voters(), &asking.granted) {
+                    return Renewal::Open;
+                }
+                let until = asking.sent + self.drift.holder(self.ttl);
+                if until > now && self.held.as_ref().is_none_or(|held| held.until < until) {
+                    self.held = Some(Held { view: asking.view.clone(), until });
+                }
+                Renewal::Renewed
+            }
+            Reply::Newer => {
+                // Renewing on where the newer view was not accepted would keep it from ever being agreed on.
+                self.asking = None;
+                Renewal::Newer
+            }
+            Reply::NotFounded(_)
+            | Reply::OtherAcceptor(_)
+            | Reply::NotAdmitted
+            | Reply::Holds { .. }
+            | Reply::Promised(_)
+            | Reply::Outbid(_)
+            | Reply::Accepted
+            | Reply::Blocked(_)
+            | Reply::NotGranted(_) => Renewal::Open,
+        }
+    }
+
+    /// Somebody accepted a newer view that is not agreed on yet: ask for nothing until that is settled, one way or the other.
+    pub fn wait_for_newer(&mut self, now: Moment) {
+        self.be_quiet(now);
+    }
+}

@@ -1,0 +1,303 @@
+//! The register: one small value, the view, agreed by a majority of acceptors (CASPaxos; protocol reference, 2.1).
+//!
+//! Neighbours: [`super::round`] proposes, [`super::lease`] renews, [`super::grants`] judges which grants are over; adapters keep an
+//! [`Acceptor`] on disk and compare its version in the statement that writes. Here stands what one acceptor answers to one
+//! message: a pure function of what it has stored. A reply may leave only once the new state is durable. An accept may carry a *lower*
+//! epoch than the accepted one when its ballot is higher: that is Paxos. It must not look at a clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::digest::Digest32;
+use super::region::RegionName;
+use super::view::{AcceptorId, Release, View};
+
+/// The number of a proposal. The proposer's part is drawn at process start: nothing to keep, nothing that a restored store can repeat.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ballot {
+    /// Compared first.
+    pub counter: u64,
+    /// The proposing region.
+    pub region: RegionName,
+    /// 64 random bits of the proposing process.
+    pub proposer: u64,
+}
+
+/// A value that an acceptor accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Under which ballot.
+    pub ballot: Ballot,
+    /// The value.
+    pub view: Arc<View>,
+}
+
+/// A region's lease, as one acceptor granted it. It holds no time: it is over for whoever saw it unchanged for long enough on its own
+/// boot clock ([`super::grants`]), so no wall clock is in the path of safety (H8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Generation of the holder's store.
+    pub generation: u32,
+    /// Which start of the holder's Postgres: two primaries of one region never hold together (H11).
+    pub boot: Digest32,
+    /// The view it was granted under, so that lost keys can be computed.
+    pub view: Arc<View>,
+    /// Grows with each renewal.
+    pub number: u64,
+    /// How long it runs, as the holder said.
+    pub ttl: Duration,
+}
+
+/// All that an acceptor keeps, durably. Every message reads and writes it whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acceptor {
+    /// Drawn when it was made.
+    pub id: AcceptorId,
+    /// It may answer: it was there at the founding, or has been quiet for one longest grant since it became a voter (H7).
+    pub admitted: bool,
+    /// Below this nothing is accepted.
+    pub promised: Option<Ballot>,
+    /// What was accepted last.
+    pub accepted: Option<Accepted>,
+    /// The leases it granted.
+    pub grants: BTreeMap<RegionName, Grant>,
+}
+
+/// What an acceptor is asked.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// What do you hold? Changes nothing, asked of anybody.
+    Read,
+    /// Promise to accept nothing below this ballot.
+    Prepare {
+        /// The ballot.
+        ballot: Ballot,
+    },
+    /// Accept this view.
+    Accept {
+        /// The ballot it was prepared with.
+        ballot: Ballot,
+        /// The view.
+        view: Arc<View>,
+    },
+    /// Grant or renew a region's lease.
+    Renew {
+        /// The holder.
+        region: RegionName,
+        /// Which start of its Postgres.
+        boot: Digest32,
+        /// The view that it has adopted.
+        view: Arc<View>,
+        /// How long it runs.
+        ttl: Duration,
+    },
+    /// Take the first view of a deployment. Only an acceptor that holds nothing does.
+    Found {
+        /// The ballot of the founding.
+        ballot: Ballot,
+        /// The first view.
+        view: Arc<View>,
+    },
+}
+
+/// What an acceptor answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It holds no value: the register was not founded, or not here.
+    NotFounded(AcceptorId),
+    /// It is not the acceptor that the sender means: made anew since.
+    OtherAcceptor(AcceptorId),
+    /// It became a voter a moment ago, and may have forgotten grants until then.
+    NotAdmitted,
+    /// What it holds.
+    Holds {
+        /// Who it is.
+        id: AcceptorId,
+        /// Its promise.
+        promised: Option<Ballot>,
+        /// What it accepted.
+        accepted: Accepted,
+        /// Regions whose grant is not over, as far as it knows.
+        running: BTreeSet<RegionName>,
+    },
+    /// Promised; this is what it accepted last.
+    Promised(Accepted),
+    /// A higher ballot was promised.
+    Outbid(Ballot),
+    /// Accepted, durably.
+    Accepted,
+    /// Not accepted: that region's lease still runs, and it would lose keys that it has not given up.
+    Blocked(RegionName),
+    /// Granted under this number.
+    Granted(u64),
+    /// Not granted: something newer than the holder's view was accepted here.
+    Newer,
+    /// Not granted: another start of that region's Postgres holds it still, or the view does not let the region serve.
+    NotGranted(&'static str),
+}
+
+impl Acceptor {
+    /// An acceptor that was just made and holds nothing.
+    pub fn made(id: AcceptorId) -> Self {
+        Self { id, admitted: false, promised: None, accepted: None, grants: BTreeMap::new() }
+    }
+
+    /// The answer to a message meant for the acceptor `to`, and what must be durable before it leaves; `None` if nothing changes.
+    /// `over` says of a grant whether it is surely over.
+    pub fn answer(
+        &self,
+        to: Option<AcceptorId>,
+        message: &Message,
+        over: &dyn Fn(&RegionName, &Grant) -> bool,
+    ) -> (Option<Acceptor>, Reply) {
+        if to.is_some_and(|to| to != self.id) {
+            return (None, Reply::OtherAcceptor(self.id));
+        }
+        let Some(accepted) = &self.accepted else { return self.found(message) };
+        match message {
+            Message::Read => (None, self.holds(accepted, over)),
+            Message::Found { ballot, view } => {
+                let same = accepted.ballot == *ballot && accepted.view == *view;
+                (None, if same { Reply::Accepted } else { self.holds(accepted, over) })
+            }
+            _unadmitted @ (Message::Prepare { .. } | Message::Accept { .. } | Message::Renew { .. })
+                if !self.admitted =>
+            {
+                (None, Reply::NotAdmitted)
+            }
+            Message::Prepare { ballot } => match &self.promised {
+                Some(promised) if ballot <= promised => (None, Reply::Outbid(promised.clone())),
+                Some(_) | None => {
+                    let next = Acceptor { promised: Some(ballot.clone()), ..self.clone() };
+                    (Some(next), Reply::Promised(accepted.clone()))
+                }
+            },
+            Message::Accept { ballot, view } => self.accept(ballot, view, over),
+            Message::Renew { region, boot, view, ttl } => self.renew(
+                accepted,
+                region,
+                Grant {
+                    generation: view.members().get(region).map_or(0, |member| member.generation),
+                    boot: *boot,
+                    view: view.clone(),
+                    number: self.grants.get(region).map_or(0, |grant| grant.number) + 1,
+                    ttl: *ttl,
+                },
+                over,
+            ),
+        }
+    }
+
+    /// Before the founding only the founding is heard.
+    fn found(&self, message: &Message) -> (Option<Acceptor>, Reply) {
+        match message {
+            Message::Found { ballot, view } if self.promised.is_none() => {
+                let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
+                let next = Acceptor {
+                    // Nobody holds a lease before the first view, so there is none to have forgotten.
+                    admitted: true,
+                    promised: Some(ballot.clone()),
+                    accepted: Some(accepted),
+                    ..self.clone()
+                };
+                (Some(next), Reply::Accepted)
+            }
+            Message::Found { .. }
+            | Message::Read
+            | Message::Prepare { .. }
+            | Message::Accept { .. }
+            | Message::Renew { .. } => (None, Reply::NotFounded(self.id)),
+        }
+    }
+
+    fn holds(&self, accepted: &Accepted, over: &dyn Fn(&RegionName, &Grant) -> bool) -> Reply {
+        let running = self.grants.iter().filter(|(region, grant)| !over(region, grant));
+        Reply::Holds {
+            id: self.id,
+            promised: self.promised.clone(),
+            accepted: accepted.clone(),
+            running: running.map(|(region, _)| region.clone()).collect(),
+        }
+    }
+
+    fn accept(
+        &self,
+        ballot: &Ballot,
+        view: &Arc<View>,
+        over: &dyn Fn(&RegionName, &Grant) -> bool,
+    ) -> (Option<Acceptor>, Reply) {
+        if let Some(promised) = self.promised.as_ref().filter(|promised| ballot < promised) {
+            return (None, Reply::Outbid(promised.clone()));
+        }
+        let blocks = |(region, grant): &(&RegionName, &Grant)| {
+            grant.view.epoch() < view.epoch()
+                && !over(region, grant)
+                && !has_released(region, view)
+                && grant.view.loses(view, region)
+        };
+        if let Some((region, _)) = self.grants.iter().find(blocks) {
+            return (None, Reply::Blocked(region.clone()));
+        }
+        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
+        let next = Acceptor { promised: Some(ballot.clone()), accepted: Some(accepted), ..self.clone() };
+        (Some(next), Reply::Accepted)
+    }
+
+    fn renew(
+        &self,
+        accepted: &Accepted,
+        region: &RegionName,
+        grant: Grant,
+        over: &dyn Fn(&RegionName, &Grant) -> bool,
+    ) -> (Option<Acceptor>, Reply) {
+        // Whoever granted below what it accepted would let an owner live on beside the next one (mutation 2).
+        if accepted.view.epoch() > grant.view.epoch() {
+            return (None, Reply::Newer);
+        }
+        if !grant.view.serves(region) {
+            return (None, Reply::NotGranted("the view does not let the region serve"));
+        }
+        let other = |held: &Grant| (held.generation, held.boot) != (grant.generation, grant.boot);
+        if self.grants.get(region).is_some_and(|held| other(held) && !over(region, held)) {
+            return (None, Reply::NotGranted("another start of that region's Postgres holds the lease"));
+        }
+        let number = grant.number;
+        let mut next = self.clone();
+        next.grants.insert(region.clone(), grant);
+        (Some(next), Reply::Granted(number))
+    }
+}
+
+/// Whether the region gave up what it loses by this very view.
+fn has_released(region: &RegionName, view: &View) -> bool {
+    let wanted = Release { base: view.epoch().saturating_sub(1), target: view.placement() };
+    view.members().get(region).is_some_and(|member| member.release == Some(wanted))
+}
+
+/// How many of so many are a majority.
+pub fn majority(of: usize) -> usize {
+    of / 2 + 1
+}
+
+/// Whether those who agree are a majority of these voters.
+pub fn agreed(voters: &BTreeMap<RegionName, AcceptorId>, by: &BTreeSet<RegionName>) -> bool {
+    voters.keys().filter(|name| by.contains(*name)).count() >= majority(voters.len())
+}
+
+/// The view that a majority reports under one ballot: it is chosen. Both by its own voters and by those known before, as a change
+/// of voters needs both.
+pub fn chosen<'a>(
+    known: &View,
+    reported: impl Iterator<Item = (&'a RegionName, AcceptorId, &'a Accepted)> + Clone,
+) -> Option<&'a Accepted> {
+    reported.clone().map(|(_, _, accepted)| accepted).find(|candidate| {
+        let by = |voters: &BTreeMap<RegionName, AcceptorId>| {
+            let equal = reported.clone().filter(|(name, id, accepted)| {
+                voters.get(*name) == Some(id) && accepted.ballot == candidate.ballot
+            });
+            agreed(voters, &equal.map(|(name, _, _)| name.clone()).collect())
+        };
+        by(candidate.view.voters()) && by(known.voters())
+    })
+}
