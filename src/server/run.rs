@@ -32,7 +32,7 @@ use crate::config::listen::PublicLimits;
 use crate::gateway::Gateway;
 use crate::gateway::credentials::digest;
 use crate::ports::Body;
-use crate::ports::peers::{Forward, ForwardReply, Pong};
+use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use crate::protocol::region::RegionName;
 
 /// How long connections may take to finish once the last request was answered.
@@ -58,6 +58,10 @@ impl PeerService for Service {
 
     async fn pong(self: Arc<Self>) -> Pong {
         self.0.pong().await
+    }
+
+    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
+        self.0.told(from, question).await
     }
 }
 
