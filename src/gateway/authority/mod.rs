@@ -2,7 +2,8 @@
 //!
 //! Neighbours: `protocol::{authority, lease, opening, window, escrow}` decide; [`super::request`] asks before a claim and in the same
 //! breath as the send. Its loops: [`renew`] holds the lease, [`mind`] follows views and opens what was gained, [`takeover`] watches other
-//! regions' leases, [`home`] brings this region back. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
+//! regions' leases, [`home`] brings this region back, [`voters`] keeps the
+//! voters. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
 //! peers ask, [`propose`] runs rounds, [`moves`] hands arcs over, [`acts`] is for operators. It must not know statuses, and no request
 //! waits for any of this.
 
@@ -19,6 +20,7 @@ mod running;
 pub mod status;
 mod takeover;
 mod told;
+mod voters;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +35,7 @@ use crate::ports::store::{Boot, GateVersion, Heartbeat};
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Right};
 use crate::protocol::escrow;
-use crate::protocol::grants::GrantWatch;
+use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::key::KeyId;
 use crate::protocol::lease::{Held, Lease, Tenure};
 use crate::protocol::opening::Hindrance;
@@ -90,6 +92,7 @@ pub(super) struct Authority {
     ended: ArcSwap<BTreeMap<Origin, Moment>>,
     /// What this process saw of the grants of the region's acceptor.
     watch: Mutex<GrantWatch>,
+    admission: Mutex<Admission>,
     gathered: Mutex<mind::Gathered>,
     /// Attempts of this process that may still be sent or settled.
     pub(super) running: running::Running,
@@ -131,6 +134,7 @@ pub(super) enum Here {
 
 impl Authority {
     pub(super) fn new(view: Arc<View>, lease: Lease, drift: Drift, proposer: u64) -> Self {
+        let ttl = lease.ttl();
         let leased = Leased { tenure: lease.tenure(), held: None };
         Self {
             view: ArcSwap::new(view),
@@ -141,6 +145,7 @@ impl Authority {
             heartbeat_epochs: ArcSwap::default(),
             ended: ArcSwap::default(),
             watch: Mutex::new(GrantWatch::new(drift)),
+            admission: Mutex::new(Admission::new(drift, ttl)),
             gathered: Mutex::default(),
             running: running::Running::default(),
             proposer,
@@ -214,6 +219,7 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
     tokio::spawn(renew::renew_loop(Arc::downgrade(gateway)));
     tokio::spawn(takeover::watch_loop(Arc::downgrade(gateway)));
     tokio::spawn(home::home_loop(Arc::downgrade(gateway)));
+    tokio::spawn(voters::voters_loop(Arc::downgrade(gateway)));
 }
 
 /// A number that no other process proposes under.
