@@ -70,7 +70,7 @@ pub struct Acceptor {
 }
 
 /// What an acceptor is asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// What do you hold? Changes nothing, asked of anybody.
     Read,

@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::admin::{self, Admin};
 use super::door::Door;
-use super::peer::{self, PeerLimits};
+use super::peer::{self, PeerLimits, QUESTION_LIMIT};
 use super::{Listeners, PeerService, PublicService, public, reload, tls};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
@@ -102,7 +102,7 @@ pub async fn run(config: Config) -> Result<()> {
         let bounds = PublicLimits { connections_per_ip: bounds.connections, ..bounds };
         public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front));
     }
-    let limits = PeerLimits { body_limit: largest_body(&config), ..PeerLimits::default() };
+    let limits = peer_limits(&config);
     if let Some(peer) = peer {
         peer::listen(&mut listeners, peer, &identity, service, limits);
     }
@@ -177,9 +177,12 @@ fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
     })
 }
 
-/// The largest body that any keyed route takes: what a peer may forward.
-fn largest_body(config: &Config) -> usize {
-    config.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0)
+/// What peers may send: the largest body that any keyed route takes, and the largest answer that one keeps, lodged as base64.
+fn peer_limits(config: &Config) -> PeerLimits {
+    let body_limit = config.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0);
+    let stored = config.routes.policies().map(|policy| policy.stored_limit).max().unwrap_or(0);
+    let question_limit = QUESTION_LIMIT + stored.div_ceil(3) * 4;
+    PeerLimits { body_limit, question_limit, ..PeerLimits::default() }
 }
 
 async fn bind(address: std::net::SocketAddr, purpose: &str) -> Result<TcpListener> {
