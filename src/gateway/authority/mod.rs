@@ -12,6 +12,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use super::{Gateway, StoreHealth};
+use crate::ports::peers::{Question, Told};
 use crate::ports::store::GateVersion;
 use crate::ports::{Clock, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Right};
@@ -201,5 +202,10 @@ impl<P: Ports> Gateway<P> {
             StoreHealth::Open(gate) => gate.state.clone().map(|state| (gate.version, state)),
             StoreHealth::Closed(_) => None,
         }
+    }
+
+    /// Answers another region's question.
+    pub async fn told(self: &Arc<Self>, _from: RegionName, _question: Question) -> Told {
+        Told::Refused("not built yet".to_owned())
     }
 }
