@@ -148,7 +148,9 @@ impl Bench {
 
     /// Starts one more gateway process of a region over its store.
     pub fn process(&self, name: &RegionName) -> Arc<Gateway<SimPorts>> {
-        let gateway = Gateway::new(self.world.ports(name), settings(name), View::clone(&self.view)).unwrap();
+        let gateway =
+            Gateway::new(self.world.ports(name), settings(name), View::unfounded(view().ring().clone()))
+                .unwrap();
         gateway.start();
         gateway
     }
