@@ -5,6 +5,8 @@
 //! chosen views, [`opening`] opens what was gained, [`propose`] runs rounds, [`moves`] and [`takeover`] want changes. It must not know statuses,
 //! and no request waits for any of this.
 
+pub mod acts;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
