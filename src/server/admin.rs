@@ -2,7 +2,7 @@
 //!
 //! `GET /healthz`, `GET /readyz` (for the health checks of global DNS: can serve *or forward*), `GET /metrics` (Prometheus),
 //! `GET /v1/status`, `GET /v1/coverage`, `GET /v1/shadow`, `GET /v1/keys/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
-//! and acts. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password, but must be asked by a name of
+//! and acts on keys, [`super::admin_authority`] those on regions. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password, but must be asked by a name of
 //! loopback; elsewhere every path but the two health checks needs the token (config refuses otherwise). It must not log paths: they hold keys.
 
 use std::convert::Infallible;
@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 
 use super::Listeners;
 use super::admin_acts::{self, Verb};
+use super::admin_authority;
 use super::admin_jobs;
 use super::drive::drive;
 use crate::gateway::credentials::{TokenDigest, digest};
@@ -77,9 +78,12 @@ impl<P: Ports> Admin<P> {
                 ["v1", "jobs", tenant, key, "drop"] => {
                     self.act_on_job(LetterAct::Drop, tenant, key, &head.headers, body).await
                 }
+                ["v1", "admin", act @ ..] => {
+                    admin_authority::act(&self.gateway, act, &head.headers, body).await
+                }
                 _ => problem(
                     StatusCode::METHOD_NOT_ALLOWED,
-                    "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/jobs/{tenant}/{key}/retry or /drop",
+                    "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/jobs/{tenant}/{key}/retry or /drop, /v1/admin/...",
                 ),
             });
         }
@@ -227,6 +231,15 @@ fn text(status: StatusCode, body: &str) -> Answer {
 pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     let title = status.canonical_reason().unwrap_or_default();
     let body = serde_json::json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
+    answer(status, "application/problem+json", format!("{body}\n").into_bytes())
+}
+
+/// A problem with a stable word for programs.
+pub(super) fn coded(status: StatusCode, code: &str, detail: &str) -> Answer {
+    let title = status.canonical_reason().unwrap_or_default();
+    let body = serde_json::json!({
+        "type": "about:blank", "title": title, "status": status.as_u16(), "code": code, "detail": detail,
+    });
     answer(status, "application/problem+json", format!("{body}\n").into_bytes())
 }
 

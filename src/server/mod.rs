@@ -5,6 +5,7 @@
 
 pub mod admin;
 mod admin_acts;
+mod admin_authority;
 mod admin_jobs;
 mod admission;
 mod chunks;
