@@ -44,7 +44,8 @@ pub(super) async fn mind_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();
         let busy = mind(&strong).await;
-        let pause = if busy { CLOSELY } else { strong.settings.timings.poll };
+        let poll = strong.settings.timings.poll;
+        let pause = if busy && soon(&strong, poll) { CLOSELY } else { poll };
         let (authority, ports) = (strong.authority.clone(), strong.ports.clone());
         drop(strong);
         race::race(authority.mind_now.notified(), ports.clock().sleep_until(begun + pause)).await;
@@ -76,6 +77,19 @@ async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     gateway.authority.closed();
     open(gateway, &state).await;
     true
+}
+
+/// Whether something that is missing may be there at any moment: not while a window has long to run, or an operator has to act.
+fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
+    let missing = gateway.hindrances();
+    missing.iter().all(|missing| match missing {
+        Hindrance::Window { left, .. } => *left <= poll,
+        Hindrance::NotCovered { .. }
+        | Hindrance::NotTold { .. }
+        | Hindrance::Import { .. }
+        | Hindrance::Escrow { .. } => true,
+        Hindrance::Beyond { .. } | Hindrance::Unmeasured { .. } | Hindrance::Gap { .. } => false,
+    })
 }
 
 /// A peer that goes by a newer view.
@@ -151,7 +165,7 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
             | Hindrance::Gap { .. } => Ok(()),
         };
         if let Err(why) = done {
-            tracing::warn!(?hindrance, why, "what was gained cannot be opened yet");
+            tracing::debug!(?hindrance, why, "what was gained cannot be opened yet");
         }
     }
 }
@@ -277,5 +291,9 @@ async fn import<P: Ports>(
 
 fn show<P: Ports>(gateway: &Gateway<P>, missing: Vec<Hindrance>) {
     metrics::hindrances(&missing);
+    let kinds = |all: &[Hindrance]| -> Vec<_> { all.iter().map(std::mem::discriminant).collect() };
+    if kinds(&gateway.hindrances()) != kinds(&missing) {
+        tracing::info!(?missing, "what keeps gained keys from starting has changed");
+    }
     gateway.authority.hindrances.store(Arc::new(missing));
 }

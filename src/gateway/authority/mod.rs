@@ -10,6 +10,7 @@
 mod acceptor;
 pub mod acts;
 mod asking;
+mod break_glass;
 mod home;
 mod learn;
 mod mind;
@@ -101,6 +102,7 @@ pub(super) struct Authority {
     counter: AtomicU64,
     proposing: tokio::sync::Mutex<()>,
     finishing: AtomicBool,
+    learning: Mutex<()>,
     recalled: AtomicBool,
     renew_now: Notify,
     mind_now: Notify,
@@ -152,6 +154,7 @@ impl Authority {
             counter: AtomicU64::new(1),
             proposing: tokio::sync::Mutex::new(()),
             finishing: AtomicBool::new(false),
+            learning: Mutex::default(),
             recalled: AtomicBool::new(false),
             renew_now: Notify::new(),
             mind_now: Notify::new(),
