@@ -163,7 +163,7 @@ fn check_compares_regions() {
     let said = err(&output);
     assert!(said.contains("3 problems"), "{said}");
     assert!(said.contains("eu-west.toml: its ring differs"), "{said}");
-    assert!(said.contains("ap-south.toml: its routes, clocks or heartbeat differ"), "{said}");
+    assert!(said.contains("ap-south.toml: its routes, clocks, heartbeat or failover differ"), "{said}");
     assert!(said.contains("region us-east is the region of"), "{said}");
 }
 

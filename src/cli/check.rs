@@ -95,7 +95,7 @@ fn compare(regions: &[(&PathBuf, Box<Config>)]) -> Vec<Problem> {
         }
         if config.shared != first.shared {
             add(format!(
-                "its routes, clocks or heartbeat differ from those of {}: all regions share these files",
+                "its routes, clocks, heartbeat or failover differ from those of {}: all regions share these files",
                 first_file.display()
             ));
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admit::Ask;
-use super::authority::Permit;
+use super::authority::{Permit, took};
 use super::ending::jittered;
 use super::outcome::{self, Claim};
 use super::problems::Problem;
@@ -61,6 +61,8 @@ pub(super) async fn claim<P: Ports>(
     stand: Stand,
     way: Way,
 ) -> Result<Claimed, Problem> {
+    // From before the claim: whoever gives keys up, or seals, waits for what may have been claimed.
+    let running = gateway.authority.running.begin(&ask.id);
     let claim = asked(gateway, ask, permit, stand);
     let now = gateway.ports.clock().now();
     let send_by = SendBy::new(now, ask.policy.hold, ask.policy.upstream_timeout, gateway.settings.drift);
@@ -87,6 +89,7 @@ pub(super) async fn claim<P: Ports>(
                     permit: permit.clone(),
                     lodges: escrow::is_on(&permit.view, ask),
                     lodged: None,
+                    _running: running,
                 }));
             }
             Ok(ClaimReply::Found(rows)) => return Ok(Claimed::Found(rows)),
@@ -144,13 +147,7 @@ fn at_risk(ask: &Ask, claim: &ClaimAsk) {
 pub(super) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
     match gateway.ports.store().gate().await {
         Ok(gate) if gate.is_open() => {
-            let newer = match &**gateway.store.load() {
-                StoreHealth::Open(known) => known.version <= gate.version,
-                StoreHealth::Closed(_) => true,
-            };
-            if newer {
-                gateway.store.store(Arc::new(StoreHealth::Open(gate)));
-            }
+            took(gateway, gate);
             Ok(())
         }
         Ok(_) => {

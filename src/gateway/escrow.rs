@@ -172,7 +172,7 @@ fn belongs(state: &GateState, me: &RegionName, from: &RegionName, lodging: &Lodg
 impl<P: Ports> Gateway<P> {
     /// Stores a claim of another region. Refused unless both go by the same view, compared in the statement that stores it too: once a
     /// gate has adopted a newer view no escrow of an older one slips in (mutation 10).
-    pub(super) async fn lodged(&self, from: &RegionName, lodging: Lodging) -> Told {
+    pub(super) async fn lodged(self: &Arc<Self>, from: &RegionName, lodging: Lodging) -> Told {
         let mut refused = "the store is closed".to_owned();
         for _ in 0..2 {
             let Some((gate, state)) = self.gate_state() else { break };
@@ -206,20 +206,20 @@ impl<P: Ports> Gateway<P> {
 
     /// Stores the answer to a claim that is lodged here. A fact is never refused for its epoch: where the claim has become this region's own
     /// record meanwhile, that is settled.
-    pub(super) async fn lodged_answer(
-        &self,
+    pub(super) async fn answer_lodged(
+        self: &Arc<Self>,
         from: &RegionName,
-        id: KeyId,
+        id: &KeyId,
         token: Token,
         nonce: Nonce,
-        answer: &Answer,
+        answer: &Arc<Answer>,
     ) -> Told {
         let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
         let store = self.ports.store();
         let mut written =
-            metrics::upkeep("lodge", store.lodge_answer(&id, &origin, token, nonce, answer)).await;
+            metrics::upkeep("lodge", store.lodge_answer(id, &origin, token, nonce, answer)).await;
         if written == Ok(Written::Lost) {
-            let attempt = Attempt { id, token, nonce };
+            let attempt = Attempt { id: id.clone(), token, nonce };
             written = metrics::upkeep("settle", store.settle(&attempt, answer)).await;
         }
         match written {
@@ -231,14 +231,20 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Takes back a claim that was lodged here and never sent, also where it has become this region's own record meanwhile.
-    pub(super) async fn voided(&self, from: &RegionName, id: KeyId, token: Token, nonce: Nonce) -> Told {
+    pub(super) async fn voided(
+        self: &Arc<Self>,
+        from: &RegionName,
+        id: &KeyId,
+        token: Token,
+        nonce: Nonce,
+    ) -> Told {
         let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
         let store = self.ports.store();
-        if let Err(error) = metrics::upkeep("lodge", store.void(&id, &origin, token, nonce)).await {
+        if let Err(error) = metrics::upkeep("lodge", store.void(id, &origin, token, nonce)).await {
             return Told::Refused(error.to_string());
         }
         if self.view().epoch() > token.epoch {
-            let attempt = Attempt { id, token, nonce };
+            let attempt = Attempt { id: id.clone(), token, nonce };
             if let Err(error) = metrics::upkeep("release", store.release(&attempt)).await {
                 return Told::Refused(error.to_string());
             }

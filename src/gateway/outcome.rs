@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::Response;
 
 use super::admit::Ask;
-use super::authority::Permit;
+use super::authority::{Permit, Run};
 use super::ending::{InFlight, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
@@ -39,6 +39,8 @@ pub(super) struct Claim {
     pub(super) lodges: bool,
     /// Where it surely is lodged.
     pub(super) lodged: Option<RegionName>,
+    /// As long as this lives, the attempt is under way.
+    pub(super) _running: Run,
 }
 
 /// What is to be stored.
@@ -200,7 +202,7 @@ pub(super) async fn store<P: Ports>(
     let clock = gateway.ports.clock();
     let now = clock.now();
     let give_up = now + hold;
-    let begun = InFlight::begin(gateway.clone());
+    let begun = (InFlight::begin(gateway.clone()), gateway.authority.running.begin(&attempt.id));
     let task = tokio::spawn({
         let (gateway, route) = (gateway.clone(), route.clone());
         async move {
@@ -252,7 +254,9 @@ async fn persist<P: Ports>(
 /// A claim that may have been written was not confirmed and was never sent: ends it, if it shows up while it could.
 pub(super) fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, nonce: Nonce) {
     let (gateway, route, id, hold) = (gateway.clone(), ask.route.clone(), ask.id.clone(), ask.policy.hold);
+    let running = gateway.authority.running.begin(&id);
     tokio::spawn(async move {
+        let _running = running;
         let clock = gateway.ports.clock();
         let give_up = clock.now() + hold;
         while clock.now() < give_up && !gateway.is_stopping() {
