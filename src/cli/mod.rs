@@ -20,6 +20,7 @@ mod shadow;
 mod status;
 mod store;
 mod table;
+mod witness;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -68,6 +69,7 @@ enum Command {
     #[command(subcommand)]
     Store(store::Command),
     Serve(serve::Serve),
+    Witness(witness::Witness),
     Status(status::Status),
     Doubts(doubts::Doubts),
     Jobs(jobs::Jobs),
@@ -114,6 +116,7 @@ pub fn run() -> ExitCode {
         Command::Certs(certs) => certs.run(),
         Command::Store(command) => command.run(),
         Command::Serve(serve) => serve.run(),
+        Command::Witness(witness) => witness.run(),
         Command::Status(status) => status.run(),
         Command::Doubts(doubts) => doubts.run(),
         Command::Jobs(jobs) => jobs.run(),
