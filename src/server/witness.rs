@@ -65,6 +65,15 @@ struct Seat {
     chosen: Option<Arc<View>>,
 }
 
+impl Seat {
+    /// A view that was chosen.
+    fn learn(&mut self, view: &Arc<View>) {
+        if self.chosen.as_ref().is_none_or(|known| known.epoch() < view.epoch()) {
+            self.chosen = Some(view.clone());
+        }
+    }
+}
+
 #[derive(Default)]
 struct Counts {
     answered: AtomicU64,
@@ -143,6 +152,10 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         to: Option<AcceptorId>,
         message: &Message,
     ) -> Result<Option<Reply>, StoreError> {
+        if let Message::Renew { view, .. } = message {
+            // Whoever renews has adopted the view, so it is a chosen one.
+            seat.learn(view);
+        }
         self.admit(seat).await?;
         let (version, acceptor) = self.acceptors.acceptor().await?;
         let now = self.clock.now();
@@ -175,9 +188,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     /// A chosen view, as a region tells it.
     async fn adopt(&self, view: Arc<View>) -> Told {
         let mut seat = self.seat.lock().await;
-        if seat.chosen.as_ref().is_none_or(|known| known.epoch() < view.epoch()) {
-            seat.chosen = Some(view);
-        }
+        seat.learn(&view);
         let epoch = seat.chosen.as_ref().map_or(0, |known| known.epoch());
         if let Err(error) = self.admit(&mut seat).await {
             tracing::error!(%error, "this witness could not write its file");
