@@ -30,7 +30,7 @@ pub struct SimStore {
 
 /// Whether a statement can write: only then can a lost reply leave anything unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
+pub(crate) enum Effect {
     Reads,
     Writes,
 }
@@ -40,7 +40,7 @@ impl SimStore {
         Self { cluster, region }
     }
 
-    async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         effect: Effect,
         statement: impl FnOnce(&mut Table) -> T,

@@ -12,4 +12,5 @@ pub mod postgres;
 pub mod streaming;
 pub mod system;
 pub mod upstream;
+pub mod views;
 pub mod wire;

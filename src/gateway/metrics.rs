@@ -22,6 +22,7 @@ use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
 use crate::protocol::generator::Weakness;
 use crate::protocol::key::Tenant;
+use crate::protocol::opening::Hindrance;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -301,6 +302,29 @@ pub(super) fn in_flight(count: usize) {
 /// Whether keys can be run here.
 pub(super) fn store_up(up: bool) {
     gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
+}
+
+/// The lease as it stands at `now`.
+pub(super) fn lease<P: Ports>(gateway: &Gateway<P>, now: Moment) {
+    let left = gateway.lease_left(now);
+    gauge!(observe::LEASE_HELD).set(f64::from(u8::from(!left.is_zero())));
+    gauge!(observe::LEASE_SECONDS).set(left.as_secs_f64());
+}
+
+/// What is missing before gained keys may start.
+pub(super) fn hindrances(missing: &[Hindrance]) {
+    gauge!(observe::HINDRANCES).set(missing.len() as f64);
+    let for_operator = missing.iter().filter(|missing| missing.needs_operator()).count();
+    gauge!(observe::HINDRANCES_OPERATOR).set(for_operator as f64);
+}
+
+/// A view that this gateway goes by from now on.
+pub(super) fn view(view: &View) {
+    gauge!(observe::EPOCH).set(view.epoch() as f64);
+    for (name, member) in view.members() {
+        let serving = f64::from(u8::from(member.standing.is_serving()));
+        gauge!(observe::REGION_STANDING, "region" => name.to_string()).set(serving);
+    }
 }
 
 /// This region's newest heartbeat.

@@ -13,6 +13,7 @@ pub mod canonical;
 pub mod coverage;
 pub mod credentials;
 mod ending;
+mod escrow;
 mod forward;
 mod generators;
 mod heartbeat;
@@ -144,7 +145,7 @@ pub struct Gateway<P: Ports> {
     settings: Settings,
     /// Who may ask now: replaced whole, read by every request.
     credentials: ArcSwap<Credentials>,
-    authority: authority::Authority,
+    authority: Arc<authority::Authority>,
     origin: Origin,
     attached: Arc<Attached>,
     jobs: Workers,
@@ -235,6 +236,7 @@ impl<P: Ports> Gateway<P> {
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
         let publication = publication::document(&settings.routes, settings.quota.is_some()).into();
         metrics::prepare(&settings, &view);
+        let (drift, proposer) = (settings.drift, authority::proposer(ports.dice()));
         let lease = Lease::new(settings.failover.lease, settings.drift);
         let clock_watch = Mutex::new(trust::watch(&settings));
         let closed = if settings.shadow { SHADOWED } else { "starting" };
@@ -246,7 +248,7 @@ impl<P: Ports> Gateway<P> {
             ports,
             credentials: ArcSwap::new(settings.credentials.clone()),
             settings,
-            authority: authority::Authority::new(Arc::new(view), lease),
+            authority: Arc::new(authority::Authority::new(Arc::new(view), lease, drift, proposer)),
             origin,
             attached: Arc::default(),
             jobs: Workers::default(),
@@ -271,6 +273,7 @@ impl<P: Ports> Gateway<P> {
             return;
         }
         heartbeat::start(self);
+        authority::start(self);
         request::start_poller(self);
         jobs::start(self);
         reaper::start(self);

@@ -69,6 +69,11 @@ metrics! {
     UPSTREAM_SECONDS = Histogram "onceway_upstream_seconds" "Time from sending a request under a claim to its whole answer or its failure, by route, in seconds.";
     IN_FLIGHT = Gauge "onceway_in_flight_requests" "Keyed requests being worked on now.";
     EPOCH = Gauge "onceway_epoch" "Epoch of the view this gateway goes by.";
+    LEASE_HELD = Gauge "onceway_lease_held" "1 while this gateway holds its region's lease, else 0. Without it no key is run here.";
+    LEASE_SECONDS = Gauge "onceway_lease_left_seconds" "How much longer the lease may be relied on without a renewal, in seconds.";
+    HINDRANCES = Gauge "onceway_hindrances" "What keeps keys that this region gained from starting: how many things are missing. 0 means open.";
+    HINDRANCES_OPERATOR = Gauge "onceway_hindrances_for_operator" "How many of these only an operator can lift.";
+    REGION_STANDING = Gauge "onceway_region_serving" "1 for a region that the view lets own arcs, else 0, by region.";
     STORE_UP = Gauge "onceway_store_up" "1 while this region's store answers and its gate is open, else 0.";
     HEARTBEAT = Gauge "onceway_heartbeat_seq" "Number of this region's newest heartbeat.";
     PEER_UP = Gauge "onceway_peer_up" "1 while a peer answers pings, else 0, by peer.";

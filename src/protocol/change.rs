@@ -108,7 +108,7 @@ impl View {
         for region in next.ring.regions() {
             next.members.entry(region.name.clone()).or_insert(Member {
                 generation: 1,
-                standing: Standing::Sealed { drained: false },
+                standing: Standing::Sealed { drained: region.weight == 0 },
                 mark: 0,
                 release: None,
             });

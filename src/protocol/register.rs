@@ -49,6 +49,11 @@ pub struct Grant {
     pub ttl: Duration,
 }
 
+/// Why a lease was not granted: the view that the holder has adopted does not let its region serve.
+pub const DOES_NOT_SERVE: &str = "the view does not let the region serve";
+/// Why a lease was not granted: two primaries of one region never hold together (H11).
+pub const HELD_BY_ANOTHER_START: &str = "another start of that region's Postgres holds the lease";
+
 /// All that an acceptor keeps, durably. Every message reads and writes it whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptor {
@@ -65,7 +70,7 @@ pub struct Acceptor {
 }
 
 /// What an acceptor is asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// What do you hold? Changes nothing, asked of anybody.
     Read,
@@ -133,7 +138,7 @@ pub enum Reply {
     Granted(u64),
     /// Not granted: something newer than the holder's view was accepted here.
     Newer,
-    /// Not granted: another start of that region's Postgres holds it still, or the view does not let the region serve.
+    /// Not granted: [`DOES_NOT_SERVE`] or [`HELD_BY_ANOTHER_START`].
     NotGranted(&'static str),
 }
 
@@ -211,6 +216,19 @@ impl Acceptor {
         }
     }
 
+    /// The acceptor of the voter `me` once it may answer: [`super::grants::Admission`] says when. One that holds nothing takes the chosen
+    /// view that made it a voter, under a ballot of its own below every proposer's (they count from 1): a majority of both sets of
+    /// voters accepted that view without it, so it adds nothing that could be chosen, and a round finds it behind all that was.
+    pub(super) fn admit(&self, me: &RegionName, chosen: &Arc<View>) -> Self {
+        let below_all = Ballot { counter: 0, region: me.clone(), proposer: self.id.0 as u64 };
+        let accepted = self
+            .accepted
+            .clone()
+            .unwrap_or_else(|| Accepted { ballot: below_all.clone(), view: chosen.clone() });
+        let promised = self.promised.clone().or(Some(below_all));
+        Self { admitted: true, promised, accepted: Some(accepted), ..self.clone() }
+    }
+
     fn holds(&self, accepted: &Accepted, over: &dyn Fn(&RegionName, &Grant) -> bool) -> Reply {
         let running = self.grants.iter().filter(|(region, grant)| !over(region, grant));
         Reply::Holds {
@@ -256,11 +274,11 @@ impl Acceptor {
             return (None, Reply::Newer);
         }
         if !grant.view.serves(region) {
-            return (None, Reply::NotGranted("the view does not let the region serve"));
+            return (None, Reply::NotGranted(DOES_NOT_SERVE));
         }
         let other = |held: &Grant| (held.generation, held.boot) != (grant.generation, grant.boot);
         if self.grants.get(region).is_some_and(|held| other(held) && !over(region, held)) {
-            return (None, Reply::NotGranted("another start of that region's Postgres holds the lease"));
+            return (None, Reply::NotGranted(HELD_BY_ANOTHER_START));
         }
         let number = grant.number;
         let mut next = self.clone();

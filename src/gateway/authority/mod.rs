@@ -1,31 +1,50 @@
 //! Authority: what this gateway knows of views, of its lease and of its region's gate, and what follows for a key.
 //!
 //! Neighbours: `protocol::{authority, lease, opening, window, escrow}` decide; [`super::request`] asks before a claim and in the same
-//! breath as the send. Its loops: [`acceptor`] answers for the region's acceptor, [`renew`] holds the lease, [`learn`] finds and adopts
-//! chosen views, [`opening`] opens what was gained, [`propose`] runs rounds, [`moves`] and [`takeover`] want changes. It must not know statuses,
-//! and no request waits for any of this.
+//! breath as the send. Its loops: [`renew`] holds the lease, [`mind`] follows views and opens what was gained, [`takeover`] watches other
+//! regions' leases, [`home`] brings this region back, [`voters`] keeps the
+//! voters. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
+//! peers ask, [`propose`] runs rounds, [`moves`] hands arcs over, [`acts`] is for operators. It must not know statuses, and no request
+//! waits for any of this.
 
+mod acceptor;
 pub mod acts;
+mod asking;
+mod home;
+mod learn;
+mod mind;
+mod moves;
+mod propose;
+mod renew;
+mod running;
+pub mod status;
+mod takeover;
+mod told;
+mod voters;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 
 use super::{Gateway, StoreHealth};
-use crate::ports::store::GateVersion;
-use crate::ports::{Clock, Ports};
+use crate::ports::store::{Boot, GateVersion, Heartbeat};
+use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Right};
 use crate::protocol::escrow;
+use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::key::KeyId;
 use crate::protocol::lease::{Held, Lease, Tenure};
 use crate::protocol::opening::Hindrance;
 use crate::protocol::record::Reader;
 use crate::protocol::region::{Origin, RegionName};
-use crate::protocol::time::Moment;
+use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use crate::protocol::window::WindowRule;
+pub(super) use learn::took;
 
 /// Who may declare a region lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +76,9 @@ pub struct Failover {
     pub witnesses: Vec<RegionName>,
 }
 
+/// Why a deployment whose register was not founded runs no keys.
+const NOT_FOUNDED: &str = "the register is not founded: run `onceway init` once, when all regions are up";
+
 /// What one gateway holds about authority. Read by every request without a lock, replaced whole by the loops.
 pub(super) struct Authority {
     view: ArcSwap<View>,
@@ -68,6 +90,20 @@ pub(super) struct Authority {
     heartbeat_epochs: ArcSwap<BTreeMap<Origin, u64>>,
     /// Since when each other origin surely starts nothing more under keys that are owned here (protocol reference, 3.3).
     ended: ArcSwap<BTreeMap<Origin, Moment>>,
+    /// What this process saw of the grants of the region's acceptor.
+    watch: Mutex<GrantWatch>,
+    admission: Mutex<Admission>,
+    gathered: Mutex<mind::Gathered>,
+    /// Attempts of this process that may still be sent or settled.
+    pub(super) running: running::Running,
+    /// 64 random bits: no other process proposes under the same ballot.
+    proposer: u64,
+    counter: AtomicU64,
+    proposing: tokio::sync::Mutex<()>,
+    finishing: AtomicBool,
+    recalled: AtomicBool,
+    renew_now: Notify,
+    mind_now: Notify,
 }
 
 /// The lease, as requests look at it.
@@ -97,7 +133,8 @@ pub(super) enum Here {
 }
 
 impl Authority {
-    pub(super) fn new(view: Arc<View>, lease: Lease) -> Self {
+    pub(super) fn new(view: Arc<View>, lease: Lease, drift: Drift, proposer: u64) -> Self {
+        let ttl = lease.ttl();
         let leased = Leased { tenure: lease.tenure(), held: None };
         Self {
             view: ArcSwap::new(view),
@@ -107,7 +144,63 @@ impl Authority {
             hindrances: ArcSwap::default(),
             heartbeat_epochs: ArcSwap::default(),
             ended: ArcSwap::default(),
+            watch: Mutex::new(GrantWatch::new(drift)),
+            admission: Mutex::new(Admission::new(drift, ttl)),
+            gathered: Mutex::default(),
+            running: running::Running::default(),
+            proposer,
+            counter: AtomicU64::new(1),
+            proposing: tokio::sync::Mutex::new(()),
+            finishing: AtomicBool::new(false),
+            recalled: AtomicBool::new(false),
+            renew_now: Notify::new(),
+            mind_now: Notify::new(),
         }
+    }
+
+    fn gathered(&self) -> MutexGuard<'_, mind::Gathered> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recalled(&self) -> bool {
+        self.recalled.load(Ordering::SeqCst)
+    }
+
+    /// Views that the store keeps, beside those learned since.
+    fn recall(&self, kept: impl Iterator<Item = Arc<View>>) {
+        let mut views: BTreeMap<u64, Arc<View>> = kept.map(|view| (view.epoch(), view)).collect();
+        views.extend(self.views.load().iter().map(|(epoch, view)| (*epoch, view.clone())));
+        self.views.store(Arc::new(views));
+        self.recalled.store(true, Ordering::SeqCst);
+    }
+
+    /// Everything that this region owns may start: from now on other origins' claims are counted out.
+    fn opened(&self, now: Moment, view: &View) {
+        let known = self.ended.load();
+        let origins = view.members().keys().filter_map(|name| view.origin(name));
+        let ended: BTreeMap<Origin, Moment> = origins
+            .chain(view.retired().keys().cloned())
+            .map(|origin| {
+                let since = known.get(&origin).copied().unwrap_or(now);
+                (origin, since)
+            })
+            .collect();
+        if **known != ended {
+            self.ended.store(Arc::new(ended));
+        }
+    }
+
+    /// Something was gained that may not start: nothing can be said of other origins' claims until it may.
+    fn closed(&self) {
+        if !self.ended.load().is_empty() {
+            self.ended.store(Arc::default());
+        }
+    }
+
+    /// The heartbeats that stand in the store now.
+    pub(super) fn saw(&self, beats: &[Heartbeat]) {
+        let epochs = beats.iter().map(|beat| (beat.origin.clone(), beat.epoch)).collect();
+        self.heartbeat_epochs.store(Arc::new(epochs));
     }
 
     /// Changes the lease, and shows requests what it is then.
@@ -120,8 +213,22 @@ impl Authority {
     }
 }
 
+/// Starts the loops. They end when the gateway is dropped.
+pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    tokio::spawn(mind::mind_loop(Arc::downgrade(gateway)));
+    tokio::spawn(renew::renew_loop(Arc::downgrade(gateway)));
+    tokio::spawn(takeover::watch_loop(Arc::downgrade(gateway)));
+    tokio::spawn(home::home_loop(Arc::downgrade(gateway)));
+    tokio::spawn(voters::voters_loop(Arc::downgrade(gateway)));
+}
+
+/// A number that no other process proposes under.
+pub(super) fn proposer(dice: &impl Dice) -> u64 {
+    (dice.nonce().0 >> 64) as u64
+}
+
 impl<P: Ports> Gateway<P> {
-    /// The adopted view.
+    /// The newest view that is known to be chosen; the gate follows it.
     pub(super) fn view(&self) -> Arc<View> {
         self.authority.view.load_full()
     }
@@ -134,6 +241,9 @@ impl<P: Ports> Gateway<P> {
     /// What may be done about a key here and now.
     pub(super) fn here(&self, id: &KeyId) -> Here {
         let view = self.authority.view.load();
+        if view.epoch() == 0 {
+            return Here::Store(NOT_FOUNDED.to_owned());
+        }
         match view.owner(id) {
             None => return Here::Nobody,
             Some(owner) if *owner != self.settings.me => return Here::Elsewhere(owner.clone()),
@@ -144,7 +254,9 @@ impl<P: Ports> Gateway<P> {
             StoreHealth::Open(gate) => gate,
             StoreHealth::Closed(why) => return Here::Store(why.clone()),
         };
-        let Some(state) = &gate.state else { return Here::Store("the register is not founded".to_owned()) };
+        let Some(state) = gate.state.as_ref().filter(|state| state.view.epoch() >= view.epoch()) else {
+            return Here::Store("this region has not adopted the newest view yet".to_owned());
+        };
         let leased = self.authority.leased.load();
         let now = self.ports.clock().now();
         let right = authority::right(state, leased.held.as_ref(), leased.tenure, id, &self.settings.me, now);
@@ -197,10 +309,31 @@ impl<P: Ports> Gateway<P> {
         Reader { me: self.origin.clone(), over: Default::default() }
     }
 
+    /// How much longer this gateway may rely on its region's lease; zero if it holds none.
+    pub(super) fn lease_left(&self, now: Moment) -> Duration {
+        self.authority.leased.load().held.as_ref().map_or(Duration::ZERO, |held| now.until(held.until))
+    }
+
+    /// Whether this gateway holds its region's lease at `now`.
+    pub(super) fn holds_lease(&self, now: Moment) -> bool {
+        !self.lease_left(now).is_zero()
+    }
+
+    /// Asks a peer for views that it knows and this region does not.
+    pub(super) async fn learn_now(self: &Arc<Self>, from: &RegionName) {
+        learn::from_peer(self, from).await;
+    }
+
     /// The gate's state as known, where the store is open.
     fn gate_state(&self) -> Option<(GateVersion, GateState)> {
+        self.gate_as_known().map(|(version, state, _)| (version, state))
+    }
+
+    fn gate_as_known(&self) -> Option<(GateVersion, GateState, Boot)> {
         match &**self.store.load() {
-            StoreHealth::Open(gate) => gate.state.clone().map(|state| (gate.version, state)),
+            StoreHealth::Open(gate) => {
+                gate.state.clone().map(|state| (gate.version, state, gate.running.clone()))
+            }
             StoreHealth::Closed(_) => None,
         }
     }
