@@ -37,6 +37,11 @@ async fn the_replica_keeps_its_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_acceptor_and_the_gate_keep_their_contract() {
+    contract::authority::suite(&store::Stores::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_peers_keep_their_contract() {
     contract::peers::suite(&peers::Link::start().await).await;
 }

@@ -9,13 +9,14 @@ use crate::protocol::region::Origin;
 const COLUMNS: &str = include_str!("sql/columns.sql");
 /// Whether each row of another origin is superseded knowingly, or nothing came of it: a condition of a claim on known rows.
 const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
+/// Whether a row `o` is not the one of its origin that counts: of a replicated and an imported row the later one does.
+const OUTDONE: &str = include_str!("sql/outdone.sql");
 /// When a key that is kept for ever expires: `protocol::lifetime::NEVER`.
 const NEVER: &str = "9999-12-31 23:59:59+00";
 /// What a claim writes of the key's life, in the order of `LIFETIME_COLUMNS`.
 const LIFETIME: &str = include_str!("sql/lifetime.sql");
 const LIFETIME_COLUMNS: &str = "expires_at, due_at, tombstone, route, path, principal";
-const CLAIM_TYPES: &str =
-    "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea";
+const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[]";
 /// What a row superseded before stays superseded, beside what its new claim names.
 const OVER_KEPT: &str = include_str!("sql/over_kept.sql");
 const ACCEPT_TYPES: &str = "bigint, boolean, bytea";
@@ -40,6 +41,11 @@ pub(super) const JOB_LIST: &str = include_str!("sql/job_list.sql");
 pub(super) const JOB_LOAD: &str = include_str!("sql/job_load.sql");
 pub(super) const JOB_HELD: &str = include_str!("sql/job_held.sql");
 pub(super) const GATE: &str = include_str!("sql/gate.sql");
+pub(super) const GATE_OPEN: &str = include_str!("sql/gate_open.sql");
+pub(super) const KEEP_VIEWS: &str = include_str!("sql/keep_views.sql");
+pub(super) const VIEWS: &str = include_str!("sql/views.sql");
+pub(super) const ACCEPTOR: &str = include_str!("sql/acceptor.sql");
+pub(super) const SET_ACCEPTOR: &str = include_str!("sql/set_acceptor.sql");
 pub(super) const HEARTBEATS: &str = include_str!("sql/heartbeats.sql");
 pub(super) const REMEMBER: &str = include_str!("sql/remember.sql");
 pub(super) const RECALL: &str = include_str!("sql/recall.sql");
@@ -56,6 +62,7 @@ pub(super) struct Statements {
     pub(super) look_up_one: String,
     pub(super) look_up_many: String,
     pub(super) approve: String,
+    pub(super) set_gate: String,
     pub(super) beat: String,
     pub(super) job_revive: String,
     pub(super) job_discard: String,
@@ -78,6 +85,7 @@ impl Statements {
             look_up_one: fill(include_str!("sql/look_up_one.sql"), me),
             look_up_many: fill(include_str!("sql/look_up_many.sql"), me),
             approve: fill(include_str!("sql/approve.sql"), me),
+            set_gate: fill(include_str!("sql/set_gate.sql"), me),
             beat: fill(include_str!("sql/beat.sql"), me),
             job_revive: fill(include_str!("sql/job_revive.sql"), me),
             job_discard: fill(include_str!("sql/job_discard.sql"), me),
@@ -125,6 +133,7 @@ pub(super) fn leaves(origin: &Origin) -> String {
 fn fill(template: &str, origin: &Origin) -> String {
     template
         .replace("{columns}", COLUMNS.trim_end())
+        .replace("{outdone}", OUTDONE.trim_end())
         .replace("{records}", &names::records(origin))
         .replace("{heartbeats}", &names::heartbeats(origin))
         .replace("{origin}", &origin.to_string())
@@ -146,6 +155,7 @@ mod tests {
             all.look_up_one,
             all.look_up_many,
             all.approve,
+            all.set_gate,
             all.beat,
             all.job_revive,
             all.job_discard,
