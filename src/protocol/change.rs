@@ -54,7 +54,8 @@ pub enum Change {
         /// The region.
         region: RegionName,
     },
-    /// One voter more, less, or replaced.
+    /// One voter more, less, or replaced. An acceptor that was no voter for a while comes back as a new one, with a new id: it
+    /// knows nothing of the grants of the meantime (H7).
     Voters(BTreeMap<RegionName, AcceptorId>),
     /// Nothing changes but the epoch, so that a change that was begun and not ended can never be agreed on.
     Kill,
@@ -104,7 +105,8 @@ impl View {
         if !self.ring.places_like(&ring) {
             return Err(Illegal::Placement);
         }
-        let mut next = View { epoch: self.epoch + 1, ring, escrow, ..self.clone() };
+        let voters_before = self.voters.clone();
+        let mut next = View { epoch: self.epoch + 1, ring, escrow, voters_before, ..self.clone() };
         for region in next.ring.regions() {
             next.members.entry(region.name.clone()).or_insert(Member {
                 generation: 1,
@@ -144,7 +146,7 @@ impl View {
     /// # Errors
     /// The first rule that the change breaks.
     pub fn next(&self, change: &Change) -> Result<View, Illegal> {
-        let next = View { epoch: self.epoch + 1, ..self.clone() };
+        let next = View { epoch: self.epoch + 1, voters_before: self.voters.clone(), ..self.clone() };
         match change {
             Change::Kill => Ok(next),
             Change::Move { target, reports } => self.moved(target, reports),
@@ -170,12 +172,17 @@ impl View {
         let standings = target.members.iter().map(|(name, member)| (name.clone(), member.standing)).collect();
         let mut next = self.draft(target.ring.clone(), target.escrow.clone(), &standings)?;
         let release = Release { base: self.epoch, target: next.placement() };
-        for loser in self.losers(&next).cloned().collect::<Vec<_>>() {
-            if reports.get(&loser).is_none_or(|report| report.release != release) {
-                return Err(Illegal::NotReleased(loser));
-            }
+        if let Some(silent) = self.losers(&next).find(|loser| !reports.contains_key(*loser)) {
+            return Err(Illegal::NotReleased(silent.clone()));
         }
         for (name, report) in reports {
+            if report.release != release {
+                return Err(Illegal::NotReleased(name.clone()));
+            }
+            // A lost region's mark is what others have of it, whatever it says itself.
+            if !self.serves(name) {
+                return Err(Illegal::Standing(name.clone()));
+            }
             let member = next.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
             if report.generation != member.generation {
                 return Err(Illegal::Generation(name.clone()));
@@ -243,3 +250,6 @@ fn rebuilt(mut next: View, region: &RegionName) -> Result<View, Illegal> {
         Standing::Serving | Standing::Sealed { .. } => Err(Illegal::Standing(region.clone())),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,3 +59,6 @@ impl Seen {
         (self.boot, self.number) == (grant.boot, grant.number)
     }
 }
+
+#[cfg(test)]
+mod tests;
