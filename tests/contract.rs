@@ -43,7 +43,9 @@ async fn the_acceptor_and_the_gate_keep_their_contract() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_peers_keep_their_contract() {
-    contract::peers::suite(&peers::Link::start().await).await;
+    let link = peers::Link::start().await;
+    contract::peers::suite(&link).await;
+    contract::asking::suite(&link).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
