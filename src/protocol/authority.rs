@@ -102,6 +102,17 @@ pub enum Closed {
     NoLease,
 }
 
+impl Closed {
+    /// For people.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Moving => "it is being handed over",
+            Self::CatchingUp => "it was taken over, and what its former region wrote may not have arrived",
+            Self::NoLease => "this region holds no lease",
+        }
+    }
+}
+
 /// What this region may do about a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Right {
