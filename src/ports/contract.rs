@@ -7,6 +7,8 @@
 
 pub mod authority;
 pub mod clock;
+pub mod escrow;
+pub mod imports;
 pub mod peers;
 pub mod replica;
 pub mod store;
