@@ -53,7 +53,9 @@ async fn the_imports_keep_their_contract() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_peers_keep_their_contract() {
-    contract::peers::suite(&peers::Link::start().await).await;
+    let link = peers::Link::start().await;
+    contract::peers::suite(&link).await;
+    contract::asking::suite(&link).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

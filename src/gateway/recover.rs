@@ -42,18 +42,33 @@ pub(super) enum Said {
     CannotSay,
 }
 
-/// Asks about the newest attempt in doubt.
+/// Asks about every attempt in doubt, newest first. Only if none of them happened may another one begin.
 pub(super) async fn probe<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
-    doubt: Doubt,
+    doubts: Vec<Doubt>,
     basis: Basis,
 ) -> Recovered {
-    match question(gateway, &ask.policy, &ask.id, &doubt, ask.target.path()).await {
-        Said::Happened(answer) => Recovered::Reply(happened(gateway, ask, doubt, answer).await),
-        Said::DidNotHappen => Recovered::Claim(basis),
-        Said::TooEarly(after) => stay(gateway, &doubt, after),
-        Said::CannotSay => stay(gateway, &doubt, Duration::from_secs(1)),
+    let mut stays: Option<(Doubt, Duration)> = None;
+    for doubt in doubts {
+        let (path, policy) = (ask.target.path(), &ask.policy);
+        let after = match question(gateway, policy, &ask.id, &doubt, path).await {
+            Said::Happened(answer) => {
+                return Recovered::Reply(happened(gateway, ask, doubt, answer).await);
+            }
+            Said::DidNotHappen => continue,
+            Said::TooEarly(after) => after,
+            Said::CannotSay => Duration::from_secs(1),
+        };
+        // Go on: an older one may have happened, and then this one's answer is known.
+        let longest = stays.as_ref().is_none_or(|(_, longest)| after > *longest);
+        if longest {
+            stays = Some((doubt, after));
+        }
+    }
+    match stays {
+        Some((doubt, after)) => stay(gateway, &doubt, after),
+        None => Recovered::Claim(basis),
     }
 }
 

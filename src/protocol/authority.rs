@@ -125,12 +125,31 @@ pub fn right(
     if let Some(closed) = gate.serves(id, me) {
         return Right::Closed(closed);
     }
-    let held = held.filter(|held| now < held.until && held.view.epoch() <= gate.view.epoch());
-    let covers = |held: &Held| held.view.epoch() == gate.view.epoch() || held.view.owner(id) == Some(me);
-    match held.is_some_and(covers) {
+    match holds(gate, held, id, me, now) {
         true => Right::Run(tenure),
         false => Right::Closed(Closed::NoLease),
     }
+}
+
+/// Whether the lease covers the key.
+fn holds(gate: &GateState, held: Option<&Held>, id: &KeyId, me: &RegionName, now: Moment) -> bool {
+    let held = held.filter(|held| now < held.until && held.view.epoch() <= gate.view.epoch());
+    let covers = |held: &Held| held.view.epoch() == gate.view.epoch() || held.view.owner(id) == Some(me);
+    held.is_some_and(covers)
+}
+
+/// What this region may do at `now` about a key of which it is proven that no lost region ever sent it (protocol reference, 4.1): what it
+/// still has to catch up with does not matter then. The lease does, and that the key is not given up.
+pub fn right_if_never_sent(
+    gate: &GateState,
+    held: Option<&Held>,
+    tenure: Tenure,
+    id: &KeyId,
+    me: &RegionName,
+    now: Moment,
+) -> Right {
+    let open = gate.open();
+    right(&open, held, tenure, id, me, now)
 }
 
 /// Lost regions that may have run this key without a trace here: those that owned it when they were lost. `views` are all chosen views

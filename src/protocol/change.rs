@@ -56,6 +56,12 @@ pub enum Change {
     },
     /// One voter more, less, or replaced.
     Voters(BTreeMap<RegionName, AcceptorId>),
+    /// There is no majority any more, and an operator attests that these regions and witnesses are stopped: they are lost, each with its
+    /// frontier, and vote no more.
+    Force {
+        /// The regions that are stopped, with the highest heartbeat of each that a survivor has applied; and witnesses, with any.
+        stopped: BTreeMap<RegionName, u64>,
+    },
     /// Nothing changes but the epoch, so that a change that was begun and not ended can never be agreed on.
     Kill,
 }
@@ -147,6 +153,7 @@ impl View {
         let next = View { epoch: self.epoch + 1, ..self.clone() };
         match change {
             Change::Kill => Ok(next),
+            Change::Force { stopped } => forced(next, stopped),
             Change::Move { target, reports } => self.moved(target, reports),
             Change::Lose { region, frontier } => lost(next, region, *frontier),
             Change::Seal { region, generation, seal } => sealed(next, region, *generation, *seal),
@@ -212,6 +219,22 @@ fn lost(mut next: View, region: &RegionName, frontier: u64) -> Result<View, Ille
 fn somebody_serves(next: View) -> Result<View, Illegal> {
     let serves = next.serving().next().is_some();
     if serves { Ok(next) } else { Err(Illegal::NobodyServes) }
+}
+
+fn forced(mut next: View, stopped: &BTreeMap<RegionName, u64>) -> Result<View, Illegal> {
+    for (region, frontier) in stopped {
+        next.voters.remove(region);
+        match next.standing(region) {
+            Some(Standing::Serving | Standing::Sealed { .. }) => {
+                next = lost(next, region, *frontier)?;
+            }
+            Some(Standing::Lost { .. }) | None => {}
+        }
+    }
+    if next.voters.is_empty() {
+        return Err(Illegal::Voters);
+    }
+    somebody_serves(next)
 }
 
 fn sealed(mut next: View, region: &RegionName, generation: u32, seal: u64) -> Result<View, Illegal> {

@@ -97,6 +97,14 @@ pub enum Message {
         /// How long it runs.
         ttl: Duration,
     },
+    /// Take this view whatever was agreed on: there is no majority any more, and an operator attests that everybody who is not among its
+    /// voters is stopped. Nothing here can check that; so it is never sent but by that operator's word.
+    Force {
+        /// Above all ballots so far.
+        ballot: Ballot,
+        /// The view.
+        view: Arc<View>,
+    },
     /// Take the first view of a deployment. Only an acceptor that holds nothing does.
     Found {
         /// The ballot of the founding.
@@ -166,11 +174,15 @@ impl Acceptor {
                 let same = accepted.ballot == *ballot && accepted.view == *view;
                 (None, if same { Reply::Accepted } else { self.holds(accepted, over) })
             }
-            _unadmitted @ (Message::Prepare { .. } | Message::Accept { .. } | Message::Renew { .. })
+            _unadmitted @ (Message::Prepare { .. }
+            | Message::Accept { .. }
+            | Message::Force { .. }
+            | Message::Renew { .. })
                 if !self.admitted =>
             {
                 (None, Reply::NotAdmitted)
             }
+            Message::Force { ballot, view } => self.forced(accepted, ballot, view),
             Message::Prepare { ballot } => match &self.promised {
                 Some(promised) if ballot <= promised => (None, Reply::Outbid(promised.clone())),
                 Some(_) | None => {
@@ -212,6 +224,7 @@ impl Acceptor {
             | Message::Read
             | Message::Prepare { .. }
             | Message::Accept { .. }
+            | Message::Force { .. }
             | Message::Renew { .. } => (None, Reply::NotFounded(self.id)),
         }
     }
@@ -256,6 +269,21 @@ impl Acceptor {
         };
         if let Some((region, _)) = self.grants.iter().find(blocks) {
             return (None, Reply::Blocked(region.clone()));
+        }
+        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
+        let next = Acceptor { promised: Some(ballot.clone()), accepted: Some(accepted), ..self.clone() };
+        (Some(next), Reply::Accepted)
+    }
+
+    fn forced(&self, accepted: &Accepted, ballot: &Ballot, view: &Arc<View>) -> (Option<Acceptor>, Reply) {
+        if let Some(promised) = self.promised.as_ref().filter(|promised| ballot < promised) {
+            return (None, Reply::Outbid(promised.clone()));
+        }
+        if view.epoch() <= accepted.view.epoch() || view.voters().values().all(|id| *id != self.id) {
+            return (
+                None,
+                Reply::NotGranted("it is not newer than what was agreed on, or names another voter"),
+            );
         }
         let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
         let next = Acceptor { promised: Some(ballot.clone()), accepted: Some(accepted), ..self.clone() };

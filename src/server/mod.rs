@@ -5,6 +5,7 @@
 
 pub mod admin;
 mod admin_acts;
+mod admin_authority;
 mod admin_jobs;
 mod admission;
 mod chunks;
@@ -22,6 +23,7 @@ mod reload;
 pub mod run;
 pub mod tls;
 mod watching;
+pub mod witness;
 
 use std::future::Future;
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@
 //! section 8). Adopting is durable before anything follows from it. It must not believe what one acceptor alone holds (H17).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::{Gateway, asking, propose};
@@ -25,6 +25,8 @@ const TRIES: usize = 8;
 
 /// A chosen view was learned. From now on requests are placed by it; the gate follows.
 pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
+    // One at a time: of two that are learned together the newer must stay.
+    let _one = gateway.authority.learning.lock().unwrap_or_else(PoisonError::into_inner);
     let before = gateway.view();
     if before.epoch() >= view.epoch() {
         return;

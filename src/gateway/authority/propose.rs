@@ -150,7 +150,7 @@ async fn round<P: Ports>(
 }
 
 /// Tells everybody of a chosen view. Those who do not hear it learn it from pings.
-fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
+pub(super) fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     let others = view.members().keys().chain(gateway.settings.failover.witnesses.iter());
     for other in others.filter(|name| **name != gateway.settings.me) {
         let (gateway, view, other) = (gateway.clone(), view.clone(), other.clone());

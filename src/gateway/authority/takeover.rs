@@ -111,7 +111,7 @@ pub(super) async fn lose<P: Ports>(
 
 /// The highest heartbeat of the region that any survivor has applied, as far as is known now. Whoever has more says so before anything
 /// opens (H4).
-async fn frontier<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View, region: &RegionName) -> u64 {
+pub(super) async fn frontier<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View, region: &RegionName) -> u64 {
     let own = mind::applied(gateway).await.ok();
     let own = view.origin(region).and_then(|origin| own?.get(&origin).copied()).unwrap_or(0);
     let health = gateway.health();
