@@ -37,7 +37,7 @@ impl World {
             self.truth.saw("move proposed");
             return self.begin(index, base, Some(wanted), 6);
         }
-        if self.chance.one_in(150) {
+        if self.chance.one_in(70) {
             self.wish(index, &base);
         }
     }

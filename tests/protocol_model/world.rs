@@ -363,7 +363,7 @@ impl World {
 
     fn faults(&mut self) {
         let names: Vec<RegionName> = self.sites.keys().cloned().collect();
-        if self.chance.one_in(120)
+        if self.chance.one_in(200)
             && let (Some(from), Some(to)) = (self.chance.pick(&names), self.chance.pick(&names))
         {
             let until = self.now + self.chance.below(3_000);
