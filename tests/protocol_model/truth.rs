@@ -29,6 +29,9 @@ pub struct Truth {
     pub chosen: BTreeMap<u64, (Arc<View>, Ballot)>,
     pub runs: Vec<Run>,
     blocked: Vec<(AcceptorId, Arc<View>)>,
+    /// Epochs for which somebody proposed to end what is pending, and for which a clean move was proposed.
+    pub kills: BTreeSet<u64>,
+    pub moves: BTreeSet<u64>,
     /// How often what happened that must happen in some run.
     pub sometimes: BTreeMap<&'static str, u64>,
 }
@@ -100,6 +103,10 @@ impl Truth {
                 } else if !was && !was_lost && is_lost {
                     self.saw("lost while sealed");
                 }
+            }
+            if self.kills.contains(&epoch) && self.moves.contains(&epoch) {
+                let killed = before.placement() == view.placement();
+                self.saw(if killed { "kill wins" } else { "kill loses" });
             }
             if before.voters() != view.voters() {
                 self.saw("voter swapped");

@@ -34,7 +34,7 @@ impl World {
         }
         if let Some(wanted) = self.gathered(index) {
             self.processes[index].gather = None;
-            self.truth.saw("move proposed");
+            self.truth.moves.insert(wanted.epoch());
             return self.begin(index, base, Some(wanted), 6);
         }
         if self.chance.one_in(70) {
@@ -75,7 +75,10 @@ impl World {
                 Change::Lose { region: other, frontier }
             }
             2 | 3 => return self.move_of(index, base, &other),
-            4 => Change::Kill,
+            4 => {
+                self.truth.kills.insert(base.epoch() + 1);
+                Change::Kill
+            }
             _ if self.is_lost(&region) => {
                 let site = self.sites.get_mut(&region).unwrap();
                 site.seq += 1;
