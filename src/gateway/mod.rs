@@ -37,6 +37,7 @@ mod request;
 pub mod route;
 pub mod shadow;
 pub mod signature;
+mod stand_in;
 pub mod status;
 mod sweep;
 mod trust;

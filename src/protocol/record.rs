@@ -217,8 +217,9 @@ impl Reader {
 
 /// Reads the rows of one key, at most one per origin, in any order.
 ///
-/// Settled > running > in doubt > released. Several final rows: the greatest token wins. A row named in another's `over` is
-/// masked; a released row never hides an unmasked doubt of another origin (H12). A running attempt comes before a doubt, and the reader's
+/// Settled > running > in doubt > released. Several final rows: the greatest token wins. A row named in the `over` of one that is
+/// not in doubt itself is masked: whoever asks about that one asks about what it superseded again, which costs a question and saves those
+/// who stand in for another region. A released row never hides an unmasked doubt of another origin (H12). A running attempt comes before a doubt, and the reader's
 /// own even where it is masked: no claim can be made over it, so there is nothing to do but to wait for its end.
 pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     rows.iter_mut().for_each(|row| reader.judge(row));
@@ -240,7 +241,8 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     if let Some(at) = rows.iter().position(|row| row.origin == reader.me && is_running(row, reader)) {
         return Reading::InProgress(rows.swap_remove(at));
     }
-    let masks: Vec<(Origin, Token)> = rows.iter().flat_map(|row| row.over.iter().cloned()).collect();
+    let told = rows.iter().filter(|row| !reads_as_doubt(row, reader));
+    let masks: Vec<(Origin, Token)> = told.flat_map(|row| row.over.iter().cloned()).collect();
     let mut ground = ground(&rows, reader);
     rows.retain(|row| !masks.iter().any(|(origin, token)| *origin == row.origin && *token >= row.token));
     if let Some(at) = rows.iter().position(|row| is_running(row, reader)) {

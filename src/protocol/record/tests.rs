@@ -129,6 +129,18 @@ fn a_lost_origins_claim_is_in_doubt_at_once() {
     assert_eq!((word, shown.state), ("doubt", claimed()));
 }
 
+/// A claim over another's doubt that came to nothing hides that doubt no more than its own.
+#[test]
+fn a_row_in_doubt_masks_nothing() {
+    let rows = [row("a", (5, 1), doubt(), &[]), row("b", (6, 2), doubt(), &[("a", (5, 1))])];
+    match resolve(rows.to_vec(), &here()) {
+        Reading::InDoubt(row, ground) => {
+            assert_eq!((row.origin, ground.beside[0].origin.clone()), (origin("b"), origin("a")));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The own row is judged by the own database alone.
 #[test]
 fn the_own_hold_is_not_counted_twice() {
