@@ -25,7 +25,7 @@ use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::Drift;
-use onceway::protocol::view::{Content, View};
+use onceway::protocol::view::View;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
 use simulation::ports::SimPorts;
@@ -126,13 +126,17 @@ impl Told {
 pub struct Bench {
     /// Everything below the gateways.
     pub world: Arc<World>,
-    view: Arc<View>,
     gateways: Mutex<BTreeMap<RegionName, Arc<Gateway<SimPorts>>>>,
 }
 
 impl Bench {
     /// Starts three regions and waits until all serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
+        Self::under_escrow(seed, &[]).await
+    }
+
+    /// Starts three regions, of which the claims of these routes are lodged with another one.
+    pub async fn under_escrow(seed: u64, routes: &[&str]) -> Arc<Self> {
         let world = Arc::new(World::new(seed, &regions(), false));
         for from in regions() {
             world.cluster.set_latency(&from, ms(2));
@@ -142,8 +146,8 @@ impl Bench {
                 world.cluster.set_delay(&from, to, ms(40));
             }
         }
-        let view = world.found(view().ring().clone(), BTreeSet::new());
-        let bench = Arc::new(Self { world, view, gateways: Mutex::default() });
+        world.found(view().ring().clone(), routes.iter().map(|route| Arc::from(*route)).collect());
+        let bench = Arc::new(Self { world, gateways: Mutex::default() });
         for name in regions() {
             bench.replace(&name);
         }
@@ -153,7 +157,12 @@ impl Bench {
 
     /// Starts one more gateway process of a region over its store.
     pub fn process(&self, name: &RegionName) -> Arc<Gateway<SimPorts>> {
-        let gateway = Gateway::new(self.world.ports(name), settings(name), unfounded()).unwrap();
+        self.process_told(name, settings(name))
+    }
+
+    /// Starts one more gateway process of a region over its store, which is told this.
+    fn process_told(&self, name: &RegionName, settings: Settings) -> Arc<Gateway<SimPorts>> {
+        let gateway = Gateway::new(self.world.ports(name), settings, unfounded()).unwrap();
         gateway.start();
         gateway
     }
@@ -165,13 +174,11 @@ impl Bench {
         self.gateways.lock().unwrap().insert(name.clone(), gateway);
     }
 
-    /// Starts a new gateway process in a region's place that goes by another view.
-    pub fn dispute(&self, name: &RegionName) {
-        let gateway = {
-            let disputed = Content { ring: ring(8), ..self.view.content() };
-            Gateway::new(self.world.ports(name), settings(name), View::from_content(disputed)).unwrap()
-        };
-        gateway.start();
+    /// Starts a new gateway process in a region's place whose lease runs this long.
+    pub fn lease(&self, name: &RegionName, lease: Duration) {
+        let mut told = settings(name);
+        told.failover.lease = lease;
+        let gateway = self.process_told(name, told);
         self.world.network.plug(name.clone(), Arc::new(gateway.clone()));
         self.gateways.lock().unwrap().insert(name.clone(), gateway);
     }

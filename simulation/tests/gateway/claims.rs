@@ -6,7 +6,7 @@ use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use tokio::time::sleep;
 
-use super::bench::{Bench, ask, key_of, ms, play, region, until};
+use super::bench::{Bench, HOLD, ask, key_of, ms, play, region, until};
 
 const REFUSED: (u16, &str) = (503, "store-unavailable");
 
@@ -115,6 +115,9 @@ fn a_handler_that_slept_past_its_window_does_not_send() {
 fn the_window_to_send_ends_before_the_hold_can() {
     play(async {
         let (bench, eu) = (Bench::start(6).await, region("eu"));
+        // A store this slow keeps a shorter lease from being renewed, which closes before the window does.
+        bench.lease(&eu, HOLD * 6);
+        bench.all_serve().await;
         for (word, latency, status) in [("inside", 6_930, 201), ("outside", 6_950, 503)] {
             let key = key_of(&eu, word);
             bench.world.cluster.set_latency(&eu, ms(latency));

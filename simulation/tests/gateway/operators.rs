@@ -65,19 +65,27 @@ fn nobody_releases_what_may_still_be_inside_the_upstream() {
     });
 }
 
-/// A row that another region wrote is that region's: ruling about it here would leave it in doubt there.
+/// A row that another region wrote is that region's: the owner writes a record that stands in for it.
 #[test]
-fn an_attempt_of_another_region_is_not_ruled_here() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
-        let key = key_of(&eu, "foreign");
-        let store = bench.world.cluster.store(&us);
-        let attempt = abandon(&store, "park", &key).await;
-        store.doubt(&attempt, Some(500)).await.unwrap();
-        sleep(ms(500)).await;
-        let refused = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Settled(answer()))).await;
-        assert_eq!(refused.unwrap_err(), Refusal::NotOurs { origin: "us#1".to_owned() });
-    });
+fn the_owner_rules_about_another_regions_attempt() {
+    for ruling in [Ruling::Settled(answer()), Ruling::Released] {
+        play(async {
+            let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
+            let key = key_of(&eu, "foreign");
+            let store = bench.world.cluster.store(&us);
+            let attempt = abandon(&store, "park", &key).await;
+            store.doubt(&attempt, Some(500)).await.unwrap();
+            sleep(ms(500)).await;
+            assert_eq!(bench.send(&us, "/park", &key).await.said(), (409, "outcome-unknown"));
+            let shown = bench.gateway(&eu).rule(&id(&key), &act(ruling.clone())).await.unwrap();
+            let settled = matches!(ruling, Ruling::Settled(_));
+            assert_eq!((shown.state, shown.journal.len()), (if settled { "settled" } else { "released" }, 1));
+            sleep(ms(200)).await;
+            let told = bench.send(&us, "/park", &key).await;
+            assert_eq!((told.status, told.replayed), (201, settled));
+            assert_eq!(bench.effects(&key).len(), usize::from(!settled));
+        });
+    }
 }
 
 #[test]

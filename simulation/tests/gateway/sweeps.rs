@@ -209,19 +209,6 @@ fn an_answer_about_another_regions_attempt_ends_no_own_one() {
     });
 }
 
-/// While a peer goes by another view a key may have two owners: no claim is judged, nothing is asked.
-#[test]
-fn nothing_is_swept_while_a_peer_goes_by_another_view() {
-    play(async {
-        let bench = Bench::start(12).await;
-        let (eu, key, _) = abandoned(&bench, "probe", "disputed").await;
-        bench.world.upstreams.set_probes(&eu, ProbeMode::DidNotHappen);
-        bench.dispute(&region("us"));
-        sleep((HOLD + SETTLE_TIME) * 2).await;
-        assert_eq!((bench.state(&eu, &key).await, bench.world.upstreams.questions(&eu)), ("in-doubt", 0));
-    });
-}
-
 /// By a clock that stepped an hour ahead every claim is abandoned. None is put in doubt before its own time.
 #[test]
 fn a_suspect_clock_abandons_no_claim() {
