@@ -8,6 +8,8 @@
 pub mod asking;
 pub mod authority;
 pub mod clock;
+pub mod escrow;
+pub mod imports;
 pub mod peers;
 pub mod replica;
 pub mod store;

@@ -54,7 +54,8 @@ pub enum Change {
         /// The region.
         region: RegionName,
     },
-    /// One voter more, less, or replaced.
+    /// One voter more, less, or replaced. An acceptor that was no voter for a while comes back as a new one, with a new id: it
+    /// knows nothing of the grants of the meantime (H7).
     Voters(BTreeMap<RegionName, AcceptorId>),
     /// There is no majority any more, and an operator attests that these regions and witnesses are stopped: they are lost, each with its
     /// frontier, and vote no more.
@@ -110,7 +111,8 @@ impl View {
         if !self.ring.places_like(&ring) {
             return Err(Illegal::Placement);
         }
-        let mut next = View { epoch: self.epoch + 1, ring, escrow, ..self.clone() };
+        let voters_before = self.voters.clone();
+        let mut next = View { epoch: self.epoch + 1, ring, escrow, voters_before, ..self.clone() };
         for region in next.ring.regions() {
             next.members.entry(region.name.clone()).or_insert(Member {
                 generation: 1,
@@ -150,7 +152,7 @@ impl View {
     /// # Errors
     /// The first rule that the change breaks.
     pub fn next(&self, change: &Change) -> Result<View, Illegal> {
-        let next = View { epoch: self.epoch + 1, ..self.clone() };
+        let next = View { epoch: self.epoch + 1, voters_before: self.voters.clone(), ..self.clone() };
         match change {
             Change::Kill => Ok(next),
             Change::Force { stopped } => forced(next, stopped),
@@ -177,12 +179,17 @@ impl View {
         let standings = target.members.iter().map(|(name, member)| (name.clone(), member.standing)).collect();
         let mut next = self.draft(target.ring.clone(), target.escrow.clone(), &standings)?;
         let release = Release { base: self.epoch, target: next.placement() };
-        for loser in self.losers(&next).cloned().collect::<Vec<_>>() {
-            if reports.get(&loser).is_none_or(|report| report.release != release) {
-                return Err(Illegal::NotReleased(loser));
-            }
+        if let Some(silent) = self.losers(&next).find(|loser| !reports.contains_key(*loser)) {
+            return Err(Illegal::NotReleased(silent.clone()));
         }
         for (name, report) in reports {
+            if report.release != release {
+                return Err(Illegal::NotReleased(name.clone()));
+            }
+            // A lost region's mark is what others have of it, whatever it says itself.
+            if !self.serves(name) {
+                return Err(Illegal::Standing(name.clone()));
+            }
             let member = next.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
             if report.generation != member.generation {
                 return Err(Illegal::Generation(name.clone()));
@@ -234,6 +241,8 @@ fn forced(mut next: View, stopped: &BTreeMap<RegionName, u64>) -> Result<View, I
     if next.voters.is_empty() {
         return Err(Illegal::Voters);
     }
+    // Those before it are not asked: there is no majority of them.
+    next.voters_before = next.voters.clone();
     somebody_serves(next)
 }
 
@@ -266,3 +275,6 @@ fn rebuilt(mut next: View, region: &RegionName) -> Result<View, Illegal> {
         Standing::Serving | Standing::Sealed { .. } => Err(Illegal::Standing(region.clone())),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,7 +43,8 @@ impl<P: Ports> Gateway<P> {
         }
         let held = learn::read(self, &base).await;
         let answering: BTreeSet<RegionName> = held.keys().cloned().collect();
-        if agreed(base.voters(), &answering) {
+        let ids = held.iter().map(|(name, (id, _, _))| (name.clone(), *id)).collect();
+        if agreed(base.voters(), &ids) {
             return Err(ActError::refused(format!(
                 "{answering:?} answer and are a majority: nothing has to be broken; use `onceway takeover`"
             )));

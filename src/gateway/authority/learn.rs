@@ -76,7 +76,7 @@ pub(super) async fn read<P: Ports>(
 ) -> BTreeMap<RegionName, (AcceptorId, Accepted, std::collections::BTreeSet<RegionName>)> {
     let mut replies = asking::send(gateway, asking::to_all(view, &Message::Read), WITHIN);
     let mut held = BTreeMap::new();
-    while let Some((voter, reply)) = replies.recv().await {
+    while let Some((voter, _, reply)) = replies.recv().await {
         if let Reply::Holds { id, promised: _, accepted, running } = reply {
             held.insert(voter, (id, accepted, running));
         }
@@ -89,7 +89,7 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let known = gateway.view();
     let held = read(gateway, &known).await;
     let reported = held.iter().map(|(name, (id, accepted, _))| (name, *id, accepted));
-    if let Some(accepted) = chosen(&known, reported)
+    if let Some(accepted) = chosen(reported)
         && accepted.view.epoch() > known.epoch()
     {
         learned(gateway, &accepted.view);

@@ -328,7 +328,9 @@ impl<P: Ports> Gateway<P> {
 
     /// Lost regions that may have run this key without a trace here.
     pub(super) fn at_risk(&self, id: &KeyId) -> Vec<RegionName> {
-        authority::at_risk(&self.view(), &self.authority.views.load(), id)
+        let epochs = self.authority.heartbeat_epochs.load();
+        let views = self.authority.views.load();
+        authority::at_risk(&authority::losses(&self.view(), &views, &epochs, &self.settings.me), id)
     }
 
     /// Whether the absence of the key here proves that no lost region has ever sent it.

@@ -121,11 +121,11 @@ async fn round<P: Ports>(
     asking::send_into(gateway, outbox, learn::WITHIN, &into);
     let mut blocked = false;
     loop {
-        let (voter, reply) = match race(replies.recv(), clock.sleep_until(until)).await {
+        let (voter, id, reply) = match race(replies.recv(), clock.sleep_until(until)).await {
             Won::First(Some(heard)) => heard,
             Won::First(None) | Won::Second(()) => break,
         };
-        match round.heard(&voter, &reply) {
+        match round.heard(&voter, id, &reply) {
             Step::Wait => {}
             Step::Send(outbox) => asking::send_into(gateway, outbox, learn::WITHIN, &into),
             Step::Chosen(view) => {
