@@ -3,6 +3,9 @@
 //! Neighbours: `config/` holds the reference files it is shown; `tests/config.rs` checks what is wrong with files. It must not need
 //! Postgres or a running gateway.
 
+#[path = "cli/register.rs"]
+mod register;
+
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -14,3 +14,4 @@ pub mod system;
 pub mod upstream;
 pub mod views;
 pub mod wire;
+pub mod witness;

@@ -63,6 +63,7 @@ pub struct ViewDoc {
     ring: RingDoc,
     escrow: Vec<String>,
     voters: Vec<VoterDoc>,
+    voters_before: Vec<VoterDoc>,
     members: Vec<MemberDoc>,
     retired: Vec<RetiredDoc>,
 }
@@ -197,19 +198,25 @@ pub struct PendingDoc {
     seal: Option<u64>,
 }
 
+fn voter_docs(voters: &BTreeMap<RegionName, AcceptorId>) -> Vec<VoterDoc> {
+    voters.iter().map(|(name, id)| VoterDoc { name: name.to_string(), id: acceptor_id(*id) }).collect()
+}
+
+fn voters_of(docs: &[VoterDoc]) -> Result<BTreeMap<RegionName, AcceptorId>, Malformed> {
+    map(docs.iter().map(|voter| Ok((region(&voter.name)?, read_acceptor_id(&voter.id)?))), "a voter twice")
+}
+
 impl Spelled for Arc<View> {
     type Doc = ViewDoc;
 
     fn doc(&self) -> ViewDoc {
-        let Content { epoch, ring, escrow, voters, members, retired } = self.content();
+        let Content { epoch, ring, escrow, voters, voters_before, members, retired } = self.content();
         ViewDoc {
             epoch,
             ring: ring_doc(&ring),
             escrow: escrow.iter().map(|route| route.to_string()).collect(),
-            voters: voters
-                .iter()
-                .map(|(name, id)| VoterDoc { name: name.to_string(), id: acceptor_id(*id) })
-                .collect(),
+            voters: voter_docs(&voters),
+            voters_before: voter_docs(&voters_before),
             members: members.iter().map(|(name, member)| member_doc(name, member)).collect(),
             retired: retired
                 .iter()
@@ -219,15 +226,13 @@ impl Spelled for Arc<View> {
     }
 
     fn from_doc(doc: ViewDoc) -> Result<Self, Malformed> {
-        let ViewDoc { epoch, ring, escrow, voters, members, retired } = doc;
+        let ViewDoc { epoch, ring, escrow, voters, voters_before, members, retired } = doc;
         let content = Content {
             epoch,
             ring: ring_of(ring)?,
             escrow: set(escrow.into_iter().map(|route| Ok(route.into())), "a route twice")?,
-            voters: map(
-                voters.iter().map(|voter| Ok((region(&voter.name)?, read_acceptor_id(&voter.id)?))),
-                "a voter twice",
-            )?,
+            voters: voters_of(&voters)?,
+            voters_before: voters_of(&voters_before)?,
             members: map(
                 members.into_iter().map(|doc| Ok((region(&doc.name)?, member(doc)?))),
                 "a member twice",

@@ -25,6 +25,7 @@ mod shadow;
 mod status;
 mod store;
 mod table;
+mod witness;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -81,6 +82,7 @@ enum Command {
     #[command(subcommand)]
     Region(region::Command),
     Takeover(region::Takeover),
+    Witness(witness::Witness),
     Status(status::Status),
     Doubts(doubts::Doubts),
     Jobs(jobs::Jobs),
@@ -131,6 +133,7 @@ pub fn run() -> ExitCode {
         Command::Init(init) => init.run(),
         Command::Region(command) => command.run(),
         Command::Takeover(takeover) => takeover.run(),
+        Command::Witness(witness) => witness.run(),
         Command::Status(status) => status.run(),
         Command::Doubts(doubts) => doubts.run(),
         Command::Jobs(jobs) => jobs.run(),

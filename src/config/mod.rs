@@ -5,6 +5,7 @@
 //! | `ring.toml` | all regions | [`ring`], `failover` |
 //! | `routes.toml` | all regions | [`routes`] |
 //! | region file, such as `us-east.toml` | one process | [`region`] |
+//! | `witness.toml` | one witness | [`witness`] |
 //! | `credentials.toml` and the key files it names | all regions, as a rule | [`credentials`] |
 //!
 //! Neighbours: `server` and `cli` take a [`Config`]; the rooms below define what they are told ([`Settings`], `Policy`, `Ring`).
@@ -27,6 +28,7 @@ mod shared;
 pub mod span;
 mod stamp;
 pub mod trusted;
+pub mod witness;
 
 use std::collections::BTreeSet;
 use std::fmt;

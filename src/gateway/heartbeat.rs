@@ -198,8 +198,6 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     let round_trip = arrived.since(asked);
     metrics::round_trip(name, round_trip);
     let trouble = gateway.disagreement(&pong);
-    let view = gateway.view();
-    let other_view = pong.epoch == view.epoch() && pong.view != view.digest();
     let mut health = gateway.health();
     let Some(peer) = health.peers.get_mut(name) else { return };
     if peer.heard.is_none() || peer.trouble != trouble {
@@ -212,7 +210,6 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
         peer.lag.announced(beat.seq, beat.age, round_trip, arrived);
     }
     peer.trouble = trouble;
-    peer.other_view = other_view;
     peer.tried = true;
     peer.heard = Some(arrived);
     peer.asked = Some(asked);
@@ -364,16 +361,6 @@ impl<P: Ports> Gateway<P> {
             }
         }
         answers
-    }
-
-    /// A peer that answers and goes by another view, if there is one. Two regions with different rings may each think that they
-    /// own a key, so neither may run it until they agree.
-    pub(super) fn disputed(&self) -> Option<RegionName> {
-        let peers: Vec<RegionName> = {
-            let health = self.health();
-            health.peers.iter().filter(|(_, peer)| peer.other_view).map(|(name, _)| name.clone()).collect()
-        };
-        peers.into_iter().find(|name| !self.is_silent(name))
     }
 
     pub(super) fn store_is_open(&self) -> bool {

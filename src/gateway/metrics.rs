@@ -41,6 +41,14 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
         }
     }
+    for route in settings.routes.0.iter().map(|route| route.name.clone()) {
+        for name in [observe::RUNS_AT_RISK, observe::LATE_ANSWERS] {
+            counter!(name, "route" => route_label(&route)).absolute(0);
+        }
+    }
+    for result in ["lodged", "alone", "refused", "stale", "unavailable", "answer_lodged", "answer_failed"] {
+        counter!(observe::ESCROWS, "result" => result).absolute(0);
+    }
     for route in settings.routes.0.iter().map(|route| &*route.name).chain(["unknown"]) {
         for result in ["accepted", "settled", "retried", "waited", "dead"] {
             counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).absolute(0);
@@ -62,7 +70,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in ["claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take"] {
+    for op in ["claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge"] {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
         }
@@ -203,7 +211,22 @@ pub(super) fn claim_unconfirmed() {
     counter!(observe::CLAIMS_UNCONFIRMED).increment(1);
 }
 
-/// One claim released because its time to send was over.
+/// One claim of a key that a lost region may have run without a trace here.
+pub(super) fn run_at_risk(route: &Arc<str>) {
+    counter!(observe::RUNS_AT_RISK, "route" => route_label(route)).increment(1);
+}
+
+/// One answer to an attempt that was taken over meanwhile.
+pub(super) fn late(route: &Arc<str>) {
+    counter!(observe::LATE_ANSWERS, "route" => route_label(route)).increment(1);
+}
+
+/// One claim or answer that was to be lodged with another region.
+pub(super) fn escrow(result: &'static str) {
+    counter!(observe::ESCROWS, "result" => result).increment(1);
+}
+
+/// One claim released because the right to send it was over.
 pub(super) fn send_refused() {
     counter!(observe::SENDS_REFUSED).increment(1);
 }

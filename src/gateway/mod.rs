@@ -10,11 +10,13 @@ mod admit;
 mod attach;
 pub mod authority;
 pub mod canonical;
+mod claim;
 pub mod coverage;
 pub mod credentials;
 mod ending;
 mod escrow;
 mod forward;
+mod gained;
 mod generators;
 mod heartbeat;
 mod jobs;
@@ -35,6 +37,7 @@ mod request;
 pub mod route;
 pub mod shadow;
 pub mod signature;
+mod stand_in;
 pub mod status;
 mod sweep;
 mod trust;
@@ -63,6 +66,7 @@ use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use admit::Admitted;
 use attach::Attached;
+use authority::Here;
 use coverage::{Coverage, Report};
 use credentials::Credentials;
 use jobs::Workers;
@@ -134,6 +138,7 @@ impl Settings {
         let timings = &self.timings;
         policy.wait
             + timings.claim_within
+            + escrow::bound(policy)
             + policy.upstream_timeout.max(timings.probe_within)
             + timings.settle_within
     }
@@ -194,8 +199,6 @@ struct Peer {
     lag: LagMeter,
     /// It was asked at least once, whatever came of it.
     tried: bool,
-    /// Its last pong named another view than ours.
-    other_view: bool,
     trouble: Option<String>,
 }
 
@@ -210,7 +213,6 @@ impl Peer {
             applied: None,
             lag,
             tried: false,
-            other_view: false,
             trouble: None,
         }
     }
@@ -314,7 +316,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Answers a request that a peer forwarded. It is never forwarded again.
     pub async fn serve_forward(self: &Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
-        if self.view().owner(&forward.id) != Some(&self.settings.me) {
+        if matches!(self.here(&forward.id), Here::Elsewhere(_) | Here::Nobody) {
             tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view().epoch(), "refused a forward: not the owner");
             return ForwardReply::NotOwner { epoch: self.view().epoch() };
         }

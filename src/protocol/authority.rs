@@ -3,14 +3,14 @@
 //! Neighbours: `ports::gate` stores a [`GateState`], [`super::lease`] holds the lease, `gateway::request` asks [`right`] before a claim and
 //! [`Right`]'s tenure in the same breath as the send. It must not read a clock, nor perform anything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::key::KeyId;
 use super::lease::{Held, Tenure};
-use super::region::RegionName;
+use super::region::{Origin, RegionName};
 use super::time::Moment;
-use super::view::View;
+use super::view::{Standing, View};
 
 /// A change that this region has given keys up for, and that is not agreed on yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +41,19 @@ impl GateState {
         Self { since: vec![view.clone()], view, pending: None, waived: BTreeSet::new() }
     }
 
-    /// After adopting `view`: what was gained stays closed, what was pending is over, and waivers of losses that are over are gone.
+    /// After adopting `view`: what was gained stays closed, what was pending is over, and waivers of losses that are over are gone. A
+    /// view that is not newer changes nothing: what is pending for the next one stays pending.
+    ///
+    /// Views are adopted one after the other. Where one was skipped, nobody knows here who owned what under it: then every key counts as
+    /// gained.
     pub fn adopt(&self, view: Arc<View>) -> Self {
+        if view.epoch() <= self.view.epoch() {
+            return self.clone();
+        }
         let mut since = self.since.clone();
+        if view.epoch() > self.view.epoch() + 1 {
+            since.push(Arc::new(View::unfounded(view.ring().clone())));
+        }
         if since.iter().all(|known| known.placement() != view.placement()) {
             since.push(view.clone());
         }
@@ -92,6 +102,17 @@ pub enum Closed {
     NoLease,
 }
 
+impl Closed {
+    /// For people.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Moving => "it is being handed over",
+            Self::CatchingUp => "it was taken over, and what its former region wrote may not have arrived",
+            Self::NoLease => "this region holds no lease",
+        }
+    }
+}
+
 /// What this region may do about a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Right {
@@ -125,24 +146,93 @@ pub fn right(
     if let Some(closed) = gate.serves(id, me) {
         return Right::Closed(closed);
     }
-    let held = held.filter(|held| now < held.until && held.view.epoch() <= gate.view.epoch());
-    let covers = |held: &Held| held.view.epoch() == gate.view.epoch() || held.view.owner(id) == Some(me);
-    match held.is_some_and(covers) {
+    match holds(gate, held, id, me, now) {
         true => Right::Run(tenure),
         false => Right::Closed(Closed::NoLease),
     }
 }
 
-/// Lost regions that may have run this key without a trace here: those that owned it when they were lost. `views` are all chosen views
-/// known here, by epoch; where the one before a loss is not known, the region counts.
-pub fn at_risk(
-    view: &View,
-    views: &std::collections::BTreeMap<u64, Arc<View>>,
-    id: &KeyId,
-) -> Vec<RegionName> {
-    let owned = |(region, at): &(&RegionName, u64)| {
-        let before = views.get(&at.saturating_sub(1));
-        before.is_none_or(|before| before.owner(id) == Some(*region))
-    };
-    view.lost().filter(owned).map(|(region, _)| region.clone()).collect()
+/// Whether the lease covers the key.
+fn holds(gate: &GateState, held: Option<&Held>, id: &KeyId, me: &RegionName, now: Moment) -> bool {
+    let held = held.filter(|held| now < held.until && held.view.epoch() <= gate.view.epoch());
+    let covers = |held: &Held| held.view.epoch() == gate.view.epoch() || held.view.owner(id) == Some(me);
+    held.is_some_and(covers)
 }
+
+/// What this region may do at `now` about a key of which it is proven that no lost region ever sent it (protocol reference, 4.1): what it
+/// still has to catch up with does not matter then. The lease does, and that the key is not given up.
+pub fn right_if_never_sent(
+    gate: &GateState,
+    held: Option<&Held>,
+    tenure: Tenure,
+    id: &KeyId,
+    me: &RegionName,
+    now: Moment,
+) -> Right {
+    let open = gate.open();
+    right(&open, held, tenure, id, me, now)
+}
+
+/// One loss of a region whose claims of before may still be missing here.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// The region.
+    pub region: RegionName,
+    /// The view before its loss, where it is known here.
+    before: Option<Arc<View>>,
+    /// Rows are known to be missing, of whatever it owned at any time.
+    gap: bool,
+}
+
+/// The losses whose claims may still be missing at `me`: of regions that are lost; of those that are back, until a heartbeat has come that
+/// they wrote after they had learned of their loss, as all claims of before come with it; and of stores that were replaced, for as long as
+/// the view names them. `views` are all chosen views known here, by epoch; `epochs` the epoch in the newest heartbeat of each origin that is
+/// applied here.
+///
+/// Were a region that is back left out at once, its successor would start keys that it has not heard of yet, and leave no trace of that.
+pub fn losses(
+    view: &View,
+    views: &BTreeMap<u64, Arc<View>>,
+    epochs: &BTreeMap<Origin, u64>,
+    me: &RegionName,
+) -> Vec<Loss> {
+    let mut found: BTreeMap<(Origin, u64), bool> = BTreeMap::new();
+    let known = views.values().map(Arc::as_ref).filter(|known| known.epoch() < view.epoch());
+    for known in known.chain([view]) {
+        for (region, member) in known.members() {
+            if let Standing::Lost { at, gap } = member.standing {
+                let origin = Origin { region: region.clone(), generation: member.generation };
+                found.insert((origin, at), gap);
+            }
+        }
+    }
+    let mine = view.origin(me);
+    let open = |(origin, at): &(Origin, u64)| {
+        let lost =
+            matches!(view.standing(&origin.region), Some(Standing::Lost { at: now, .. }) if now == *at);
+        let current = view.origin(&origin.region).as_ref() == Some(origin);
+        let matters = current || view.retired().contains_key(origin);
+        let heard = epochs.get(origin).is_some_and(|epoch| epoch >= at);
+        mine.as_ref() != Some(origin) && matters && ((lost && current) || !heard)
+    };
+    let open = found.into_iter().filter(|(loss, _)| open(loss));
+    open.map(|((origin, at), gap)| Loss {
+        region: origin.region,
+        before: views.get(&at.saturating_sub(1)).cloned(),
+        gap,
+    })
+    .collect()
+}
+
+/// Regions that may have run this key without a trace here: those that owned it when they were lost. Where the view of then is not known,
+/// the region counts.
+pub fn at_risk(losses: &[Loss], id: &KeyId) -> Vec<RegionName> {
+    let owned = |loss: &&Loss| {
+        loss.gap || loss.before.as_ref().is_none_or(|before| before.owner(id) == Some(&loss.region))
+    };
+    let regions: BTreeSet<&RegionName> = losses.iter().filter(owned).map(|loss| &loss.region).collect();
+    regions.into_iter().cloned().collect()
+}
+
+#[cfg(test)]
+mod tests;

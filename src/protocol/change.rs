@@ -54,8 +54,15 @@ pub enum Change {
         /// The region.
         region: RegionName,
     },
-    /// One voter more, less, or replaced.
+    /// One voter more, less, or replaced. An acceptor that was no voter for a while comes back as a new one, with a new id: it
+    /// knows nothing of the grants of the meantime (H7).
     Voters(BTreeMap<RegionName, AcceptorId>),
+    /// There is no majority any more, and an operator attests that these regions and witnesses are stopped: they are lost, each with its
+    /// frontier, and vote no more.
+    Force {
+        /// The regions that are stopped, with the highest heartbeat of each that a survivor has applied; and witnesses, with any.
+        stopped: BTreeMap<RegionName, u64>,
+    },
     /// Nothing changes but the epoch, so that a change that was begun and not ended can never be agreed on.
     Kill,
 }
@@ -104,7 +111,8 @@ impl View {
         if !self.ring.places_like(&ring) {
             return Err(Illegal::Placement);
         }
-        let mut next = View { epoch: self.epoch + 1, ring, escrow, ..self.clone() };
+        let voters_before = self.voters.clone();
+        let mut next = View { epoch: self.epoch + 1, ring, escrow, voters_before, ..self.clone() };
         for region in next.ring.regions() {
             next.members.entry(region.name.clone()).or_insert(Member {
                 generation: 1,
@@ -144,9 +152,10 @@ impl View {
     /// # Errors
     /// The first rule that the change breaks.
     pub fn next(&self, change: &Change) -> Result<View, Illegal> {
-        let next = View { epoch: self.epoch + 1, ..self.clone() };
+        let next = View { epoch: self.epoch + 1, voters_before: self.voters.clone(), ..self.clone() };
         match change {
             Change::Kill => Ok(next),
+            Change::Force { stopped } => forced(next, stopped),
             Change::Move { target, reports } => self.moved(target, reports),
             Change::Lose { region, frontier } => lost(next, region, *frontier),
             Change::Seal { region, generation, seal } => sealed(next, region, *generation, *seal),
@@ -170,12 +179,17 @@ impl View {
         let standings = target.members.iter().map(|(name, member)| (name.clone(), member.standing)).collect();
         let mut next = self.draft(target.ring.clone(), target.escrow.clone(), &standings)?;
         let release = Release { base: self.epoch, target: next.placement() };
-        for loser in self.losers(&next).cloned().collect::<Vec<_>>() {
-            if reports.get(&loser).is_none_or(|report| report.release != release) {
-                return Err(Illegal::NotReleased(loser));
-            }
+        if let Some(silent) = self.losers(&next).find(|loser| !reports.contains_key(*loser)) {
+            return Err(Illegal::NotReleased(silent.clone()));
         }
         for (name, report) in reports {
+            if report.release != release {
+                return Err(Illegal::NotReleased(name.clone()));
+            }
+            // A lost region's mark is what others have of it, whatever it says itself.
+            if !self.serves(name) {
+                return Err(Illegal::Standing(name.clone()));
+            }
             let member = next.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
             if report.generation != member.generation {
                 return Err(Illegal::Generation(name.clone()));
@@ -214,6 +228,24 @@ fn somebody_serves(next: View) -> Result<View, Illegal> {
     if serves { Ok(next) } else { Err(Illegal::NobodyServes) }
 }
 
+fn forced(mut next: View, stopped: &BTreeMap<RegionName, u64>) -> Result<View, Illegal> {
+    for (region, frontier) in stopped {
+        next.voters.remove(region);
+        match next.standing(region) {
+            Some(Standing::Serving | Standing::Sealed { .. }) => {
+                next = lost(next, region, *frontier)?;
+            }
+            Some(Standing::Lost { .. }) | None => {}
+        }
+    }
+    if next.voters.is_empty() {
+        return Err(Illegal::Voters);
+    }
+    // Those before it are not asked: there is no majority of them.
+    next.voters_before = next.voters.clone();
+    somebody_serves(next)
+}
+
 fn sealed(mut next: View, region: &RegionName, generation: u32, seal: u64) -> Result<View, Illegal> {
     let member = next.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
     if member.generation != generation {
@@ -243,3 +275,6 @@ fn rebuilt(mut next: View, region: &RegionName) -> Result<View, Illegal> {
         Standing::Serving | Standing::Sealed { .. } => Err(Illegal::Standing(region.clone())),
     }
 }
+
+#[cfg(test)]
+mod tests;

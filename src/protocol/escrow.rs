@@ -32,11 +32,14 @@ pub struct Facts<'a> {
 /// the route was under escrow (ii, iv).
 pub fn proves_absence(facts: &Facts<'_>, id: &KeyId) -> bool {
     let Some((_, at)) = facts.view.lost().find(|(region, _)| *region == facts.lost) else { return false };
-    let generation = |view: &View| view.members().get(facts.me).map(|member| member.generation);
+    let generation = |view: &View, of| view.members().get(of).map(|member| member.generation);
+    let same = |view: &View, of| generation(view, of) == generation(facts.view, of);
     let holds = |view: &View| {
         view.owner(id) == Some(facts.lost)
             && view.target(id) == Some(facts.me)
-            && generation(view) == generation(facts.view)
+            && same(view, facts.me)
+            // The heartbeats of a store that took the lost one's place say nothing of the lost one's claims.
+            && same(view, facts.lost)
             && view.escrow().contains(facts.route)
     };
     let mut epoch = at;
@@ -54,3 +57,6 @@ pub fn proves_absence(facts: &Facts<'_>, id: &KeyId) -> bool {
     }
     false
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,14 +5,14 @@
 //! asks for nothing until whatever a minority granted has lapsed too: else it would block its successor for ever (H6). It must
 //! not read a clock.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::region::RegionName;
 use super::register::{Reply, agreed};
 use super::time::{Drift, Moment};
-use super::view::View;
+use super::view::{AcceptorId, View};
 
 /// Grows whenever the lease lapsed or an adopted view took keys away: a handler that slept through a takeover and a return finds
 /// another tenure than it remembers and must not send (H1).
@@ -38,13 +38,17 @@ pub struct Lease {
     asking: Option<Asking>,
     /// Nothing is asked for before this moment.
     quiet_until: Option<Moment>,
+    /// Since when it has been asked for without a majority that granted.
+    in_vain_since: Option<Moment>,
+    /// When it was asked for last: replies say no more of what they reply to.
+    asked: Option<Moment>,
 }
 
 #[derive(Clone, Debug)]
 struct Asking {
     view: Arc<View>,
     sent: Moment,
-    granted: BTreeSet<RegionName>,
+    granted: BTreeMap<RegionName, AcceptorId>,
 }
 
 /// What a reply to a renewal came to.
@@ -61,7 +65,16 @@ pub enum Renewal {
 impl Lease {
     /// No lease yet.
     pub fn new(ttl: Duration, drift: Drift) -> Self {
-        Self { ttl, drift, tenure: Tenure(1), held: None, asking: None, quiet_until: None }
+        Self {
+            ttl,
+            drift,
+            tenure: Tenure(1),
+            held: None,
+            asking: None,
+            quiet_until: None,
+            in_vain_since: None,
+            asked: None,
+        }
     }
 
     /// How long it runs.
@@ -105,6 +118,7 @@ impl Lease {
     fn be_quiet(&mut self, now: Moment) {
         let twice = self.drift.judge(self.drift.judge(self.ttl));
         self.quiet_until = Some(now + twice);
+        self.in_vain_since = None;
         self.asking = None;
     }
 
@@ -116,13 +130,20 @@ impl Lease {
     /// Whether a renewal may be sent at `now`, and when the next one is due.
     pub fn may_ask(&mut self, now: Moment) -> bool {
         self.held(now);
+        // Whoever never held it leaves grants at a minority, too.
+        if self.in_vain_since.is_some_and(|since| self.held.is_none() && now.since(since) >= self.ttl) {
+            self.be_quiet(now);
+        }
         self.quiet_until.is_none_or(|quiet| now >= quiet)
     }
 
     /// A renewal under `view` is sent to all its voters at `now`, and not before.
     pub fn asks(&mut self, view: Arc<View>, now: Moment) {
         self.quiet_until = None;
-        self.asking = Some(Asking { view, sent: now, granted: BTreeSet::new() });
+        self.in_vain_since = self.in_vain_since.or(Some(now));
+        // Of two that were sent at one moment, perhaps under two views, nobody could say which one a reply is to.
+        let twin = self.asked.replace(now) == Some(now);
+        self.asking = (!twin).then(|| Asking { view, sent: now, granted: BTreeMap::new() });
     }
 
     /// A voter answered the renewal that was sent at `sent`.
@@ -133,12 +154,17 @@ impl Lease {
         };
         match reply {
             Reply::Granted(_) => {
-                asking.granted.insert(from.clone());
+                let voter = asking.view.voters().get(from).copied();
+                asking.granted.extend(voter.map(|id| (from.clone(), id)));
                 if !agreed(asking.view.voters(), &asking.granted) {
                     return Renewal::Open;
                 }
                 let until = asking.sent + self.drift.holder(self.ttl);
-                if until > now && self.held.as_ref().is_none_or(|held| held.until < until) {
+                if until <= now {
+                    return Renewal::Open;
+                }
+                self.in_vain_since = None;
+                if self.held.as_ref().is_none_or(|held| held.until < until) {
                     self.held = Some(Held { view: asking.view.clone(), until });
                 }
                 Renewal::Renewed
@@ -165,3 +191,6 @@ impl Lease {
         self.be_quiet(now);
     }
 }
+
+#[cfg(test)]
+mod tests;

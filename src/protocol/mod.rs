@@ -17,6 +17,8 @@ pub mod change;
 pub mod decide;
 pub mod digest;
 pub mod escrow;
+#[cfg(test)]
+mod example_tests;
 pub mod fingerprint;
 pub mod generator;
 pub mod grants;

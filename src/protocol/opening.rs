@@ -120,7 +120,8 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
         facts.view.members().iter().filter(|(name, _)| *name != facts.me).map(|(name, member)| {
             (Origin { region: name.clone(), generation: member.generation }, member.mark)
         });
-    let lost: BTreeMap<&RegionName, u64> = facts.view.lost().collect();
+    // Its own loss keeps a region from nothing: it owns no key until it has returned.
+    let lost: BTreeMap<&RegionName, u64> = facts.view.lost().filter(|(name, _)| *name != facts.me).collect();
     let waived = |region: &RegionName| {
         lost.get(region).is_some_and(|at| facts.waived.contains(&(region.clone(), *at)))
     };
@@ -187,3 +188,6 @@ fn import(
     }
     missing
 }
+
+#[cfg(test)]
+mod tests;

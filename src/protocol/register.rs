@@ -97,6 +97,14 @@ pub enum Message {
         /// How long it runs.
         ttl: Duration,
     },
+    /// Take this view whatever was agreed on: there is no majority any more, and an operator attests that everybody who is not among its
+    /// voters is stopped. Nothing here can check that; so it is never sent but by that operator's word.
+    Force {
+        /// Above all ballots so far.
+        ballot: Ballot,
+        /// The view.
+        view: Arc<View>,
+    },
     /// Take the first view of a deployment. Only an acceptor that holds nothing does.
     Found {
         /// The ballot of the founding.
@@ -163,14 +171,18 @@ impl Acceptor {
         match message {
             Message::Read => (None, self.holds(accepted, over)),
             Message::Found { ballot, view } => {
-                let same = accepted.ballot == *ballot && accepted.view == *view;
+                let same = accepted.ballot == founding(ballot) && accepted.view == *view;
                 (None, if same { Reply::Accepted } else { self.holds(accepted, over) })
             }
-            _unadmitted @ (Message::Prepare { .. } | Message::Accept { .. } | Message::Renew { .. })
+            _unadmitted @ (Message::Prepare { .. }
+            | Message::Accept { .. }
+            | Message::Force { .. }
+            | Message::Renew { .. })
                 if !self.admitted =>
             {
                 (None, Reply::NotAdmitted)
             }
+            Message::Force { ballot, view } => self.forced(accepted, ballot, view),
             Message::Prepare { ballot } => match &self.promised {
                 Some(promised) if ballot <= promised => (None, Reply::Outbid(promised.clone())),
                 Some(_) | None => {
@@ -198,11 +210,12 @@ impl Acceptor {
     fn found(&self, message: &Message) -> (Option<Acceptor>, Reply) {
         match message {
             Message::Found { ballot, view } if self.promised.is_none() => {
+                let ballot = founding(ballot);
                 let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
                 let next = Acceptor {
                     // Nobody holds a lease before the first view, so there is none to have forgotten.
                     admitted: true,
-                    promised: Some(ballot.clone()),
+                    promised: Some(ballot),
                     accepted: Some(accepted),
                     ..self.clone()
                 };
@@ -212,6 +225,7 @@ impl Acceptor {
             | Message::Read
             | Message::Prepare { .. }
             | Message::Accept { .. }
+            | Message::Force { .. }
             | Message::Renew { .. } => (None, Reply::NotFounded(self.id)),
         }
     }
@@ -262,6 +276,21 @@ impl Acceptor {
         (Some(next), Reply::Accepted)
     }
 
+    fn forced(&self, accepted: &Accepted, ballot: &Ballot, view: &Arc<View>) -> (Option<Acceptor>, Reply) {
+        if let Some(promised) = self.promised.as_ref().filter(|promised| ballot < promised) {
+            return (None, Reply::Outbid(promised.clone()));
+        }
+        if view.epoch() <= accepted.view.epoch() || view.voters().values().all(|id| *id != self.id) {
+            return (
+                None,
+                Reply::NotGranted("it is not newer than what was agreed on, or names another voter"),
+            );
+        }
+        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
+        let next = Acceptor { promised: Some(ballot.clone()), accepted: Some(accepted), ..self.clone() };
+        (Some(next), Reply::Accepted)
+    }
+
     fn renew(
         &self,
         accepted: &Accepted,
@@ -270,21 +299,34 @@ impl Acceptor {
         over: &dyn Fn(&RegionName, &Grant) -> bool,
     ) -> (Option<Acceptor>, Reply) {
         // Whoever granted below what it accepted would let an owner live on beside the next one (mutation 2).
-        if accepted.view.epoch() > grant.view.epoch() {
+        let held = self.grants.get(region);
+        let beyond = |held: &Grant| held.view.epoch() > grant.view.epoch();
+        // A renewal that was long on its way must not put an older view in a grant's place: keys that were gained since would be
+        // taken from a live holder unasked.
+        if accepted.view.epoch() > grant.view.epoch() || held.is_some_and(beyond) {
             return (None, Reply::Newer);
         }
         if !grant.view.serves(region) {
             return (None, Reply::NotGranted(DOES_NOT_SERVE));
         }
         let other = |held: &Grant| (held.generation, held.boot) != (grant.generation, grant.boot);
-        if self.grants.get(region).is_some_and(|held| other(held) && !over(region, held)) {
+        if held.is_some_and(|held| other(held) && !over(region, held)) {
             return (None, Reply::NotGranted(HELD_BY_ANOTHER_START));
         }
         let number = grant.number;
+        // Another gateway of the region may still rely on the longer time that it asked for.
+        let longest =
+            held.filter(|held| !other(held) && !over(region, held)).map_or(grant.ttl, |held| held.ttl);
+        let grant = Grant { ttl: grant.ttl.max(longest), ..grant };
         let mut next = self.clone();
         next.grants.insert(region.clone(), grant);
         (Some(next), Reply::Granted(number))
     }
+}
+
+/// The founding prepares nothing, so any ballot that was prepared is higher than it.
+fn founding(ballot: &Ballot) -> Ballot {
+    Ballot { counter: 0, ..ballot.clone() }
 }
 
 /// Whether the region gave up what it loses by this very view.
@@ -298,24 +340,23 @@ pub fn majority(of: usize) -> usize {
     of / 2 + 1
 }
 
-/// Whether those who agree are a majority of these voters.
-pub fn agreed(voters: &BTreeMap<RegionName, AcceptorId>, by: &BTreeSet<RegionName>) -> bool {
-    voters.keys().filter(|name| by.contains(*name)).count() >= majority(voters.len())
+/// Whether those who agree are a majority of these voters. An acceptor that was made anew under the same name is another.
+pub fn agreed(voters: &BTreeMap<RegionName, AcceptorId>, by: &BTreeMap<RegionName, AcceptorId>) -> bool {
+    voters.iter().filter(|(name, id)| by.get(*name) == Some(*id)).count() >= majority(voters.len())
 }
 
-/// The view that a majority reports under one ballot: it is chosen. Both by its own voters and by those known before, as a change
-/// of voters needs both.
+/// The view that majorities report under one ballot: it is chosen. Majorities of its voters and of those of the view before; whom the
+/// reader knows as voters does not matter.
 pub fn chosen<'a>(
-    known: &View,
     reported: impl Iterator<Item = (&'a RegionName, AcceptorId, &'a Accepted)> + Clone,
 ) -> Option<&'a Accepted> {
     reported.clone().map(|(_, _, accepted)| accepted).find(|candidate| {
-        let by = |voters: &BTreeMap<RegionName, AcceptorId>| {
-            let equal = reported.clone().filter(|(name, id, accepted)| {
-                voters.get(*name) == Some(id) && accepted.ballot == candidate.ballot
-            });
-            agreed(voters, &equal.map(|(name, _, _)| name.clone()).collect())
-        };
-        by(candidate.view.voters()) && by(known.voters())
+        let equal = reported.clone().filter(|(_, _, accepted)| accepted == candidate);
+        let by = equal.map(|(name, id, _)| (name.clone(), id)).collect();
+        let view = &candidate.view;
+        agreed(view.voters(), &by) && agreed(view.voters_before(), &by)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,14 +18,14 @@ pub struct Round {
     base: Arc<View>,
     wanted: Option<Arc<View>>,
     /// Who was asked to promise.
-    asked: BTreeSet<RegionName>,
+    asked: BTreeSet<(RegionName, AcceptorId)>,
     phase: Phase,
 }
 
 #[derive(Clone, Debug)]
 enum Phase {
-    Preparing { promises: BTreeMap<RegionName, Accepted> },
-    Accepting { view: Arc<View>, by: BTreeSet<RegionName> },
+    Preparing { promises: BTreeMap<RegionName, (AcceptorId, Accepted)> },
+    Accepting { view: Arc<View>, by: BTreeMap<RegionName, AcceptorId> },
 }
 
 /// Messages to send, each to a voter by its name and id.
@@ -49,32 +49,40 @@ pub enum Step {
 impl Round {
     /// Opens a round: `wanted` is the next view of `base`, which is chosen; or nothing, to finish what somebody else began.
     pub fn open(ballot: Ballot, base: Arc<View>, wanted: Option<Arc<View>>) -> (Self, Outbox) {
-        let asked = base.voters().keys().cloned().collect();
         let phase = Phase::Preparing { promises: BTreeMap::new() };
-        let round = Self { ballot, base, wanted, asked, phase };
-        let prepare = Message::Prepare { ballot: round.ballot.clone() };
-        let outbox = round.to(&round.voters(None), &prepare);
+        let mut round = Self { ballot, base, wanted, asked: BTreeSet::new(), phase };
+        let base = round.base.clone();
+        let outbox = round.prepare(&[base.voters()]);
         (round, outbox)
     }
 
-    /// The voters to ask: of the base and, where given, of the value: a change of voters needs both majorities.
-    fn voters(&self, value: Option<&View>) -> Vec<BTreeMap<RegionName, AcceptorId>> {
-        let mut sets = vec![self.base.voters().clone()];
-        sets.extend(value.map(|view| view.voters().clone()).filter(|voters| *voters != sets[0]));
-        sets
+    /// Whose majorities must agree to a value, each of them: its own voters, and those of the view before it, as only they may know of
+    /// another view in its place. The base is chosen, so nothing can be in its place.
+    fn sets<'a>(&self, value: &'a View) -> Vec<&'a BTreeMap<RegionName, AcceptorId>> {
+        match *value == *self.base {
+            true => vec![value.voters()],
+            false => vec![value.voters_before(), value.voters()],
+        }
     }
 
-    fn to(&self, sets: &[BTreeMap<RegionName, AcceptorId>], message: &Message) -> Outbox {
-        let all: BTreeMap<&RegionName, &AcceptorId> = sets.iter().flatten().collect();
-        all.into_iter().map(|(name, id)| (name.clone(), *id, message.clone())).collect()
+    /// Asks those for a promise who were not asked yet.
+    fn prepare(&mut self, sets: &[&BTreeMap<RegionName, AcceptorId>]) -> Outbox {
+        let message = Message::Prepare { ballot: self.ballot.clone() };
+        let mut outbox = Outbox::new();
+        for (name, id) in sets.iter().copied().flatten() {
+            if self.asked.insert((name.clone(), *id)) {
+                outbox.push((name.clone(), *id, message.clone()));
+            }
+        }
+        outbox
     }
 
-    /// A voter replied to a message of this round.
-    pub fn heard(&mut self, from: &RegionName, reply: &Reply) -> Step {
+    /// A voter, asked by this name and id, replied to a message of this round.
+    pub fn heard(&mut self, from: &RegionName, id: AcceptorId, reply: &Reply) -> Step {
         match reply {
             Reply::Outbid(ballot) => Step::Outbid(ballot.counter),
-            Reply::Promised(accepted) => self.promised(from, accepted),
-            Reply::Accepted => self.accepted(from),
+            Reply::Promised(accepted) => self.promised(from, id, accepted),
+            Reply::Accepted => self.accepted(from, id),
             Reply::Blocked(region) => Step::Blocked(region.clone()),
             Reply::NotFounded(_)
             | Reply::OtherAcceptor(_)
@@ -86,24 +94,25 @@ impl Round {
         }
     }
 
-    fn promised(&mut self, from: &RegionName, accepted: &Accepted) -> Step {
+    fn promised(&mut self, from: &RegionName, id: AcceptorId, accepted: &Accepted) -> Step {
         let Phase::Preparing { promises } = &mut self.phase else { return Step::Wait };
-        promises.insert(from.clone(), accepted.clone());
-        let by: BTreeSet<RegionName> = promises.keys().cloned().collect();
-        let Some(newest) = promises.values().max_by(|a, b| a.ballot.cmp(&b.ballot)) else {
-            return Step::Wait;
-        };
-        let newest = newest.view.clone();
-        // Whoever has other voters than the base may have been followed by views that the base's voters never saw.
-        let sets = self.voters(Some(&newest));
-        if !agreed(&sets[0], &by) {
+        promises.insert(from.clone(), (id, accepted.clone()));
+        let by = promises.iter().map(|(name, (id, _))| (name.clone(), *id)).collect();
+        let held = || promises.values().map(|(_, accepted)| accepted);
+        let Some(newest) = held().max_by(|a, b| a.ballot.cmp(&b.ballot)).cloned() else { return Step::Wait };
+        // Two foundings at a time: neither prepared anything, so the ballots of the two say nothing about which one was agreed on.
+        let other = |held: &Accepted| held.ballot.counter == 0 && held.view != newest.view;
+        if newest.ballot.counter == 0 && held().any(other) {
             return Step::Wait;
         }
+        let newest = newest.view;
+        // The base was agreed on, so a majority of its voters holds it or what followed: these have forgotten. Let nothing rest on them.
+        if newest.epoch() <= self.base.epoch() && newest != self.base {
+            return Step::Wait;
+        }
+        let sets = self.sets(&newest);
         if !sets.iter().all(|voters| agreed(voters, &by)) {
-            let prepare = Message::Prepare { ballot: self.ballot.clone() };
-            let mut more = self.to(&sets[1..], &prepare);
-            more.retain(|(name, _, _)| !self.asked.contains(name));
-            self.asked.extend(more.iter().map(|(name, _, _)| name.clone()));
+            let more = self.prepare(&sets);
             return if more.is_empty() { Step::Wait } else { Step::Send(more) };
         }
         let value = match &self.wanted {
@@ -111,19 +120,23 @@ impl Round {
             // Not what the change was made from: it may be chosen or half accepted. Either way it comes first.
             Some(_) | None => newest,
         };
+        let all: BTreeSet<_> = self.sets(&value).into_iter().flatten().collect();
         let message = Message::Accept { ballot: self.ballot.clone(), view: value.clone() };
-        let outbox = self.to(&self.voters(Some(&value)), &message);
-        self.phase = Phase::Accepting { view: value, by: BTreeSet::new() };
+        let outbox = all.into_iter().map(|(name, id)| (name.clone(), *id, message.clone())).collect();
+        self.phase = Phase::Accepting { view: value, by: BTreeMap::new() };
         Step::Send(outbox)
     }
 
-    fn accepted(&mut self, from: &RegionName) -> Step {
+    fn accepted(&mut self, from: &RegionName, id: AcceptorId) -> Step {
         let Phase::Accepting { view, by } = &mut self.phase else { return Step::Wait };
-        by.insert(from.clone());
+        by.insert(from.clone(), id);
         let (view, by) = (view.clone(), by.clone());
-        match self.voters(Some(&view)).iter().all(|voters| agreed(voters, &by)) {
+        match self.sets(&view).into_iter().all(|voters| agreed(voters, &by)) {
             true => Step::Chosen(view),
             false => Step::Wait,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

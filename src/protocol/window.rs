@@ -77,7 +77,7 @@ impl Window {
 
     /// How long the whole of it is; `None` if nothing was measured.
     pub fn length(&self, rule: &WindowRule) -> Option<Duration> {
-        Some((self.lag? * rule.percent / 100).max(rule.floor))
+        Some((self.lag?.saturating_mul(rule.percent) / 100).max(rule.floor))
     }
 
     /// How it stands at `now`.
@@ -91,3 +91,6 @@ impl Window {
         if now >= end { Standing::Over } else { Standing::Runs { left: now.until(end) } }
     }
 }
+
+#[cfg(test)]
+mod tests;

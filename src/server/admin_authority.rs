@@ -128,16 +128,16 @@ where
         ["region", "drain"] => drain(gateway, headers, body).await,
         ["region", "resume"] => resume(gateway, headers, body).await,
         ["takeover"] => takeover(gateway, headers, body).await,
-        _ => Err(problem(
+        _ => Err(Box::new(problem(
             StatusCode::NOT_FOUND,
             "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume or takeover",
-        )),
+        ))),
     };
-    answer.unwrap_or_else(|refused| refused)
+    answer.unwrap_or_else(|refused| *refused)
 }
 
 /// What was done, or an answer that says why not.
-type Acted = Result<Answer, Answer>;
+type Acted = Result<Answer, Box<Answer>>;
 
 async fn init<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
 where
@@ -187,7 +187,7 @@ where
 {
     let SaidRegionAct { region, actor, reason, force } = said(headers, body).await?;
     if force || !reason.is_empty() {
-        return Err(problem(StatusCode::BAD_REQUEST, "a return takes neither force nor reason"));
+        return Err(bad("a return takes neither force nor reason"));
     }
     let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
     answer(gateway.resume(&region, actor).await.map(|epoch| Done { epoch }))
@@ -212,31 +212,31 @@ fn answer<T: Serialize>(done: Result<T, ActError>) -> Acted {
                 "unknown-region" => StatusCode::NOT_FOUND,
                 _ => StatusCode::CONFLICT,
             };
-            Err(coded(status, error.code, &error.detail))
+            Err(Box::new(coded(status, error.code, &error.detail)))
         }
     }
 }
 
-fn bad(why: &str) -> Answer {
-    problem(StatusCode::BAD_REQUEST, why)
+fn bad(why: &str) -> Box<Answer> {
+    Box::new(problem(StatusCode::BAD_REQUEST, why))
 }
 
 fn routes(names: BTreeSet<String>) -> BTreeSet<Arc<str>> {
     names.into_iter().map(Arc::from).collect()
 }
 
-fn region_of(name: &str) -> Result<RegionName, Answer> {
+fn region_of(name: &str) -> Result<RegionName, Box<Answer>> {
     RegionName::parse(name).map_err(|error| bad(&error.to_string()))
 }
 
-fn text<'a>(name: &str, text: &'a str) -> Result<&'a str, Answer> {
+fn text<'a>(name: &str, text: &'a str) -> Result<&'a str, Box<Answer>> {
     match text.trim() {
         "" => Err(bad(&format!("say {name}: it is journalled"))),
         _ => optional(name, text),
     }
 }
 
-fn optional<'a>(name: &str, text: &'a str) -> Result<&'a str, Answer> {
+fn optional<'a>(name: &str, text: &'a str) -> Result<&'a str, Box<Answer>> {
     if text.len() > MOST_TEXT || text.contains('\0') {
         return Err(bad(&format!("{name} has at most {MOST_TEXT} bytes and no zero bytes")));
     }
@@ -244,29 +244,29 @@ fn optional<'a>(name: &str, text: &'a str) -> Result<&'a str, Answer> {
 }
 
 /// Builds the ring away from the threads that serve: it takes some milliseconds per region.
-async fn built(said: SaidRing) -> Result<Arc<Ring>, Answer> {
+async fn built(said: SaidRing) -> Result<Arc<Ring>, Box<Answer>> {
     let spec = spec(said)?;
     match tokio::task::spawn_blocking(move || Ring::build(&spec)).await {
         Ok(Ok(ring)) => Ok(Arc::new(ring)),
         Ok(Err(error)) => Err(bad(&error.to_string())),
-        Err(error) => Err(problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())),
+        Err(error) => Err(Box::new(problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()))),
     }
 }
 
-fn spec(said: SaidRing) -> Result<RingSpec, Answer> {
+fn spec(said: SaidRing) -> Result<RingSpec, Box<Answer>> {
     let SaidRing { seed, place_by, regions, pins } = said;
     let regions = regions
         .into_iter()
         .map(|SaidRegion { name, weight }| Ok(RegionSpec { name: region_of(&name)?, weight }))
-        .collect::<Result<_, Answer>>()?;
+        .collect::<Result<_, Box<Answer>>>()?;
     let pins = pins
         .into_iter()
         .map(|SaidPin { tenant, regions }| {
             let tenant = Tenant::parse(&tenant).map_err(|error| bad(&error.to_string()))?;
-            let regions = regions.iter().map(|name| region_of(name)).collect::<Result<_, Answer>>()?;
+            let regions = regions.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
             Ok(Pin { tenant, regions })
         })
-        .collect::<Result<_, Answer>>()?;
+        .collect::<Result<_, Box<Answer>>>()?;
     let place_by = match place_by {
         SaidPlaceBy::Tenant => PlaceBy::Tenant,
         SaidPlaceBy::Key => PlaceBy::Key,

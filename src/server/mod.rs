@@ -23,6 +23,7 @@ mod reload;
 pub mod run;
 pub mod tls;
 mod watching;
+pub mod witness;
 
 use std::future::Future;
 use std::net::SocketAddr;

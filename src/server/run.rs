@@ -185,7 +185,7 @@ fn peer_limits(config: &Config) -> PeerLimits {
     PeerLimits { body_limit, question_limit, ..PeerLimits::default() }
 }
 
-async fn bind(address: std::net::SocketAddr, purpose: &str) -> Result<TcpListener> {
+pub(super) async fn bind(address: std::net::SocketAddr, purpose: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!(
             "cannot listen on {address} ({purpose}): choose another address under [listen], or free the port"

@@ -208,3 +208,23 @@ fn escrow_needs_a_region_that_can_hold_the_claims() {
     let config = load(files(&[both]).path()).unwrap();
     assert_eq!(policy_of(&config, "/v1/emails").escrow, Escrow::ClaimAndAnswer(Alone::Run));
 }
+
+#[test]
+fn the_demos_files_are_right_for_any_number_of_regions() {
+    use onceway::fleet::files::{RegionFile, write_region, write_shared};
+    use onceway::fleet::ports::FleetPorts;
+    for (names, mode) in
+        [(&["a"][..], Mode::Automatic), (&["a", "b"], Mode::Manual), (&["a", "b", "c"], Mode::Automatic)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let names: Vec<RegionName> = names.iter().map(|name| RegionName::parse(name).unwrap()).collect();
+        write_shared(folder.path(), &names).unwrap();
+        let ports = FleetPorts::lay_out(7_400, names.len()).unwrap();
+        let peers = names[1..].iter().map(|name| (name.clone(), "127.0.0.1:7403".parse().unwrap())).collect();
+        let region = RegionFile { name: &names[0], ports: ports.regions[0], peers };
+        let config = Config::load_with(&write_region(folder.path(), &region).unwrap(), &|_| None).unwrap();
+        assert_eq!(config.failover.mode, mode);
+        assert_eq!(config.failover.lease, Duration::from_secs(3));
+        assert_eq!(config.escrow().len(), usize::from(names.len() > 1), "payouts");
+    }
+}

@@ -71,7 +71,7 @@ pub(super) fn of_key(rows: Vec<Standing>) -> Vec<Row> {
 }
 
 /// States of one attempt come in this order only.
-fn stage(state: &State) -> i16 {
+pub(super) fn stage(state: &State) -> i16 {
     match state {
         State::Claimed { .. } => CLAIMED,
         State::InDoubt { .. } => IN_DOUBT,
@@ -155,11 +155,11 @@ pub(super) fn answer(row: &tokio_postgres::Row) -> Result<Answer, Unreadable> {
 
 /// An answer as its columns: what [`answer`] reads back.
 pub(super) struct StoredAnswer<'a> {
-    status: i16,
-    headers: Vec<u8>,
-    coding: i16,
-    body: Option<Cow<'a, [u8]>>,
-    length: Option<i32>,
+    pub(super) status: i16,
+    pub(super) headers: Vec<u8>,
+    pub(super) coding: i16,
+    pub(super) body: Option<Cow<'a, [u8]>>,
+    pub(super) length: Option<i32>,
 }
 
 impl<'a> StoredAnswer<'a> {

@@ -46,6 +46,12 @@ pub(super) const KEEP_VIEWS: &str = include_str!("sql/keep_views.sql");
 pub(super) const VIEWS: &str = include_str!("sql/views.sql");
 pub(super) const ACCEPTOR: &str = include_str!("sql/acceptor.sql");
 pub(super) const SET_ACCEPTOR: &str = include_str!("sql/set_acceptor.sql");
+pub(super) const LODGED: &str = include_str!("sql/lodged.sql");
+pub(super) const VOID: &str = include_str!("sql/void.sql");
+pub(super) const LODGE_ANSWER: &str = include_str!("sql/lodge_answer.sql");
+pub(super) const ESCROWS_LEFT: &str = include_str!("sql/escrows_left.sql");
+pub(super) const REAP_ESCROWS: &str = include_str!("sql/reap_escrows.sql");
+pub(super) const REAP_IMPORTS: &str = include_str!("sql/reap_imports.sql");
 pub(super) const HEARTBEATS: &str = include_str!("sql/heartbeats.sql");
 pub(super) const REMEMBER: &str = include_str!("sql/remember.sql");
 pub(super) const RECALL: &str = include_str!("sql/recall.sql");
@@ -73,6 +79,10 @@ pub(super) struct Statements {
     pub(super) settle_by_hand: String,
     pub(super) release_by_hand: String,
     pub(super) note: String,
+    pub(super) lodge: String,
+    pub(super) convert: String,
+    pub(super) rows_of: String,
+    pub(super) import: String,
 }
 
 impl Statements {
@@ -96,6 +106,10 @@ impl Statements {
             settle_by_hand: fill(include_str!("sql/settle_by_hand.sql"), me),
             release_by_hand: fill(include_str!("sql/release_by_hand.sql"), me),
             note: fill(include_str!("sql/note.sql"), me),
+            lodge: fill(include_str!("sql/lodge.sql"), me),
+            convert: fill(include_str!("sql/convert.sql"), me),
+            rows_of: fill(include_str!("sql/rows_of.sql"), me),
+            import: fill(include_str!("sql/import.sql"), me),
         }
     }
 }
@@ -107,8 +121,7 @@ pub(super) fn routines(me: &Origin) -> String {
         .replace("{others_yield}", OTHERS_YIELD.trim_end())
         .replace("{over_kept}", OVER_KEPT.trim_end())
         .replace("{lifetime_columns}", LIFETIME_COLUMNS)
-        .replace("{lifetime}", LIFETIME.trim_end())
-        .replace("{never}", NEVER);
+        .replace("{lifetime}", LIFETIME.trim_end());
     fill(&template, me)
         .replace("{returned}", RETURNED)
         .replace("{claim_signature}", &claim)
@@ -134,6 +147,7 @@ fn fill(template: &str, origin: &Origin) -> String {
     template
         .replace("{columns}", COLUMNS.trim_end())
         .replace("{outdone}", OUTDONE.trim_end())
+        .replace("{never}", NEVER)
         .replace("{records}", &names::records(origin))
         .replace("{heartbeats}", &names::heartbeats(origin))
         .replace("{origin}", &origin.to_string())
@@ -166,6 +180,10 @@ mod tests {
             all.settle_by_hand,
             all.release_by_hand,
             all.note,
+            all.lodge,
+            all.convert,
+            all.rows_of,
+            all.import,
             routines(&me),
             leaves(&me),
         ];

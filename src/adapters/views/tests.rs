@@ -62,22 +62,17 @@ fn views() -> impl Strategy<Value = Arc<View>> {
     let rings = (0..RINGS_TRIED.len()).prop_map(|at| RINGS_TRIED[at].clone());
     let retired = btree_map((names(), any::<u32>()), any::<u64>(), 0..3);
     let escrow = proptest::collection::btree_set(any::<String>(), 0..3);
-    let ids = any::<u128>().prop_map(AcceptorId);
-    let parts = (
-        any::<u64>(),
-        rings,
-        escrow,
-        btree_map(names(), ids, 0..4),
-        btree_map(names(), members(), 0..4),
-        retired,
-    );
-    parts.prop_map(|(epoch, ring, escrow, voters, members, retired)| {
+    let voters = || btree_map(names(), any::<u128>().prop_map(AcceptorId), 0..4);
+    let parts =
+        (any::<u64>(), rings, escrow, voters(), voters(), btree_map(names(), members(), 0..4), retired);
+    parts.prop_map(|(epoch, ring, escrow, voters, voters_before, members, retired)| {
         let origin = |((region, generation), mark)| (Origin { region, generation }, mark);
         Arc::new(View::from_content(Content {
             epoch,
             ring,
             escrow: escrow.into_iter().map(Arc::from).collect(),
             voters,
+            voters_before,
             members,
             retired: retired.into_iter().map(origin).collect(),
         }))

@@ -75,7 +75,7 @@ const QUESTIONS: [&str; 11] = [
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum ToldMessage {
-    Acceptor(ReplyPart),
+    Acceptor(Box<ReplyPart>),
     Views(Vec<ViewDoc>),
     Adopted { epoch: u64 },
     Released { generation: u32, seal: u64, release: ReleasePart, seen: BTreeMap<String, u64> },
@@ -230,7 +230,7 @@ fn question(written: QuestionMessage) -> Result<Question, Wrong> {
 /// What was told, as JSON.
 pub fn write_told(told: &Told) -> Bytes {
     let written = match told {
-        Told::Acceptor(reply) => ToldMessage::Acceptor(ReplyPart::of(reply)),
+        Told::Acceptor(reply) => ToldMessage::Acceptor(Box::new(ReplyPart::of(reply))),
         Told::Views(all) => ToldMessage::Views(all.iter().map(Spelled::doc).collect()),
         Told::Adopted(epoch) => ToldMessage::Adopted { epoch: *epoch },
         Told::Released(Report { generation, seal, release, seen }) => ToldMessage::Released {

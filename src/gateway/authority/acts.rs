@@ -31,12 +31,12 @@ pub struct ActError {
 }
 
 impl ActError {
-    fn refused(detail: impl Into<String>) -> Self {
+    pub(super) fn refused(detail: impl Into<String>) -> Self {
         Self { code: "refused", detail: detail.into() }
     }
 
     /// Nothing was wrong with the act; the world is not ready for it.
-    fn not_yet(detail: impl Into<String>) -> Self {
+    pub(super) fn not_yet(detail: impl Into<String>) -> Self {
         Self { code: "not-yet", detail: detail.into() }
     }
 }
@@ -351,7 +351,8 @@ impl<P: Ports> Gateway<P> {
         done.map(|view| view.epoch()).map_err(ActError::not_yet)
     }
 
-    fn founded(&self) -> Result<Arc<View>, ActError> {
+    /// The view, once the register is founded.
+    pub(super) fn founded(&self) -> Result<Arc<View>, ActError> {
         let view = self.view();
         match view.epoch() {
             0 => Err(ActError::not_yet("the register is not founded: run `onceway init` first")),

@@ -16,8 +16,8 @@ use crate::protocol::register::{Message, Reply};
 use crate::protocol::round::Outbox;
 use crate::protocol::view::{AcceptorId, View};
 
-/// Replies, as they come; closed when all have answered or been given up.
-pub(super) type Replies = mpsc::UnboundedReceiver<(RegionName, Reply)>;
+/// Replies, as they come, each with the acceptor that was meant; closed when all have answered or been given up.
+pub(super) type Replies = mpsc::UnboundedReceiver<(RegionName, AcceptorId, Reply)>;
 
 /// Sends each message; gives a voter up after `within`.
 pub(super) fn send<P: Ports>(gateway: &Arc<Gateway<P>>, outbox: Outbox, within: Duration) -> Replies {
@@ -31,14 +31,14 @@ pub(super) fn send_into<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     outbox: Outbox,
     within: Duration,
-    into: &mpsc::UnboundedSender<(RegionName, Reply)>,
+    into: &mpsc::UnboundedSender<(RegionName, AcceptorId, Reply)>,
 ) {
     for (voter, id, message) in outbox {
         let (gateway, into) = (gateway.clone(), into.clone());
         tokio::spawn(async move {
             if let Some(reply) = ask(&gateway, &voter, Some(id), message, within).await {
                 // Nobody waits any more: the sender has what it needs.
-                let _ = into.send((voter, reply));
+                let _ = into.send((voter, id, reply));
             }
         });
     }

@@ -17,7 +17,7 @@ use crate::protocol::view::{Standing, View};
 const LOOK: Duration = Duration::from_millis(250);
 /// How long a seal may take to be agreed on.
 const WITHIN: Duration = Duration::from_secs(3);
-/// Returns within this long are counted; from the third on each doubles the wait.
+/// Returns within this long are counted; after the third each further one doubles the wait.
 const DAMPING: Duration = Duration::from_secs(600);
 /// The longest wait is so many doublings.
 const DOUBLINGS: u32 = 6;

@@ -5,7 +5,7 @@
 //! section 8). Adopting is durable before anything follows from it. It must not believe what one acceptor alone holds (H17).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::{Gateway, asking, propose};
@@ -25,6 +25,8 @@ const TRIES: usize = 8;
 
 /// A chosen view was learned. From now on requests are placed by it; the gate follows.
 pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
+    // One at a time: of two that are learned together the newer must stay.
+    let _one = gateway.authority.learning.lock().unwrap_or_else(PoisonError::into_inner);
     let before = gateway.view();
     if before.epoch() >= view.epoch() {
         return;
@@ -74,7 +76,7 @@ pub(super) async fn read<P: Ports>(
 ) -> BTreeMap<RegionName, (AcceptorId, Accepted, std::collections::BTreeSet<RegionName>)> {
     let mut replies = asking::send(gateway, asking::to_all(view, &Message::Read), WITHIN);
     let mut held = BTreeMap::new();
-    while let Some((voter, reply)) = replies.recv().await {
+    while let Some((voter, _, reply)) = replies.recv().await {
         if let Reply::Holds { id, promised: _, accepted, running } = reply {
             held.insert(voter, (id, accepted, running));
         }
@@ -87,7 +89,7 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let known = gateway.view();
     let held = read(gateway, &known).await;
     let reported = held.iter().map(|(name, (id, accepted, _))| (name, *id, accepted));
-    if let Some(accepted) = chosen(&known, reported)
+    if let Some(accepted) = chosen(reported)
         && accepted.view.epoch() > known.epoch()
     {
         learned(gateway, &accepted.view);

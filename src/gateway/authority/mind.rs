@@ -5,6 +5,7 @@
 //! what it knew before it wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -44,7 +45,8 @@ pub(super) async fn mind_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();
         let busy = mind(&strong).await;
-        let pause = if busy { CLOSELY } else { strong.settings.timings.poll };
+        let poll = strong.settings.timings.poll;
+        let pause = if busy && soon(&strong, poll) { CLOSELY } else { poll };
         let (authority, ports) = (strong.authority.clone(), strong.ports.clone());
         drop(strong);
         race::race(authority.mind_now.notified(), ports.clock().sleep_until(begun + pause)).await;
@@ -70,12 +72,25 @@ async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     moves::watch_pending(gateway, &state);
     if state.is_open() {
         gateway.authority.opened(gateway.ports.clock().now(), &state.view);
-        show(gateway, Vec::new());
+        show(gateway, &state.view, Vec::new());
         return false;
     }
     gateway.authority.closed();
     open(gateway, &state).await;
     true
+}
+
+/// Whether something that is missing may be there at any moment: not while a window has long to run, or an operator has to act.
+fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
+    let missing = gateway.hindrances();
+    missing.iter().all(|missing| match missing {
+        Hindrance::Window { left, .. } => *left <= poll,
+        Hindrance::NotCovered { .. }
+        | Hindrance::NotTold { .. }
+        | Hindrance::Import { .. }
+        | Hindrance::Escrow { .. } => true,
+        Hindrance::Beyond { .. } | Hindrance::Unmeasured { .. } | Hindrance::Gap { .. } => false,
+    })
 }
 
 /// A peer that goes by a newer view.
@@ -123,7 +138,7 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
 /// Looks what is missing, sees to it, and opens when nothing is.
 async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
     let Ok(missing) = missing(gateway, state).await else { return };
-    show(gateway, missing.clone());
+    show(gateway, &state.view, missing.clone());
     if missing.is_empty() {
         // Compared with the version that was read before anything was looked at.
         let Some((version, known)) = gateway.gate_state().filter(|(_, known)| known == state) else { return };
@@ -132,7 +147,7 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
                 tracing::info!(epoch = state.view.epoch(), "opened the keys that were gained");
                 learn::adopt(gateway).await;
                 gateway.authority.opened(gateway.ports.clock().now(), &state.view);
-                show(gateway, Vec::new());
+                show(gateway, &state.view, Vec::new());
             }
             Ok(Written::Lost | Written::GateMoved) => {}
             Err(error) => tracing::warn!(%error, "the gate could not be opened yet"),
@@ -151,7 +166,7 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
             | Hindrance::Gap { .. } => Ok(()),
         };
         if let Err(why) = done {
-            tracing::warn!(?hindrance, why, "what was gained cannot be opened yet");
+            tracing::debug!(?hindrance, why, "what was gained cannot be opened yet");
         }
     }
 }
@@ -275,7 +290,13 @@ async fn import<P: Ports>(
     Ok(())
 }
 
-fn show<P: Ports>(gateway: &Gateway<P>, missing: Vec<Hindrance>) {
+/// Shows requests what is missing, and then under which view that was judged: whoever relies on the list looks at that first.
+fn show<P: Ports>(gateway: &Gateway<P>, view: &View, missing: Vec<Hindrance>) {
     metrics::hindrances(&missing);
+    let kinds = |all: &[Hindrance]| -> Vec<_> { all.iter().map(std::mem::discriminant).collect() };
+    if kinds(&gateway.hindrances()) != kinds(&missing) {
+        tracing::info!(?missing, "what keeps gained keys from starting has changed");
+    }
     gateway.authority.hindrances.store(Arc::new(missing));
+    gateway.authority.judged.store(view.epoch(), Ordering::SeqCst);
 }

@@ -10,6 +10,7 @@
 mod acceptor;
 pub mod acts;
 mod asking;
+mod break_glass;
 mod home;
 mod learn;
 mod mind;
@@ -31,7 +32,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use super::{Gateway, StoreHealth};
-use crate::ports::store::{Boot, GateVersion, Heartbeat};
+use crate::ports::store::{Boot, Gate, GateVersion, Heartbeat};
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Right};
 use crate::protocol::escrow;
@@ -45,6 +46,7 @@ use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use crate::protocol::window::WindowRule;
 pub(super) use learn::took;
+pub(super) use running::Run;
 
 /// Who may declare a region lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +88,8 @@ pub(super) struct Authority {
     leased: ArcSwap<Leased>,
     lease: Mutex<Lease>,
     hindrances: ArcSwap<Vec<Hindrance>>,
+    /// The epoch of the view that the hindrances were judged under; stored after them. 0: they never were.
+    judged: AtomicU64,
     /// The epoch in the newest heartbeat of each origin that is applied here.
     heartbeat_epochs: ArcSwap<BTreeMap<Origin, u64>>,
     /// Since when each other origin surely starts nothing more under keys that are owned here (protocol reference, 3.3).
@@ -101,6 +105,7 @@ pub(super) struct Authority {
     counter: AtomicU64,
     proposing: tokio::sync::Mutex<()>,
     finishing: AtomicBool,
+    learning: Mutex<()>,
     recalled: AtomicBool,
     renew_now: Notify,
     mind_now: Notify,
@@ -113,15 +118,21 @@ pub(super) struct Leased {
     held: Option<Held>,
 }
 
+/// What a claim is made under: exactly this version of the gate. What was claimed may be sent as long as the tenure stays.
+#[derive(Clone, Debug)]
+pub(super) struct Permit {
+    /// The gate's version.
+    pub(super) gate: GateVersion,
+    /// The tenure, remembered from before the claim.
+    pub(super) tenure: Tenure,
+    /// The view of the gate in that version: its epoch is the one of the claim's token.
+    pub(super) view: Arc<View>,
+}
+
 /// What this gateway may do about a key.
 pub(super) enum Here {
-    /// Claim under this version of the gate, and send as long as the tenure stays.
-    Run {
-        /// The gate's version.
-        gate: GateVersion,
-        /// The tenure, remembered from before the claim.
-        tenure: Tenure,
-    },
+    /// Claim and send under this permit.
+    Run(Permit),
     /// It is ours, but not now.
     Closed(Closed),
     /// Another region's.
@@ -142,6 +153,7 @@ impl Authority {
             leased: ArcSwap::from_pointee(leased),
             lease: Mutex::new(lease),
             hindrances: ArcSwap::default(),
+            judged: AtomicU64::new(0),
             heartbeat_epochs: ArcSwap::default(),
             ended: ArcSwap::default(),
             watch: Mutex::new(GrantWatch::new(drift)),
@@ -152,6 +164,7 @@ impl Authority {
             counter: AtomicU64::new(1),
             proposing: tokio::sync::Mutex::new(()),
             finishing: AtomicBool::new(false),
+            learning: Mutex::default(),
             recalled: AtomicBool::new(false),
             renew_now: Notify::new(),
             mind_now: Notify::new(),
@@ -261,10 +274,44 @@ impl<P: Ports> Gateway<P> {
         let now = self.ports.clock().now();
         let right = authority::right(state, leased.held.as_ref(), leased.tenure, id, &self.settings.me, now);
         match right {
-            Right::Run(tenure) => Here::Run { gate: gate.version, tenure },
+            Right::Run(tenure) => Here::Run(Permit { gate: gate.version, tenure, view: state.view.clone() }),
             Right::Closed(closed) => Here::Closed(closed),
             Right::Elsewhere(owner) => Here::Elsewhere(owner),
             Right::Nobody => Here::Nobody,
+        }
+    }
+
+    /// The permit for a key that this region was given and has not caught up with, if it is proven that no lost region ever sent it (protocol
+    /// reference, 4.1). The proof says nothing of rows that others handed on: their marks must be here all the same, and every claim
+    /// that was lodged here must be a record.
+    pub(super) fn early(&self, id: &KeyId, route: &str) -> Option<Permit> {
+        let (version, state) = self.gate_state()?;
+        // Judged is read first: what is read then was judged under that view, or a newer one.
+        if self.authority.judged.load(Ordering::SeqCst) != state.view.epoch()
+            || self.view().epoch() != state.view.epoch()
+        {
+            return None;
+        }
+        let at_risk = self.at_risk(id);
+        let in_the_way = |hindrance: &Hindrance| match hindrance {
+            Hindrance::NotCovered { origin, .. } => !at_risk.contains(&origin.region),
+            Hindrance::Escrow { .. } | Hindrance::Gap { .. } => true,
+            Hindrance::Window { .. }
+            | Hindrance::Beyond { .. }
+            | Hindrance::Unmeasured { .. }
+            | Hindrance::NotTold { .. }
+            | Hindrance::Import { .. } => false,
+        };
+        let hindrances = self.hindrances();
+        if at_risk.is_empty() || hindrances.iter().any(in_the_way) || !self.absence_is_proven(id, route) {
+            return None;
+        }
+        let leased = self.authority.leased.load();
+        let (me, now) = (&self.settings.me, self.ports.clock().now());
+        let held = leased.held.as_ref();
+        match authority::right_if_never_sent(&state, held, leased.tenure, id, me, now) {
+            Right::Run(tenure) => Some(Permit { gate: version, tenure, view: state.view.clone() }),
+            Right::Closed(_) | Right::Elsewhere(_) | Right::Nobody => None,
         }
     }
 
@@ -281,7 +328,9 @@ impl<P: Ports> Gateway<P> {
 
     /// Lost regions that may have run this key without a trace here.
     pub(super) fn at_risk(&self, id: &KeyId) -> Vec<RegionName> {
-        authority::at_risk(&self.view(), &self.authority.views.load(), id)
+        let epochs = self.authority.heartbeat_epochs.load();
+        let views = self.authority.views.load();
+        authority::at_risk(&authority::losses(&self.view(), &views, &epochs, &self.settings.me), id)
     }
 
     /// Whether the absence of the key here proves that no lost region has ever sent it.
@@ -304,9 +353,25 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// What a reader of rows knows beside them.
+    /// What a reader of rows knows beside them. Before everything gained may start, nobody else's claim is over: its outcome may be on
+    /// the way here.
     pub(super) fn reader(&self) -> Reader {
-        Reader { me: self.origin.clone(), over: Default::default() }
+        let mut reader = Reader::new(self.origin.clone(), self.settings.drift);
+        let now = self.ports.clock().now();
+        let ended = self.authority.ended.load();
+        reader.ended.extend(ended.iter().map(|(origin, since)| (origin.clone(), now.since(*since))));
+        if let StoreHealth::Open(Gate { state: Some(state), .. }) = &**self.store.load()
+            && state.is_open()
+        {
+            let lost = state.view.lost().filter_map(|(region, _)| state.view.origin(region));
+            reader.over.extend(lost.chain(state.view.retired().keys().cloned()));
+        }
+        reader
+    }
+
+    /// The chosen view of that epoch, if it is kept here.
+    pub(super) fn known_view(&self, epoch: u64) -> Option<Arc<View>> {
+        self.authority.views.load().get(&epoch).cloned()
     }
 
     /// How much longer this gateway may rely on its region's lease; zero if it holds none.
@@ -325,7 +390,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The gate's state as known, where the store is open.
-    fn gate_state(&self) -> Option<(GateVersion, GateState)> {
+    pub(super) fn gate_state(&self) -> Option<(GateVersion, GateState)> {
         self.gate_as_known().map(|(version, state, _)| (version, state))
     }
 

@@ -121,11 +121,11 @@ async fn round<P: Ports>(
     asking::send_into(gateway, outbox, learn::WITHIN, &into);
     let mut blocked = false;
     loop {
-        let (voter, reply) = match race(replies.recv(), clock.sleep_until(until)).await {
+        let (voter, id, reply) = match race(replies.recv(), clock.sleep_until(until)).await {
             Won::First(Some(heard)) => heard,
             Won::First(None) | Won::Second(()) => break,
         };
-        match round.heard(&voter, &reply) {
+        match round.heard(&voter, id, &reply) {
             Step::Wait => {}
             Step::Send(outbox) => asking::send_into(gateway, outbox, learn::WITHIN, &into),
             Step::Chosen(view) => {
@@ -150,7 +150,7 @@ async fn round<P: Ports>(
 }
 
 /// Tells everybody of a chosen view. Those who do not hear it learn it from pings.
-fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
+pub(super) fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     let others = view.members().keys().chain(gateway.settings.failover.witnesses.iter());
     for other in others.filter(|name| **name != gateway.settings.me) {
         let (gateway, view, other) = (gateway.clone(), view.clone(), other.clone());

@@ -57,7 +57,7 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
     let message = Message::Renew { region, boot, view: view.clone(), ttl };
     let mut replies = asking::send(gateway, asking::to_all(&view, &message), ttl / 3);
     let mut renewed = false;
-    while let Some((voter, reply)) = replies.recv().await {
+    while let Some((voter, _, reply)) = replies.recv().await {
         let heard = gateway.ports.clock().now();
         match gateway.authority.with_lease(|lease| lease.heard(&voter, &reply, now, heard)) {
             Renewal::Open => tracing::trace!(%voter, ?reply, "a renewal is not decided yet"),

@@ -4,7 +4,7 @@
 //! failure detector, not the pings: a region that answers pings and cannot write its store holds no lease. It must not propose
 //! while a majority may still grant: a half accepted takeover blocks everybody (H6).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Acceptor, agreed};
 use crate::protocol::time::Moment;
-use crate::protocol::view::View;
+use crate::protocol::view::{AcceptorId, View};
 
 /// Between two looks at the own acceptor's grants.
 const LOOK: Duration = Duration::from_millis(50);
@@ -91,17 +91,17 @@ pub(super) async fn lose<P: Ports>(
 ) -> Result<Arc<View>, String> {
     // Pre-vote: nothing is prepared while a majority may still grant.
     let held = learn::read(gateway, view).await;
-    let over: BTreeSet<RegionName> = held
+    let over: BTreeMap<RegionName, AcceptorId> = held
         .iter()
         .filter(|(name, (id, accepted, running))| {
             view.voters().get(*name) == Some(id)
                 && accepted.view.epoch() <= view.epoch()
                 && !running.contains(region)
         })
-        .map(|(name, _)| name.clone())
+        .map(|(name, (id, _, _))| (name.clone(), *id))
         .collect();
     if !agreed(view.voters(), &over) {
-        return Err(format!("only {over:?} say that its lease is over: no majority"));
+        return Err(format!("only {:?} say that its lease is over: no majority", over.keys()));
     }
     let change = Change::Lose { region: region.clone(), frontier: frontier(gateway, view, region).await };
     let next = view.next(&change).map_err(|illegal| illegal.to_string())?;
@@ -111,7 +111,7 @@ pub(super) async fn lose<P: Ports>(
 
 /// The highest heartbeat of the region that any survivor has applied, as far as is known now. Whoever has more says so before anything
 /// opens (H4).
-async fn frontier<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View, region: &RegionName) -> u64 {
+pub(super) async fn frontier<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View, region: &RegionName) -> u64 {
     let own = mind::applied(gateway).await.ok();
     let own = view.origin(region).and_then(|origin| own?.get(&origin).copied()).unwrap_or(0);
     let health = gateway.health();

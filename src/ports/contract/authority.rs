@@ -11,7 +11,7 @@ use super::store::gate::gate;
 use super::store::{SHORT, StoreBench, asks as asked, claim, id, open, restart_and_approve, rows, wins};
 use super::together;
 use crate::ports::store::{ClaimReply, Gate, GateVersion, Written};
-use crate::ports::{Acceptors, Authority, KeyStore, Replica};
+use crate::ports::{Acceptors, Authority, Replica};
 use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::digest::digest;
 use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};

@@ -154,7 +154,7 @@ pub(super) async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, 
 }
 
 /// The one row that this claim finds in its way.
-async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
+pub(super) async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
     match claim(bench, ask).await {
         ClaimReply::Found(rows) => only(rows),
         ClaimReply::Won { token, .. } => panic!("store: {why}, but the claim won under {token}"),

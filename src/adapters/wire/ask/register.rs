@@ -18,6 +18,7 @@ pub(super) enum MessagePart {
     Prepare { ballot: BallotDoc },
     Accept { ballot: BallotDoc, view: ViewDoc },
     Renew { region: String, boot: String, view: ViewDoc, ttl: SpanPart },
+    Force { ballot: BallotDoc, view: ViewDoc },
     Found { ballot: BallotDoc, view: ViewDoc },
 }
 
@@ -33,6 +34,7 @@ impl MessagePart {
                 view: view.doc(),
                 ttl: SpanPart::of(*ttl),
             },
+            Message::Force { ballot, view } => Self::Force { ballot: ballot.doc(), view: view.doc() },
             Message::Found { ballot, view } => Self::Found { ballot: ballot.doc(), view: view.doc() },
         }
     }
@@ -50,6 +52,9 @@ impl MessagePart {
                 view: Spelled::from_doc(view)?,
                 ttl: ttl.read()?,
             },
+            Self::Force { ballot, view } => {
+                Message::Force { ballot: Spelled::from_doc(ballot)?, view: Spelled::from_doc(view)? }
+            }
             Self::Found { ballot, view } => {
                 Message::Found { ballot: Spelled::from_doc(ballot)?, view: Spelled::from_doc(view)? }
             }

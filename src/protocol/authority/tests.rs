@@ -1,0 +1,264 @@
+//! Tests of the gate's state, of the right to run a key, and of which losses a key is at risk by.
+//!
+//! Neighbours: `example_tests` makes the views, `lease` holds. It must not use a real clock.
+
+use super::super::change::Change;
+use super::super::example_tests::{
+    SEALED, draft, drained, first, key, lose, name, next, origin, resumed, seal,
+};
+use super::*;
+
+const NOW: Moment = Moment::from_nanos(5);
+
+fn held(view: &View) -> Held {
+    Held { view: Arc::new(view.clone()), until: Moment::from_nanos(6) }
+}
+
+fn gate(view: &View) -> GateState {
+    GateState::founded(Arc::new(view.clone()))
+}
+
+/// What `me` may do with a lease under `lease`.
+fn may(gate: &GateState, lease: &View, id: &KeyId, me: &str) -> Right {
+    right(gate, Some(&held(lease)), Tenure(3), id, &name(me), NOW)
+}
+
+const RUN: Right = Right::Run(Tenure(3));
+
+fn adopted(gate: &GateState, view: &View) -> GateState {
+    gate.adopt(Arc::new(view.clone()))
+}
+
+#[test]
+fn the_owner_runs_with_a_lease_and_nobody_else() {
+    let view = first();
+    let (gate, key) = (gate(&view), key(&view, &["a", "b"]));
+    assert_eq!(may(&gate, &view, &key, "a"), RUN);
+    assert_eq!(may(&gate, &view, &key, "b"), Right::Elsewhere(name("a")));
+    let me = name("a");
+    assert_eq!(right(&gate, None, Tenure(3), &key, &me, NOW), Right::Closed(Closed::NoLease));
+    let lapsed = Held { until: NOW, ..held(&view) };
+    assert_eq!(right(&gate, Some(&lapsed), Tenure(3), &key, &me, NOW), Right::Closed(Closed::NoLease));
+    let alone = View::unfounded(view.ring().clone());
+    assert_eq!(may(&self::gate(&alone), &alone, &key, "a"), Right::Nobody);
+}
+
+#[test]
+fn a_lease_of_an_older_view_is_good_for_what_was_owned_under_it() {
+    let view = first();
+    let (mine, gained) = (key(&view, &["b"]), key(&view, &["a", "b"]));
+    let lost = lose(&view, "a", 0);
+    let gate = adopted(&gate(&view), &lost).open();
+    assert_eq!(may(&gate, &view, &mine, "b"), RUN);
+    assert_eq!(
+        may(&gate, &view, &gained, "b"),
+        Right::Closed(Closed::NoLease),
+        "acceptors do not protect it yet"
+    );
+    assert_eq!(may(&gate, &lost, &gained, "b"), RUN);
+}
+
+#[test]
+fn a_lease_of_a_newer_view_than_the_gate_is_none() {
+    let view = first();
+    let killed = next(&view, Change::Kill);
+    assert_eq!(may(&gate(&view), &killed, &key(&view, &["a"]), "a"), Right::Closed(Closed::NoLease));
+}
+
+#[test]
+fn what_was_gained_stays_closed_until_the_gate_opens() {
+    let view = first();
+    let (mine, gained) = (key(&view, &["b"]), key(&view, &["a", "b"]));
+    let lost = lose(&view, "a", 0);
+    let gate = adopted(&gate(&view), &lost);
+    assert!(!gate.is_open());
+    assert_eq!(may(&gate, &lost, &mine, "b"), RUN, "it never stops");
+    assert_eq!(may(&gate, &lost, &gained, "b"), Right::Closed(Closed::CatchingUp));
+    let open = gate.open();
+    assert!(open.is_open());
+    assert_eq!(may(&open, &lost, &gained, "b"), RUN);
+}
+
+#[test]
+fn what_was_gained_again_waits_again() {
+    // b gains a's keys, opens them, gives them back, and gains them once more: what a did in between is not here.
+    let view = drained(&first(), "a", 1);
+    let key = key(&view, &["a", "b"]);
+    let gate = adopted(&gate(&first()), &view).open();
+    let back = resumed(&view, "a", 2);
+    let again = drained(&back, "a", 3);
+    let gate = adopted(&adopted(&gate, &back), &again);
+    assert_eq!(view.placement(), again.placement());
+    assert!(!gate.is_open(), "placed as before, and not covered");
+    assert_eq!(may(&gate, &again, &key, "b"), Right::Closed(Closed::CatchingUp));
+    assert_eq!(may(&gate.open(), &again, &key, "b"), RUN);
+}
+
+#[test]
+fn gains_that_are_not_open_yet_stay_closed_through_further_views() {
+    let gained = key(&first(), &["a", "b"]);
+    let lost = lose(&first(), "a", 0);
+    let gate = adopted(&gate(&first()), &lost);
+    let further = next(&lost, Change::Kill);
+    let gate = adopted(&gate, &further);
+    assert_eq!(gate.since.len(), 2, "an equal placement is named once");
+    assert_eq!(may(&gate, &further, &gained, "b"), Right::Closed(Closed::CatchingUp));
+}
+
+#[test]
+fn a_view_that_moves_nothing_leaves_an_open_gate_open() {
+    let killed = next(&first(), Change::Kill);
+    let gate = adopted(&gate(&first()), &killed);
+    assert!(gate.is_open());
+    assert_eq!(may(&gate, &killed, &key(&killed, &["a"]), "a"), RUN);
+}
+
+#[test]
+fn where_a_view_was_skipped_everything_counts_as_gained() {
+    // Under epoch 2 b ran a's keys, under 3 a owns them again; a learns of 3 and missed 2.
+    let (one, two) = (first(), drained(&first(), "a", 1));
+    let three = resumed(&two, "a", 2);
+    let key = key(&one, &["a"]);
+    let gate = adopted(&gate(&one), &three);
+    assert!(!gate.is_open());
+    assert_eq!(may(&gate, &three, &key, "a"), Right::Closed(Closed::CatchingUp));
+    assert_eq!(may(&gate.open(), &three, &key, "a"), RUN);
+    let kept = adopted(&self::gate(&one), &lose(&one, "b", 0));
+    assert_eq!(may(&kept, &kept.view, &key, "a"), RUN, "one after the other, what was kept runs on");
+}
+
+#[test]
+fn what_is_given_up_is_closed_until_a_view_ends_it() {
+    let view = first();
+    let (moving, staying) = (key(&view, &["a"]), key(&view, &["b"]));
+    let target = Arc::new(draft(&view, &[("a", SEALED)]));
+    let pending = gate(&view).give_up(Some(Pending { target, seal: None }));
+    assert_eq!(may(&pending, &view, &moving, "a"), Right::Closed(Closed::Moving));
+    assert_eq!(may(&pending, &view, &staying, "b"), RUN);
+    // Told once more of a view that it has: the promise holds, or the change could still be agreed on.
+    assert_eq!(may(&adopted(&pending, &view), &view, &moving, "a"), Right::Closed(Closed::Moving));
+    let killed = next(&view, Change::Kill);
+    assert_eq!(may(&adopted(&pending, &killed), &killed, &moving, "a"), RUN);
+}
+
+#[test]
+fn an_older_view_is_not_adopted() {
+    let lost = lose(&first(), "a", 0);
+    let gate = gate(&lost);
+    assert_eq!(adopted(&gate, &first()), gate);
+}
+
+#[test]
+fn a_waiver_dies_with_its_loss() {
+    let lost = lose(&first(), "a", 0);
+    let waived = BTreeSet::from([(name("a"), 2)]);
+    let gate = GateState { waived: waived.clone(), ..gate(&lost) };
+    assert_eq!(adopted(&gate, &next(&lost, Change::Kill)).waived, waived);
+    let back = seal(&lost, "a", 1);
+    assert!(adopted(&gate, &back).waived.is_empty());
+    let again = lose(&back, "a", 1);
+    assert!(adopted(&gate, &again).waived.is_empty(), "another loss is another risk");
+}
+
+/// All these views, by epoch.
+fn known(views: &[&View]) -> BTreeMap<u64, Arc<View>> {
+    views.iter().map(|view| (view.epoch(), Arc::new((*view).clone()))).collect()
+}
+
+fn risk(view: &View, views: &[&View], epochs: &[(&str, u64)], id: &KeyId) -> Vec<String> {
+    let epochs = epochs.iter().map(|(text, epoch)| (origin(text), *epoch)).collect();
+    let losses = losses(view, &known(views), &epochs, &name("b"));
+    at_risk(&losses, id).iter().map(ToString::to_string).collect()
+}
+
+const NOBODY: [&str; 0] = [];
+
+#[test]
+fn at_risk_is_what_a_lost_region_owned_when_it_was_lost() {
+    let one = first();
+    let (of_a, of_c) = (key(&one, &["a"]), key(&one, &["c"]));
+    let lost = lose(&one, "a", 0);
+    assert_eq!(risk(&one, &[&one], &[], &of_a), NOBODY);
+    assert_eq!(risk(&lost, &[&one, &lost], &[], &of_a), ["a"]);
+    assert_eq!(risk(&lost, &[&one, &lost], &[], &of_c), NOBODY);
+    assert_eq!(risk(&lost, &[&lost], &[], &of_c), ["a"], "nobody knows here what it owned");
+    let killed = next(&lost, Change::Kill);
+    assert_eq!(risk(&killed, &[&one, &lost, &killed], &[], &of_a), ["a"]);
+}
+
+#[test]
+fn two_losses_are_two_risks() {
+    let one = first();
+    let key = key(&one, &["a", "c", "b"]);
+    let two = lose(&one, "a", 0);
+    let three = lose(&two, "c", 0);
+    assert_eq!(risk(&three, &[&one, &two, &three], &[], &key), ["a", "c"]);
+    let drained = drained(&one, "a", 9);
+    let gone = lose(&drained, "a", 9);
+    assert_eq!(
+        risk(&gone, &[&one, &drained, &gone], &[], &key),
+        NOBODY,
+        "it owned nothing any more, and its mark is there"
+    );
+    let gap = lose(&drained, "a", 8);
+    assert_eq!(risk(&gap, &[&one, &drained, &gap], &[], &key), ["a"], "rows of before its mark are missing");
+}
+
+#[test]
+fn a_ring_that_changes_after_a_loss_hides_no_risk() {
+    let one = first();
+    let key = key(&one, &["a"]);
+    let lost = lose(&one, "a", 0);
+    let ring = super::super::example_tests::ring(&["b", "c"], &[]);
+    let target = lost.draft(ring, lost.escrow().clone(), &BTreeMap::new()).unwrap();
+    let losers: Vec<RegionName> = lost.losers(&target).cloned().collect();
+    let seals: Vec<(&str, u64)> = losers.iter().map(|name| (name.as_str(), 1)).collect();
+    let moved = super::super::example_tests::moved(&lost, target, &seals);
+    assert_eq!(risk(&moved, &[&one, &lost, &moved], &[], &key), ["a"]);
+}
+
+#[test]
+fn a_region_that_is_back_is_a_risk_until_it_was_heard_of_since() {
+    // b has opened a's keys. a is sealed again, its last rows are on their way: b would start keys that a has run, and leave no trace.
+    let one = first();
+    let key = key(&one, &["a", "b"]);
+    let lost = lose(&one, "a", 5);
+    let back = seal(&lost, "a", 9);
+    let views = [&one, &lost, &back];
+    assert_eq!(risk(&back, &views, &[], &key), ["a"]);
+    assert_eq!(risk(&back, &views, &[("a#1", 1)], &key), ["a"], "a heartbeat of before its loss");
+    assert_eq!(risk(&back, &views, &[("a#1", 2)], &key), NOBODY, "all that it claimed came before this one");
+    assert_eq!(risk(&lost, &views[..2], &[("a#1", 2)], &key), ["a"], "and while it is lost, nothing is sure");
+}
+
+#[test]
+fn a_store_that_was_replaced_stays_a_risk() {
+    let one = first();
+    let key = key(&one, &["a", "b"]);
+    let lost = lose(&one, "a", 5);
+    let rebuilt = next(&lost, Change::Rebuild { region: name("a") });
+    let back = seal(&rebuilt, "a", 1);
+    let views = [&one, &lost, &rebuilt, &back];
+    assert_eq!(
+        risk(&back, &views, &[("a#2", 4)], &key),
+        ["a"],
+        "the new store knows nothing of the old one's last claims"
+    );
+    assert_eq!(risk(&back, &views, &[("a#1", 2), ("a#2", 4)], &key), NOBODY);
+}
+
+#[test]
+fn nobody_is_at_risk_by_its_own_loss() {
+    let one = first();
+    let key = key(&one, &["b"]);
+    let lost = lose(&one, "b", 5);
+    let back = seal(&lost, "b", 9);
+    assert_eq!(risk(&back, &[&one, &lost, &back], &[], &key), NOBODY);
+    let rebuilt = next(&lost, Change::Rebuild { region: name("b") });
+    let reborn = seal(&rebuilt, "b", 1);
+    assert_eq!(
+        risk(&reborn, &[&one, &lost, &rebuilt, &reborn], &[], &key),
+        ["b"],
+        "but by that of the store it had before"
+    );
+}

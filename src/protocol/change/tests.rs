@@ -1,0 +1,221 @@
+//! Tests of every change of a view, and of everything that `next` refuses (protocol reference, 2.2).
+//!
+//! Neighbours: `example_tests` makes the views. It must not build a view but by a change.
+
+use super::super::example_tests::{
+    SEALED, abc, draft, drained, first, lose, moved, name, report, resumed, ring, seal, voters,
+};
+use super::super::ring::{PlaceBy, RingSpec};
+use super::super::view::Content;
+use super::*;
+
+fn drain_a() -> (View, Arc<View>) {
+    let view = first();
+    let target = Arc::new(draft(&view, &[("a", SEALED)]));
+    (view, target)
+}
+
+fn one(region: &str, report: Report) -> BTreeMap<RegionName, Report> {
+    BTreeMap::from([(name(region), report)])
+}
+
+fn refused(view: &View, change: Change) -> Illegal {
+    view.next(&change).unwrap_err()
+}
+
+#[test]
+fn a_clean_move_carries_the_seals_of_the_losers_as_marks() {
+    let (view, target) = drain_a();
+    let next = view
+        .next(&Change::Move { target: target.clone(), reports: one("a", report(&view, &target, "a", 7)) });
+    let next = next.unwrap();
+    assert_eq!(next.epoch(), 2);
+    let member = next.members()[&name("a")];
+    assert_eq!((member.standing, member.mark), (SEALED, 7));
+    assert_eq!(member.release, Some(Release { base: 1, target: target.placement() }));
+    assert_eq!(next.members()[&name("b")], view.members()[&name("b")], "all other marks are kept");
+    assert_eq!(next.placement(), target.placement());
+}
+
+#[test]
+fn no_key_leaves_without_a_release_for_this_very_change() {
+    let (view, target) = drain_a();
+    let silent = Change::Move { target: target.clone(), reports: BTreeMap::new() };
+    assert_eq!(refused(&view, silent), Illegal::NotReleased(name("a")));
+    let good = report(&view, &target, "a", 7);
+    let other_base = Report { release: Release { base: 0, ..good.release }, ..good.clone() };
+    let other_target =
+        Report { release: Release { target: view.placement(), ..good.release }, ..good.clone() };
+    for stale in [other_base, other_target] {
+        let change = Change::Move { target: target.clone(), reports: one("a", stale) };
+        assert_eq!(refused(&view, change), Illegal::NotReleased(name("a")));
+    }
+    let reborn = Report { generation: 2, ..good.clone() };
+    let change = Change::Move { target: target.clone(), reports: one("a", reborn) };
+    assert_eq!(refused(&view, change), Illegal::Generation(name("a")));
+    // After a kill the report is worth nothing, nor is the draft.
+    let killed = view.next(&Change::Kill).unwrap();
+    let late = Change::Move { target, reports: one("a", good.clone()) };
+    assert_eq!(refused(&killed, late), Illegal::OtherBase(1));
+    let again = Arc::new(draft(&killed, &[("a", SEALED)]));
+    assert_eq!(
+        refused(&killed, Change::Move { target: again, reports: one("a", good) }),
+        Illegal::NotReleased(name("a"))
+    );
+}
+
+#[test]
+fn a_draft_carries_nothing_but_a_placement() {
+    let (view, target) = drain_a();
+    let forged = Content {
+        members: {
+            let mut all = target.members().clone();
+            all.get_mut(&name("b")).unwrap().mark = 99;
+            all
+        },
+        voters: voters(&[("x", 1)]),
+        ..target.content()
+    };
+    let change = Change::Move {
+        target: Arc::new(View::from_content(forged)),
+        reports: one("a", report(&view, &target, "a", 7)),
+    };
+    let next = view.next(&change).unwrap();
+    assert_eq!(next.members()[&name("b")].mark, 0);
+    assert_eq!(next.voters(), view.voters());
+}
+
+#[test]
+fn a_mark_never_goes_back() {
+    let view = resumed(&drained(&first(), "a", 7), "a", 3);
+    let target = draft(&view, &[("a", SEALED)]);
+    let change =
+        Change::Move { target: Arc::new(target.clone()), reports: one("a", report(&view, &target, "a", 6)) };
+    assert_eq!(refused(&view, change), Illegal::MarkGoesBack(name("a")));
+    let lost = lose(&first(), "a", 40);
+    let change = |seal| Change::Seal { region: name("a"), generation: 1, seal };
+    assert_eq!(refused(&lost, change(39)), Illegal::MarkGoesBack(name("a")));
+    assert_eq!(lost.next(&change(40)).unwrap().members()[&name("a")].mark, 40);
+}
+
+#[test]
+fn a_loss_puts_the_frontier_in_the_marks_place() {
+    let view = drained(&first(), "a", 7);
+    let ahead = lose(&view, "a", 9).members()[&name("a")];
+    assert_eq!((ahead.standing, ahead.mark, ahead.release), (Standing::Lost { at: 3, gap: false }, 9, None));
+    let behind = lose(&view, "a", 6).members()[&name("a")];
+    assert_eq!(
+        (behind.standing, behind.mark),
+        (Standing::Lost { at: 3, gap: true }, 6),
+        "rows are known to be missing"
+    );
+    assert_eq!(lose(&view, "a", 7).standing(&name("a")), Some(Standing::Lost { at: 3, gap: false }));
+    let lost = lose(&first(), "a", 1);
+    let again = Change::Lose { region: name("a"), frontier: 2 };
+    assert_eq!(refused(&lost, again), Illegal::Standing(name("a")));
+    assert_eq!(refused(&lost, Change::Lose { region: name("x"), frontier: 2 }), Illegal::Standing(name("x")));
+}
+
+#[test]
+fn what_a_loser_has_seen_of_a_lost_region_raises_its_frontier() {
+    let view = lose(&first(), "a", 10);
+    let target = Arc::new(draft(&view, &[("b", SEALED)]));
+    let seen = |of: &str, seq| {
+        let report = Report { seen: BTreeMap::from([(name(of), seq)]), ..report(&view, &target, "b", 1) };
+        view.next(&Change::Move { target: target.clone(), reports: one("b", report) }).unwrap()
+    };
+    assert_eq!(seen("a", 12).members()[&name("a")].mark, 12);
+    assert_eq!(seen("a", 9).members()[&name("a")].mark, 10, "never back");
+    assert_eq!(seen("c", 99).members()[&name("c")].mark, 0, "c speaks for itself");
+}
+
+#[test]
+fn a_lost_region_reports_nothing() {
+    let view = lose(&first(), "a", 10);
+    let target = Arc::new(draft(&view, &[("b", SEALED)]));
+    let mut reports = one("b", report(&view, &target, "b", 1));
+    reports.insert(name("a"), report(&view, &target, "a", 99));
+    assert_eq!(refused(&view, Change::Move { target, reports }), Illegal::Standing(name("a")));
+}
+
+#[test]
+fn somebody_serves() {
+    let view = lose(&lose(&first(), "a", 0), "b", 0);
+    assert_eq!(refused(&view, Change::Lose { region: name("c"), frontier: 0 }), Illegal::NobodyServes);
+    let standings = BTreeMap::from([(name("c"), SEALED)]);
+    assert_eq!(view.draft(abc(), BTreeSet::new(), &standings).unwrap_err(), Illegal::NobodyServes);
+}
+
+#[test]
+fn drafts_leave_lost_regions_lost_and_keep_seed_and_rule() {
+    let view = lose(&first(), "a", 0);
+    let wants = |region: &str, standing| {
+        view.draft(abc(), BTreeSet::new(), &BTreeMap::from([(name(region), standing)]))
+    };
+    let lost = Standing::Lost { at: 2, gap: false };
+    assert_eq!(wants("a", Standing::Serving).unwrap_err(), Illegal::Standing(name("a")));
+    assert_eq!(wants("a", SEALED).unwrap_err(), Illegal::Standing(name("a")));
+    assert_eq!(wants("b", lost).unwrap_err(), Illegal::Standing(name("b")));
+    assert_eq!(wants("x", SEALED).unwrap_err(), Illegal::Standing(name("x")));
+    assert!(wants("a", lost).is_ok(), "as it is");
+    let spec = abc().spec();
+    for other in [RingSpec { seed: 8, ..spec.clone() }, RingSpec { place_by: PlaceBy::Tenant, ..spec }] {
+        let ring = Arc::new(Ring::build(&other).unwrap());
+        assert_eq!(view.draft(ring, BTreeSet::new(), &BTreeMap::new()).unwrap_err(), Illegal::Placement);
+    }
+    let without_b = view.draft(ring(&["a", "c"], &[]), BTreeSet::new(), &BTreeMap::new());
+    assert_eq!(without_b.unwrap_err(), Illegal::Standing(name("b")), "b serves: it is drained first");
+}
+
+#[test]
+fn a_lost_region_returns_sealed_and_then_serves() {
+    let lost = lose(&first(), "a", 4);
+    let back = seal(&lost, "a", 9);
+    let member = back.members()[&name("a")];
+    assert_eq!((member.standing, member.mark), (Standing::Sealed { drained: false }, 9));
+    assert_eq!(resumed(&back, "a", 2).standing(&name("a")), Some(Standing::Serving));
+    let change = |region: &str, generation| Change::Seal { region: name(region), generation, seal: 9 };
+    assert_eq!(refused(&lost, change("a", 2)), Illegal::Generation(name("a")));
+    assert_eq!(refused(&lost, change("b", 1)), Illegal::Standing(name("b")));
+    assert_eq!(refused(&back, change("a", 1)), Illegal::Standing(name("a")));
+}
+
+#[test]
+fn a_rebuilt_store_begins_anew_and_its_old_rows_count_on() {
+    let lost = lose(&first(), "a", 4);
+    let rebuilt = lost.next(&Change::Rebuild { region: name("a") }).unwrap();
+    let member = rebuilt.members()[&name("a")];
+    assert_eq!(
+        (member.generation, member.mark, member.standing),
+        (2, 0, Standing::Lost { at: 2, gap: false })
+    );
+    let retired: Vec<_> =
+        rebuilt.retired().iter().map(|(origin, mark)| (origin.to_string(), *mark)).collect();
+    assert_eq!(retired, [("a#1".to_owned(), 4)]);
+    assert_eq!(refused(&first(), Change::Rebuild { region: name("a") }), Illegal::Standing(name("a")));
+    assert_eq!(seal(&rebuilt, "a", 1).members()[&name("a")].mark, 1, "a new counter");
+}
+
+#[test]
+fn voters_change_one_at_a_time_and_the_ones_before_are_remembered() {
+    let view = first();
+    let change = |ids: &[(&str, u128)]| view.next(&Change::Voters(voters(ids)));
+    for good in [
+        &[("a", 1), ("b", 2)][..],
+        &[("a", 1), ("b", 2), ("c", 3), ("d", 4)],
+        &[("a", 1), ("b", 2), ("c", 33)],
+    ] {
+        let next = change(good).unwrap();
+        assert_eq!((next.voters(), next.voters_before()), (&voters(good), view.voters()));
+        let after = next.next(&Change::Kill).unwrap();
+        assert_eq!(after.voters_before(), next.voters());
+    }
+    for bad in [&[("a", 1), ("b", 2), ("c", 3)][..], &[("a", 1)], &[("a", 1), ("b", 2), ("d", 4)], &[]] {
+        assert_eq!(change(bad).unwrap_err(), Illegal::Voters);
+    }
+    let alone = Change::Voters(voters(&[("a", 1)]));
+    let last = change(&[("a", 1), ("b", 2)]).unwrap().next(&alone).unwrap();
+    assert_eq!(last.next(&Change::Voters(BTreeMap::new())).unwrap_err(), Illegal::Voters);
+    let moved = moved(&last, draft(&last, &[("a", SEALED)]), &[("a", 1)]);
+    assert_eq!(moved.voters_before(), last.voters(), "by a move, too");
+}

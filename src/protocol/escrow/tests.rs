@@ -1,0 +1,142 @@
+//! Tests of what absence proves, each condition alone denying it (protocol reference, 4.1).
+//!
+//! Neighbours: `example_tests` makes the views; that no row of the key stands here (v) is for whoever asks. It must not look at rows.
+
+use super::super::change::Change;
+use super::super::example_tests::{drained, first, key, lose, name, next, resumed, seal};
+use super::super::key::KeyId;
+use super::*;
+
+/// Views 1 to 3 and the loss of a at 4; the key's order is a, b, c.
+struct World {
+    views: BTreeMap<u64, Arc<View>>,
+    view: View,
+    id: KeyId,
+    heartbeat_epoch: u64,
+    me: &'static str,
+    route: &'static str,
+}
+
+impl World {
+    fn of(chain: &[View]) -> Self {
+        let id = key(&chain[0], &["a", "b", "c"]);
+        let views = chain.iter().map(|view| (view.epoch(), Arc::new(view.clone()))).collect();
+        let view = chain.last().unwrap().clone();
+        Self { views, view, id, heartbeat_epoch: 2, me: "b", route: "pay" }
+    }
+
+    fn new() -> Self {
+        let two = next(&first(), Change::Kill);
+        let three = next(&two, Change::Kill);
+        Self::of(&[first(), two, three.clone(), lose(&three, "a", 7)])
+    }
+
+    fn proves(&self) -> bool {
+        let (me, lost) = (name(self.me), name("a"));
+        let facts = Facts {
+            views: &self.views,
+            view: &self.view,
+            me: &me,
+            lost: &lost,
+            heartbeat_epoch: self.heartbeat_epoch,
+            route: self.route,
+        };
+        proves_absence(&facts, &self.id)
+    }
+}
+
+#[test]
+fn absence_proves_where_everything_holds() {
+    assert!(World::new().proves());
+    assert!(World { heartbeat_epoch: 3, ..World::new() }.proves());
+    let mut from_later = World::new();
+    from_later.views.remove(&1);
+    assert!(from_later.proves(), "before the heartbeat's epoch nothing matters: those claims are rows here");
+}
+
+#[test]
+fn one_the_view_that_lost_the_region_must_be_adopted() {
+    let before = World { view: (*World::new().views[&3]).clone(), ..World::new() };
+    assert!(!before.proves(), "an escrow of an old epoch could still slip in");
+}
+
+#[test]
+fn two_the_list_of_views_has_no_gap() {
+    let mut world = World::new();
+    world.views.remove(&3);
+    assert!(!world.proves());
+    let mut world = World { heartbeat_epoch: 1, ..World::new() };
+    world.views.remove(&2);
+    assert!(!world.proves());
+}
+
+#[test]
+fn two_the_region_owned_the_key_and_this_one_was_its_target() {
+    assert!(!World { me: "c", ..World::new() }.proves());
+    let other = key(&first(), &["b"]);
+    assert!(!World { id: other, ..World::new() }.proves());
+    // The target was c until b came back: what was lodged with c is not here.
+    let without_b = drained(&first(), "b", 1);
+    let with_b = resumed(&without_b, "b", 2);
+    let world = World::of(&[first(), without_b, with_b.clone(), lose(&with_b, "a", 7)]);
+    assert!(!World { heartbeat_epoch: 2, ..world }.proves());
+    let world = World::of(&[with_b.clone(), lose(&with_b, "a", 7)]);
+    assert!(
+        World { heartbeat_epoch: 3, ..world }.proves(),
+        "a has been heard of since b is its target again"
+    );
+}
+
+#[test]
+fn two_the_route_was_under_escrow_all_the_time() {
+    assert!(!World { route: "other", ..World::new() }.proves());
+    let mut world = World { heartbeat_epoch: 2, ..World::new() };
+    let mut off = world.views[&3].content();
+    off.escrow.clear();
+    world.views.insert(3, Arc::new(View::from_content(off)));
+    assert!(!world.proves());
+}
+
+#[test]
+fn three_a_heartbeat_has_come_from_then_or_later() {
+    let mut world = World { heartbeat_epoch: 1, ..World::new() };
+    let mut off = world.views[&1].content();
+    off.escrow.clear();
+    world.views.insert(1, Arc::new(View::from_content(off)));
+    assert!(!world.proves(), "claims of epoch 1, not lodged, may be on their way");
+    world.heartbeat_epoch = 2;
+    assert!(world.proves());
+    assert!(!World { heartbeat_epoch: 0, ..World::new() }.proves());
+}
+
+#[test]
+fn four_this_store_and_the_lost_one_are_the_same_as_then() {
+    // What was lodged with b went with its old store.
+    let lost = lose(&first(), "b", 1);
+    let rebuilt = next(&lost, Change::Rebuild { region: name("b") });
+    let back = resumed(&seal(&rebuilt, "b", 1), "b", 1);
+    let mut world = World::of(&[back.clone(), lose(&back, "a", 7)]);
+    world.heartbeat_epoch = back.epoch();
+    assert!(world.proves());
+    let mut old = back.content();
+    old.members.get_mut(&name("b")).unwrap().generation = 1;
+    world.views.insert(back.epoch(), Arc::new(View::from_content(old)));
+    assert!(!world.proves());
+}
+
+#[test]
+fn four_heartbeats_of_the_store_that_replaced_the_lost_one_say_nothing() {
+    let mut world = World::new();
+    world.view = next(&world.view, Change::Rebuild { region: name("a") });
+    world.heartbeat_epoch = 5;
+    assert!(!world.proves(), "claims of the old store may be missing here");
+}
+
+#[test]
+fn what_was_owned_before_an_earlier_loss_proves_nothing() {
+    // a is lost, sealed, and lost again before it served: the views before the last loss give it nothing.
+    let lost = lose(&first(), "a", 1);
+    let back = seal(&lost, "a", 2);
+    let world = World::of(&[first(), lost, back.clone(), lose(&back, "a", 2)]);
+    assert!(!World { heartbeat_epoch: 3, ..world }.proves());
+}

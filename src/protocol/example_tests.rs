@@ -1,0 +1,113 @@
+//! Values that the tests of views and of what is built on them share: three regions, one acceptor each, every key placed by itself.
+//!
+//! Neighbours: the `tests` beside `view`, `change`, `register`, `round`, `lease`, `opening`, `authority` and `escrow`. It must not assert anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+
+use super::change::{Change, Report};
+use super::key::{Key, KeyId, Tenant};
+use super::region::{Origin, RegionName};
+use super::register::Ballot;
+use super::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use super::view::{AcceptorId, Release, Standing, View};
+
+pub fn name(text: &str) -> RegionName {
+    RegionName::parse(text).unwrap()
+}
+
+pub fn origin(text: &str) -> Origin {
+    Origin::parse(text).unwrap()
+}
+
+pub fn spec(names: &[&str], pins: &[(&str, &[&str])]) -> RingSpec {
+    let regions = names.iter().map(|text| RegionSpec { name: name(text), weight: 1 }).collect();
+    let pins = pins.iter().map(|(tenant, regions)| Pin {
+        tenant: Tenant::parse(tenant).unwrap(),
+        regions: regions.iter().map(|text| name(text)).collect(),
+    });
+    RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: pins.collect() }
+}
+
+pub fn ring(names: &[&str], pins: &[(&str, &[&str])]) -> Arc<Ring> {
+    Arc::new(Ring::build(&spec(names, pins)).unwrap())
+}
+
+/// The ring of `a`, `b` and `c`.
+pub fn abc() -> Arc<Ring> {
+    static RING: OnceLock<Arc<Ring>> = OnceLock::new();
+    RING.get_or_init(|| ring(&["a", "b", "c"], &[])).clone()
+}
+
+pub fn voters(ids: &[(&str, u128)]) -> BTreeMap<RegionName, AcceptorId> {
+    ids.iter().map(|(text, id)| (name(text), AcceptorId(*id))).collect()
+}
+
+/// The first view: all three serve and vote; the route `pay` is under escrow.
+pub fn first() -> View {
+    View::founding(1, abc(), BTreeSet::from(["pay".into()]), voters(&[("a", 1), ("b", 2), ("c", 3)]))
+}
+
+pub fn next(view: &View, change: Change) -> View {
+    view.next(&change).unwrap()
+}
+
+pub fn lose(view: &View, region: &str, frontier: u64) -> View {
+    next(view, Change::Lose { region: name(region), frontier })
+}
+
+pub fn seal(view: &View, region: &str, seal: u64) -> View {
+    let generation = view.members()[&name(region)].generation;
+    next(view, Change::Seal { region: name(region), generation, seal })
+}
+
+/// The draft that gives these regions these standings.
+pub fn draft(view: &View, standings: &[(&str, Standing)]) -> View {
+    let standings = standings.iter().map(|(text, standing)| (name(text), *standing)).collect();
+    view.draft(view.ring().clone(), view.escrow().clone(), &standings).unwrap()
+}
+
+pub fn report(view: &View, target: &View, region: &str, seal: u64) -> Report {
+    Report {
+        generation: view.members()[&name(region)].generation,
+        seal,
+        release: Release { base: view.epoch(), target: target.placement() },
+        seen: BTreeMap::new(),
+    }
+}
+
+/// A clean move to the draft, with the seals of those who lose by it.
+pub fn moved(view: &View, target: View, seals: &[(&str, u64)]) -> View {
+    let reports = seals.iter().map(|(text, seal)| (name(text), report(view, &target, text, *seal))).collect();
+    next(view, Change::Move { target: Arc::new(target), reports })
+}
+
+/// The view in which `region` was drained after `view`.
+pub fn drained(view: &View, region: &str, seal: u64) -> View {
+    moved(view, draft(view, &[(region, SEALED)]), &[(region, seal)])
+}
+
+/// The view in which `region` took its arcs back after `view`; the others sealed at `seal`.
+pub fn resumed(view: &View, region: &str, seal: u64) -> View {
+    let target = draft(view, &[(region, Standing::Serving)]);
+    let losers: Vec<RegionName> = view.losers(&target).cloned().collect();
+    let seals: Vec<(&str, u64)> = losers.iter().map(|name| (name.as_str(), seal)).collect();
+    moved(view, target, &seals)
+}
+
+pub const SEALED: Standing = Standing::Sealed { drained: true };
+
+pub fn id(tenant: &str, key: &str) -> KeyId {
+    KeyId::new(Tenant::parse(tenant).unwrap(), Key::parse(key).unwrap())
+}
+
+/// A key whose order begins like this.
+pub fn key(view: &View, order: &[&str]) -> KeyId {
+    let begins =
+        |id: &KeyId| view.ring().order(id).names().map(RegionName::as_str).zip(order).all(|(a, b)| a == *b);
+    (0..).map(|number| id("t", &format!("k{number}"))).find(begins).unwrap()
+}
+
+pub fn ballot(counter: u64, region: &str) -> Ballot {
+    Ballot { counter, region: name(region), proposer: 9 }
+}

@@ -1,0 +1,190 @@
+//! Tests of the holder's side of a lease, row by row (protocol reference, 2.3).
+//!
+//! Neighbours: `register` grants. It must not use a real clock.
+
+use super::super::change::Change;
+use super::super::example_tests::{first, name, next, voters};
+use super::*;
+
+const DRIFT: Drift = Drift { ppm: 10_000, margin: Duration::from_millis(10) };
+const TTL: Duration = Duration::from_secs(1);
+/// `TTL · (1 − eps) − δ`.
+const GOOD: u64 = 980;
+/// `TTL · (1 + eps) + δ`, and drift and margin again, up to the next millisecond.
+const QUIET: u64 = 1_041;
+
+fn at(ms: u64) -> Moment {
+    Moment::from_nanos(ms * 1_000_000)
+}
+
+/// A lease that was asked for at `ms`, and granted by these at `then`.
+fn granted(lease: &mut Lease, ms: u64, by: &[&str], then: u64) -> Renewal {
+    lease.asks(Arc::new(first()), at(ms));
+    heard(lease, ms, by, then)
+}
+
+fn heard(lease: &mut Lease, ms: u64, by: &[&str], then: u64) -> Renewal {
+    by.iter().map(|from| lease.heard(&name(from), &Reply::Granted(1), at(ms), at(then))).last().unwrap()
+}
+
+fn lease() -> Lease {
+    Lease::new(TTL, DRIFT)
+}
+
+#[test]
+fn it_is_held_at_a_majority_from_before_it_was_asked_for() {
+    let mut lease = lease();
+    assert!(lease.held(at(0)).is_none());
+    assert_eq!(granted(&mut lease, 100, &["a"], 200), Renewal::Open);
+    assert!(lease.held(at(200)).is_none());
+    assert_eq!(heard(&mut lease, 100, &["a"], 210), Renewal::Open, "one voter twice is one voter");
+    assert_eq!(heard(&mut lease, 100, &["c"], 900), Renewal::Renewed);
+    assert_eq!(lease.held(at(900)).unwrap().until, at(100 + GOOD), "not from when the reply came");
+    assert!(lease.held(at(100 + GOOD - 1)).is_some());
+    assert!(lease.held(at(100 + GOOD)).is_none());
+}
+
+#[test]
+fn a_grant_that_came_too_late_is_none() {
+    let mut lease = lease();
+    assert_eq!(granted(&mut lease, 100, &["a", "b"], 100 + GOOD), Renewal::Open);
+    assert!(lease.current().is_none());
+    assert_eq!(lease.tenure(), Tenure(1));
+}
+
+#[test]
+fn who_is_no_voter_counts_for_nothing() {
+    let mut lease = lease();
+    assert_eq!(granted(&mut lease, 0, &["a", "x"], 1), Renewal::Open);
+    let two = Arc::new(next(&first(), Change::Voters(voters(&[("a", 1), ("b", 2)]))));
+    lease.asks(two, at(10));
+    assert_eq!(
+        heard(&mut lease, 10, &["a", "c"], 11),
+        Renewal::Open,
+        "the majority is of the view that it is granted under"
+    );
+    assert_eq!(heard(&mut lease, 10, &["b"], 12), Renewal::Renewed);
+}
+
+#[test]
+fn a_renewal_prolongs_it_and_keeps_the_tenure() {
+    let mut lease = lease();
+    granted(&mut lease, 0, &["a", "b"], 1);
+    granted(&mut lease, 300, &["a", "b"], 310);
+    assert_eq!(lease.held(at(400)).unwrap().until, at(300 + GOOD));
+    assert_eq!(lease.tenure(), Tenure(1));
+}
+
+#[test]
+fn a_reply_to_an_older_renewal_counts_for_nothing() {
+    let mut lease = lease();
+    lease.asks(Arc::new(first()), at(0));
+    lease.asks(Arc::new(first()), at(300));
+    assert_eq!(heard(&mut lease, 0, &["a", "b"], 310), Renewal::Open);
+    assert!(lease.current().is_none());
+}
+
+#[test]
+fn of_two_renewals_of_one_moment_none_counts() {
+    let mut lease = lease();
+    lease.asks(Arc::new(first()), at(5));
+    let two = Arc::new(next(&first(), Change::Kill));
+    lease.asks(two, at(5));
+    assert_eq!(heard(&mut lease, 5, &["a", "b"], 6), Renewal::Open, "granted under the first, perhaps");
+    assert_eq!(granted(&mut lease, 7, &["a", "b"], 8), Renewal::Renewed);
+}
+
+#[test]
+fn a_lapse_ends_the_tenure_and_is_followed_by_quiet() {
+    let mut lease = lease();
+    granted(&mut lease, 0, &["a", "b"], 1);
+    lease.asks(Arc::new(first()), at(900));
+    assert!(!lease.may_ask(at(GOOD)));
+    assert_eq!(lease.tenure(), Tenure(2));
+    assert_eq!(
+        heard(&mut lease, 900, &["a", "b"], GOOD),
+        Renewal::Open,
+        "asked for in the tenure that is over"
+    );
+    assert!(lease.held(at(GOOD)).is_none());
+    assert!(!lease.may_ask(at(GOOD + QUIET - 1)), "a minority's grants must run out first (H6)");
+    assert!(lease.may_ask(at(GOOD + QUIET)));
+    granted(&mut lease, GOOD + QUIET, &["a", "b"], GOOD + QUIET + 1);
+    assert_eq!(lease.tenure(), Tenure(2));
+}
+
+#[test]
+fn a_reply_cannot_bring_a_lapsed_lease_back_unnoticed() {
+    // Nobody looked while it lapsed; the late reply finds it over. A handler of before must not send (H1).
+    let mut lease = lease();
+    granted(&mut lease, 0, &["a", "b"], 1);
+    lease.asks(Arc::new(first()), at(700));
+    assert_eq!(heard(&mut lease, 700, &["a", "b"], GOOD + 100), Renewal::Open);
+    assert_eq!(lease.tenure(), Tenure(2));
+    assert!(lease.current().is_none());
+}
+
+#[test]
+fn who_asks_in_vain_from_the_start_is_quiet_at_times_too() {
+    // One acceptor grants to a region that reaches no other: were it to ask on, that one could never accept a successor (H6).
+    let mut lease = lease();
+    for ms in [0, 300, 600, 900] {
+        assert!(lease.may_ask(at(ms)));
+        assert_eq!(granted(&mut lease, ms, &["a"], ms + 1), Renewal::Open);
+    }
+    assert!(!lease.may_ask(at(1_000)));
+    assert!(!lease.may_ask(at(1_000 + QUIET - 1)));
+    assert!(lease.may_ask(at(1_000 + QUIET)));
+    assert_eq!(lease.tenure(), Tenure(1), "there was no tenure to end");
+    assert_eq!(granted(&mut lease, 3_000, &["a", "b"], 3_001), Renewal::Renewed);
+}
+
+#[test]
+fn newer_ends_the_asking_and_not_the_lease() {
+    let mut lease = lease();
+    granted(&mut lease, 0, &["a", "b"], 1);
+    lease.asks(Arc::new(first()), at(300));
+    assert_eq!(lease.heard(&name("c"), &Reply::Newer, at(300), at(301)), Renewal::Newer);
+    assert_eq!(heard(&mut lease, 300, &["a", "b"], 302), Renewal::Open);
+    assert_eq!(lease.held(at(302)).unwrap().until, at(GOOD));
+    assert!(lease.may_ask(at(303)), "for the newer view, once it is adopted");
+    lease.wait_for_newer(at(303));
+    assert!(!lease.may_ask(at(304)));
+    assert!(lease.held(at(304)).is_some());
+}
+
+#[test]
+fn other_replies_decide_nothing() {
+    let mut lease = lease();
+    lease.asks(Arc::new(first()), at(0));
+    let view = Arc::new(first());
+    let ballot = super::super::example_tests::ballot(1, "a");
+    let accepted = super::super::register::Accepted { ballot: ballot.clone(), view };
+    for reply in [
+        Reply::NotAdmitted,
+        Reply::NotFounded(AcceptorId(1)),
+        Reply::OtherAcceptor(AcceptorId(1)),
+        Reply::NotGranted("other boot"),
+        Reply::Blocked(name("a")),
+        Reply::Accepted,
+        Reply::Outbid(ballot),
+        Reply::Promised(accepted),
+    ] {
+        assert_eq!(lease.heard(&name("a"), &reply, at(0), at(1)), Renewal::Open);
+    }
+    assert_eq!(heard(&mut lease, 0, &["b"], 2), Renewal::Open);
+}
+
+#[test]
+fn giving_up_ends_the_tenure_at_once() {
+    let mut lease = lease();
+    lease.give_up(at(0));
+    assert_eq!(lease.tenure(), Tenure(1), "nothing was held");
+    granted(&mut lease, 0, &["a", "b"], 1);
+    lease.give_up(at(2));
+    assert!(lease.held(at(2)).is_none());
+    assert_eq!(lease.tenure(), Tenure(2));
+    assert!(!lease.may_ask(at(3)));
+    lease.lost_keys();
+    assert_eq!(lease.tenure(), Tenure(3), "so does a view that takes keys");
+}

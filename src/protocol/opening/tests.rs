@@ -1,0 +1,200 @@
+//! Tests of what keeps a region from starting what it gained (protocol reference, 2.5 and 2.6): each hindrance alone, and what lifts it.
+//!
+//! Neighbours: `example_tests` makes the views, `window` and `gateway::authority` the facts. It must not run a clock.
+
+use super::super::change::Change;
+use super::super::example_tests::{drained, first, lose, name, next, origin, resumed, seal};
+use super::*;
+
+/// Facts that hinder nothing, to be spoilt one by one.
+struct World {
+    view: View,
+    me: RegionName,
+    applied: BTreeMap<Origin, u64>,
+    windows: BTreeMap<RegionName, window::Standing>,
+    told: BTreeMap<(RegionName, RegionName), Told>,
+    waived: BTreeSet<(RegionName, u64)>,
+    converted: BTreeSet<RegionName>,
+}
+
+impl World {
+    /// b looks; everything up to 50 has arrived from everybody.
+    fn new(view: View) -> Self {
+        let applied = ["a#1", "b#1", "c#1"].map(|text| (origin(text), 50)).into();
+        let none = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self {
+            view,
+            me: name("b"),
+            applied,
+            windows: none.0,
+            told: none.1,
+            waived: none.2,
+            converted: none.3,
+        }
+    }
+
+    /// a was lost at epoch 2 with frontier 40, and all has been done about it.
+    fn after_a_was_lost() -> Self {
+        let mut world = Self::new(lose(&first(), "a", 40));
+        world.windows.insert(name("a"), window::Standing::Over);
+        world.told.insert((name("c"), name("a")), Told { applied: 45, seal: 50 });
+        world.converted.insert(name("a"));
+        world
+    }
+
+    fn missing(&self) -> Vec<Hindrance> {
+        let Self { view, me, applied, windows, told, waived, converted } = self;
+        hindrances(&Facts { view, me, applied, windows, told, waived, converted })
+    }
+}
+
+fn not_covered(of: &str, mark: u64, applied: u64) -> Hindrance {
+    Hindrance::NotCovered { origin: origin(of), mark, applied }
+}
+
+#[test]
+fn the_first_view_and_a_covered_one_hinder_nothing() {
+    assert_eq!(World::new(first()).missing(), []);
+    assert_eq!(World::new(drained(&first(), "a", 50)).missing(), []);
+    assert_eq!(World::after_a_was_lost().missing(), []);
+}
+
+#[test]
+fn every_newest_mark_counts_not_only_the_predecessors() {
+    // a to c to b, quickly: c's seal says nothing of a's rows (mutation 7).
+    let view = drained(&drained(&first(), "a", 60), "c", 50);
+    let mut world = World::new(view);
+    assert_eq!(world.missing(), [not_covered("a#1", 60, 50)]);
+    world.applied.insert(origin("a#1"), 60);
+    assert_eq!(world.missing(), []);
+    world.applied.remove(&origin("c#1"));
+    assert_eq!(
+        world.missing(),
+        [not_covered("c#1", 50, 0)],
+        "a copy that is not known to be whole counts for nothing"
+    );
+}
+
+#[test]
+fn its_own_marks_and_its_own_loss_keep_nobody_from_anything() {
+    let mut world = World::new(drained(&first(), "b", 99));
+    assert_eq!(world.missing(), []);
+    world.view = seal(&lose(&first(), "b", 70), "b", 99);
+    assert_eq!(world.missing(), []);
+    world.view = lose(&first(), "b", 70);
+    assert_eq!(world.missing(), [], "it owns nothing, so it waits for nothing");
+}
+
+#[test]
+fn rows_under_a_store_that_was_replaced_count_on() {
+    let mut world = World::after_a_was_lost();
+    world.view = next(&lose(&first(), "a", 60), Change::Rebuild { region: name("a") });
+    world.told.insert((name("c"), name("a")), Told { applied: 0, seal: 50 });
+    assert_eq!(world.missing(), [not_covered("a#1", 60, 50)]);
+    world.applied.insert(origin("a#1"), 60);
+    assert_eq!(world.missing(), []);
+    // The region's own rows of before: they are with the others now.
+    world.me = name("a");
+    world.applied.remove(&origin("a#1"));
+    assert_eq!(world.missing(), [not_covered("a#1", 60, 0)]);
+}
+
+#[test]
+fn a_loss_waits_for_its_window() {
+    let mut world = World::after_a_was_lost();
+    let left = Duration::from_secs(1);
+    let region = name("a");
+    for (standing, hindrance, operator) in [
+        (window::Standing::Runs { left }, Hindrance::Window { region: region.clone(), left }, false),
+        (
+            window::Standing::Beyond { window: left },
+            Hindrance::Beyond { region: region.clone(), window: left },
+            true,
+        ),
+        (window::Standing::Unmeasured, Hindrance::Unmeasured { region: region.clone() }, true),
+    ] {
+        world.windows.insert(region.clone(), standing);
+        assert_eq!(hindrance.needs_operator(), operator);
+        assert_eq!(world.missing(), [hindrance]);
+    }
+    world.windows.clear();
+    assert_eq!(world.missing(), [Hindrance::Unmeasured { region }], "a window that nobody began is not over");
+}
+
+#[test]
+fn a_gap_waits_for_an_operator_however_long_the_window_is_over() {
+    let mut world = World::after_a_was_lost();
+    world.view = lose(&drained(&first(), "a", 90), "a", 40);
+    assert_eq!(world.missing(), [Hindrance::Gap { region: name("a") }]);
+    assert!(world.missing()[0].needs_operator());
+    world.waived.insert((name("a"), 3));
+    assert_eq!(world.missing(), []);
+}
+
+#[test]
+fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
+    let mut world = World::after_a_was_lost();
+    let silence = Hindrance::NotTold { region: name("a"), by: name("c") };
+    let told = world.told.clone();
+    world.told.clear();
+    assert_eq!(world.missing(), std::slice::from_ref(&silence));
+    assert!(!silence.needs_operator());
+    world.told.insert((name("c"), name("a")), Told { applied: 51, seal: 50 });
+    let import = Hindrance::Import { region: name("a"), from: name("c"), upto: 51 };
+    assert_eq!(world.missing(), [import], "c has rows that are not here (H4)");
+    world.told.insert((name("c"), name("a")), Told { applied: 50, seal: 51 });
+    assert_eq!(
+        world.missing(),
+        [not_covered("c#1", 51, 50)],
+        "what c made of its escrow rows has not arrived (H3)"
+    );
+    // Nobody waits for who is gone, too.
+    world.told.clear();
+    world.view = lose(&world.view, "c", 50);
+    world.windows.insert(name("c"), window::Standing::Over);
+    world.converted.insert(name("c"));
+    assert_eq!(world.missing(), []);
+    world.told = told;
+}
+
+#[test]
+fn escrow_rows_become_records_before_anything_opens() {
+    let mut world = World::after_a_was_lost();
+    world.converted.clear();
+    assert_eq!(world.missing(), [Hindrance::Escrow { region: name("a") }]);
+    world.waived.insert((name("a"), 2));
+    assert_eq!(
+        world.missing(),
+        [Hindrance::Escrow { region: name("a") }],
+        "what stands here is no risk to accept"
+    );
+}
+
+#[test]
+fn a_waiver_is_for_one_loss_of_one_region() {
+    let mut world = World::after_a_was_lost();
+    world.windows.insert(name("a"), window::Standing::Unmeasured);
+    world.applied.insert(origin("a#1"), 39);
+    world.told.clear();
+    assert_eq!(world.missing().len(), 3);
+    world.waived.insert((name("a"), 1));
+    world.waived.insert((name("c"), 2));
+    assert_eq!(world.missing().len(), 3, "another loss, another region");
+    world.waived.insert((name("a"), 2));
+    assert_eq!(world.missing(), []);
+    world.told.insert((name("c"), name("a")), Told { applied: 41, seal: 50 });
+    let import = Hindrance::Import { region: name("a"), from: name("c"), upto: 41 };
+    assert_eq!(world.missing(), [import], "what is known to be there is fetched all the same");
+    // It dies with the loss: after a return and another loss it says nothing.
+    world.view = lose(&resumed(&seal(&world.view, "a", 45), "a", 45), "a", 45);
+    assert!(world.missing().contains(&Hindrance::Unmeasured { region: name("a") }));
+}
+
+#[test]
+fn two_losses_are_two_waits() {
+    let mut world = World::after_a_was_lost();
+    world.view = lose(&world.view, "c", 50);
+    world.converted.insert(name("c"));
+    world.windows.insert(name("c"), window::Standing::Unmeasured);
+    assert_eq!(world.missing(), [Hindrance::Unmeasured { region: name("c") }]);
+}

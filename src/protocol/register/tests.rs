@@ -1,0 +1,301 @@
+//! Tests of the acceptor, arrow by arrow (protocol reference, 2.1), and of what is chosen.
+//!
+//! Neighbours: `example_tests` makes views and ballots; `round` and `lease` have the other sides. It must not run a clock: a grant is over
+//! where the test says so.
+
+use super::super::change::Change;
+use super::super::digest::digest;
+use super::super::example_tests::{ballot, drained, first, lose, name, next, resumed, seal, voters};
+use super::super::view::View;
+use super::*;
+
+const TTL: Duration = Duration::from_secs(3);
+
+fn runs(_: &RegionName, _: &Grant) -> bool {
+    false
+}
+
+fn over(_: &RegionName, _: &Grant) -> bool {
+    true
+}
+
+fn boot(number: u8) -> Digest32 {
+    digest("test", &[&[number]])
+}
+
+/// An acceptor that was there at the founding.
+fn founded() -> Acceptor {
+    let message = Message::Found { ballot: ballot(0, "a"), view: Arc::new(first()) };
+    Acceptor::made(AcceptorId(1)).answer(None, &message, &runs).0.unwrap()
+}
+
+/// What follows from a message that changes something.
+fn after(acceptor: &Acceptor, message: &Message, over: &dyn Fn(&RegionName, &Grant) -> bool) -> Acceptor {
+    acceptor.answer(None, message, over).0.unwrap()
+}
+
+fn says(acceptor: &Acceptor, message: &Message, over: &dyn Fn(&RegionName, &Grant) -> bool) -> Reply {
+    acceptor.answer(None, message, over).1
+}
+
+fn accept(counter: u64, view: &View) -> Message {
+    Message::Accept { ballot: ballot(counter, "b"), view: Arc::new(view.clone()) }
+}
+
+fn renew(region: &str, view: &View) -> Message {
+    Message::Renew { region: name(region), boot: boot(1), view: Arc::new(view.clone()), ttl: TTL }
+}
+
+fn prepare(counter: u64) -> Message {
+    Message::Prepare { ballot: ballot(counter, "b") }
+}
+
+#[test]
+fn before_the_founding_only_the_founding_is_heard() {
+    let made = Acceptor::made(AcceptorId(1));
+    for message in [Message::Read, prepare(1), accept(1, &first()), renew("a", &first())] {
+        assert_eq!(made.answer(None, &message, &over), (None, Reply::NotFounded(AcceptorId(1))));
+    }
+    let (next, reply) =
+        made.answer(None, &Message::Found { ballot: ballot(5, "a"), view: Arc::new(first()) }, &over);
+    let next = next.unwrap();
+    assert_eq!(reply, Reply::Accepted);
+    assert!(next.admitted);
+    assert_eq!(
+        next.promised,
+        Some(ballot(0, "a")),
+        "the founding prepared nothing: whatever was prepared is higher"
+    );
+}
+
+#[test]
+fn an_acceptor_that_holds_something_is_not_founded_again() {
+    let acceptor = founded();
+    let again = Message::Found { ballot: ballot(0, "a"), view: Arc::new(first()) };
+    assert_eq!(acceptor.answer(None, &again, &runs), (None, Reply::Accepted), "asked twice");
+    let other = Message::Found { ballot: ballot(0, "b"), view: Arc::new(first()) };
+    assert!(matches!(acceptor.answer(None, &other, &runs), (None, Reply::Holds { .. })));
+}
+
+#[test]
+fn a_message_for_another_acceptor_of_that_name_is_not_answered() {
+    let (next, reply) = founded().answer(Some(AcceptorId(2)), &prepare(9), &over);
+    assert_eq!((next, reply), (None, Reply::OtherAcceptor(AcceptorId(1))));
+    assert!(matches!(
+        founded().answer(Some(AcceptorId(1)), &prepare(9), &over),
+        (Some(_), Reply::Promised(_))
+    ));
+}
+
+#[test]
+fn a_new_voter_answers_nothing_but_readers_until_it_is_admitted() {
+    let quiet = Acceptor { admitted: false, ..founded() };
+    for message in [prepare(1), accept(1, &first()), renew("a", &first())] {
+        assert_eq!(quiet.answer(None, &message, &over), (None, Reply::NotAdmitted));
+    }
+    assert!(matches!(says(&quiet, &Message::Read, &over), Reply::Holds { .. }));
+}
+
+#[test]
+fn a_promise_grows_and_tells_what_was_accepted() {
+    let acceptor = founded();
+    let (next, reply) = acceptor.answer(None, &prepare(3), &runs);
+    let next = next.unwrap();
+    assert_eq!(reply, Reply::Promised(acceptor.accepted.clone().unwrap()));
+    assert_eq!(next.promised, Some(ballot(3, "b")));
+    for low in [2, 3] {
+        assert_eq!(next.answer(None, &prepare(low), &runs), (None, Reply::Outbid(ballot(3, "b"))));
+    }
+    assert!(next.answer(None, &prepare(4), &runs).0.is_some());
+}
+
+#[test]
+fn nothing_is_accepted_below_the_promise() {
+    let promised = after(&founded(), &prepare(3), &runs);
+    let view = next(&first(), Change::Kill);
+    assert_eq!(promised.answer(None, &accept(2, &view), &runs), (None, Reply::Outbid(ballot(3, "b"))));
+    let accepted = after(&promised, &accept(3, &view), &runs);
+    assert_eq!(accepted.accepted.as_ref().map(|held| held.view.epoch()), Some(2));
+    let higher = after(&founded(), &accept(4, &view), &runs);
+    assert_eq!(higher.promised, Some(ballot(4, "b")), "an accept is a promise, too");
+}
+
+#[test]
+fn a_lower_epoch_under_a_higher_ballot_is_accepted() {
+    let view = first();
+    let later = after(&founded(), &accept(3, &next(&view, Change::Kill)), &runs);
+    let back = after(&later, &accept(4, &view), &runs);
+    assert_eq!(back.accepted.unwrap().view.epoch(), 1);
+}
+
+#[test]
+fn a_running_grant_blocks_a_view_that_takes_keys_from_its_holder() {
+    let view = first();
+    let granted = after(&founded(), &renew("a", &view), &runs);
+    let lost = accept(2, &lose(&view, "a", 0));
+    assert_eq!(granted.answer(None, &lost, &runs), (None, Reply::Blocked(name("a"))));
+    assert_eq!(says(&granted, &lost, &over), Reply::Accepted, "over");
+    assert_eq!(says(&granted, &accept(2, &lose(&view, "b", 0)), &runs), Reply::Accepted, "a loses nothing");
+    assert_eq!(says(&granted, &accept(2, &next(&view, Change::Kill)), &runs), Reply::Accepted);
+    assert_eq!(says(&granted, &accept(2, &drained(&view, "a", 7)), &runs), Reply::Accepted, "a released it");
+}
+
+#[test]
+fn a_release_of_before_opens_no_later_change() {
+    // a gave up its keys for epoch 2; it comes back by 3, and 4 takes them again, with the release of then still in the view.
+    let view = first();
+    let drained = drained(&view, "a", 7);
+    let back = resumed(&drained, "a", 1);
+    let granted = after(&founded(), &renew("a", &back), &runs);
+    let again = lose(&back, "a", 9);
+    assert_eq!(says(&granted, &accept(2, &again), &runs), Reply::Blocked(name("a")));
+    // Drained and, by another change, one epoch further: the grant of before is behind its own release until it is renewed.
+    let granted = after(&founded(), &renew("a", &view), &runs);
+    let further = next(&drained, Change::Kill);
+    assert!(further.members()[&name("a")].release.is_some());
+    assert_eq!(says(&granted, &accept(2, &further), &runs), Reply::Blocked(name("a")));
+}
+
+#[test]
+fn nothing_is_granted_below_what_was_accepted() {
+    let view = first();
+    let later = after(&founded(), &accept(2, &lose(&view, "b", 0)), &runs);
+    assert_eq!(later.answer(None, &renew("a", &view), &runs), (None, Reply::Newer));
+    assert_eq!(says(&later, &renew("a", &lose(&view, "b", 0)), &runs), Reply::Granted(1));
+    let ahead = next(&lose(&view, "b", 0), Change::Kill);
+    assert_eq!(says(&later, &renew("a", &ahead), &runs), Reply::Granted(1), "it has missed what was chosen");
+}
+
+#[test]
+fn a_late_renewal_does_not_put_an_older_view_in_a_grants_place() {
+    // a gained keys by epoch 3 and holds its lease under it; its renewal of epoch 2 arrives now. Epoch 4 takes the gained keys away: had the
+    // late one counted, a would not seem to lose anything, and two regions would start the same keys.
+    let with_b_drained = drained(&first(), "b", 5);
+    let gained = lose(&with_b_drained, "c", 0);
+    let acceptor = after(&founded(), &renew("a", &gained), &runs);
+    assert_eq!(acceptor.answer(None, &renew("a", &with_b_drained), &runs), (None, Reply::Newer));
+    let taken = resumed(&seal(&gained, "c", 1), "c", 1);
+    let unreleased = lose(&taken, "a", 0);
+    assert_eq!(says(&acceptor, &accept(5, &unreleased), &runs), Reply::Blocked(name("a")));
+}
+
+#[test]
+fn each_renewal_counts_on() {
+    let mut acceptor = founded();
+    for number in 1..4 {
+        let (next, reply) = acceptor.answer(None, &renew("a", &first()), &runs);
+        acceptor = next.unwrap();
+        assert_eq!(reply, Reply::Granted(number));
+    }
+    assert_eq!(acceptor.grants[&name("a")].number, 3);
+    assert_eq!(says(&acceptor, &renew("b", &first()), &runs), Reply::Granted(1));
+}
+
+#[test]
+fn two_starts_of_a_regions_postgres_never_hold_together() {
+    let acceptor = after(&founded(), &renew("a", &first()), &runs);
+    let other = Message::Renew { region: name("a"), boot: boot(2), view: Arc::new(first()), ttl: TTL };
+    assert!(matches!(acceptor.answer(None, &other, &runs), (None, Reply::NotGranted(_))));
+    assert_eq!(
+        says(&acceptor, &other, &over),
+        Reply::Granted(2),
+        "numbers go on, so that it is seen to be another"
+    );
+    let rebuilt = next(&lose(&first(), "a", 0), Change::Rebuild { region: name("a") });
+    let reborn = resumed(&seal(&rebuilt, "a", 1), "a", 1);
+    assert!(
+        matches!(says(&acceptor, &renew("a", &reborn), &runs), Reply::NotGranted(_)),
+        "nor do two generations"
+    );
+    assert_eq!(says(&acceptor, &renew("a", &reborn), &over), Reply::Granted(2));
+}
+
+#[test]
+fn only_who_serves_holds_a_lease() {
+    for view in [lose(&first(), "a", 0), drained(&first(), "a", 1)] {
+        assert!(matches!(founded().answer(None, &renew("a", &view), &over), (None, Reply::NotGranted(_))));
+    }
+    assert!(matches!(says(&founded(), &renew("x", &first()), &over), Reply::NotGranted(_)));
+}
+
+#[test]
+fn a_shorter_lease_does_not_cut_what_another_gateway_relies_on() {
+    let with = |acceptor: &Acceptor, ttl, over: &dyn Fn(&RegionName, &Grant) -> bool| {
+        let message = Message::Renew { region: name("a"), boot: boot(1), view: Arc::new(first()), ttl };
+        after(acceptor, &message, over)
+    };
+    let acceptor = with(&founded(), TTL, &runs);
+    let shorter = with(&acceptor, TTL / 3, &runs);
+    assert_eq!(shorter.grants[&name("a")].ttl, TTL, "a gateway with the old settings runs on");
+    assert_eq!(with(&shorter, TTL / 3, &over).grants[&name("a")].ttl, TTL / 3);
+    assert_eq!(with(&acceptor, TTL * 2, &runs).grants[&name("a")].ttl, TTL * 2);
+}
+
+#[test]
+fn readers_see_everything_and_change_nothing() {
+    let acceptor = after(&after(&founded(), &renew("a", &first()), &runs), &prepare(3), &runs);
+    let (next, reply) = acceptor.answer(None, &Message::Read, &runs);
+    let running = BTreeSet::from([name("a")]);
+    let accepted = acceptor.accepted.clone().unwrap();
+    let expected = Reply::Holds { id: AcceptorId(1), promised: Some(ballot(3, "b")), accepted, running };
+    assert_eq!((next, reply), (None, expected));
+    assert!(
+        matches!(says(&acceptor, &Message::Read, &over), Reply::Holds { running, .. } if running.is_empty())
+    );
+}
+
+#[test]
+fn a_majority_is_more_than_half_and_of_the_right_acceptors() {
+    assert_eq!([1, 2, 3, 4, 5].map(majority), [1, 2, 2, 3, 3]);
+    let three = voters(&[("a", 1), ("b", 2), ("c", 3)]);
+    assert!(agreed(&three, &voters(&[("a", 1), ("c", 3)])));
+    assert!(!agreed(&three, &voters(&[("a", 1), ("x", 3), ("y", 4)])));
+    assert!(!agreed(&three, &voters(&[("a", 1), ("c", 33)])), "c was made anew: another acceptor");
+}
+
+/// What is chosen where these acceptors report those views under those ballots.
+fn found(reports: &[(&str, u128, u64, &View)]) -> Option<u64> {
+    let reports: Vec<(RegionName, AcceptorId, Accepted)> = reports
+        .iter()
+        .map(|(text, id, counter, view)| {
+            let accepted = Accepted { ballot: ballot(*counter, "b"), view: Arc::new((*view).clone()) };
+            (name(text), AcceptorId(*id), accepted)
+        })
+        .collect();
+    chosen(reports.iter().map(|(name, id, accepted)| (name, *id, accepted))).map(|held| held.view.epoch())
+}
+
+#[test]
+fn chosen_is_what_a_majority_reports_under_one_ballot() {
+    let one = first();
+    let two = next(&one, Change::Kill);
+    assert_eq!(found(&[("a", 1, 1, &one), ("b", 2, 2, &two), ("c", 3, 2, &two)]), Some(2));
+    assert_eq!(found(&[("a", 1, 1, &one), ("b", 2, 2, &two)]), None);
+    assert_eq!(
+        found(&[("a", 1, 2, &two), ("b", 2, 3, &two)]),
+        None,
+        "one value under two ballots proves nothing"
+    );
+    assert_eq!(found(&[("b", 2, 2, &two), ("c", 33, 2, &two)]), None, "c was made anew");
+    assert_eq!(found(&[("x", 1, 2, &two), ("c", 3, 2, &two)]), None);
+}
+
+#[test]
+fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
+    let one = first();
+    let swapped = next(&one, Change::Voters(voters(&[("a", 1), ("b", 2), ("c", 33)])));
+    assert_eq!(
+        found(&[("a", 1, 2, &swapped), ("b", 2, 1, &one), ("c", 33, 2, &swapped)]),
+        None,
+        "a alone of the old ones"
+    );
+    assert_eq!(found(&[("a", 1, 2, &swapped), ("b", 2, 2, &swapped)]), Some(2));
+    // Two changes further, a reader that knows the first view only must not take a and a ghost of c for enough.
+    let third = next(&swapped, Change::Voters(voters(&[("a", 1), ("b", 22), ("c", 33)])));
+    assert_eq!(found(&[("a", 1, 3, &third), ("c", 3, 3, &third), ("b", 22, 3, &third)]), None);
+    assert_eq!(
+        found(&[("a", 1, 3, &third), ("c", 33, 3, &third)]),
+        Some(3),
+        "nor need it have seen c's admission"
+    );
+}

@@ -1,0 +1,181 @@
+//! Tests of the proposer's side: one round (protocol reference, 2.2).
+//!
+//! Neighbours: `register` answers, `tests/protocol_model.rs` runs many rounds at a time. It must not look into a round but by its steps.
+
+use super::super::change::Change;
+use super::super::example_tests::{ballot, drained, first, lose, name, next, voters};
+use super::*;
+
+fn open(base: &View, wanted: Option<&View>) -> (Round, Vec<String>) {
+    let (round, outbox) =
+        Round::open(ballot(9, "a"), Arc::new(base.clone()), wanted.map(|view| Arc::new(view.clone())));
+    (round, said(&outbox))
+}
+
+/// Each message as text: to whom, what, of which epoch.
+fn said(outbox: &Outbox) -> Vec<String> {
+    let text = |message: &Message| match message {
+        Message::Prepare { ballot } => format!("prepare {}", ballot.counter),
+        Message::Accept { ballot, view } => format!("accept {} epoch {}", ballot.counter, view.epoch()),
+        Message::Read | Message::Renew { .. } | Message::Found { .. } | Message::Force { .. } => {
+            "?".to_owned()
+        }
+    };
+    outbox.iter().map(|(name, id, message)| format!("{name}{} {}", id.0, text(message))).collect()
+}
+
+fn promised(round: &mut Round, from: (&str, u128), counter: u64, view: &View) -> Vec<String> {
+    let accepted = Accepted { ballot: ballot(counter, "b"), view: Arc::new(view.clone()) };
+    match round.heard(&name(from.0), AcceptorId(from.1), &Reply::Promised(accepted)) {
+        Step::Send(outbox) => said(&outbox),
+        Step::Wait => Vec::new(),
+        other @ (Step::Chosen(_) | Step::Blocked(_) | Step::Outbid(_)) => panic!("{other:?}"),
+    }
+}
+
+fn accepted(round: &mut Round, from: (&str, u128)) -> Option<u64> {
+    match round.heard(&name(from.0), AcceptorId(from.1), &Reply::Accepted) {
+        Step::Chosen(view) => Some(view.epoch()),
+        Step::Wait => None,
+        other @ (Step::Send(_) | Step::Blocked(_) | Step::Outbid(_)) => panic!("{other:?}"),
+    }
+}
+
+const NONE: [&str; 0] = [];
+
+#[test]
+fn a_change_is_put_on_its_base_where_that_is_the_newest() {
+    let (base, wanted) = (first(), drained(&first(), "a", 1));
+    let (mut round, outbox) = open(&base, Some(&wanted));
+    assert_eq!(outbox, ["a1 prepare 9", "b2 prepare 9", "c3 prepare 9"]);
+    assert_eq!(promised(&mut round, ("a", 1), 1, &base), NONE);
+    assert_eq!(promised(&mut round, ("a", 1), 1, &base), NONE, "one voter twice is one voter");
+    let sent = promised(&mut round, ("c", 3), 1, &base);
+    assert_eq!(sent, ["a1 accept 9 epoch 2", "b2 accept 9 epoch 2", "c3 accept 9 epoch 2"]);
+    assert_eq!(promised(&mut round, ("b", 2), 1, &base), NONE, "too late to matter");
+    assert_eq!(accepted(&mut round, ("b", 2)), None);
+    assert_eq!(accepted(&mut round, ("b", 2)), None);
+    assert_eq!(accepted(&mut round, ("a", 1)), Some(2));
+}
+
+#[test]
+fn what_somebody_else_began_is_finished_unchanged_first() {
+    let base = first();
+    let (wanted, foreign) = (lose(&base, "c", 0), lose(&base, "b", 0));
+    let (mut round, _) = open(&base, Some(&wanted));
+    promised(&mut round, ("a", 1), 1, &base);
+    let Step::Send(outbox) = round.heard(
+        &name("b"),
+        AcceptorId(2),
+        &Reply::Promised(Accepted { ballot: ballot(2, "b"), view: Arc::new(foreign.clone()) }),
+    ) else {
+        panic!("nothing sent")
+    };
+    assert!(
+        outbox
+            .iter()
+            .all(|(_, _, message)| matches!(message, Message::Accept { view, .. } if **view == foreign))
+    );
+    assert_eq!(outbox.len(), 3);
+}
+
+#[test]
+fn the_newest_is_the_one_of_the_highest_ballot_not_of_the_highest_epoch() {
+    let base = first();
+    let two = next(&base, Change::Kill);
+    let (mut round, _) = open(&base, None);
+    promised(&mut round, ("b", 2), 3, &two);
+    let sent = promised(&mut round, ("a", 1), 4, &base);
+    assert_eq!(
+        sent[0], "a1 accept 9 epoch 1",
+        "whoever proposed epoch 1 again had seen a majority without 2"
+    );
+}
+
+#[test]
+fn who_is_outbid_or_blocked_is_told() {
+    let (mut round, _) = open(&first(), None);
+    assert!(matches!(
+        round.heard(&name("a"), AcceptorId(1), &Reply::Outbid(ballot(12, "c"))),
+        Step::Outbid(12)
+    ));
+    let blocked = round.heard(&name("a"), AcceptorId(1), &Reply::Blocked(name("b")));
+    assert!(matches!(blocked, Step::Blocked(region) if region == name("b")));
+    for reply in [
+        Reply::NotAdmitted,
+        Reply::NotFounded(AcceptorId(1)),
+        Reply::OtherAcceptor(AcceptorId(1)),
+        Reply::Newer,
+    ] {
+        assert!(matches!(round.heard(&name("a"), AcceptorId(1), &reply), Step::Wait));
+    }
+}
+
+#[test]
+fn a_change_of_voters_needs_both_majorities() {
+    let base = first();
+    let wanted = next(&base, Change::Voters(voters(&[("a", 1), ("b", 2)])));
+    let (mut round, _) = open(&base, Some(&wanted));
+    promised(&mut round, ("a", 1), 1, &base);
+    assert_eq!(promised(&mut round, ("c", 3), 1, &base).len(), 3);
+    assert_eq!(accepted(&mut round, ("a", 1)), None);
+    assert_eq!(accepted(&mut round, ("c", 3)), None, "a and c are no majority of the new ones");
+    assert_eq!(accepted(&mut round, ("b", 2)), Some(2));
+}
+
+#[test]
+fn a_voter_made_anew_is_addressed_beside_the_one_of_before_and_is_not_taken_for_it() {
+    let base = first();
+    let wanted = next(&base, Change::Voters(voters(&[("a", 1), ("b", 2), ("c", 33)])));
+    let (mut round, _) = open(&base, Some(&wanted));
+    promised(&mut round, ("a", 1), 1, &base);
+    let sent = promised(&mut round, ("b", 2), 1, &base);
+    assert_eq!(
+        sent,
+        ["a1 accept 9 epoch 2", "b2 accept 9 epoch 2", "c3 accept 9 epoch 2", "c33 accept 9 epoch 2"]
+    );
+    assert_eq!(accepted(&mut round, ("a", 1)), None);
+    assert_eq!(accepted(&mut round, ("c", 33)), None, "no voter of the base");
+    assert_eq!(accepted(&mut round, ("b", 2)), Some(2));
+}
+
+#[test]
+fn who_finishes_a_view_asks_the_voters_of_the_view_before_it_too() {
+    // The one who begins knows epoch 1 only. Epoch 2 has c anew, and a alone has accepted an epoch 3 that has b anew; meanwhile b and c of
+    // epoch 2, a majority, have chosen another epoch 3. Majorities of 1 and of 3 know nothing of that: {a, c3} and {a, b22}.
+    let base = first();
+    let two = next(&base, Change::Voters(voters(&[("a", 1), ("b", 2), ("c", 33)])));
+    let three = next(&two, Change::Voters(voters(&[("a", 1), ("b", 22), ("c", 33)])));
+    let other = lose(&two, "c", 0);
+    let (mut round, _) = open(&base, None);
+    assert_eq!(promised(&mut round, ("a", 1), 5, &three), ["c33 prepare 9", "b22 prepare 9"]);
+    assert_eq!(promised(&mut round, ("c", 3), 1, &base), NONE);
+    assert_eq!(promised(&mut round, ("b", 22), 2, &two), NONE, "a alone of the voters of epoch 2");
+    let sent = promised(&mut round, ("c", 33), 6, &other);
+    assert_eq!(sent, ["a1 accept 9 epoch 3", "b2 accept 9 epoch 3", "c33 accept 9 epoch 3"]);
+    assert_eq!(accepted(&mut round, ("a", 1)), None);
+    assert_eq!(accepted(&mut round, ("b", 22)), None);
+    assert_eq!(accepted(&mut round, ("c", 33)), Some(3));
+}
+
+#[test]
+fn nothing_rests_on_voters_that_have_forgotten_the_base() {
+    let base = next(&first(), Change::Kill);
+    let (mut round, _) = open(&base, None);
+    promised(&mut round, ("a", 1), 1, &first());
+    assert_eq!(promised(&mut round, ("b", 2), 1, &first()), NONE);
+    assert_eq!(promised(&mut round, ("c", 3), 2, &base).len(), 3, "one of them remembers");
+}
+
+#[test]
+fn of_two_foundings_at_a_time_none_is_built_on() {
+    let one = first();
+    let other = View { escrow: BTreeSet::new(), ..one.clone() };
+    let (mut round, _) = open(&one, Some(&next(&one, Change::Kill)));
+    assert_eq!(promised(&mut round, ("a", 1), 0, &other), NONE);
+    assert_eq!(promised(&mut round, ("b", 2), 0, &one), NONE);
+    assert_eq!(promised(&mut round, ("c", 3), 0, &one), NONE, "init is run again, with empty stores");
+    let (mut round, _) = open(&one, Some(&next(&one, Change::Kill)));
+    promised(&mut round, ("b", 2), 0, &one);
+    assert_eq!(promised(&mut round, ("c", 3), 0, &one).len(), 3);
+}

@@ -1,0 +1,86 @@
+//! Tests of the window: how long, and when it is over (protocol reference, 2.6).
+//!
+//! Neighbours: `lag` measures what it goes by. It must not use a real clock.
+
+use super::*;
+
+const RULE: WindowRule =
+    WindowRule { percent: 200, floor: Duration::from_secs(1), beyond: Duration::from_secs(60) };
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn at(ms: u64) -> Moment {
+    Moment::from_nanos(ms * 1_000_000)
+}
+
+fn window(lag: Option<u64>) -> Window {
+    Window::begin(3, lag.map(ms), 7, at(10_000))
+}
+
+#[test]
+fn it_is_a_multiple_of_the_lag_and_not_below_the_floor() {
+    assert_eq!(window(Some(800)).length(&RULE), Some(ms(1_600)));
+    assert_eq!(window(Some(100)).length(&RULE), Some(ms(1_000)));
+    assert_eq!(
+        window(Some(1_001)).length(&WindowRule { percent: 150, ..RULE }),
+        Some(Duration::from_micros(1_501_500))
+    );
+    assert_eq!(
+        window(Some(500)).length(&WindowRule { percent: 0, floor: Duration::ZERO, ..RULE }),
+        Some(Duration::ZERO)
+    );
+    assert_eq!(
+        Window::begin(3, Some(Duration::MAX), 7, at(0)).standing(&RULE, at(1)),
+        Standing::Beyond { window: Duration::MAX / 100 }
+    );
+    assert_eq!((window(Some(1)).at(), window(Some(1)).lag()), (3, Some(ms(1))));
+}
+
+#[test]
+fn it_counts_from_the_adoption_of_the_loss() {
+    let window = window(Some(800));
+    assert_eq!(window.standing(&RULE, at(10_000)), Standing::Runs { left: ms(1_600) });
+    assert_eq!(window.standing(&RULE, at(11_599)), Standing::Runs { left: ms(1) });
+    assert_eq!(window.standing(&RULE, at(11_600)), Standing::Over);
+}
+
+#[test]
+fn what_was_never_measured_waits_for_an_operator() {
+    assert_eq!(window(None).length(&RULE), None);
+    assert_eq!(window(None).standing(&RULE, at(999_999)), Standing::Unmeasured);
+}
+
+#[test]
+fn what_takes_too_long_waits_for_an_operator() {
+    assert_eq!(
+        window(Some(30_000)).standing(&RULE, at(70_000)),
+        Standing::Over,
+        "as long as that is not too long"
+    );
+    let beyond = window(Some(30_001));
+    assert_eq!(
+        beyond.standing(&RULE, at(999_999)),
+        Standing::Beyond { window: ms(60_002) },
+        "it never ends by itself"
+    );
+}
+
+#[test]
+fn while_heartbeats_still_arrive_rows_may_too() {
+    let mut window = window(Some(800));
+    window.saw(7, at(11_500));
+    assert_eq!(window.standing(&RULE, at(11_600)), Standing::Over, "known before");
+    window.saw(8, at(11_500));
+    assert_eq!(window.standing(&RULE, at(11_600)), Standing::Runs { left: ms(700) });
+    window.saw(8, at(12_000));
+    assert_eq!(window.standing(&RULE, at(12_300)), Standing::Over, "one lag after the last that moved");
+    let mut early = self::window(Some(800));
+    early.saw(8, at(10_001));
+    assert_eq!(
+        early.standing(&RULE, at(10_802)),
+        Standing::Runs { left: ms(798) },
+        "it only ever waits longer"
+    );
+}
