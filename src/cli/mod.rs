@@ -48,6 +48,7 @@ Start here:
   onceway check config/us-east.toml                 is this configuration right? lists every mistake
   onceway ring show --ring config/ring.toml         who owns how much
   onceway serve --config config/us-east.toml        run one gateway of one region
+  onceway witness --config config/witness.toml      run a third voter for two regions
   onceway init --config config/us-east.toml         found the deployment, once, when all its regions are up
   onceway status                                    who owns what, since when, and what do keys wait for?
   onceway region drain us-east                      take a region out of service; `resume` brings it back
