@@ -45,7 +45,7 @@ pub struct Drill {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=3600))]
     seconds: Option<u64>,
     /// Keys that clients start per second, in all regions together.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rate: u32,
     /// Round trip between regions.
     #[arg(long, value_name = "SPAN", default_value = "60ms", value_parser = span::parse)]

@@ -4,6 +4,7 @@
 //! Neighbours: `ask` carries, `verdict` judges the histories that are kept here, key by key. A client does what `Retry-After` and the
 //! problem's documentation tell it, and nothing that a client of an API could not do. It must not know what is broken just now.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Between two tries, first and at most, where the answer does not say.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// The most keys of one region's clients that have no end yet: who waits for that many answers starts no new business.
+const MOST_OPEN: usize = 40;
 /// How often a parked key is told in doubt, when all is well again, until its client leaves it to the operator.
 const PARKED_ENOUGH: u32 = 3;
 
@@ -104,6 +107,7 @@ pub struct Field {
     tenant: Tenant,
     phase: watch::Sender<Phase>,
     lives: Mutex<Vec<KeyLife>>,
+    held_back: AtomicU64,
 }
 
 impl Field {
@@ -120,6 +124,7 @@ impl Field {
             tenant: Tenant::parse(files::TENANTS[0].0).ok().context("the demo's tenant")?,
             phase: watch::Sender::new(Phase::Loading),
             lives: Mutex::default(),
+            held_back: AtomicU64::new(0),
         }))
     }
 
@@ -161,6 +166,11 @@ impl Field {
     /// The histories so far.
     pub fn lives(&self) -> MutexGuard<'_, Vec<KeyLife>> {
         lock(&self.lives)
+    }
+
+    /// How many keys were not started because too many had no end yet.
+    pub fn held_back(&self) -> u64 {
+        self.held_back.load(Relaxed)
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -212,8 +222,12 @@ async fn client(field: Arc<Field>, region: usize, mut due: Instant, period: Dura
             _ = ending.wait_for(|phase| *phase != Phase::Loading) => break,
             () = wait::pause_until(due) => due += period,
         }
-        lives.spawn(live(field.clone(), region, number));
         while lives.try_join_next().is_some() {}
+        if lives.len() >= MOST_OPEN {
+            field.held_back.fetch_add(1, Relaxed);
+            continue;
+        }
+        lives.spawn(live(field.clone(), region, number));
     }
     while lives.join_next().await.is_some() {}
 }

@@ -172,7 +172,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { runs: 1, span: None, rtt: Duration::from_millis(60), rate: 20.0, probes: 20.0 }
+        Self { runs: 1, span: None, rtt: Duration::from_millis(60), rate: 15.0, probes: 12.5 }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::fleet::wait;
 /// A request that took longer would tell nothing about its moment.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Most probes under way.
-const MOST: usize = 60;
+const MOST: usize = 24;
 
 /// One probe.
 #[derive(Clone, Debug)]

@@ -201,7 +201,8 @@ impl Run<'_> {
             epochs.dedup();
             Ok((well && epochs.len() == 1).then_some(()))
         };
-        wait::for_some("every region to be home", within, home).await?;
+        let waited = wait::for_some("every region to be home", within, home).await;
+        waited.with_context(|| self.watching.now().join(" | "))?;
         self.note("every region is home");
         Ok(())
     }
@@ -251,6 +252,7 @@ impl Run<'_> {
         }
         let totals = self.deployment.ledger.totals(None);
         let mut report = std::mem::take(&mut self.report);
+        report.numbers.insert("keys_held_back", self.field.held_back().into());
         {
             let lives = self.field.lives();
             let (mark, start) = (self.field.mark(), self.start);

@@ -17,7 +17,7 @@ use crate::fleet::deployment::Deployment;
 use crate::fleet::wait;
 
 const EVERY: Duration = Duration::from_millis(150);
-const PATIENCE: Duration = Duration::from_millis(600);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Something that changed.
 #[derive(Clone, Debug)]
@@ -68,6 +68,11 @@ impl Watching {
     /// The last word of a region; null if it gave none.
     pub fn last(&self, region: &str) -> Value {
         self.seen().now.get(region).map(|(_, status)| status.clone()).unwrap_or_default()
+    }
+
+    /// The last words of all regions.
+    pub fn now(&self) -> Vec<String> {
+        self.seen().now.iter().map(|(name, (words, _))| format!("{name}: {words}")).collect()
     }
 
     /// The longest rest of a wait of this kind for this region that any region told of.
