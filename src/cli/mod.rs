@@ -10,6 +10,7 @@ mod check;
 mod coverage;
 mod demo;
 mod doubts;
+mod drill;
 mod http;
 mod init;
 mod janitor;
@@ -70,6 +71,7 @@ Exit codes:
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Demo),
+    Drill(drill::Drill),
     Check(check::Check),
     #[command(subcommand)]
     Ring(ring::Command),
@@ -123,6 +125,7 @@ impl From<Errors> for Failure {
 pub fn run() -> ExitCode {
     let ended = match Cli::parse().command {
         Command::Demo(demo) => demo.run(),
+        Command::Drill(drill) => drill.run(),
         Command::Check(check) => check.run(),
         Command::Ring(command) => command.run(),
         Command::Certs(certs) => certs.run(),
