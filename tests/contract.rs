@@ -52,6 +52,11 @@ async fn the_imports_keep_their_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_audit_keeps_its_contract() {
+    contract::audit::suite(&store::Stores::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_peers_keep_their_contract() {
     let link = peers::Link::start().await;
     contract::peers::suite(&link).await;

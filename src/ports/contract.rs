@@ -6,6 +6,7 @@
 //! for a fixed time: a bench passes time in its own way.
 
 pub mod asking;
+pub mod audit;
 pub mod authority;
 pub mod clock;
 pub mod escrow;

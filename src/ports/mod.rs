@@ -4,6 +4,7 @@
 //! [`contract`] says in executable form what each promises, and runs on both sides. A trait stands here only where the simulation
 //! must lie. Every failing method says *definite* or *unknown*. No port may decide anything.
 
+pub mod audit;
 pub mod authority;
 pub mod body;
 pub mod contract;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use crate::protocol::record::{Nonce, RequestId};
 use crate::protocol::time::{Date, Moment};
 
+pub use audit::Audit;
 pub use authority::{Acceptors, Authority, Escrows, Imports};
 pub use body::{Body, BodyError};
 pub use jobs::Jobs;

@@ -139,7 +139,9 @@ pub trait KeyStore: Send + Sync + 'static {
     /// Claims a key durably, in one round trip, or says what stands in the way. Repeating it with the same nonce finds the own claim.
     fn claim(&self, ask: &ClaimAsk) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
 
-    /// Stores the final answer, from claimed or in doubt.
+    /// Stores the final answer, from claimed or in doubt. Where another origin's answer is here already, that one is stored instead, since it may have
+    /// been replayed, and both are journalled (kind `double`) in the same transaction, unless they are one attempt: then `Lost`, as to
+    /// whoever else settled the key (protocol reference, 3, step 6d).
     fn settle(
         &self,
         attempt: &Attempt,

@@ -100,7 +100,7 @@ pub struct Act {
 pub struct Entry {
     /// When, by the database's clock.
     pub at: Date,
-    /// What: `settled-by-hand`, `released-by-hand`, `clock-suspect`.
+    /// What: `settled-by-hand`, `released-by-hand`, `clock-suspect`, `double`.
     pub kind: String,
     /// The attempt that it is about.
     pub token: Option<Token>,

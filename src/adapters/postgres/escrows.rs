@@ -18,9 +18,6 @@ use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Answer, Nonce, Token};
 use crate::protocol::region::Origin;
 
-/// How often a conversion that another gateway got ahead of is tried in one call.
-const TRIES: usize = 16;
-
 /// A lodged claim as its columns.
 struct Named<'a> {
     tenant: &'a str,
@@ -125,23 +122,18 @@ impl Escrows for PgStore {
 
     async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
         const WHAT: &str = "turning escrows into records";
-        let (origin, most) = (origin.to_string(), i64::from(most));
-        for _ in 0..TRIES {
-            let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.convert };
-            let found = self.on_upkeep(call, &[&origin, &most]).await?;
-            let unreadable = |why| errors::unreadable(WHAT, Effect::Writes, why);
-            let row = found.first().ok_or_else(|| unreadable("no row"))?;
-            if !rows::get::<bool>(row, "open").map_err(unreadable)? {
-                // Zero would say that nothing is left.
-                return Err(errors::not_sent(WHAT, "the running boot is not approved"));
-            }
-            let taken: i64 = rows::get(row, "taken").map_err(unreadable)?;
-            // Another gateway may have taken those that this one waited for, and more stand behind them.
-            if taken != 0 || !self.has_escrows(&origin).await? {
-                return u64::try_from(taken).map_err(|_| unreadable("taken"));
-            }
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.convert };
+        let found = self.on_upkeep(call, &[&origin.to_string(), &i64::from(most)]).await?;
+        let read = || {
+            let row = found.first().ok_or("no row")?;
+            let taken = u64::try_from(rows::get::<i64>(row, "taken")?).map_err(|_| "taken")?;
+            Ok((taken, rows::get::<bool>(row, "open")?))
+        };
+        match read().map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))? {
+            (taken, true) => Ok(taken),
+            // Zero would say that nothing is left.
+            (_, false) => Err(errors::not_sent(WHAT, "the running boot is not approved")),
         }
-        Err(errors::not_sent(WHAT, "another gateway is at it: try again"))
     }
 
     async fn reap_escrows(&self, most: u32) -> Result<u64, StoreError> {
@@ -154,15 +146,5 @@ impl Escrows for PgStore {
         let gone = gone().map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))?;
         let imported = self.on_upkeep(call(statements::REAP_IMPORTS), &[&most]).await?;
         Ok(gone + imported.len() as u64)
-    }
-}
-
-impl PgStore {
-    async fn has_escrows(&self, origin: &str) -> Result<bool, StoreError> {
-        const WHAT: &str = "looking for escrows";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::ESCROWS_LEFT };
-        let found = self.on_upkeep(call, &[&origin]).await?;
-        let there = found.first().ok_or("no row").and_then(|row| rows::get(row, "there"));
-        there.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
     }
 }

@@ -153,8 +153,15 @@ impl PgStore {
         let named: Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
         let all = [named, outcome_params].concat();
         let changed = self.on_keys(Call { what, effect: Effect::Writes, sql }, &all).await?;
-        if !changed.is_empty() {
-            return Ok(Written::Done);
+        match (changed.first(), outcome) {
+            (Some(row), Outcome::Settled(_)) => {
+                let other = rows::get::<bool>(row, "other");
+                let other = other.map_err(|why| errors::unreadable(what, Effect::Writes, why))?;
+                // What is stored is another origin's answer.
+                return Ok(if other { Written::Lost } else { Written::Done });
+            }
+            (Some(_), Outcome::Released | Outcome::InDoubt) => return Ok(Written::Done),
+            (None, _) => {}
         }
         let call = Call { what, effect: Effect::Reads, sql: &self.sql.standing };
         let found = self.on_keys(call, named).await?;

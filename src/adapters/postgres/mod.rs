@@ -9,6 +9,7 @@
 //! error or a log: those lines may hold keys.
 
 mod answer;
+mod audit;
 mod authority;
 mod connect;
 mod errors;

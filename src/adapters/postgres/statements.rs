@@ -11,6 +11,8 @@ const COLUMNS: &str = include_str!("sql/columns.sql");
 const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
 /// Whether a row `o` is not the one of its origin that counts: of a replicated and an imported row the later one does.
 const OUTDONE: &str = include_str!("sql/outdone.sql");
+/// What the journal keeps of the answer of a row `o`: no body.
+const OTHER_ANSWER: &str = include_str!("sql/other_answer.sql");
 /// When a key that is kept for ever expires: `protocol::lifetime::NEVER`.
 const NEVER: &str = "9999-12-31 23:59:59+00";
 /// What a claim writes of the key's life, in the order of `LIFETIME_COLUMNS`.
@@ -49,7 +51,6 @@ pub(super) const SET_ACCEPTOR: &str = include_str!("sql/set_acceptor.sql");
 pub(super) const LODGED: &str = include_str!("sql/lodged.sql");
 pub(super) const VOID: &str = include_str!("sql/void.sql");
 pub(super) const LODGE_ANSWER: &str = include_str!("sql/lodge_answer.sql");
-pub(super) const ESCROWS_LEFT: &str = include_str!("sql/escrows_left.sql");
 pub(super) const REAP_ESCROWS: &str = include_str!("sql/reap_escrows.sql");
 pub(super) const REAP_IMPORTS: &str = include_str!("sql/reap_imports.sql");
 pub(super) const HEARTBEATS: &str = include_str!("sql/heartbeats.sql");
@@ -79,6 +80,8 @@ pub(super) struct Statements {
     pub(super) settle_by_hand: String,
     pub(super) release_by_hand: String,
     pub(super) note: String,
+    pub(super) runs_at_risk: String,
+    pub(super) audit: String,
     pub(super) lodge: String,
     pub(super) convert: String,
     pub(super) rows_of: String,
@@ -106,6 +109,8 @@ impl Statements {
             settle_by_hand: fill(include_str!("sql/settle_by_hand.sql"), me),
             release_by_hand: fill(include_str!("sql/release_by_hand.sql"), me),
             note: fill(include_str!("sql/note.sql"), me),
+            runs_at_risk: fill(include_str!("sql/runs_at_risk.sql"), me),
+            audit: fill(include_str!("sql/audit.sql"), me),
             lodge: fill(include_str!("sql/lodge.sql"), me),
             convert: fill(include_str!("sql/convert.sql"), me),
             rows_of: fill(include_str!("sql/rows_of.sql"), me),
@@ -146,6 +151,7 @@ pub(super) fn leaves(origin: &Origin) -> String {
 fn fill(template: &str, origin: &Origin) -> String {
     template
         .replace("{columns}", COLUMNS.trim_end())
+        .replace("{other_answer}", OTHER_ANSWER.trim_end())
         .replace("{outdone}", OUTDONE.trim_end())
         .replace("{never}", NEVER)
         .replace("{records}", &names::records(origin))
@@ -180,6 +186,8 @@ mod tests {
             all.settle_by_hand,
             all.release_by_hand,
             all.note,
+            all.runs_at_risk,
+            all.audit,
             all.lodge,
             all.convert,
             all.rows_of,

@@ -246,7 +246,7 @@ pub async fn a_conversion_goes_on_until_nothing_is_left<B: EscrowBench>(bench: &
         assert_eq!(row(bench, &lodging.id).await.nonce, lodging.nonce, "escrow: one got lost");
     }
     assert_eq!(
-        lodge(bench, &with(&other, 0, 7)).await,
+        lodge(bench, &with(&other, 1, 7)).await,
         Lodged::Superseded,
         "escrow: another origin's was taken"
     );
@@ -309,8 +309,8 @@ pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
     }
     bench.pass(SHORT).await;
     assert_eq!(reap(bench).await, 1, "escrow: one of them is past its life");
-    assert_eq!(lodge(bench, &with(&held, 0, 2)).await, Lodged::Superseded, "escrow: it went with its hold");
-    assert_eq!(lodge(bench, &with(&ever, 0, 2)).await, Lodged::Superseded, "escrow: it is kept for ever");
+    assert_eq!(lodge(bench, &with(&held, 1, 2)).await, Lodged::Superseded, "escrow: it went with its hold");
+    assert_eq!(lodge(bench, &with(&ever, 1, 2)).await, Lodged::Superseded, "escrow: it is kept for ever");
     assert_eq!(convert(bench, &held.origin).await, 2);
 }
 

@@ -170,12 +170,18 @@ pub async fn only_the_row_that_counts_is_to_be_superseded<B: ImportBench>(bench:
     }
 }
 
-async fn import<B: ImportBench>(bench: &B, origin: &Origin, rows: &[CopiedRow]) {
+pub(super) async fn import<B: ImportBench>(bench: &B, origin: &Origin, rows: &[CopiedRow]) {
     bench.store().import(origin, rows).await.expect("import: import failed");
 }
 
 /// A row of an origin as a survivor hands it over, of so many attempts at the first epoch.
-fn copied<B: StoreBench>(bench: &B, origin: &Origin, name: &str, attempt: u32, state: State) -> CopiedRow {
+pub(super) fn copied<B: StoreBench>(
+    bench: &B,
+    origin: &Origin,
+    name: &str,
+    attempt: u32,
+    state: State,
+) -> CopiedRow {
     let row = Row {
         origin: origin.clone(),
         token: Token { epoch: 1, attempt },

@@ -141,6 +141,9 @@ async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(
     {
         execute(client, WHAT, &format!("create index if not exists {index} on {records} ({column})")).await?;
     }
+    let risk = names::risk_index(&plan.me);
+    let sql = format!("create index if not exists {risk} on {records} (tenant, key) where risk <> '{{}}'");
+    execute(client, WHAT, &sql).await?;
     report.add("the gate", if made.is_empty() { Status::Fine } else { Status::Changed });
     // Made anew, it is another acceptor, and nobody counts it before it is admitted.
     let acceptor =

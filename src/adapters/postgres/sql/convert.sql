@@ -1,5 +1,5 @@
 -- Escrow rows of one origin become own rows, and are gone, in one statement: a crash leaves each of them here or there. Sorted, so that
--- two gateways cannot deadlock; whoever waited finds the rows gone and takes off none. Hold and life count from the lodging, which was
+-- two gateways cannot deadlock; whoever waited finds the rows gone and takes the next ones. Hold and life count from the lodging, which was
 -- before anything was sent. What is final here stays; open rows of lower tokens were superseded by whoever lodged.
 with g as materialized (
     select from onceway.gate where boot_started = pg_postmaster_start_time() for share

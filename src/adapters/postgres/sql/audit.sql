@@ -1,0 +1,45 @@
+-- Own rows that ran at risk and ended otherwise than "nothing happened", with each row of another origin that ran the key too: settled, or
+-- open and not superseded knowingly. Each pair is journalled once, and told whenever it was journalled by this very call. A row of the
+-- same nonce is the same attempt.
+with found as materialized (
+    select r.tenant, r.key, r.epoch, r.attempt, r.risk, r.state, r.answer_status, r.answer_length, r.answer_body,
+           o.origin as other, rtrim(o.origin, '!') || ' ' || o.epoch || '.' || o.attempt as with_whom,
+           jsonb_build_object('state', o.state) || {other_answer} as theirs
+      from {records} r
+      join onceway.records o on o.tenant = r.tenant and o.key = r.key and o.origin <> '{origin}'
+     where r.risk <> '{}' and r.state in (2, 4, 5) and o.nonce <> r.nonce and not {outdone}
+       and (o.state = 4 or (o.state in (1, 2) and not exists (
+           select from jsonb_array_elements(r.over) as n
+            where n ->> 'origin' = rtrim(o.origin, '!')
+              and ((n ->> 'epoch')::numeric, (n ->> 'attempt')::numeric) >= (o.epoch, o.attempt)
+       )))
+       and not exists (
+           select from onceway.journal j
+            where j.kind = 'double' and j.tenant = r.tenant and j.key = r.key
+              and j.detail ->> 'with' = rtrim(o.origin, '!') || ' ' || o.epoch || '.' || o.attempt
+       )
+     order by r.tenant, r.key
+     limit $1::bigint
+), journalled as (
+    insert into onceway.journal (kind, tenant, key, origin, epoch, attempt, reason, detail)
+    select 'double', f.tenant, f.key, '{origin}', f.epoch, f.attempt,
+           format(
+               'ran here at risk as %s.%s (answer: %s) and as %s (answer: %s)', f.epoch, f.attempt,
+               coalesce(f.answer_status::text, 'none'), f.with_whom, coalesce(f.theirs ->> 'status', 'none')
+           ),
+           jsonb_build_object(
+               'with', f.with_whom, 'risk', f.risk, 'other', f.theirs,
+               'own', jsonb_build_object(
+                   'state', f.state, 'status', f.answer_status, 'length', f.answer_length,
+                   'digest', encode(sha256(f.answer_body), 'hex')
+               )
+           )
+      from found f
+    on conflict do nothing
+    returning tenant, key, detail ->> 'with' as with_whom
+)
+select f.tenant, f.key, f.other, {columns}
+  from journalled j
+  join found f on f.tenant = j.tenant and f.key = j.key and f.with_whom = j.with_whom
+  join onceway.records r on r.tenant = f.tenant and r.key = f.key and r.origin in ('{origin}', f.other)
+ order by f.tenant, f.key, f.other, r.origin <> '{origin}'

@@ -1,1 +1,0 @@
-select exists (select from onceway.escrows where origin = $1) as there
