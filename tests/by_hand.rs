@@ -28,7 +28,7 @@ fn ports() -> Vec<u16> {
 }
 
 fn write(dir: &Path, ports: &[u16]) {
-    let ring = "deployment = \"by-hand\"\nseed = 1\nplace_by = \"key\"\n[[region]]\nname = \"north\"\nweight = 1\n[[region]]\nname = \"south\"\nweight = 1\n";
+    let ring = "deployment = \"by-hand\"\nseed = 1\nplace_by = \"key\"\nfailover = \"manual\"\n[[region]]\nname = \"north\"\nweight = 1\n[[region]]\nname = \"south\"\nweight = 1\n";
     fs::write(dir.join("ring.toml"), ring).unwrap();
     let routes = format!(
         "[[route]]\nname = \"charges\"\npath = \"/v1/charges\"\nkey = \"required\"\nrecovery = \"park\"\n{}",

@@ -3,6 +3,9 @@
 //! Neighbours: `config/` holds the reference files it is shown; `tests/config.rs` checks what is wrong with files. It must not need
 //! Postgres or a running gateway.
 
+#[path = "cli/register.rs"]
+mod register;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -163,7 +166,7 @@ fn check_compares_regions() {
     let said = err(&output);
     assert!(said.contains("3 problems"), "{said}");
     assert!(said.contains("eu-west.toml: its ring differs"), "{said}");
-    assert!(said.contains("ap-south.toml: its routes, clocks or heartbeat differ"), "{said}");
+    assert!(said.contains("ap-south.toml: its routes, clocks, heartbeat or failover differ"), "{said}");
     assert!(said.contains("region us-east is the region of"), "{said}");
 }
 

@@ -7,16 +7,19 @@
 mod accepting;
 #[path = "config/cases.rs"]
 mod cases;
+#[path = "config/failing_over.rs"]
+mod failing_over;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use accepting::ACCEPT_CASES;
 use cases::{CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS};
+use failing_over::FAILOVER_CASES;
 use http::{HeaderMap, HeaderValue, Method};
 use onceway::config::listen::{PublicLimits, TlsFiles};
 use onceway::config::{Config, Errors};
-use onceway::gateway::route::{Matched, Mismatch, Mode, Policy, Protection};
+use onceway::gateway::route::{Escrow, Matched, Mismatch, Mode, Policy, Protection};
 use onceway::gateway::signature::FingerprintRule;
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
@@ -76,7 +79,7 @@ fn the_good_files_are_good() {
     let folder = files(&[]);
     let config = load(folder.path()).unwrap();
     assert_eq!(config.me.as_str(), "east");
-    assert_eq!(config.view().epoch(), 1);
+    assert_eq!(config.view().epoch(), 0);
     let settings = config.settings();
     assert_eq!(settings.timings.heartbeat, Duration::from_millis(250));
     assert_eq!(settings.shared, config.shared);
@@ -96,7 +99,7 @@ fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
 #[test]
 fn each_mistake_is_said_at_its_line_and_nothing_else_is() {
     assert!(CASES.len() >= 60);
-    for (file, from, to, expected) in CASES.iter().chain(ACCEPT_CASES) {
+    for (file, from, to, expected) in CASES.iter().chain(ACCEPT_CASES).chain(FAILOVER_CASES) {
         let folder = files(&[(file, from, to)]);
         assert_eq!(said(folder.path()), *expected, "{file}.toml with {to:?} for {from:?}");
     }
@@ -223,6 +226,7 @@ fn the_reference_files_state_the_defaults_truly() {
     assert_eq!((written.body_limit, written.stored_limit), (default.body_limit, default.stored_limit));
     assert_eq!((written.syntax, default.syntax), (Syntax::Lenient, Syntax::Lenient));
     assert_eq!(written.bind, default.bind);
+    assert_eq!((written.escrow, default.escrow), (Escrow::Off, Escrow::Off));
     assert_eq!((written.mode, default.mode), (Mode::Sync, Mode::Sync));
     assert_eq!(policy_of(&config, "/v1/emails").accept, default.accept);
     assert_eq!((&written.key_policy, written.mismatch), (&default.key_policy, default.mismatch));
@@ -275,6 +279,8 @@ fn the_shared_digest_is_of_meanings_not_of_texts() {
         ("routes", "hold = \"10s\"", "hold = \"10s\"\nreplay_headers = [\"ETag\"]"),
         ("region", "0.0.0.0:7401", "0.0.0.0:7409"),
         ("credentials", "acme", "globex"),
+        // The register says which routes are under escrow.
+        ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nescrow = \"claim\""),
     ] {
         assert_eq!(digest(&[same]), plain, "{same:?}");
     }
@@ -312,6 +318,14 @@ fn the_shared_digest_is_of_meanings_not_of_texts() {
         ),
         ("ring", "drift_ppm = 500", "drift_ppm = 501"),
         ("ring", "seed = 7", "seed = 7\nheartbeat = \"200ms\""),
+        ("ring", "[failover]", "[failover]\nlease = \"9s\""),
+        ("ring", "[failover]", "[failover]\nmultiple = 3"),
+        ("ring", "[failover]", "[failover]\nfloor = \"2s\""),
+        ("ring", "[failover]", "[failover]\nbeyond = \"2m\""),
+        ("ring", "[failover]", "[failover]\ndrain_limit = \"200ms\""),
+        ("ring", "[failover]", "[failover]\nkill_after = \"6s\""),
+        ("ring", "[failover]", "[failover]\nstable_for = \"2m\""),
+        ("ring", "[failover]", "[failover]\nmin_serving = 2"),
     ] {
         assert_ne!(digest(&[other]), plain, "{other:?}");
     }

@@ -37,8 +37,25 @@ async fn the_replica_keeps_its_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_acceptor_and_the_gate_keep_their_contract() {
+    contract::authority::suite(&store::Stores::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_escrows_keep_their_contract() {
+    contract::escrow::suite(&store::Stores::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_imports_keep_their_contract() {
+    contract::imports::suite(&store::Stores::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_peers_keep_their_contract() {
-    contract::peers::suite(&peers::Link::start().await).await;
+    let link = peers::Link::start().await;
+    contract::peers::suite(&link).await;
+    contract::asking::suite(&link).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

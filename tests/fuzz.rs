@@ -4,6 +4,8 @@
 //! `.ci/run`), and holds the result against a second reading: another library's, or our own way back. What once was a fault is
 //! kept among the texts. It must not fuzz through sockets: `net/` does.
 
+#[path = "fuzz/asking.rs"]
+mod asking;
 #[path = "fuzz/configuration.rs"]
 mod configuration;
 #[path = "fuzz/header.rs"]

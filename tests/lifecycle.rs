@@ -1,6 +1,6 @@
 //! The life of a key after its request: recovered without its client, ruled by an operator's commands, expired and forgotten.
 //!
-//! One region alone, by real processes: `onceway serve` over Postgres, `onceway doubts` and `onceway key` as an operator types them. Each
+//! One region alone, by real processes: `onceway serve` over Postgres, `onceway doubts`, `key`, `init` and `region` as an operator types them. Each
 //! test uses keys of its own.
 
 mod support;
@@ -218,5 +218,60 @@ fn never_is_told_as_a_date_that_never_comes() {
         let answer = ask(post(&solo.public(), "/v1/notes", &key("ledger"), BODY)).await;
         assert_eq!(answer.status, 201, "{}", answer.text());
         assert_eq!(answer.header("idempotency-expires"), "Fri, 31 Dec 9999 23:59:59 GMT");
+    });
+}
+
+#[test]
+fn a_founded_register_says_what_it_holds_and_refuses_what_cannot_be() {
+    run(async {
+        let solo = solo().await;
+        let again = solo.region.run(&["init"]).await.unwrap();
+        assert_eq!(again.status.code(), Some(1));
+        assert!(err(&again).contains("the register is founded: epoch 1"), "{}", err(&again));
+        let plan = solo.region.run(&["ring", "plan"]).await.unwrap();
+        assert_eq!(
+            out(&plan),
+            "nothing would change: the files say what is in force at epoch 1\n",
+            "{}",
+            err(&plan)
+        );
+        let apply = ["ring", "apply", "--expect-epoch", "7", "--yes"];
+        let stale = solo.region.run(&apply).await.unwrap();
+        assert_eq!(stale.status.code(), Some(1));
+        assert!(err(&stale).contains("at epoch 1, not 7"), "{}", err(&stale));
+        for (args, code, why) in [
+            (&["region", "drain", "solo"][..], 1, "the last region that serves"),
+            (&["region", "resume", "north"], 2, "no region north"),
+        ] {
+            let refused = onceway(solo, args).await;
+            assert_eq!(refused.status.code(), Some(code), "{args:?}");
+            assert!(err(&refused).contains(why), "{}", err(&refused));
+        }
+        let status = onceway(solo, &["region", "status", "solo"]).await;
+        assert_eq!(status.status.code(), Some(0), "{}", err(&status));
+        assert!(out(&status).contains("100.00 %"), "{}", out(&status));
+        let post = async |path: &str, body: &str| {
+            ask(Ask::post(format!("{}/v1/admin/{path}", solo.region.admin()), body.to_owned())).await
+        };
+        for (path, body, status) in [
+            ("region/drain", "{}", 400),
+            ("region/drain", r#"{"region":"solo","actor":" "}"#, 400),
+            ("region/drain", r#"{"region":"solo","actor":"a","force":true}"#, 400),
+            ("region/drain", r#"{"region":"So Lo","actor":"a"}"#, 400),
+            ("region/resume", r#"{"region":"solo","actor":"a","force":true}"#, 400),
+            ("takeover", r#"{"region":"solo","actor":"a","reason":""}"#, 400),
+            ("ring/plan", r#"{"ring":{"seed":1,"place_by":"key","regions":[],"pins":[]},"escrow":[]}"#, 400),
+            (
+                "ring/plan",
+                r#"{"ring":{"seed":1,"place_by":"key","regions":[{"name":"solo","weight":1}],"pins":[]},"escrow":[]}"#,
+                409,
+            ),
+            ("elsewhere", "{}", 404),
+        ] {
+            let refused = post(path, body).await;
+            assert_eq!(refused.status.as_u16(), status, "{path} {body}: {}", refused.text());
+        }
+        let resumed = post("region/resume", r#"{"region":"solo","actor":"a"}"#).await;
+        assert_eq!((resumed.status.as_u16(), resumed.json()["epoch"].as_u64()), (200, Some(1)));
     });
 }

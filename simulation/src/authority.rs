@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::SimStore;
+use crate::store::{Effect, SimStore};
 use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
 use onceway::ports::store::{GateVersion, StoreError, Written};
 use onceway::ports::{Acceptors, Authority, Escrows, Imports};
@@ -16,80 +16,71 @@ use onceway::protocol::region::Origin;
 use onceway::protocol::register::Acceptor;
 use onceway::protocol::view::View;
 
-fn unbuilt<T>() -> Result<T, StoreError> {
-    Err(StoreError::Definite("not built yet".to_owned()))
-}
-
 impl Acceptors for SimStore {
     async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
-        unbuilt()
+        self.call(Effect::Reads, |table| table.acceptor()).await
     }
 
-    async fn set_acceptor(&self, _version: u64, _acceptor: &Acceptor) -> Result<Written, StoreError> {
-        unbuilt()
+    async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.set_acceptor(version, acceptor)).await
     }
 }
 
 impl Authority for SimStore {
-    async fn set_gate(&self, _version: GateVersion, _state: &GateState) -> Result<Written, StoreError> {
-        unbuilt()
+    async fn set_gate(&self, version: GateVersion, state: &GateState) -> Result<Written, StoreError> {
+        self.call(Effect::Writes, |table| table.set_gate(version, state)).await
     }
 
-    async fn keep_views(&self, _views: &[Arc<View>]) -> Result<(), StoreError> {
-        unbuilt()
+    async fn keep_views(&self, views: &[Arc<View>]) -> Result<(), StoreError> {
+        self.call(Effect::Writes, |table| table.keep_views(views)).await
     }
 
     async fn views(&self) -> Result<Vec<(Arc<View>, Duration)>, StoreError> {
-        unbuilt()
+        self.call(Effect::Reads, |table| table.views()).await
     }
 }
 
 impl Escrows for SimStore {
-    async fn lodge(&self, _lodging: &Lodging, _gate: GateVersion) -> Result<Lodged, StoreError> {
-        unbuilt()
+    async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
+        self.call(Effect::Writes, |table| table.lodge(lodging, gate)).await
     }
 
-    async fn void(
-        &self,
-        _id: &KeyId,
-        _origin: &Origin,
-        _token: Token,
-        _nonce: Nonce,
-    ) -> Result<(), StoreError> {
-        unbuilt()
+    async fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> Result<(), StoreError> {
+        self.call(Effect::Writes, |table| table.void(id, origin, token, nonce)).await
     }
 
     async fn lodge_answer(
         &self,
-        _id: &KeyId,
-        _origin: &Origin,
-        _token: Token,
-        _nonce: Nonce,
-        _answer: &Answer,
+        id: &KeyId,
+        origin: &Origin,
+        token: Token,
+        nonce: Nonce,
+        answer: &Answer,
     ) -> Result<Written, StoreError> {
-        unbuilt()
+        self.call(Effect::Writes, |table| table.lodge_answer(id, origin, token, nonce, answer)).await
     }
 
-    async fn convert(&self, _origin: &Origin, _most: u32) -> Result<u64, StoreError> {
-        unbuilt()
+    async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
+        let converted = self.call(Effect::Writes, |table| table.convert(origin, most)).await?;
+        converted.ok_or_else(|| StoreError::Definite("the running boot is not approved".to_owned()))
     }
 
-    async fn reap_escrows(&self, _most: u32) -> Result<u64, StoreError> {
-        unbuilt()
+    async fn reap_escrows(&self, most: u32) -> Result<u64, StoreError> {
+        self.call(Effect::Writes, |table| table.reap_escrows(most)).await
     }
 }
 
 impl Imports for SimStore {
     async fn rows_of(
         &self,
-        _origin: &Origin,
-        _after: Option<&KeyId>,
-        _most: u32,
+        origin: &Origin,
+        after: Option<&KeyId>,
+        most: u32,
     ) -> Result<Vec<CopiedRow>, StoreError> {
-        unbuilt()
+        self.call(Effect::Reads, |table| table.rows_of(origin, after, most)).await
     }
 
-    async fn import(&self, _origin: &Origin, _rows: &[CopiedRow]) -> Result<(), StoreError> {
-        unbuilt()
+    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
+        self.call(Effect::Writes, |table| table.import(origin, rows)).await
     }
 }

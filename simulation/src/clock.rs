@@ -3,30 +3,73 @@
 //! Neighbours: every other file takes its time from here. It must not advance time: tokio does, when all tasks wait.
 
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onceway::ports::Clock;
 use onceway::protocol::time::{Date, Moment};
 use tokio::time::{Instant, sleep_until};
 
+use crate::process::Process;
+
 /// The wall date at which each simulated world begins, in microseconds since 1970: 2026-01-01 00:00 UTC.
 const BEGIN_MICROS: i64 = 1_767_225_600_000_000;
 
-/// The clocks of one region. Cheap to clone; clones are the same clocks.
+/// The clocks of one process, or of one region's Postgres. Cheap to clone; clones are the same clocks.
 #[derive(Clone, Debug)]
 pub struct SimClock {
     begin: Instant,
-    boot: Duration,
+    boot: Arc<Mutex<Boot>>,
     skew_micros: Arc<AtomicI64>,
+    process: Process,
+}
+
+/// A boot clock: what it showed at some moment of the world's, and how fast it has run since.
+#[derive(Clone, Copy, Debug)]
+struct Boot {
+    at: Duration,
+    showed: Duration,
+    ppm: i64,
+}
+
+impl Boot {
+    fn shows(self, elapsed: Duration) -> Duration {
+        let passed = i128::try_from(elapsed.saturating_sub(self.at).as_nanos()).unwrap_or(i128::MAX);
+        let counted = passed + passed * i128::from(self.ppm) / 1_000_000;
+        self.showed + Duration::from_nanos(u64::try_from(counted).unwrap_or(0))
+    }
+
+    /// How long the world takes until this clock has counted `span`, at least.
+    fn takes(self, span: Duration) -> Duration {
+        let rate = u128::try_from(1_000_000 + self.ppm).unwrap_or(1).max(1);
+        let nanos = (span.as_nanos() * 1_000_000).div_ceil(rate);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
 }
 
 impl SimClock {
     /// A clock that counts from `begin`. Its boot clock shows `boot` then, so that no two processes' moments can be mixed up
     /// unnoticed; its wall clock is off by `skew_micros`.
     pub fn new(begin: Instant, boot: Duration, skew_micros: i64) -> Self {
-        Self { begin, boot, skew_micros: Arc::new(AtomicI64::new(skew_micros)) }
+        let boot = Arc::new(Mutex::new(Boot { at: Duration::ZERO, showed: boot, ppm: 0 }));
+        Self { begin, boot, skew_micros: Arc::new(AtomicI64::new(skew_micros)), process: Process::default() }
+    }
+
+    /// The same clocks, as this process waits by them.
+    pub(crate) fn of(self, process: &Process) -> Self {
+        Self { process: process.clone(), ..self }
+    }
+
+    /// Lets the boot clock run fast or, below zero, slow from now on, by so many parts per million.
+    pub fn drift(&self, ppm: i64) {
+        let elapsed = self.elapsed();
+        let mut boot = self.boot.lock().unwrap_or_else(PoisonError::into_inner);
+        *boot = Boot { at: elapsed, showed: boot.shows(elapsed), ppm };
+    }
+
+    fn boot(&self) -> Boot {
+        *self.boot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Steps the wall clock, ahead or back. The boot clock runs on.
@@ -48,7 +91,7 @@ impl SimClock {
 
 impl Clock for SimClock {
     fn now(&self) -> Moment {
-        Moment::from_nanos(0) + self.boot + self.elapsed()
+        Moment::from_nanos(0) + self.boot().shows(self.elapsed())
     }
 
     fn date(&self) -> Date {
@@ -56,14 +99,15 @@ impl Clock for SimClock {
     }
 
     async fn sleep_until(&self, deadline: Moment) {
-        let now = self.now();
-        if deadline <= now {
-            return;
+        // Again, as the clock's rate may have changed meanwhile.
+        while self.now() < deadline {
+            let left = self.boot().takes(self.now().until(deadline));
+            match Instant::now().checked_add(left) {
+                Some(instant) => sleep_until(instant).await,
+                None => pending().await,
+            }
         }
-        match Instant::now().checked_add(now.until(deadline)) {
-            Some(instant) => sleep_until(instant).await,
-            None => pending().await,
-        }
+        self.process.runs().await;
     }
 }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use onceway::ports::store::Subscription;
 use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::register::Ballot;
+use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
 use crate::store::SimStore;
@@ -53,6 +55,10 @@ struct Region {
 struct Inner {
     regions: BTreeMap<RegionName, Region>,
     links: BTreeMap<(RegionName, RegionName), Link>,
+    /// How many stores were ever made.
+    made: u64,
+    /// Stores that were destroyed, as they were then: for checkers.
+    buried: Vec<Table>,
 }
 
 /// The stores of all regions. Cheap to clone; all clones are the same cluster. A region that was never added panics: a
@@ -70,8 +76,7 @@ impl Cluster {
             inner.links.insert((name.clone(), other.clone()), Link::default());
             inner.links.insert((other, name.clone()), Link::default());
         }
-        let system = inner.regions.len() as u64 + 1;
-        let table = Table::new(origin, system, clock.clone());
+        let table = inner.make(origin, &clock);
         let region = Region { clock, table, mode: StoreMode::Up, latency: Duration::ZERO };
         inner.regions.insert(name, region);
     }
@@ -116,6 +121,60 @@ impl Cluster {
         let mut inner = self.lock();
         inner.catch_up(region);
         inner.region(region).table.restore(copied.0);
+    }
+
+    /// Destroys a region's store with all that has not reached the others by now. It refuses connections until it is rebuilt.
+    pub fn destroy(&self, region: &RegionName) {
+        let mut inner = self.lock();
+        let others: Vec<RegionName> =
+            inner.regions.keys().filter(|other| *other != region).cloned().collect();
+        for other in &others {
+            inner.catch_up(other);
+        }
+        let (origin, clock) = {
+            let lost = inner.region(region);
+            (lost.table.origin().clone(), lost.clock.clone())
+        };
+        let empty = inner.make(origin, &clock);
+        let lost = inner.region(region);
+        lost.mode = StoreMode::Refuse;
+        let buried = std::mem::replace(&mut lost.table, empty);
+        inner.buried.push(buried);
+        inner.ship_from_the_start(region);
+    }
+
+    /// Sets up an empty store of the next generation in place of a destroyed one; it copies what the others' stores hold.
+    pub fn rebuild(&self, region: &RegionName) {
+        let mut inner = self.lock();
+        let lost = inner.region(region);
+        let Origin { region: name, generation } = lost.table.origin().clone();
+        let clock = lost.clock.clone();
+        let empty = inner.make(Origin { region: name, generation: generation + 1 }, &clock);
+        let lost = inner.region(region);
+        lost.table = empty;
+        lost.mode = StoreMode::Up;
+        inner.ship_from_the_start(region);
+    }
+
+    /// The acceptors of all stores.
+    pub fn acceptors(&self) -> BTreeMap<RegionName, AcceptorId> {
+        let inner = self.lock();
+        let ids = inner.regions.iter().map(|(name, region)| (name.clone(), region.table.acceptor().1.id));
+        ids.collect()
+    }
+
+    /// Brings every store to where the founding of the register leaves it.
+    pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {
+        for region in self.lock().regions.values_mut() {
+            region.table.found(ballot, view);
+        }
+    }
+
+    /// Looks at every store there ever was, as it stands: with what has arrived there by its last statement.
+    pub(crate) fn look<T>(&self, mut at: impl FnMut(&RegionName, &Table) -> T) -> Vec<T> {
+        let inner = self.lock();
+        let live = inner.regions.values().map(|region| &region.table);
+        inner.buried.iter().chain(live).map(|table| at(&table.origin().region, table)).collect()
     }
 
     /// Switches how a region's store treats statements, from the next one on.
@@ -173,6 +232,11 @@ impl Cluster {
 }
 
 impl Inner {
+    fn make(&mut self, origin: Origin, clock: &SimClock) -> Table {
+        self.made += 1;
+        Table::new(origin, self.made, clock.clone())
+    }
+
     fn region(&mut self, name: &RegionName) -> &mut Region {
         self.regions.get_mut(name).unwrap_or_else(|| panic!("no region {name} in this cluster: add it first"))
     }
@@ -180,6 +244,12 @@ impl Inner {
     fn link(&mut self, from: &RegionName, to: &RegionName) -> &mut Link {
         let pair = (from.clone(), to.clone());
         self.links.get_mut(&pair).unwrap_or_else(|| panic!("no link from {from} to {to}: add both regions"))
+    }
+
+    /// A store that is new has nothing of the others', and its log is new to them.
+    fn ship_from_the_start(&mut self, region: &RegionName) {
+        let touched = self.links.iter_mut().filter(|((from, to), _)| from == region || to == region);
+        touched.for_each(|(_, link)| link.shipped = 0);
     }
 
     /// Applies at `to` every commit that is due, each link's in its own order.

@@ -1,12 +1,12 @@
 //! The real gateway as a region of the simulated network.
 //!
 //! Neighbours: [`crate::peers`] calls what is plugged in; `onceway::gateway` is the very code that serves in production. It must
-//! add nothing: a forward and a ping reach the gateway as the peer listener would hand them in.
+//! add nothing: a forward, a ping and a question reach the gateway as the peer listener would hand them in.
 
 use std::sync::Arc;
 
 use onceway::gateway::Gateway;
-use onceway::ports::peers::{Forward, ForwardReply, Pong};
+use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use onceway::protocol::region::RegionName;
 
 use crate::peers::{Answering, Region};
@@ -19,5 +19,9 @@ impl Region for Arc<Gateway<SimPorts>> {
 
     fn pong(&self) -> Answering<'_, Pong> {
         Box::pin(Gateway::pong(self))
+    }
+
+    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, Told> {
+        Box::pin(self.told(from, question))
     }
 }

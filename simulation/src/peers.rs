@@ -15,6 +15,7 @@ use onceway::protocol::region::RegionName;
 use tokio::time::timeout;
 
 use crate::clock::pause;
+use crate::process::Process;
 
 /// A future of a [`Region`].
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -26,6 +27,9 @@ pub trait Region: Send + Sync {
 
     /// Answers a ping.
     fn pong(&self) -> Answering<'_, Pong>;
+
+    /// Answers a question of `from`.
+    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, Told>;
 }
 
 /// What a link does with calls, from the next one on.
@@ -42,11 +46,44 @@ pub enum LinkMode {
     LoseReply,
     /// Swallows everything: nothing arrives, nothing comes back, nothing breaks.
     Silent,
+    /// Carries requests and swallows replies: the peer did it, nothing comes back, nothing breaks.
+    Deaf,
+}
+
+/// What answers for a region, and the process that it is part of.
+#[derive(Clone)]
+struct Plugged {
+    region: Arc<dyn Region>,
+    process: Process,
+}
+
+impl Plugged {
+    /// Answers as a listener of that process would: not at all while it is paused, with a broken connection once it is dead.
+    async fn serve<'a, T>(
+        self,
+        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
+    ) -> Result<T, PeerError> {
+        let Self { region, process } = self;
+        if process.is_dead() {
+            return Err(PeerError::NotSent("connection refused".to_owned()));
+        }
+        let answering = async {
+            process.runs().await;
+            let reply = handle(region).await;
+            process.runs().await;
+            reply
+        };
+        tokio::select! {
+            biased;
+            () = process.died() => Err(PeerError::Unknown("connection reset".to_owned())),
+            reply = answering => Ok(reply),
+        }
+    }
 }
 
 #[derive(Default)]
 struct Inner {
-    regions: BTreeMap<RegionName, Arc<dyn Region>>,
+    regions: BTreeMap<RegionName, Plugged>,
     links: BTreeMap<(RegionName, RegionName), (LinkMode, Duration)>,
 }
 
@@ -57,7 +94,12 @@ pub struct Network(Arc<Mutex<Inner>>);
 impl Network {
     /// Plugs in what answers for a region; it replaces what did before.
     pub fn plug(&self, name: RegionName, region: Arc<dyn Region>) {
-        self.lock().regions.insert(name, region);
+        self.plug_process(name, region, Process::default());
+    }
+
+    /// Plugs in what answers for a region as part of this process: calls to it wait while it is paused, and break when it dies.
+    pub fn plug_process(&self, name: RegionName, region: Arc<dyn Region>, process: Process) {
+        self.lock().regions.insert(name, Plugged { region, process });
     }
 
     /// Sets what the link from `from` to `to` does with calls, and how long each direction takes.
@@ -67,10 +109,10 @@ impl Network {
 
     /// The port by which `from` reaches the others.
     pub fn peers(&self, from: &RegionName) -> SimPeers {
-        SimPeers { network: self.clone(), from: from.clone() }
+        SimPeers { network: self.clone(), from: from.clone(), process: Process::default() }
     }
 
-    fn way(&self, from: &RegionName, to: &RegionName) -> Option<(Arc<dyn Region>, LinkMode, Duration)> {
+    fn way(&self, from: &RegionName, to: &RegionName) -> Option<(Plugged, LinkMode, Duration)> {
         let inner = self.lock();
         let region = inner.regions.get(to)?.clone();
         let (mode, one_way) = inner.links.get(&(from.clone(), to.clone())).copied().unwrap_or_default();
@@ -87,15 +129,45 @@ impl Network {
 pub struct SimPeers {
     network: Network,
     from: RegionName,
+    process: Process,
 }
 
 impl SimPeers {
+    /// The same peers, as this process reaches them.
+    pub(crate) fn of(self, process: &Process) -> Self {
+        Self { process: process.clone(), ..self }
+    }
+
     async fn call<'a, T>(
         &self,
         to: &RegionName,
         handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
     ) -> Result<T, PeerError> {
-        let Some((region, mode, one_way)) = self.network.way(&self.from, to) else {
+        self.process.runs().await;
+        let replied = self.carry(to, handle).await;
+        self.process.runs().await;
+        replied
+    }
+
+    /// A call that is given up after `within`.
+    async fn call_within<'a, T>(
+        &self,
+        to: &RegionName,
+        within: Duration,
+        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
+    ) -> Result<T, PeerError> {
+        self.process.runs().await;
+        let replied = timeout(within, self.carry(to, handle)).await;
+        self.process.runs().await;
+        replied.unwrap_or_else(|_| Err(PeerError::Unknown(format!("no reply within {within:?}"))))
+    }
+
+    async fn carry<'a, T>(
+        &self,
+        to: &RegionName,
+        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
+    ) -> Result<T, PeerError> {
+        let Some((plugged, mode, one_way)) = self.network.way(&self.from, to) else {
             return Err(PeerError::NotSent(format!("{to} is not in the peers' list")));
         };
         match mode {
@@ -107,35 +179,37 @@ impl SimPeers {
             }
             LinkMode::Up => {
                 pause(one_way).await;
-                let reply = handle(region).await;
+                let reply = plugged.serve(handle).await?;
                 pause(one_way).await;
                 Ok(reply)
             }
             LinkMode::LoseReply => {
                 pause(one_way).await;
-                handle(region).await;
+                plugged.serve(handle).await?;
                 pause(one_way).await;
                 Err(PeerError::Unknown("connection reset".to_owned()))
+            }
+            LinkMode::Deaf => {
+                pause(one_way).await;
+                plugged.serve(handle).await?;
+                pending().await
             }
         }
     }
 }
 
 impl Peers for SimPeers {
-    async fn ask(&self, _to: &RegionName, _question: Question, _within: Duration) -> Result<Told, PeerError> {
-        Err(PeerError::NotSent("not built yet".to_owned()))
-    }
-
     async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
         let from = self.from.clone();
         self.call(to, |region| Box::pin(async move { region.forward(from, forward).await })).await
     }
 
     async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
-        let call = self.call(to, |region| Box::pin(async move { region.pong().await }));
-        match timeout(within, call).await {
-            Ok(reply) => reply,
-            Err(_) => Err(PeerError::Unknown(format!("no reply within {within:?}"))),
-        }
+        self.call_within(to, within, |region| Box::pin(async move { region.pong().await })).await
+    }
+
+    async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Result<Told, PeerError> {
+        let from = self.from.clone();
+        self.call_within(to, within, |region| Box::pin(async move { region.ask(from, question).await })).await
     }
 }

@@ -7,6 +7,7 @@ use onceway::ports::Ports;
 use crate::clock::SimClock;
 use crate::dice::SimDice;
 use crate::peers::SimPeers;
+use crate::process::Process;
 use crate::store::SimStore;
 use crate::upstream::SimUpstream;
 
@@ -17,6 +18,14 @@ pub struct SimPorts {
     pub(crate) store: SimStore,
     pub(crate) peers: SimPeers,
     pub(crate) upstream: SimUpstream,
+    pub(crate) process: Process,
+}
+
+impl SimPorts {
+    /// The process that runs over them.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
 }
 
 impl Ports for SimPorts {

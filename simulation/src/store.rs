@@ -19,6 +19,7 @@ use onceway::protocol::time::Date;
 
 use crate::clock::pause;
 use crate::cluster::{Cluster, StoreMode};
+use crate::process::Process;
 use crate::table::Table;
 
 /// A region's store, as its gateways reach it.
@@ -26,21 +27,39 @@ use crate::table::Table;
 pub struct SimStore {
     cluster: Cluster,
     region: RegionName,
+    process: Process,
 }
 
 /// Whether a statement can write: only then can a lost reply leave anything unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
+pub(crate) enum Effect {
     Reads,
     Writes,
 }
 
 impl SimStore {
     pub(crate) fn new(cluster: Cluster, region: RegionName) -> Self {
-        Self { cluster, region }
+        Self { cluster, region, process: Process::default() }
     }
 
-    async fn call<T>(
+    /// The same store, as this process reaches it.
+    pub(crate) fn of(self, process: &Process) -> Self {
+        Self { process: process.clone(), ..self }
+    }
+
+    pub(crate) async fn call<T>(
+        &self,
+        effect: Effect,
+        statement: impl FnOnce(&mut Table) -> T,
+    ) -> Result<T, StoreError> {
+        self.process.runs().await;
+        let replied = self.send(effect, statement).await;
+        self.process.runs().await;
+        replied
+    }
+
+    /// A statement that is on its way is executed whether or not its sender lives to see it.
+    async fn send<T>(
         &self,
         effect: Effect,
         statement: impl FnOnce(&mut Table) -> T,

@@ -3,6 +3,11 @@
 //! Neighbours: [`crate::store`] sends the statements, [`crate::cluster`] ships the log to other regions. Each statement is one
 //! transaction, judged by this region's own wall clock. It must not decide what rows mean, and must not wait.
 
+mod authority;
+mod escrow;
+mod history;
+mod jobs;
+mod stored;
 mod upkeep;
 
 use std::collections::BTreeMap;
@@ -13,52 +18,26 @@ use onceway::ports::store::{
     Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, Written,
 };
 use onceway::ports::upkeep::Entry;
+use onceway::protocol::authority::GateState;
 use onceway::protocol::decide::Basis;
-use onceway::protocol::digest::Digest32;
-use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{NEVER, Retention};
-use onceway::protocol::record::{Answer, Nonce, RequestId, Row, State, Token};
-use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::record::{Answer, Nonce, Row, Token};
+use onceway::protocol::region::Origin;
+use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
+use onceway::protocol::view::{AcceptorId, View};
+
+pub(crate) use history::{History, Lodgment};
+pub(crate) use stored::{Phase, Stored};
 
 use crate::clock::SimClock;
-
-mod jobs;
-
-/// A stored row: times are wall times of its origin, in microseconds.
-#[derive(Clone, Debug)]
-struct Stored {
-    token: Token,
-    nonce: Nonce,
-    fingerprint: Fingerprint,
-    phase: Phase,
-    over: Vec<(Origin, Token)>,
-    risk: Vec<RegionName>,
-    request_id: RequestId,
-    hold: Duration,
-    held_at: i64,
-    expires: Date,
-    due: i64,
-    tombstone: Duration,
-    principal: Option<Digest32>,
-    accepted: bool,
-    route: Arc<str>,
-    path: String,
-}
-
-#[derive(Clone, Debug)]
-enum Phase {
-    Claimed,
-    InDoubt(Option<u16>),
-    Released,
-    Settled(Arc<Answer>, i64),
-    Tombstone,
-}
+use escrow::Escrowed;
+use stored::micros;
 
 /// What one commit changed: this region's row of a key, which it wrote or deleted, or its heartbeat.
 #[derive(Clone, Debug)]
-enum Change {
+pub(crate) enum Change {
     Row(KeyId, Box<Stored>),
     Gone(KeyId),
     Beat { seq: u64, epoch: u64 },
@@ -69,7 +48,15 @@ enum Change {
 pub(crate) struct Commit {
     /// When it committed, since the world began.
     pub(crate) at: Duration,
-    change: Change,
+    /// What it changed.
+    pub(crate) change: Change,
+}
+
+/// Another origin's final row.
+struct Settlement {
+    origin: Origin,
+    token: Token,
+    answer: Arc<Answer>,
 }
 
 /// One region's Postgres.
@@ -79,8 +66,14 @@ pub(crate) struct Table {
     clock: SimClock,
     version: GateVersion,
     epoch: u64,
+    state: Option<GateState>,
     approved: Option<Boot>,
     running: Boot,
+    acceptor: (u64, Acceptor),
+    views: BTreeMap<u64, (Arc<View>, i64)>,
+    escrows: BTreeMap<KeyId, BTreeMap<Origin, Escrowed>>,
+    imports: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
+    history: History,
     rows: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
     beats: BTreeMap<Origin, (u64, u64)>,
     memory: BTreeMap<Origin, PeerMemory>,
@@ -91,7 +84,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty store at epoch 1, started now; its boot is not approved yet.
+    /// An empty store at epoch 1, started now, with an acceptor that holds nothing; its boot is not approved yet.
     pub(crate) fn new(origin: Origin, system: u64, clock: SimClock) -> Self {
         let running = Boot { system, timeline: 1, started: clock.micros() };
         Self {
@@ -99,8 +92,15 @@ impl Table {
             clock,
             version: GateVersion(1),
             epoch: 1,
+            state: None,
             approved: None,
             running,
+            // Every store ever made has a system identifier of its own, so every acceptor has an id of its own.
+            acceptor: (1, Acceptor::made(AcceptorId(u128::from(system)))),
+            views: BTreeMap::new(),
+            escrows: BTreeMap::new(),
+            imports: BTreeMap::new(),
+            history: History::default(),
             rows: BTreeMap::new(),
             beats: BTreeMap::new(),
             memory: BTreeMap::new(),
@@ -119,8 +119,9 @@ impl Table {
     /// Starts the server anew, over an older copy of its data; what was shipped before stays shipped.
     pub(crate) fn restore(&mut self, copy: Table) {
         let log = std::mem::take(&mut self.log);
+        let history = std::mem::take(&mut self.history);
         let running = self.running.clone();
-        *self = Self { log, running, ..copy };
+        *self = Self { log, history, running, ..copy };
         self.restart();
     }
 
@@ -134,7 +135,7 @@ impl Table {
 
     pub(crate) fn gate(&self) -> Gate {
         Gate {
-            state: None,
+            state: self.state.clone(),
             version: self.version,
             epoch: self.epoch,
             approved: self.approved.clone(),
@@ -167,7 +168,7 @@ impl Table {
             return ClaimReply::GateMoved;
         }
         let (over, attempt) = match &ask.basis {
-            Basis::Absent if self.rows.get(&ask.id).is_none_or(BTreeMap::is_empty) => (Vec::new(), 1),
+            Basis::Absent if self.all(&ask.id).is_empty() => (Vec::new(), 1),
             Basis::Known { own: seen, over, attempt }
                 if self.own_yields(own, *seen, now) && self.others_yield(&ask.id, over, *attempt) =>
             {
@@ -206,7 +207,7 @@ impl Table {
             fingerprint: ask.fingerprint,
             phase,
             over,
-            risk: Vec::new(),
+            risk: ask.risk.clone(),
             request_id: ask.request_id,
             hold: ask.hold,
             held_at: now,
@@ -237,10 +238,10 @@ impl Table {
 
     /// Whether each row of another origin is superseded knowingly: by this basis, or by a row that stands; or nothing came of it.
     fn others_yield(&self, id: &KeyId, over: &[(Origin, Token)], attempt: u32) -> bool {
-        let Some(rows) = self.rows.get(id) else { return true };
-        rows.iter().filter(|(origin, _)| **origin != self.origin).all(|(origin, row)| {
+        let rows = self.all(id);
+        rows.iter().filter(|(origin, _)| **origin != &self.origin).all(|(origin, row)| {
             let named = |list: &[(Origin, Token)]| {
-                list.iter().any(|(named, token)| named == origin && *token >= row.token)
+                list.iter().any(|(named, token)| named == *origin && *token >= row.token)
             };
             let masked = || named(over) || rows.values().any(|other| named(&other.over));
             match row.phase {
@@ -253,12 +254,42 @@ impl Table {
 
     pub(crate) fn settle(&mut self, attempt: &Attempt, answer: &Answer) -> Written {
         let now = self.clock.micros();
+        if let Some(first) = self.is_open().then(|| self.settled_elsewhere(attempt)).flatten() {
+            return self.double(attempt, first, answer);
+        }
         self.end(attempt, |phase| match phase {
             Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Settled(Arc::new(answer.clone()), now))),
             // Another answer under the same token was lost to that one.
             Phase::Settled(stored, _) => (**stored == *answer).then_some(None),
             Phase::Released | Phase::Tombstone => None,
         })
+    }
+
+    /// The final row of another origin, if this attempt's own row is still open: the highest token's.
+    fn settled_elsewhere(&self, attempt: &Attempt) -> Option<Settlement> {
+        let own = self.own(&attempt.id)?;
+        let is_open = matches!(own.phase, Phase::Claimed | Phase::InDoubt(_));
+        if !is_open || own.token != attempt.token || own.nonce != attempt.nonce {
+            return None;
+        }
+        let rows = self.all(&attempt.id).into_iter().filter(|(origin, _)| **origin != self.origin);
+        let settled = rows.filter_map(|(origin, row)| match &row.phase {
+            Phase::Settled(answer, _) => {
+                Some(Settlement { origin: origin.clone(), token: row.token, answer: answer.clone() })
+            }
+            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => None,
+        });
+        settled.max_by(|a, b| a.token.cmp(&b.token).then_with(|| b.origin.cmp(&a.origin)))
+    }
+
+    /// The key ran twice: the own row takes over the answer that others have replayed already, and the journal keeps both (6d).
+    fn double(&mut self, attempt: &Attempt, first: Settlement, answer: &Answer) -> Written {
+        let now = self.clock.micros();
+        let Settlement { origin, token, answer: kept } = first;
+        let reason = format!("{origin} settled {token} with {kept:?}; {} got {answer:?}", attempt.token);
+        self.end(attempt, |_| Some(Some(Phase::Settled(kept, now))));
+        self.enter(Some(&attempt.id), "double", Some(attempt.token), Some(("", &reason)));
+        Written::Lost
     }
 
     pub(crate) fn release(&mut self, attempt: &Attempt) -> Written {
@@ -304,18 +335,35 @@ impl Table {
     /// All rows of a key, in the order of their origins.
     pub(crate) fn read(&self, id: &KeyId) -> Vec<Row> {
         let now = self.clock.micros();
-        let rows = self.rows.get(id).into_iter().flatten();
-        rows.map(|(origin, row)| row.shown(origin.clone(), now)).collect()
+        let rows = self.all(id);
+        let shown = rows.into_iter().map(|(origin, row)| (origin, row, *origin == self.origin));
+        shown.map(|(origin, row, own)| row.shown(origin.clone(), now, own)).collect()
+    }
+
+    /// One row per origin: the replicated one or the imported one, whichever is newer.
+    fn all(&self, id: &KeyId) -> BTreeMap<&Origin, &Stored> {
+        let mut rows: BTreeMap<&Origin, &Stored> = self.rows.get(id).into_iter().flatten().collect();
+        for (origin, imported) in self.imports.get(id).into_iter().flatten() {
+            let row = rows.entry(origin).or_insert(imported);
+            if imported.is_newer_than(row) {
+                *row = imported;
+            }
+        }
+        rows
     }
 
     pub(crate) fn beat(&mut self) -> Option<Beat> {
         if !self.is_open() {
             return None;
         }
+        Some(Beat { seq: self.write_beat(), date: self.date() })
+    }
+
+    fn write_beat(&mut self) -> u64 {
         let seq = self.beats.get(&self.origin).map_or(0, |(seq, _)| *seq) + 1;
         self.beats.insert(self.origin.clone(), (seq, self.epoch));
         self.commit(Change::Beat { seq, epoch: self.epoch });
-        Some(Beat { seq, date: self.date() })
+        seq
     }
 
     pub(crate) fn heartbeats(&self) -> Vec<Heartbeat> {
@@ -332,7 +380,9 @@ impl Table {
             // A remembered heartbeat never goes back, whichever gateway of the region writes last.
             let known = self.memory.get(&peer.origin).map_or(0, |known| known.applied);
             let applied = peer.applied.max(known);
-            self.memory.insert(peer.origin.clone(), PeerMemory { applied, ..peer.clone() });
+            let known = self.memory.get(&peer.origin).map_or(0, |known| known.imported);
+            let imported = peer.imported.max(known);
+            self.memory.insert(peer.origin.clone(), PeerMemory { applied, imported, ..peer.clone() });
         }
     }
 
@@ -385,53 +435,4 @@ impl Table {
     fn commit(&mut self, change: Change) {
         self.log.push(Commit { at: self.clock.elapsed(), change });
     }
-}
-
-impl Stored {
-    /// What is left of the hold at `now`, by the clock of whoever reads: never more than the whole of it.
-    fn left(&self, now: i64) -> Duration {
-        self.hold.saturating_sub(self.passed(now))
-    }
-
-    /// How long the hold has been over at `now`.
-    fn past(&self, now: i64) -> Duration {
-        self.passed(now).saturating_sub(self.hold)
-    }
-
-    fn passed(&self, now: i64) -> Duration {
-        Duration::from_micros(u64::try_from(now.saturating_sub(self.held_at)).unwrap_or(0))
-    }
-
-    fn shown(&self, origin: Origin, now: i64) -> Row {
-        let state = match &self.phase {
-            Phase::Claimed => State::Claimed { left: self.left(now), past: self.past(now) },
-            Phase::InDoubt(status) => {
-                State::InDoubt { status: *status, left: self.left(now), past: self.past(now) }
-            }
-            Phase::Released => State::Released,
-            Phase::Tombstone => State::Tombstone,
-            Phase::Settled(answer, at) => {
-                let age = Duration::from_micros(u64::try_from(now.saturating_sub(*at)).unwrap_or(0));
-                State::Settled { answer: answer.clone(), age, expired: now >= self.due }
-            }
-        };
-        Row {
-            origin,
-            token: self.token,
-            nonce: self.nonce,
-            fingerprint: self.fingerprint,
-            state,
-            over: self.over.clone(),
-            risk: self.risk.clone(),
-            request_id: self.request_id,
-            expires: self.expires,
-            principal: self.principal,
-            accepted: self.accepted,
-            seen: Date(now.div_euclid(1_000)),
-        }
-    }
-}
-
-fn micros(span: Duration) -> i64 {
-    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }

@@ -19,6 +19,7 @@ use onceway::protocol::region::RegionName;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::clock::{SimClock, pause};
+use crate::process::Process;
 
 /// What an upstream does with requests, from the next one on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +108,8 @@ pub struct Happening {
 /// A request as an upstream saw it.
 #[derive(Clone, Debug)]
 pub struct Arrival {
+    /// When it arrived, since the world began.
+    pub at: Duration,
     /// The attempt, if it came with a key.
     pub attempt: Option<(KeyId, Token, RequestId)>,
     /// Its method.
@@ -185,7 +188,7 @@ impl Upstreams {
 
     /// The port of a region to its upstream.
     pub fn upstream(&self, region: &RegionName) -> SimUpstream {
-        SimUpstream { upstreams: self.clone(), region: region.clone() }
+        SimUpstream { upstreams: self.clone(), region: region.clone(), process: Process::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -204,9 +207,15 @@ impl Inner {
 pub struct SimUpstream {
     upstreams: Upstreams,
     region: RegionName,
+    process: Process,
 }
 
 impl SimUpstream {
+    /// The same upstream, as this process reaches it.
+    pub(crate) fn of(self, process: &Process) -> Self {
+        Self { process: process.clone(), ..self }
+    }
+
     /// Lets a request arrive; says how the upstream treats it.
     fn arrive(&self, arrival: Arrival) -> UpstreamMode {
         let mut inner = self.upstreams.lock();
@@ -327,47 +336,58 @@ fn response<B>(status: u16, body: B) -> Response<B> {
 
 impl Upstream for SimUpstream {
     async fn send(&self, send: Send, within: Duration) -> Result<Response<Body>, SendError> {
+        self.process.runs().await;
         let until = Instant::now() + within;
         let mode = self.arrive(Arrival {
+            at: self.upstreams.clock.elapsed(),
             attempt: Some((send.id, send.token, send.request_id)),
             method: send.method,
             target: send.target,
             headers: send.headers,
             body: send.body,
         });
-        match timeout(within, self.answer(mode, Some(until))).await {
+        let answered = timeout(within, self.answer(mode, Some(until))).await;
+        self.process.runs().await;
+        match answered {
             Ok(answered) => answered,
             Err(_) => Err(SendError::Unknown(format!("no answer within {within:?}"))),
         }
     }
 
     async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
+        self.process.runs().await;
         self.upstreams.lock().service(&self.region).questions += 1;
-        match self.told(&probe) {
+        let told = self.told(&probe);
+        if told == ProbeMode::Silent {
+            pause(within).await;
+        }
+        self.process.runs().await;
+        match told {
             ProbeMode::Happened { status, body } => {
                 ProbeReply::Happened(response(status, Some(body).filter(|body| body.len() <= limit)))
             }
             ProbeMode::DidNotHappen => ProbeReply::DidNotHappen,
             ProbeMode::CannotSay | ProbeMode::Ledger => ProbeReply::CannotSay("no usable answer".to_owned()),
-            ProbeMode::Silent => {
-                pause(within).await;
-                ProbeReply::CannotSay(format!("no answer within {within:?}"))
-            }
+            ProbeMode::Silent => ProbeReply::CannotSay(format!("no answer within {within:?}")),
         }
     }
 
     async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
+        self.process.runs().await;
         let (head, streamed) = request.into_parts();
         let read = body::collect(streamed, usize::MAX).await;
         let (body::Collected::Whole(bytes) | body::Collected::Over(bytes, _)) =
             read.map_err(|error| SendError::Unknown(error.to_string()))?;
         let mode = self.arrive(Arrival {
+            at: self.upstreams.clock.elapsed(),
             attempt: None,
             method: head.method,
             target: head.uri,
             headers: head.headers,
             body: bytes,
         });
-        self.answer(mode, None).await
+        let answered = self.answer(mode, None).await;
+        self.process.runs().await;
+        answered
     }
 }

@@ -3,19 +3,26 @@
 //! Neighbours: [`crate::cluster`], [`crate::peers`] and [`crate::upstream`] are its parts, each with its own switches. It must be made
 //! on a paused tokio runtime, and must not start anything: whoever plays a scenario does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::register::Ballot;
+use onceway::protocol::ring::Ring;
+use onceway::protocol::time::Drift;
+use onceway::protocol::view::{AcceptorId, View};
 use tokio::time::Instant;
 
 use crate::clock::SimClock;
 use crate::cluster::Cluster;
 use crate::dice::SimDice;
-use crate::peers::Network;
+use crate::peers::{LinkMode, Network};
 use crate::ports::SimPorts;
+use crate::process::Process;
 use crate::upstream::Upstreams;
+use crate::witness::Witness;
 
 /// How a region's wall clock stands at first: at most this far off, either way.
 const SKEW_MAX_MICROS: u64 = 200_000;
@@ -32,6 +39,7 @@ pub struct World {
     begin: Instant,
     skews: BTreeMap<RegionName, i64>,
     processes: AtomicU64,
+    witnesses: Mutex<BTreeMap<RegionName, Arc<Witness>>>,
 }
 
 impl World {
@@ -52,22 +60,71 @@ impl World {
             upstreams.add(region.clone());
         }
         let processes = AtomicU64::new(0);
-        Self { cluster, network: Network::default(), upstreams, seed, begin, skews, processes }
+        let witnesses = Mutex::default();
+        Self { cluster, network: Network::default(), upstreams, seed, begin, skews, processes, witnesses }
+    }
+
+    /// Adds a witness, which answers under this name. Before the founding: it votes from the first view on.
+    pub fn add_witness(&self, name: &RegionName, drift: Drift) -> Arc<Witness> {
+        let mut witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
+        // Counted downwards: the ids of stores' acceptors are counted upwards.
+        let id = AcceptorId(u128::MAX - witnesses.len() as u128);
+        let clock = SimClock::new(self.begin, Duration::from_secs(7), 0);
+        let witness = Arc::new(Witness::new(id, clock, drift));
+        self.network.plug(name.clone(), witness.clone());
+        witnesses.insert(name.clone(), witness.clone());
+        witness
+    }
+
+    /// Founds the register: all stores and witnesses vote, every region of the ring serves, and all have adopted that. Returns the
+    /// first view.
+    pub fn found(&self, ring: Arc<Ring>, escrow: BTreeSet<Arc<str>>) -> Arc<View> {
+        let witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut voters = self.cluster.acceptors();
+        voters.extend(witnesses.iter().map(|(name, witness)| (name.clone(), witness.acceptor().id)));
+        let Some(region) = voters.keys().next().cloned() else { panic!("a world without voters") };
+        let view = Arc::new(View::founding(1, ring, escrow, voters));
+        let ballot = Ballot { counter: 1, region, proposer: 0 };
+        self.cluster.found(&ballot, &view);
+        for witness in witnesses.values() {
+            witness.found(&ballot, &view);
+        }
+        view
+    }
+
+    /// Cuts the link between two regions, or mends it: calls are swallowed and replication stands still, both ways.
+    pub fn cut(&self, one: &RegionName, other: &RegionName, cut: bool, one_way: Duration) {
+        let mode = if cut { LinkMode::Silent } else { LinkMode::Up };
+        for (from, to) in [(one, other), (other, one)] {
+            self.network.set_link(from, to, mode, one_way);
+            self.cluster.hold(from, to, cut);
+        }
+    }
+
+    /// Loses everything that `from` sends to `to`, but nothing that `to` sends: its calls arrive, and their replies do not. Replication
+    /// stands still both ways, as neither can do without acknowledgements.
+    pub fn cut_one_way(&self, from: &RegionName, to: &RegionName, one_way: Duration) {
+        self.network.set_link(from, to, LinkMode::Silent, one_way);
+        self.network.set_link(to, from, LinkMode::Deaf, one_way);
+        self.cluster.hold(from, to, true);
+        self.cluster.hold(to, from, true);
     }
 
     /// The ports of a new process in `region`: a boot clock of its own, randomness of its own, all else shared with the
-    /// region's other processes. Panics if the world has no such region.
+    /// region's other processes. [`SimPorts::process`] pauses or kills it. Panics if the world has no such region.
     pub fn ports(&self, region: &RegionName) -> SimPorts {
         let Some(skew) = self.skews.get(region) else { panic!("no region {region} in this world") };
         let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;
         let dice = SimDice::new(self.seed, process);
         let boot = Duration::from_millis(dice.bits() % 1_000_000_000);
+        let process = Process::default();
         SimPorts {
-            clock: SimClock::new(self.begin, boot, *skew),
+            clock: SimClock::new(self.begin, boot, *skew).of(&process),
             dice,
-            store: self.cluster.store(region),
-            peers: self.network.peers(region),
-            upstream: self.upstreams.upstream(region),
+            store: self.cluster.store(region).of(&process),
+            peers: self.network.peers(region).of(&process),
+            upstream: self.upstreams.upstream(region).of(&process),
+            process,
         }
     }
 }

@@ -22,6 +22,11 @@ fn the_store_keeps_its_contract() {
 }
 
 #[test]
+fn the_authority_keeps_its_contract() {
+    paused().block_on(async { contract::authority::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
 fn the_replica_keeps_its_contract() {
     paused().block_on(async { contract::replica::suite(&Stores::new(|store| store)).await });
 }

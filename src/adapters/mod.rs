@@ -12,4 +12,6 @@ pub mod postgres;
 pub mod streaming;
 pub mod system;
 pub mod upstream;
+pub mod views;
 pub mod wire;
+pub mod witness;

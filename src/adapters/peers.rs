@@ -23,6 +23,7 @@ use super::connection::describe;
 use super::identity::{ALPN, PeerIdentity, server_name};
 use super::streaming::{Patience, streaming};
 use super::wire;
+use super::wire::ask::{self, Replied};
 use crate::ports::Peers;
 use crate::ports::body::{Collected, collect};
 use crate::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
@@ -36,6 +37,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(1);
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(2);
 /// The largest reply to a ping, in bytes.
 const PONG_LIMIT: usize = 64 * 1024;
+/// The most that may be told in answer to one question, in bytes: one row with the largest answer that a route may keep (256 MiB), as
+/// base64, and some room. How many rows are asked for at a time is the asker's business.
+const MOST_TOLD: usize = 384 << 20;
 /// The largest list of headers, in bytes as HTTP/2 counts them: the public listener's 64 KB and 100 headers, prefixed.
 pub const HEADER_LIST: u32 = 128 * 1024;
 /// How many bytes of one answer may be under way unread.
@@ -102,8 +106,8 @@ impl HttpPeers {
         }
     }
 
-    async fn ask(&self, to: &RegionName) -> Result<Pong, PeerError> {
-        let response = self.exchange(to, wire::encode_question(&self.me, to, wire::PING_PATH)).await?;
+    async fn ask_how(&self, to: &RegionName) -> Result<Pong, PeerError> {
+        let response = self.exchange(to, wire::encode_get(&self.me, to, wire::PING_PATH)).await?;
         let (head, body) = response.into_parts();
         if head.status != StatusCode::OK {
             return Err(PeerError::Unknown(format!("the ping was answered with {}", head.status)));
@@ -116,11 +120,41 @@ impl HttpPeers {
             Err(error) => Err(PeerError::Unknown(error.to_string())),
         }
     }
+
+    async fn put(&self, to: &RegionName, question: Question) -> Result<Told, PeerError> {
+        let unknown = |error: wire::WireError| PeerError::Unknown(error.to_string());
+        let response = self.exchange(to, ask::encode_ask(&self.me, to, &question)).await?;
+        let (head, body) = response.into_parts();
+        let replied = ask::decode_replied(&head.headers).map_err(unknown)?;
+        let limit = match replied {
+            Replied::Told => MOST_TOLD,
+            Replied::Refused => PONG_LIMIT,
+        };
+        let read = collect(streaming(body, Patience::Endless, None), limit).await;
+        match (replied, read) {
+            (Replied::Told, Ok(Collected::Whole(json))) => ask::read_told(&json).map_err(unknown),
+            (Replied::Told, Ok(Collected::Over(_, _))) => {
+                Err(PeerError::Unknown(format!("more than {MOST_TOLD} bytes were told: ask for less")))
+            }
+            (Replied::Told, Err(error)) => Err(PeerError::Unknown(error.to_string())),
+            // The refusal itself has arrived; its reason is only for people.
+            (Replied::Refused, read) => {
+                let refused = wire::WireError::Refused(head.status);
+                let why = match read {
+                    Ok(Collected::Whole(json)) => ask::read_refusal(&json),
+                    Ok(Collected::Over(_, _)) | Err(_) => None,
+                };
+                Err(PeerError::NotSent(format!("{refused}: {}", why.unwrap_or_default())))
+            }
+        }
+    }
 }
 
 impl Peers for HttpPeers {
-    async fn ask(&self, _to: &RegionName, _question: Question, _within: Duration) -> Result<Told, PeerError> {
-        Err(PeerError::NotSent("not built yet".to_owned()))
+    async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Result<Told, PeerError> {
+        timeout(within, self.put(to, question))
+            .await
+            .unwrap_or_else(|_| Err(PeerError::Unknown("the question got no answer in time".into())))
     }
 
     async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
@@ -134,12 +168,14 @@ impl Peers for HttpPeers {
             | wire::WireError::Malformed(_)
             | wire::WireError::Unknown(_)
             | wire::WireError::Hop
+            | wire::WireError::Question(_)
+            | wire::WireError::Told(_)
             | wire::WireError::Pong(_) => PeerError::Unknown(error.to_string()),
         })
     }
 
     async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
-        timeout(within, self.ask(to))
+        timeout(within, self.ask_how(to))
             .await
             .unwrap_or_else(|_| Err(PeerError::Unknown("the ping got no answer in time".into())))
     }
@@ -219,7 +255,7 @@ impl Peer {
             .map_err(|error| describe(&error))?;
         // What breaks the connection is told to every request on it; the driver's own result adds nothing.
         tokio::spawn(async move { drop(driver.await) });
-        let hello = wire::encode_question(&self.me, &self.name, wire::HELLO_PATH).map(Full::new);
+        let hello = wire::encode_get(&self.me, &self.name, wire::HELLO_PATH).map(Full::new);
         let welcome = sender.send_request(hello).await.map_err(|error| describe(&error))?;
         if welcome.status() != StatusCode::NO_CONTENT {
             return Err(format!("the hello was answered with {}", welcome.status()));

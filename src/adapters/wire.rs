@@ -1,10 +1,12 @@
 //! What regions say to each other, as HTTP: forwards, their replies, and pings. Encoding and decoding stand side by side.
 //!
-//! Neighbours: `peers` sends it, `server::peer` receives it; both ends have authenticated each other before. What is malformed is
+//! Neighbours: [`ask`] has questions and what was told, `peers` sends it, `server::peer` receives it; both ends have authenticated each other before. What is malformed is
 //! refused, never guessed. It must not know connections, nor decide what a forward is worth.
 //!
 //! Each of a client's headers travels under [`CLIENT_PREFIX`], so none can be taken for one of ours or for one of the
 //! connection's; a client's own `onceway-*` headers do not travel at all.
+
+pub mod ask;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
@@ -76,13 +78,19 @@ pub enum WireError {
     /// A ping's reply is not what it should be.
     #[error("peer message: the ping's reply is malformed: {0}")]
     Pong(String),
+    /// A question is not what it should be.
+    #[error("peer message: the question: {0}")]
+    Question(String),
+    /// What was told is not what it should be.
+    #[error("peer message: what was told: {0}")]
+    Told(String),
     /// The other side did not take the message up; nothing was done.
     #[error("peer message: refused with {0}")]
     Refused(StatusCode),
 }
 
 /// A request without body to a peer: `path` is [`PING_PATH`] or [`HELLO_PATH`].
-pub fn encode_question(from: &RegionName, to: &RegionName, path: &'static str) -> Request<Bytes> {
+pub fn encode_get(from: &RegionName, to: &RegionName, path: &'static str) -> Request<Bytes> {
     let mut request = message(to, PathAndQuery::from_static(path));
     put(request.headers_mut(), FROM, from.as_str().as_bytes()).expect("a region is visible ASCII");
     request

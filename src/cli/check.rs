@@ -9,11 +9,12 @@ use clap::Args;
 
 use super::{Failure, print};
 use crate::config::reader::Problem;
+use crate::config::witness::WitnessConfig;
 use crate::config::{self, Config, Errors};
 
 /// Check configuration files, and list every mistake in them.
 ///
-/// A region file is checked together with the files it names. Ring, route and credential files can be checked alone. Several
+/// A region file is checked together with the files it names, a witness file too. Ring, route and credential files can be checked alone. Several
 /// region files are also compared: what all regions must share must be equal. Nothing is connected to.
 #[derive(Args)]
 #[command(after_long_help = "\
@@ -73,6 +74,10 @@ fn check(file: &Path) -> Result<(String, Option<Box<Config>>), Errors> {
         config::load_credentials(file)?;
         return Ok(("credentials, in order".to_owned(), None));
     }
+    if has(&["file"]) {
+        let witness = WitnessConfig::load(file)?;
+        return Ok((format!("witness {}, in order", witness.name), None));
+    }
     let config = Config::load(file)?;
     Ok((format!("region {} of {}, in order", config.me, config.deployment), Some(Box::new(config))))
 }
@@ -95,7 +100,7 @@ fn compare(regions: &[(&PathBuf, Box<Config>)]) -> Vec<Problem> {
         }
         if config.shared != first.shared {
             add(format!(
-                "its routes, clocks or heartbeat differ from those of {}: all regions share these files",
+                "its routes, clocks, heartbeat or failover differ from those of {}: all regions share these files",
                 first_file.display()
             ));
         }

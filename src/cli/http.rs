@@ -1,8 +1,9 @@
 //! Asking an admin listener: its address and token, one GET or one POST.
 //!
-//! Neighbours: `status`, `coverage`, `shadow`, `doubts` and `key` ask; `fleet::client` carries. It must not follow redirects, and shows the
-//! token to nobody but the address that was given.
+//! Neighbours: whatever command asks a running gateway; `fleet::client` carries. It must not follow redirects, and shows the token to nobody
+//! but the address that was given.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,11 +14,14 @@ use hyper::{StatusCode, Uri};
 use serde_json::Value;
 
 use super::{Failure, block_on};
-use crate::fleet::client::Ask;
+use crate::config::Config;
+use crate::fleet::client::{Answer, Ask};
 use crate::gateway::percent;
 
 /// How long the answer may take.
 const WITHIN: Duration = Duration::from_secs(10);
+/// How long an act on authority may take: other regions are asked, and keys are handed over.
+const ACT_WITHIN: Duration = Duration::from_secs(60);
 
 /// The one gateway that is asked.
 #[derive(Args)]
@@ -30,23 +34,104 @@ pub struct Admin {
     token_file: Option<PathBuf>,
 }
 
+/// The gateway of a region file, and the files it names.
+#[derive(Args)]
+pub struct Local {
+    /// The region file; its ring and routes files are proposed to the gateway that it describes.
+    #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
+    pub config: PathBuf,
+    /// The gateway's admin listener. Default: the one in the region file.
+    #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL")]
+    admin: Option<String>,
+    /// A file with the admin token. Default: the one in the region file.
+    #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// An admin listener and the token for it.
+pub struct Target {
+    base: String,
+    token: Option<String>,
+}
+
 impl Admin {
+    /// The JSON of `GET path`, within ten seconds.
+    pub fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.target()?.get(path)
+    }
+
+    /// The JSON of `POST path` with a JSON body, within ten seconds.
+    pub fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.target()?.json(Ask::post(path, body.to_string()))
+    }
+
+    /// Where it is, with its token.
+    pub fn target(&self) -> Result<Target, Failure> {
+        Ok(Target { base: self.admin.clone(), token: token(self.token_file.as_deref())? })
+    }
+}
+
+impl Local {
+    /// The checked files, and the gateway.
+    pub fn load(&self) -> Result<(Config, Target), Failure> {
+        let config = Config::load(&self.config)?;
+        let written = config.process.admin_token.as_ref().map(|token| token.reveal().to_owned());
+        let token = match token(self.token_file.as_deref())? {
+            Some(token) => Some(token),
+            // The file's token is for the file's address.
+            None => written.filter(|_| self.admin.is_none()),
+        };
+        let base = match &self.admin {
+            Some(base) => base.clone(),
+            None => format!("http://{}", reachable(config.process.listen.admin)),
+        };
+        Ok((config, Target { base, token }))
+    }
+}
+
+/// Where a listener is found from its own machine.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        named => named,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+impl Target {
     /// The JSON of `GET path`, within ten seconds.
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
         self.json(Ask::get(path))
     }
 
-    /// The JSON of `POST path` with a JSON body, within ten seconds.
-    pub fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        self.json(Ask::post(path, body.to_string()))
+    /// An act on authority, within a minute. What may succeed later is [`Failure::Incomplete`], what is no act [`Failure::Bad`].
+    pub fn act(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        let ask = Ask::post(path, body.to_string());
+        let answer = block_on(async {
+            ask_at(&self.base, ask, self.token.as_deref(), ACT_WITHIN).await.map_err(Failure::failed)
+        })?;
+        if answer.status == StatusCode::OK {
+            return self.parsed(&answer.body);
+        }
+        let why = refusal(&self.base, &answer);
+        let detail = answer.json()["detail"].as_str().map(printable);
+        Err(match answer.status {
+            StatusCode::SERVICE_UNAVAILABLE => Failure::Incomplete(detail.unwrap_or(why)),
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => Failure::Bad(detail.unwrap_or(why)),
+            StatusCode::CONFLICT => Failure::Failed(detail.unwrap_or(why)),
+            _ => Failure::Failed(why),
+        })
     }
 
     fn json(&self, ask: Ask) -> Result<Value, Failure> {
-        let token = token(self.token_file.as_deref())?;
-        let answer =
-            block_on(async { send(&self.admin, ask, token.as_deref()).await.map_err(Failure::failed) })?;
-        serde_json::from_slice(&answer)
-            .map_err(|error| Failure::Failed(format!("{} answered no JSON: {error}", self.admin)))
+        let sent = send(&self.base, ask, self.token.as_deref());
+        self.parsed(&block_on(async { sent.await.map_err(Failure::failed) })?)
+    }
+
+    fn parsed(&self, answer: &[u8]) -> Result<Value, Failure> {
+        serde_json::from_slice(answer)
+            .map_err(|error| Failure::Failed(format!("{} answered no JSON: {error}", self.base)))
     }
 }
 
@@ -71,6 +156,14 @@ pub async fn get(base: &str, path: &str, token: Option<&str>) -> Result<Bytes> {
 
 /// Sends what is asked of a path to the listener at `base`.
 async fn send(base: &str, ask: Ask, token: Option<&str>) -> Result<Bytes> {
+    let answer = ask_at(base, ask, token, WITHIN).await?;
+    match answer.status {
+        StatusCode::OK => Ok(answer.body),
+        _ => bail!(refusal(base, &answer)),
+    }
+}
+
+async fn ask_at(base: &str, ask: Ask, token: Option<&str>, within: Duration) -> Result<Answer> {
     let wrong = || format!("{base:?} must be written http://host:port");
     let uri: Uri = base.parse().with_context(wrong)?;
     ensure!(uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/"), wrong());
@@ -78,14 +171,16 @@ async fn send(base: &str, ask: Ask, token: Option<&str>) -> Result<Bytes> {
     if let Some(token) = token {
         ask = ask.with("Authorization", format!("Bearer {token}"));
     }
-    let answer = ask.send(WITHIN).await;
-    let answer = answer.with_context(|| format!("{base} does not answer: is a gateway running there?"))?;
+    let answer = ask.send(within).await;
+    answer.with_context(|| format!("{base} does not answer: is a gateway running there?"))
+}
+
+fn refusal(base: &str, answer: &Answer) -> String {
     match answer.status {
-        StatusCode::OK => Ok(answer.body),
-        StatusCode::UNAUTHORIZED => bail!("{base} wants the admin token: name its file with --token-file"),
+        StatusCode::UNAUTHORIZED => format!("{base} wants the admin token: name its file with --token-file"),
         other => match answer.json()["detail"].as_str() {
-            Some(detail) => bail!("{base} answered {other}: {}", printable(detail)),
-            None => bail!("{base} answered {other}"),
+            Some(detail) => format!("{base} answered {other}: {}", printable(detail)),
+            None => format!("{base} answered {other}"),
         },
     }
 }

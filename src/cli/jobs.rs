@@ -89,7 +89,7 @@ impl Jobs {
 impl Act {
     fn post(&self, act: &str, done: &str) -> Result<(), Failure> {
         let path = format!("/v1/jobs/{}/{}/{act}", segment(&self.tenant), segment(&self.key));
-        self.gateway.post(&path, &json!({ "reason": self.why.reason, "actor": self.why.actor }))?;
+        self.gateway.post(&path, &json!({ "reason": self.why.reason, "actor": self.why.who.actor }))?;
         print(&format!("{done}\n"))
     }
 }

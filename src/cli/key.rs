@@ -52,6 +52,13 @@ pub(super) struct Why {
     /// Why: it is journalled with the act, in the same transaction.
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: String,
+    #[command(flatten)]
+    pub(super) who: Who,
+}
+
+/// Who acts.
+#[derive(Args)]
+pub(super) struct Who {
     /// Who: it is journalled with the act.
     #[arg(long, value_name = "NAME", env = "USER", default_value_t = this_user())]
     pub(super) actor: String,
@@ -113,7 +120,7 @@ impl Command {
             Command::Settle(settle) => settle.run(),
             Command::Release(release) => {
                 let Release { which, why } = release;
-                let act = json!({ "reason": why.reason, "actor": why.actor });
+                let act = json!({ "reason": why.reason, "actor": why.who.actor });
                 which.show(&which.gateway.post(&which.path("/release"), &act)?)?;
                 which.say("released: nothing was sent; a retry of the client runs again")
             }
@@ -139,7 +146,7 @@ impl Settle {
         };
         let Settle { which, why, status, .. } = self;
         let act = json!({
-            "reason": why.reason, "actor": why.actor, "status": status, "headers": headers, "body": body,
+            "reason": why.reason, "actor": why.who.actor, "status": status, "headers": headers, "body": body,
         });
         which.show(&which.gateway.post(&which.path("/settle"), &act)?)?;
         which.say("settled: every retry is given this answer from now on")

@@ -4,22 +4,27 @@
 //! sets logs up. Neighbours: `config` checks files, `server`, `fleet` and `adapters` do the work. It must not decide
 //! anything, and never prints a secret or a key that it was not given for that.
 
+mod authority;
 mod certs;
 mod check;
 mod coverage;
 mod demo;
 mod doubts;
 mod http;
+mod init;
 mod janitor;
 mod jobs;
 mod key;
 mod logging;
+mod region;
 mod ring;
+mod ring_change;
 mod serve;
 mod shadow;
 mod status;
 mod store;
 mod table;
+mod witness;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -42,6 +47,9 @@ Start here:
   onceway check config/us-east.toml                 is this configuration right? lists every mistake
   onceway ring show --ring config/ring.toml         who owns how much
   onceway serve --config config/us-east.toml        run one gateway of one region
+  onceway init --config config/us-east.toml         found the deployment, once, when all its regions are up
+  onceway status                                    who owns what, since when, and what do keys wait for?
+  onceway region drain us-east                      take a region out of service; `resume` brings it back
   onceway doubts                                    which keys are in doubt? `onceway key` ends one by hand
   onceway coverage                                  which state-changing requests came without a key's protection?
 
@@ -68,6 +76,11 @@ enum Command {
     #[command(subcommand)]
     Store(store::Command),
     Serve(serve::Serve),
+    Init(init::Init),
+    #[command(subcommand)]
+    Region(region::Command),
+    Takeover(region::Takeover),
+    Witness(witness::Witness),
     Status(status::Status),
     Doubts(doubts::Doubts),
     Jobs(jobs::Jobs),
@@ -114,6 +127,10 @@ pub fn run() -> ExitCode {
         Command::Certs(certs) => certs.run(),
         Command::Store(command) => command.run(),
         Command::Serve(serve) => serve.run(),
+        Command::Init(init) => init.run(),
+        Command::Region(command) => command.run(),
+        Command::Takeover(takeover) => takeover.run(),
+        Command::Witness(witness) => witness.run(),
         Command::Status(status) => status.run(),
         Command::Doubts(doubts) => doubts.run(),
         Command::Jobs(jobs) => jobs.run(),

@@ -1,13 +1,14 @@
 //! `onceway ring show | explain`: who owns how much, and why a key is where it is.
 //!
-//! Neighbours: `config::ring` reads the file, `protocol::ring` places. The picture is of the file: a gateway's own view is in
-//! `onceway status`. It must not print a key's text, only its digest, so that what is pasted into a ticket gives nothing away.
+//! Neighbours: `config::ring` reads the file, `protocol::ring` places, `ring_change` has `plan` and `apply`. The picture is of the file: what is
+//! in force is in `onceway status`. It must not print a key's text, only its digest, so that what is pasted into a ticket gives nothing away.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::ring_change::{Apply, Plan};
 use super::table::{Side, bar, columns, thousands};
 use super::{Failure, print};
 use crate::config::load_ring;
@@ -16,11 +17,13 @@ use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::{ARCS, PlaceBy};
 
-/// Look at a ring: who owns how much, and where a key belongs.
+/// Look at a ring: who owns how much, where a key belongs; compare the file with what is in force, and put it in force.
 #[derive(Subcommand)]
 pub enum Command {
     Show(Show),
     Explain(Explain),
+    Plan(Plan),
+    Apply(Apply),
 }
 
 impl Command {
@@ -29,6 +32,8 @@ impl Command {
         match self {
             Self::Show(show) => show.run(),
             Self::Explain(explain) => explain.run(),
+            Self::Plan(plan) => plan.run(),
+            Self::Apply(apply) => apply.run(),
         }
     }
 }

@@ -6,11 +6,12 @@
 use clap::Args;
 use serde_json::Value;
 
+use super::authority;
 use super::http::{Admin, printable};
 use super::table::{Side, columns};
 use super::{Failure, print};
 
-/// Show what a gateway says of itself: readiness, store, peers, observed lag, replication.
+/// Show what a gateway says of itself: readiness, store, who owns what and why, peers, observed lag, replication.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -65,6 +66,7 @@ fn picture(status: &Value) -> String {
             format!("epoch {}, digest {view:.16}, shared settings {shared:.16}", word(&status["epoch"])),
         ),
     ];
+    rows.extend(authority::summary(&status["authority"]));
     if let Some(left) = store["clock_suspect_ms"].as_u64() {
         rows.push(("clock", format!("SUSPECT for {} s: no hold counts as over", left.div_ceil(1_000))));
     }
@@ -75,10 +77,15 @@ fn picture(status: &Value) -> String {
     let mut text = columns(&[Side::Left, Side::Left], &rows);
     text.push('\n');
     text.push_str(&regions(status));
+    let owners = authority::picture(&status["authority"]);
+    if !owners.is_empty() {
+        text.push('\n');
+        text.push_str(&owners);
+    }
     text
 }
 
-/// A row per region: its share, and for peers how they are and how far this region's copy is behind.
+/// A row per region: its share of the ring, and for peers how they are and how far this region's copy is behind.
 fn regions(status: &Value) -> String {
     let header = [
         "region",

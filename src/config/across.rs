@@ -1,4 +1,4 @@
-//! What no file can know alone: the region against the ring, the routes against the clocks.
+//! What no file can know alone: the region against the ring, the routes against the clocks and the ring.
 //!
 //! Neighbours: `mod` calls it once all files are read. Every rule here says what breaks without it. It must not read anything.
 
@@ -7,10 +7,11 @@ use std::time::Duration;
 use super::listen::Listen;
 use super::reader::{Located, Problems};
 use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Others, PUBLISHERS};
+use super::ring::RingFile;
 use super::routes::RouteAt;
 use super::span::show;
 use crate::gateway::Timings;
-use crate::gateway::route::{Mode, Policy};
+use crate::gateway::route::{Alone, Escrow, Mode, Policy};
 use crate::protocol::decide::Recovery;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::region::RegionName;
@@ -18,7 +19,8 @@ use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
 
 /// The region file against the ring.
-pub fn region_in_ring(me: &Located<RegionName>, others: &Others, ring: &Ring, problems: &Problems) {
+pub fn region_in_ring(me: &Located<RegionName>, others: &Others, file: &RingFile, problems: &Problems) {
+    let (ring, witnesses) = (&*file.ring, &file.failover.witnesses);
     let Located { at, value: me } = me;
     if !has(ring, me) {
         let names: Vec<&str> = ring.regions().iter().map(|region| region.name.as_str()).collect();
@@ -34,11 +36,19 @@ pub fn region_in_ring(me: &Located<RegionName>, others: &Others, ring: &Ring, pr
     let Others { addresses, elsewhere, shared: _, publishers } = others;
     let members = Members { me, ring, problems };
     members.all_in(addresses, ADDRESSES, "its peer listener, host:port");
-    members.only_in(addresses, ADDRESSES);
-    members.only_in(elsewhere, ELSEWHERE);
+    for witness in witnesses.iter().filter(|witness| !addresses.mentions(witness)) {
+        problems.add(
+            &addresses.at,
+            format!(
+                "{ADDRESSES} has no {witness}: add {witness} = \"...\", the listener of that witness, host:port"
+            ),
+        );
+    }
+    members.only_in(addresses, ADDRESSES, witnesses);
+    members.only_in(elsewhere, ELSEWHERE, &[]);
     if let Some(publishers) = publishers {
         members.all_in(publishers, PUBLISHERS, "the libpq connection string of its Postgres");
-        members.only_in(publishers, PUBLISHERS);
+        members.only_in(publishers, PUBLISHERS, &[]);
     }
 }
 
@@ -76,13 +86,13 @@ impl Members<'_> {
         }
     }
 
-    /// No region may be in the table that is this one or not in the ring.
-    fn only_in<T>(&self, table: &ByRegion<T>, name: &str) {
+    /// No region may be in the table that is this one or not in the ring; `witnesses` may.
+    fn only_in<T>(&self, table: &ByRegion<T>, name: &str, witnesses: &[RegionName]) {
         for (region, located) in &table.entries {
             if region == self.me {
                 self.problems
                     .add(&located.at, format!("{name} names {region}, which is this region: remove it"));
-            } else if !has(self.ring, region) {
+            } else if !has(self.ring, region) && !witnesses.contains(region) {
                 self.problems.add(
                     &located.at,
                     format!("{name} names {region}, which the ring does not have: remove it"),
@@ -109,6 +119,37 @@ pub fn probes_reach(me: &RegionName, others: &Others, ring: &Ring, routes: &[Rou
     }
 }
 
+/// A route that refuses keys while nobody can hold their claims must have somebody at least while all is well.
+pub fn escrow_has_a_holder(routes: &[RouteAt], ring: &Ring, problems: &Problems) {
+    let refuses = |route: &&RouteAt| {
+        policy(route).is_some_and(|policy| match policy.escrow {
+            Escrow::Claim(alone) | Escrow::ClaimAndAnswer(alone) => alone == Alone::Refuse,
+            Escrow::Off => false,
+        })
+    };
+    let owners = ring.regions().iter().filter(|region| region.weight > 0).count();
+    let alone = ring.pinned().find(|(_, order)| order.names().len() < 2);
+    for route in routes.iter().filter(refuses) {
+        let fail = |why: String| {
+            problems.add(
+                &route.at,
+                format!(
+                    "route {:?}: under escrow the next region holds the claims, but {why}, so its new keys would always be refused: \
+                     write escrow_alone = \"run\" (they run without escrow), or name a second region",
+                    route.value.name
+                ),
+            );
+        };
+        match (owners, &alone) {
+            (..2, _) => fail("only one region of the ring owns keys".to_owned()),
+            (2.., Some((tenant, order))) => {
+                fail(format!("tenant {tenant} is pinned to {} alone", order.home()))
+            }
+            (2.., None) => {}
+        }
+    }
+}
+
 /// How much longer than its parts a hold must be at least, so that a send is possible at all when all goes slowly.
 const ROOM: Duration = Duration::from_millis(100);
 
@@ -125,13 +166,21 @@ pub fn routes_fit(routes: &[RouteAt], drift: Drift, timings: &Timings, problems:
 }
 
 fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(String)) {
-    let Policy { hold, wait, upstream_timeout, settle_time, retention, .. } = policy;
+    let Policy { hold, wait, upstream_timeout, settle_time, retention, escrow, .. } = policy;
     let usable = drift.holder(*hold);
-    let needed = timings.claim_within + *upstream_timeout + ROOM;
+    // Another region is asked before the send, and again before the answer is given; one that is silent for longer is not reachable.
+    let (lodging, lodged) = match escrow {
+        Escrow::Off => (Duration::ZERO, String::new()),
+        Escrow::Claim(_) => (timings.silent_after, format!(" escrow ({}),", show(timings.silent_after))),
+        Escrow::ClaimAndAnswer(_) => {
+            (timings.silent_after * 2, format!(" escrow (twice {}),", show(timings.silent_after)))
+        }
+    };
+    let needed = timings.claim_within + lodging + *upstream_timeout + ROOM;
     // Else `protocol::hold::SendBy` would forbid the send of a slow claim, and of every claim if it is much shorter.
     if usable < needed {
         fail(format!(
-            "hold {} is too short: {} of it can be relied on (clock drift {} ppm, margin {}), but claiming ({}), the upstream \
+            "hold {} is too short: {} of it can be relied on (clock drift {} ppm, margin {}), but claiming ({}),{lodged} the upstream \
              (upstream_timeout {}) and some room ({}) need {}; lengthen hold or shorten upstream_timeout",
             show(*hold),
             show(round(usable)),

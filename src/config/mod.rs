@@ -2,9 +2,10 @@
 //!
 //! | file | who shares it | read by |
 //! |---|---|---|
-//! | `ring.toml` | all regions | [`ring`] |
+//! | `ring.toml` | all regions | [`ring`], `failover` |
 //! | `routes.toml` | all regions | [`routes`] |
 //! | region file, such as `us-east.toml` | one process | [`region`] |
+//! | `witness.toml` | one witness | [`witness`] |
 //! | `credentials.toml` and the key files it names | all regions, as a rule | [`credentials`] |
 //!
 //! Neighbours: `server` and `cli` take a [`Config`]; the rooms below define what they are told ([`Settings`], `Policy`, `Ring`).
@@ -12,6 +13,7 @@
 
 mod across;
 pub mod credentials;
+mod failover;
 mod jwks;
 pub mod listen;
 mod nearest;
@@ -26,22 +28,23 @@ mod shared;
 pub mod span;
 mod stamp;
 pub mod trusted;
+pub mod witness;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gateway::authority::{Failover, Mode};
+use crate::gateway::authority::Failover;
 use crate::gateway::credentials::Credentials;
-use crate::gateway::route::{Binding, Protection, Route, Routes};
+use crate::gateway::route::{Binding, Escrow, Protection, Route, Routes};
 use crate::gateway::{Settings, Timings};
 use crate::protocol::digest::Digest32;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
 use crate::protocol::view::View;
-use crate::protocol::window::WindowRule;
 
 use credentials::CredentialsFile;
 use reader::{At, Problem, Problems};
@@ -64,6 +67,8 @@ pub struct Config {
     pub skew: Duration,
     /// Between two heartbeats.
     pub heartbeat: Duration,
+    /// How regions take over from one another, and the witnesses.
+    pub failover: Failover,
     /// The routes.
     pub routes: Routes,
     /// Who may ask.
@@ -122,9 +127,15 @@ impl Config {
             timings: timings(self.heartbeat),
             quota: self.process.quota,
             shadow: self.process.shadow,
-            failover: failover(),
+            failover: self.failover.clone(),
             shared: self.shared,
         }
+    }
+
+    /// The routes that propose escrow. The register says which have it.
+    pub fn escrow(&self) -> BTreeSet<Arc<str>> {
+        let lodged = |route: &&Route| route.policy().is_some_and(|policy| policy.escrow != Escrow::Off);
+        self.routes.0.iter().filter(lodged).map(|route| route.name.clone()).collect()
     }
 
     /// What a gateway goes by before it has read its region's gate.
@@ -183,17 +194,19 @@ fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -
         file.read(&named.at, problems).map(|credentials| (credentials, file))
     });
     if let (Some(ring), Some(me)) = (&ring, &file.region) {
-        across::region_in_ring(me, &file.others, &ring.ring, problems);
+        across::region_in_ring(me, &file.others, ring, problems);
     }
     if let (Some(ring), Some(routes)) = (&ring, &routes) {
         across::routes_fit(routes, ring.drift, &timings(ring.heartbeat), problems);
+        across::escrow_has_a_holder(routes, &ring.ring, problems);
     }
     if let (Some(ring), Some(me), Some(routes)) = (&ring, &file.region, &routes) {
         across::probes_reach(&me.value, &file.others, &ring.ring, routes, problems);
     }
-    let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat } = ring?;
+    let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, failover } = ring?;
     let routes = Routes(routes?.into_iter().map(|route| route.value).collect());
-    let shared = shared::shared(&deployment, &routes, &shared::Clocks { drift, skew, heartbeat });
+    let clocks = shared::Clocks { drift, skew, heartbeat };
+    let shared = shared::shared(&deployment, &routes, &clocks, &failover);
     let (me, (credentials, credentials_file), process) = (file.region?.value, credentials?, file.process?);
     let credentials = Arc::new(credentials);
     Some(Config {
@@ -203,27 +216,13 @@ fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -
         drift,
         skew,
         heartbeat,
+        failover,
         routes,
         credentials,
         credentials_file,
         shared,
         process,
     })
-}
-
-/// How regions take over, until `ring.toml` says it.
-fn failover() -> Failover {
-    let ms = Duration::from_millis;
-    Failover {
-        mode: Mode::Automatic,
-        lease: ms(3_000),
-        window: WindowRule { percent: 200, floor: ms(1_000), beyond: ms(60_000) },
-        drain_limit: ms(300),
-        kill_after: ms(5_000),
-        stable_for: ms(5_000),
-        min_serving: 1,
-        witnesses: Vec::new(),
-    }
 }
 
 /// Whether the route binds its keys to the principal.

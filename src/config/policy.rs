@@ -1,4 +1,4 @@
-//! A route's tables of their own: `[route.key_policy]`, `[route.fingerprint]`, and its dialect for mismatches.
+//! A route's tables of their own: `[route.key_policy]`, `[route.fingerprint]`, its dialect for mismatches, and its escrow.
 //!
 //! Neighbours: `routes` asks for them, `protocol::key_policy` and `gateway::signature` hold what is read here. What is not written is
 //! what a gateway does by itself. It must not read any other key of a route.
@@ -6,7 +6,7 @@
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
-use crate::gateway::route::Mismatch;
+use crate::gateway::route::{Alone, Escrow, Mismatch};
 use crate::gateway::signature::{FingerprintRule, Pointer, Selection};
 use crate::protocol::key::Key;
 use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};
@@ -108,6 +108,28 @@ pub fn mismatch(route: &Section<'_>) -> Mismatch {
         Ok(_) | Err(_) => Err("must be 422 or 409".to_owned()),
     };
     route.optional("mismatch", read).unwrap_or(Mismatch::Unprocessable)
+}
+
+/// Whether claims are lodged with the next serving region, and what is done while there is none.
+pub fn escrow(route: &Section<'_>) -> Escrow {
+    let alone = [("refuse", Alone::Refuse), ("run", Alone::Run)];
+    let alone = route.optional("escrow_alone", |value| reader::word(value, &alone)).unwrap_or(Alone::Refuse);
+    let kinds = [
+        ("off", Escrow::Off),
+        ("claim", Escrow::Claim(alone)),
+        ("claim+answer", Escrow::ClaimAndAnswer(alone)),
+    ];
+    let escrow = route.optional("escrow", |value| reader::word(value, &kinds));
+    if escrow.unwrap_or(Escrow::Off) == Escrow::Off && route.has("escrow_alone") {
+        // Where the kind is wrong, it was meant to be one.
+        if escrow.is_some() || !route.has("escrow") {
+            route.fail_at(
+                "escrow_alone",
+                "escrow_alone has no effect without escrow: remove it, or write escrow = \"claim\" or \"claim+answer\"",
+            );
+        }
+    }
+    escrow.unwrap_or(Escrow::Off)
 }
 
 /// A table of the route, named in messages with its route.

@@ -188,6 +188,11 @@ impl<'a> Section<'a> {
         self.table.contains_key(key)
     }
 
+    /// Whether the key stands there with a text: for tables that have a short form.
+    pub fn is_text(&self, key: &'static str) -> bool {
+        self.has(key) && matches!(self.table.get(key).map(Spanned::get_ref), Some(DeValue::String(_)))
+    }
+
     /// The key's value, if it stands there and reads well. What `read` refuses is reported.
     pub fn optional<T>(
         &self,
@@ -355,6 +360,33 @@ pub fn number(value: &DeValue<'_>, least: u64, most: u64) -> Result<u64, String>
     match u64::from_str_radix(integer.as_str(), integer.radix()) {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
         Ok(_) | Err(_) => Err(range),
+    }
+}
+
+/// A number from 0 to `most` with at most two decimals, in hundredths.
+pub fn hundredths(value: &DeValue<'_>, most: u32) -> Result<u32, String> {
+    let range = format!("must be a number from 0 to {most} with at most two decimals, such as 2 or 2.5");
+    let (whole, decimals) = match value {
+        DeValue::Integer(_) => {
+            let whole = number(value, 0, most.into()).map_err(|_| range)?;
+            return Ok(whole as u32 * 100);
+        }
+        DeValue::Float(float) => float.as_str().split_once('.').ok_or(&range)?,
+        other => return Err(format!("{range}, not {}", kind(other))),
+    };
+    let digits =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    let (Some(whole), Some(part)): (Option<u32>, Option<u32>) = (digits(whole), digits(decimals)) else {
+        return Err(range);
+    };
+    let part = match decimals.len() {
+        1 => part * 10,
+        2 => part,
+        _ => return Err(range),
+    };
+    match whole.checked_mul(100).and_then(|whole| whole.checked_add(part)) {
+        Some(all) if all <= most * 100 => Ok(all),
+        Some(_) | None => Err(range),
     }
 }
 

@@ -185,14 +185,8 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
     let (peer, addresses) = peer(&top, base);
     let (provision, publishers) = top.table("provision").map(provision).unzip();
     let quota = top.table("quota").map(quota);
-    let log = top.table("log").and_then(|log| {
-        let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        let format = log.optional("format", |value| reader::word(value, &words));
-        log.finish();
-        format
-    });
+    let log = log(&top);
     top.finish();
-    let log = log.unwrap_or(LogFormat::Text);
     let drain = drain.unwrap_or(Duration::from_secs(25));
     let whole = || -> Option<Process> {
         // A [provision] that is there must be right; none at all is right too.
@@ -217,6 +211,17 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
     let process = whole();
     let others = Others { addresses, elsewhere, shared, publishers };
     Some(RegionFile { region, ring, routes, credentials, others, process })
+}
+
+/// How logs are written.
+pub(super) fn log(top: &Section<'_>) -> LogFormat {
+    let log = top.table("log").and_then(|log| {
+        let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+        let format = log.optional("format", |value| reader::word(value, &words));
+        log.finish();
+        format
+    });
+    log.unwrap_or(LogFormat::Text)
 }
 
 /// A section that must be there.
@@ -261,7 +266,7 @@ fn seal_key(text: &str) -> Result<(), String> {
 }
 
 /// The admin token: `Some(None)` if none is needed, `None` if something is wrong.
-fn admin(top: &Section<'_>, base: &Path, address: Option<SocketAddr>) -> Option<Option<Secret>> {
+pub(super) fn admin(top: &Section<'_>, base: &Path, address: Option<SocketAddr>) -> Option<Option<Secret>> {
     let section = top.table("admin");
     let named = section.as_ref().is_some_and(|section| section.has("token_file"));
     let token = section

@@ -1,13 +1,15 @@
-//! `ring.toml`: what all regions agree on about placement, clocks and heartbeats.
+//! `ring.toml`: what all regions agree on about placement, clocks, heartbeats and failover.
 //!
-//! Neighbours: `protocol::ring` checks and builds what is read here, `cli::ring` shows it. Its values are shared: they go into the
+//! Neighbours: `failover` reads its part, `protocol::ring` checks and builds what is read here, `cli::ring` shows it. Its values are shared: they go into the
 //! digest that peers compare. It must not hold anything of one process.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::failover;
 use super::reader::{self, At, Located, Problems, Section, Source};
+use crate::gateway::authority::Failover;
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
@@ -30,6 +32,8 @@ pub struct RingFile {
     pub skew: Duration,
     /// Between two heartbeats.
     pub heartbeat: Duration,
+    /// How regions take over from one another.
+    pub failover: Failover,
 }
 
 /// Reads the file; what is wrong is added to `problems`, and then the value only serves to find more. Blocks: it reads a file and builds the ring (milliseconds per region).
@@ -60,9 +64,11 @@ pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<RingFile
     let regions: Vec<Option<Located<RegionSpec>>> = sections.into_iter().map(region).collect();
     let pins: Vec<Option<Located<Pin>>> = top.tables("pin").into_iter().map(pin).collect();
     let (drift, skew) = clock(&top);
-    top.finish();
+    let heartbeat = heartbeat.unwrap_or(HEARTBEAT);
     let (regions, pins): (Option<Vec<_>>, Option<Vec<_>>) =
         (regions.into_iter().collect(), pins.into_iter().collect());
+    let failover = failover::read(&top, &failover::Beside { heartbeat, drift, regions: regions.as_deref() });
+    top.finish();
     let (region_places, regions): (Vec<At>, Vec<RegionSpec>) = apart(regions?);
     let (pin_places, pins): (Vec<At>, Vec<Pin>) = apart(pins?);
     // What is missing has been reported, so the file is refused; the rest is checked all the same.
@@ -74,8 +80,7 @@ pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<RingFile
     match Ring::build(&spec) {
         Ok(ring) => {
             let (deployment, ring) = (deployment.unwrap_or_default(), Arc::new(ring));
-            let heartbeat = heartbeat.unwrap_or(HEARTBEAT);
-            Some(RingFile { deployment, place_by, pins: spec.pins, ring, drift, skew, heartbeat })
+            Some(RingFile { deployment, place_by, pins: spec.pins, ring, drift, skew, heartbeat, failover })
         }
         Err(error) => {
             for problem in error.problems {

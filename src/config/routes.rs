@@ -13,7 +13,7 @@ use toml::de::DeValue;
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::{outcomes, policy as tables};
 use crate::gateway::route::{
-    Accept, Binding, Escrow, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
+    Accept, Binding, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
 };
 use crate::protocol::decide::Recovery;
 use crate::protocol::job::Backoff;
@@ -24,7 +24,7 @@ use crate::protocol::lifetime::Retention;
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 21] = [
+const POLICY_KEYS: [&str; 23] = [
     "syntax",
     "key_policy",
     "fingerprint",
@@ -46,6 +46,8 @@ const POLICY_KEYS: [&str; 21] = [
     "mode",
     "accept",
     "bind",
+    "escrow",
+    "escrow_alone",
 ];
 
 const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
@@ -149,7 +151,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         hold: span("hold", 1_000, 30_000),
         wait: span("wait", 0, 5_000),
         upstream_timeout: span("upstream_timeout", 10, 10_000),
-        escrow: Escrow::Off,
+        escrow: tables::escrow(section),
         settle_time: span("settle_time", 0, 0),
         retention: section.optional("retention", retention).unwrap_or(RETENTION),
         tombstone: span("tombstone", 0, 30 * 86_400_000),

@@ -7,6 +7,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::gateway::authority::{self, Failover};
 use crate::gateway::route::{Accept, Binding, Mismatch, Mode, Policy, Protection, Routes};
 use crate::gateway::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
@@ -15,7 +16,9 @@ use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
+use crate::protocol::region::RegionName;
 use crate::protocol::time::Drift;
+use crate::protocol::window::WindowRule;
 
 /// What `ring.toml` says of clocks.
 pub struct Clocks {
@@ -27,13 +30,13 @@ pub struct Clocks {
     pub heartbeat: Duration,
 }
 
-/// The digest over routes, clocks and heartbeats.
-pub fn shared(deployment: &str, routes: &Routes, clocks: &Clocks) -> Digest32 {
-    digest("onceway/shared/1", &[canonical(deployment, routes, clocks).as_bytes()])
+/// The digest over routes, clocks, heartbeats and failover.
+pub fn shared(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Failover) -> Digest32 {
+    digest("onceway/shared/1", &[canonical(deployment, routes, clocks, failover).as_bytes()])
 }
 
 /// One line per value. Writing to a `String` cannot fail.
-fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks) -> String {
+fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Failover) -> String {
     let Clocks { drift, skew, heartbeat } = clocks;
     let mut text = format!(
         "deployment {deployment}\ndrift {} {}\nskew {}\nheartbeat {}\n",
@@ -42,6 +45,7 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks) -> String {
         skew.as_nanos(),
         heartbeat.as_nanos()
     );
+    write_failover(&mut text, failover);
     for route in &routes.0 {
         let methods: Vec<&str> = route.methods.iter().map(|method| method.as_str()).collect();
         let _ = writeln!(text, "route {} {:?} {}", route.name, methods, route.path.as_str());
@@ -52,6 +56,26 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks) -> String {
         }
     }
     text
+}
+
+fn write_failover(text: &mut String, failover: &Failover) {
+    let Failover {
+        mode,
+        lease,
+        window: WindowRule { percent, floor, beyond },
+        drain_limit,
+        kill_after,
+        stable_for,
+        min_serving,
+        witnesses,
+    } = failover;
+    let mode = match mode {
+        authority::Mode::Automatic => "automatic",
+        authority::Mode::Manual => "manual",
+    };
+    let spans = [lease, floor, beyond, drain_limit, kill_after, stable_for].map(Duration::as_nanos);
+    let witnesses: Vec<&str> = witnesses.iter().map(RegionName::as_str).collect();
+    let _ = writeln!(text, "failover {mode} {percent} {spans:?} {min_serving} {witnesses:?}");
 }
 
 fn write_policy(text: &mut String, key: &str, policy: &Policy) {
@@ -115,11 +139,8 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         })
         .collect();
     write_accept(text, *mode, accept);
-    let (alphabet, form) = (alphabet.name(), form.name());
-    let _ = writeln!(
-        text,
-        "{min_length} {max_length} {alphabet} {form} {entropy_bits} {fingerprint:?} {mismatch}"
-    );
+    let keys = format!("{min_length} {max_length} {} {} {entropy_bits}", alphabet.name(), form.name());
+    let _ = writeln!(text, "{keys} {fingerprint:?} {mismatch}");
     let _ = writeln!(
         text,
         "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?} {bind}"

@@ -33,6 +33,8 @@ pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 
 /// How long everything may take until every region serves.
 const SERVES_WITHIN: Duration = Duration::from_secs(60);
+/// How long the founding may take: all regions must have seen each other first.
+const FOUNDED_WITHIN: Duration = Duration::from_secs(40);
 /// How long an upstream's calls in progress may take when everything ends.
 const UPSTREAM_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
@@ -144,6 +146,9 @@ impl Deployment {
         self.each(provision).await?;
         progress("starting a gateway per region");
         self.each(async |region| region.act(Action::Start, Part::Gateway).await).await?;
+        progress("founding the register");
+        let first = self.regions.first().context("a deployment has regions")?;
+        first.found(FOUNDED_WITHIN).await?;
         self.each(async |region| region.serves().await).await
     }
 
@@ -232,7 +237,8 @@ impl Region {
             let caught_up = peers.values().all(|peer| peer["up"] == true && peer["lag_ms"].is_number());
             let replicated = status["subscriptions"].as_array().cloned().unwrap_or_default();
             let ready = replicated.iter().all(|one| one["ready"] == true);
-            Ok((status["store"]["open"] == true && caught_up && ready && !peers.is_empty()).then_some(()))
+            let serves = status["readiness"]["serves"] == true;
+            Ok((serves && caught_up && ready && !peers.is_empty()).then_some(()))
         };
         wait::for_some(&format!("{} to serve", self.name), SERVES_WITHIN, serving).await
     }

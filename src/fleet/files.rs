@@ -36,6 +36,7 @@ path = "/v1/charges"
 key = "required"
 recovery = "probe"
 probe = "/onceway/effects"
+hold = "10s"
 
 [[route]]
 name = "payouts"
@@ -43,6 +44,8 @@ methods = ["POST"]
 path = "/v1/payouts"
 key = "required"
 recovery = "park"
+escrow = "claim"
+hold = "12s" # two more, in which the claim is lodged elsewhere
 
 [[route]]
 name = "emails"
@@ -51,6 +54,7 @@ path = "/v1/emails"
 key = "required"
 recovery = "rerun"
 max_attempts = 3
+hold = "10s"
 
 [[route]]
 name = "notes"
@@ -58,6 +62,7 @@ methods = ["POST"]
 path = "/v1/notes"
 key = "optional"
 recovery = "park"
+hold = "10s"
 
 [[route]]
 name = "blobs"
@@ -66,8 +71,15 @@ path = "/v1/blobs"
 key = "off"
 "#;
 
-const POLICY: &str = r#"hold = "10s"
-wait = "3s"
+/// Failover that people can watch: a lost region's keys run elsewhere within seconds, and are home again soon after it is.
+const FAILOVER: &str = r#"
+[failover]
+lease = "3s"
+floor = "1s"
+stable_for = "5s"
+"#;
+
+const POLICY: &str = r#"wait = "3s"
 upstream_timeout = "5s"
 settle_time = "0s"
 retention = "24h"
@@ -90,8 +102,17 @@ pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
     for name in regions {
         write!(ring, "\n[[region]]\nname = \"{name}\"\nweight = 1\n")?;
     }
+    ring.push_str(FAILOVER);
+    if regions.len() == 2 {
+        // Two voters have no majority without each other.
+        ring.push_str("mode = \"manual\"\n");
+    }
     write(dir, "ring.toml", &ring)?;
-    let routes = ROUTES.replace("recovery =", &format!("{POLICY}recovery ="));
+    let mut routes = ROUTES.replace("recovery =", &format!("{POLICY}recovery ="));
+    if regions.len() == 1 {
+        // Nobody else could hold a claim.
+        routes = routes.replace("escrow = \"claim\"\n", "");
+    }
     write(dir, "routes.toml", &routes)?;
     let mut known = String::from("# SHA-256 of the demo's tokens.\n");
     for (tenant, token) in TENANTS {

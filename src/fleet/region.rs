@@ -14,6 +14,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 use tokio::net::TcpStream;
 
+use super::client::Ask;
 use super::cluster::Cluster;
 use super::ports::RegionPorts;
 use super::process::{Launch, Process, State};
@@ -175,6 +176,33 @@ impl Region {
         };
         wait::for_some(&format!("the gateway of {} to listen", self.name), GATEWAY_STARTS_WITHIN, accepting)
             .await
+    }
+
+    /// Founds the deployment's register from here, as a user would; does nothing if it is founded.
+    pub async fn found(&self, within: Duration) -> Result<()> {
+        let founded = async || {
+            let status = Ask::get(format!("{}/v1/status", self.admin())).send(Duration::from_secs(2)).await;
+            if status.is_ok_and(|status| status.json()["authority"]["founded"] == true) {
+                return Ok(Some(()));
+            }
+            let told = self.run(&["init"]).await?;
+            let said = String::from_utf8_lossy(&told.stderr).into_owned();
+            match told.status.code() {
+                Some(0) => Ok(Some(())),
+                // Not yet: somebody is not up.
+                Some(3) => Ok(None),
+                _ => anyhow::bail!("`onceway init` failed: {said}"),
+            }
+        };
+        wait::for_some("the register to be founded", within, founded).await
+    }
+
+    /// Runs the program with this region's file: `onceway WORDS --config FILE`.
+    pub async fn run(&self, words: &[&str]) -> Result<std::process::Output> {
+        let mut command = tokio::process::Command::new(&self.launch.program);
+        let config = self.launch.args.iter().skip_while(|arg| *arg != "--config");
+        command.args(words).args(config).current_dir(&self.launch.cwd).kill_on_drop(true);
+        command.output().await.with_context(|| format!("cannot run `onceway {}`", words.join(" ")))
     }
 
     /// The gateway's process, while it lives.

@@ -14,7 +14,7 @@ use super::problems::Problem;
 use super::reply::{self, Reply};
 use super::{Gateway, generators, metrics};
 use crate::ports::{Body, Clock, Dice, Ports};
-use crate::protocol::record::{Reader, Reading, Row, resolve};
+use crate::protocol::record::{Reading, Row, resolve};
 use crate::protocol::time::Date;
 
 /// The reply to a request whose outcome is not known.
@@ -23,10 +23,10 @@ pub(super) fn unknown<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> 
     Reply::Refused(Problem::OutcomeUnknown { upstream: None, after }, expires)
 }
 
-/// What the rows of a key mean, read from here, by a clock that is trusted or not.
+/// What the rows of a key mean, read from here, by a clock that is trusted or not, and by what is known of other regions.
 pub(super) fn read<P: Ports>(gateway: &Gateway<P>, mut rows: Vec<Row>) -> Reading {
     gateway.distrust(&mut rows);
-    resolve(rows, &Reader { me: gateway.origin.clone(), over: Default::default() })
+    resolve(rows, &gateway.reader())
 }
 
 /// `span` and up to as much again, so that those who were refused together do not come back together.

@@ -10,11 +10,12 @@ use std::time::Duration;
 use http::Response;
 
 use super::admit::Ask;
+use super::authority::Here;
 use super::ending::{finish, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
-use super::{Gateway, metrics};
+use super::{Gateway, metrics, request};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
 use crate::protocol::decide::{same_request, settlement};
@@ -26,15 +27,38 @@ const ON_THE_WAY: Duration = Duration::from_secs(2);
 /// Between two looks at whether a silent peer still answers pings.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Answers from the local copy if it is settled there, else from the owner.
+/// Answers from the local copy if it is settled there, else from the owner. A peer that does not own the key either may know a newer view:
+/// then that is learned, and whoever owns the key under it answers.
 pub(super) async fn answer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
-    owner: &RegionName,
+    owner: RegionName,
 ) -> Response<Body> {
-    match local_copy(gateway, ask).await {
-        Some(reply) => finish(gateway, ask, reply),
-        None => forward(gateway, ask, owner).await,
+    if let Some(reply) = local_copy(gateway, ask).await {
+        return finish(gateway, ask, reply);
+    }
+    let epoch = match hop(gateway, ask, &owner).await {
+        Hop::Answered(response) => return response,
+        Hop::Refused(reply) => return finish(gateway, ask, reply),
+        Hop::NotOwner { epoch } => epoch,
+    };
+    if epoch > gateway.view().epoch() {
+        gateway.learn_now(&owner).await;
+    }
+    let next = match gateway.here(&ask.id) {
+        Here::Elsewhere(next) if next == owner => return finish(gateway, ask, request::moving(gateway)),
+        Here::Elsewhere(next) => next,
+        Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Store(_) => {
+            match request::serve(gateway, ask).await {
+                Ok(reply) => return finish(gateway, ask, reply),
+                Err(next) => next,
+            }
+        }
+    };
+    match hop(gateway, ask, &next).await {
+        Hop::Answered(response) => response,
+        Hop::Refused(reply) => finish(gateway, ask, reply),
+        Hop::NotOwner { .. } => finish(gateway, ask, request::moving(gateway)),
     }
 }
 
@@ -58,11 +82,23 @@ pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -
     Some(reply)
 }
 
-async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName) -> Response<Body> {
+/// What one hop came to.
+enum Hop {
+    /// The owner answered.
+    Answered(Response<Body>),
+    /// The reply to give.
+    Refused(Reply),
+    /// The peer does not own the key under its view.
+    NotOwner {
+        /// The peer's epoch.
+        epoch: u64,
+    },
+}
+
+async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName) -> Hop {
     if gateway.is_silent(owner) {
         metrics::forward(owner, "silent");
-        let reply = unavailable(gateway, "the peer answers no pings");
-        return finish(gateway, ask, reply);
+        return Hop::Refused(unavailable(gateway, "the peer answers no pings"));
     }
     let forward = Forward {
         id: ask.id.clone(),
@@ -84,12 +120,12 @@ async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionN
             }
             let (status, key) = (response.status().as_u16(), ask.id.digest());
             tracing::info!(request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), %key, %owner, status, "forwarded");
-            return response;
+            return Hop::Answered(response);
         }
         Won::First(Ok(ForwardReply::NotOwner { epoch })) => {
             metrics::forward(owner, "not_owner");
             tracing::warn!(%owner, their_epoch = epoch, epoch = gateway.view().epoch(), "the regions do not agree on a key's owner");
-            Reply::Refused(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) }, None)
+            return Hop::NotOwner { epoch };
         }
         Won::First(Err(PeerError::NotSent(why))) => {
             metrics::forward(owner, "not_sent");
@@ -109,7 +145,7 @@ async fn forward<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionN
             unknown(gateway, None)
         }
     };
-    finish(gateway, ask, reply)
+    Hop::Refused(reply)
 }
 
 enum GivenUp {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, StoreHealth, metrics, trust};
+use super::{Gateway, StoreHealth, authority, metrics, trust};
 use crate::ports::peers::{Beat, Pong};
 use crate::ports::store::{Boot, Gate, Heartbeat, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
@@ -76,11 +76,7 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
         return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
     }
     match gateway.ports.store().gate().await {
-        Ok(gate) if gate.is_open() && gate.epoch == gateway.view().epoch() => open(gateway, gate),
-        Ok(gate) if gate.is_open() => {
-            let (theirs, ours) = (gate.epoch, gateway.view().epoch());
-            close(gateway, format!("the store's gate is at epoch {theirs}, this gateway's view at {ours}"));
-        }
+        Ok(gate) if gate.is_open() => open(gateway, gate),
         Ok(_) => close(gateway, "the store restarted and is not approved yet".to_owned()),
         Err(error) => close(gateway, error.to_string()),
     }
@@ -202,7 +198,6 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     let round_trip = arrived.since(asked);
     metrics::round_trip(name, round_trip);
     let trouble = gateway.disagreement(&pong);
-    let other_view = pong.view != gateway.view().digest();
     let mut health = gateway.health();
     let Some(peer) = health.peers.get_mut(name) else { return };
     if peer.heard.is_none() || peer.trouble != trouble {
@@ -215,7 +210,6 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
         peer.lag.announced(beat.seq, beat.age, round_trip, arrived);
     }
     peer.trouble = trouble;
-    peer.other_view = other_view;
     peer.tried = true;
     peer.heard = Some(arrived);
     peer.asked = Some(asked);
@@ -246,6 +240,7 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         if let Ok(beats) = gateway.ports.store().heartbeats().await
             && recalled
         {
+            gateway.authority.saw(&beats);
             seen(&gateway, &beats, clock.now());
         }
         metrics::lags(&gateway, clock.now());
@@ -288,16 +283,24 @@ fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
 
 fn memory<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Vec<PeerMemory> {
     let health = gateway.health();
+    // Lag as it was at the last contact: an outage is no lag, and must not make a window endless after a restart (L2).
     let of = |(name, peer): (&RegionName, &super::Peer)| {
         let origin = gateway.view().origin(name)?;
-        Some(PeerMemory { origin, imported: 0, applied: peer.applied?, lag: peer.lag.maximum(now) })
+        Some(PeerMemory {
+            origin,
+            imported: 0,
+            applied: peer.applied?,
+            lag: peer.lag.maximum(peer.heard.unwrap_or(now)),
+        })
     };
     health.peers.iter().filter_map(of).collect()
 }
 
 fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     let (version, epoch) = (gate.version.0, gate.epoch);
-    if let StoreHealth::Closed(was) = &*gateway.store.swap(Arc::new(StoreHealth::Open(gate))) {
+    let was = gateway.store.swap(Arc::new(StoreHealth::Open(gate.clone())));
+    authority::took(gateway, gate);
+    if let StoreHealth::Closed(was) = &*was {
         tracing::info!(was, version, epoch, "the store is open");
     }
     metrics::store_up(true);
@@ -360,23 +363,17 @@ impl<P: Ports> Gateway<P> {
         answers
     }
 
-    /// A peer that answers and goes by another view, if there is one. Two regions with different rings may each think that they
-    /// own a key, so neither may run it until they agree.
-    pub(super) fn disputed(&self) -> Option<RegionName> {
-        let peers: Vec<RegionName> = {
-            let health = self.health();
-            health.peers.iter().filter(|(_, peer)| peer.other_view).map(|(name, _)| name.clone()).collect()
-        };
-        peers.into_iter().find(|name| !self.is_silent(name))
-    }
-
     pub(super) fn store_is_open(&self) -> bool {
         matches!(**self.store.load(), StoreHealth::Open(_))
     }
 
     fn disagreement(&self, pong: &Pong) -> Option<String> {
-        if pong.view != self.view().digest() {
-            return Some("its view differs: compare ring.toml in both regions".to_owned());
+        let view = self.view();
+        if pong.epoch == view.epoch() && pong.view != view.digest() {
+            return Some(match view.epoch() {
+                0 => "its ring differs: compare ring.toml in both regions before the founding".to_owned(),
+                _founded => "it goes by another view of the same epoch: this must not be".to_owned(),
+            });
         }
         if pong.shared != self.settings.shared {
             return Some("its shared settings differ: compare routes.toml in both regions".to_owned());

@@ -11,12 +11,13 @@ use http::header::RETRY_AFTER;
 use tokio::sync::{Notify, Semaphore};
 
 use super::admit::{Ask, By};
+use super::authority::Here;
 use super::ending::{InFlight, read};
 use super::problems::Problem;
 use super::race::race;
 use super::reply::{self, Reply};
 use super::route::{Matched, Policy};
-use super::{Gateway, StoreHealth, metrics, request};
+use super::{Gateway, metrics, request};
 use crate::ports::jobs::{Content, Job, StoredRequest};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
 use crate::protocol::fingerprint;
@@ -94,8 +95,7 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 
 /// Takes what is due, as far as workers are free, and runs each job in a task of its own.
 async fn take<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    let open = matches!(**gateway.store.load(), StoreHealth::Open(_));
-    if !open || gateway.disputed().is_some() {
+    if !gateway.store_is_open() {
         return;
     }
     let free = gateway.jobs.free.available_permits();
@@ -138,7 +138,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
                 End::Dead(format!("its workers never came back: run {} times", job.runs - 1))
             } else {
                 let policy = ask.policy.clone();
-                ended(gateway, &policy, job.runs, request::follow(gateway, &ask, rows).await)
+                ended(gateway, &policy, job.runs, request::follow(gateway, &ask, rows).await.reply())
             }
         }
     };
@@ -193,8 +193,12 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     if !is_of(&request, own) {
         return Err(dead("its stored request is not the one that was accepted"));
     }
-    if gateway.view().owner(id) != Some(&gateway.settings.me) {
-        return Err(waits(ELSEWHERE, "another region owns the key"));
+    match gateway.here(id) {
+        Here::Run(_) => {}
+        Here::Elsewhere(_) => return Err(waits(ELSEWHERE, "another region owns the key")),
+        Here::Closed(_) | Here::Nobody | Here::Store(_) => {
+            return Err(waits(Duration::from_secs(1), "the region may not run its key now"));
+        }
     }
     match ask(gateway, job, own, request) {
         Some(ask) => Ok((ask, rows)),
@@ -275,6 +279,8 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
         | Problem::StoreUnavailable { .. }
         | Problem::Moving { .. }
         | Problem::NotAuthoritative { .. }
+        | Problem::EscrowUnavailable { .. }
+        | Problem::CatchingUp { .. }
         | Problem::HomeUnavailable { .. }
         | Problem::QuotaExceeded { .. }
         | Problem::Stopping { .. } => waits(hint.unwrap_or(ELSEWHERE), code),

@@ -22,6 +22,7 @@ use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
 use crate::protocol::generator::Weakness;
 use crate::protocol::key::Tenant;
+use crate::protocol::opening::Hindrance;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -39,6 +40,14 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         for outcome in ["final", "nothing_happened", "unknown"] {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
         }
+    }
+    for route in settings.routes.0.iter().map(|route| route.name.clone()) {
+        for name in [observe::RUNS_AT_RISK, observe::LATE_ANSWERS] {
+            counter!(name, "route" => route_label(&route)).absolute(0);
+        }
+    }
+    for result in ["lodged", "alone", "refused", "stale", "unavailable", "answer_lodged", "answer_failed"] {
+        counter!(observe::ESCROWS, "result" => result).absolute(0);
     }
     for route in settings.routes.0.iter().map(|route| &*route.name).chain(["unknown"]) {
         for result in ["accepted", "settled", "retried", "waited", "dead"] {
@@ -61,7 +70,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in ["claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take"] {
+    for op in ["claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge"] {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
         }
@@ -202,7 +211,22 @@ pub(super) fn claim_unconfirmed() {
     counter!(observe::CLAIMS_UNCONFIRMED).increment(1);
 }
 
-/// One claim released because its time to send was over.
+/// One claim of a key that a lost region may have run without a trace here.
+pub(super) fn run_at_risk(route: &Arc<str>) {
+    counter!(observe::RUNS_AT_RISK, "route" => route_label(route)).increment(1);
+}
+
+/// One answer to an attempt that was taken over meanwhile.
+pub(super) fn late(route: &Arc<str>) {
+    counter!(observe::LATE_ANSWERS, "route" => route_label(route)).increment(1);
+}
+
+/// One claim or answer that was to be lodged with another region.
+pub(super) fn escrow(result: &'static str) {
+    counter!(observe::ESCROWS, "result" => result).increment(1);
+}
+
+/// One claim released because the right to send it was over.
 pub(super) fn send_refused() {
     counter!(observe::SENDS_REFUSED).increment(1);
 }
@@ -301,6 +325,29 @@ pub(super) fn in_flight(count: usize) {
 /// Whether keys can be run here.
 pub(super) fn store_up(up: bool) {
     gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
+}
+
+/// The lease as it stands at `now`.
+pub(super) fn lease<P: Ports>(gateway: &Gateway<P>, now: Moment) {
+    let left = gateway.lease_left(now);
+    gauge!(observe::LEASE_HELD).set(f64::from(u8::from(!left.is_zero())));
+    gauge!(observe::LEASE_SECONDS).set(left.as_secs_f64());
+}
+
+/// What is missing before gained keys may start.
+pub(super) fn hindrances(missing: &[Hindrance]) {
+    gauge!(observe::HINDRANCES).set(missing.len() as f64);
+    let for_operator = missing.iter().filter(|missing| missing.needs_operator()).count();
+    gauge!(observe::HINDRANCES_OPERATOR).set(for_operator as f64);
+}
+
+/// A view that this gateway goes by from now on.
+pub(super) fn view(view: &View) {
+    gauge!(observe::EPOCH).set(view.epoch() as f64);
+    for (name, member) in view.members() {
+        let serving = f64::from(u8::from(member.standing.is_serving()));
+        gauge!(observe::REGION_STANDING, "region" => name.to_string()).set(serving);
+    }
 }
 
 /// This region's newest heartbeat.

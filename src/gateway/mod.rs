@@ -10,10 +10,13 @@ mod admit;
 mod attach;
 pub mod authority;
 pub mod canonical;
+mod claim;
 pub mod coverage;
 pub mod credentials;
 mod ending;
+mod escrow;
 mod forward;
+mod gained;
 mod generators;
 mod heartbeat;
 mod jobs;
@@ -34,6 +37,7 @@ mod request;
 pub mod route;
 pub mod shadow;
 pub mod signature;
+mod stand_in;
 pub mod status;
 mod sweep;
 mod trust;
@@ -62,6 +66,7 @@ use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use admit::Admitted;
 use attach::Attached;
+use authority::Here;
 use coverage::{Coverage, Report};
 use credentials::Credentials;
 use jobs::Workers;
@@ -133,6 +138,7 @@ impl Settings {
         let timings = &self.timings;
         policy.wait
             + timings.claim_within
+            + escrow::bound(policy)
             + policy.upstream_timeout.max(timings.probe_within)
             + timings.settle_within
     }
@@ -144,7 +150,7 @@ pub struct Gateway<P: Ports> {
     settings: Settings,
     /// Who may ask now: replaced whole, read by every request.
     credentials: ArcSwap<Credentials>,
-    authority: authority::Authority,
+    authority: Arc<authority::Authority>,
     origin: Origin,
     attached: Arc<Attached>,
     jobs: Workers,
@@ -193,8 +199,6 @@ struct Peer {
     lag: LagMeter,
     /// It was asked at least once, whatever came of it.
     tried: bool,
-    /// Its last pong named another view than ours.
-    other_view: bool,
     trouble: Option<String>,
 }
 
@@ -209,7 +213,6 @@ impl Peer {
             applied: None,
             lag,
             tried: false,
-            other_view: false,
             trouble: None,
         }
     }
@@ -235,6 +238,7 @@ impl<P: Ports> Gateway<P> {
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
         let publication = publication::document(&settings.routes, settings.quota.is_some()).into();
         metrics::prepare(&settings, &view);
+        let (drift, proposer) = (settings.drift, authority::proposer(ports.dice()));
         let lease = Lease::new(settings.failover.lease, settings.drift);
         let clock_watch = Mutex::new(trust::watch(&settings));
         let closed = if settings.shadow { SHADOWED } else { "starting" };
@@ -246,7 +250,7 @@ impl<P: Ports> Gateway<P> {
             ports,
             credentials: ArcSwap::new(settings.credentials.clone()),
             settings,
-            authority: authority::Authority::new(Arc::new(view), lease),
+            authority: Arc::new(authority::Authority::new(Arc::new(view), lease, drift, proposer)),
             origin,
             attached: Arc::default(),
             jobs: Workers::default(),
@@ -271,6 +275,7 @@ impl<P: Ports> Gateway<P> {
             return;
         }
         heartbeat::start(self);
+        authority::start(self);
         request::start_poller(self);
         jobs::start(self);
         reaper::start(self);
@@ -311,7 +316,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Answers a request that a peer forwarded. It is never forwarded again.
     pub async fn serve_forward(self: &Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
-        if self.view().owner(&forward.id) != Some(&self.settings.me) {
+        if matches!(self.here(&forward.id), Here::Elsewhere(_) | Here::Nobody) {
             tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view().epoch(), "refused a forward: not the owner");
             return ForwardReply::NotOwner { epoch: self.view().epoch() };
         }

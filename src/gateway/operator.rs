@@ -10,15 +10,19 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Gateway;
+use super::authority::Here;
+use super::claim::lifetime;
 use super::ending::read;
 use super::route::NEVER_REPLAYED;
+use super::stand_in::{self, For, NotClaimed};
 use super::status::KeyStatus;
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling};
 use crate::ports::{KeyStore, Ports, Upkeep};
-use crate::protocol::decide::doubt;
+use crate::protocol::decide::{basis, doubt};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Reading, State};
+use crate::protocol::lifetime::Retention;
+use crate::protocol::record::{Ground, Reading, Row, State};
 
 /// The longest reason and name, in bytes.
 pub const MOST_WORDS: usize = 1_000;
@@ -88,11 +92,11 @@ pub enum Refusal {
         /// The region to ask.
         owner: String,
     },
-    /// Another region made the attempt in doubt: only it can write that row.
-    #[error("the attempt in doubt was made by {origin}: ask there")]
-    NotOurs {
-        /// The region to ask.
-        origin: String,
+    /// This region may not run the key now: what its retry would find is not known yet.
+    #[error("nobody may rule this key now: {why}")]
+    Closed {
+        /// Why.
+        why: &'static str,
     },
     /// There is nothing to rule.
     #[error("the key is not in doubt: it is {state}")]
@@ -148,10 +152,12 @@ impl<P: Ports> Gateway<P> {
     /// Ends an attempt in doubt by hand, and wakes who waits. Returns the key as it is then.
     pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
         well_formed(act)?;
-        match self.view().owner(id) {
-            Some(owner) if *owner == self.settings.me => {}
-            Some(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
-            None => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
+        match self.here(id) {
+            Here::Run(_) => {}
+            Here::Elsewhere(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
+            Here::Nobody => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
+            Here::Closed(closed) => return Err(Refusal::Closed { why: closed.told() }),
+            Here::Store(why) => return Err(Refusal::Store(StoreError::Definite(why))),
         }
         let attempt = self.in_doubt(id, &act.ruling).await?;
         match self.ports.store().rule(&attempt, act).await.map_err(Refusal::Store)? {
@@ -173,21 +179,19 @@ impl<P: Ports> Gateway<P> {
         self.key_status(id).await.map_err(Refusal::Store)
     }
 
-    /// The attempt of a key in doubt, if it is this region's and surely over. What is said not to have happened must be out of the upstream
-    /// too: the longest settle time of any route, as the row does not say which route is its own.
+    /// The attempt of a key in doubt, if it and all others in doubt are surely over; one that stands in for it, if another region made it. What
+    /// is said not to have happened must be out of the upstream too: the longest settle time of any route, as the row does not say which
+    /// route is its own.
     async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Attempt, Refusal> {
         let rows = self.ports.store().look_up(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
-        let row = match read(self, rows.into_iter().next().unwrap_or_default()) {
-            Reading::InDoubt(row, _) => row,
-            Reading::InProgress(row) => row,
+        let (row, ground) = match read(self, rows.into_iter().next().unwrap_or_default()) {
+            Reading::InDoubt(row, ground) => (row, Some(ground)),
+            Reading::InProgress(row) => (row, None),
             Reading::Absent => return Err(Refusal::NotInDoubt { state: "absent" }),
             Reading::Released(..) => return Err(Refusal::NotInDoubt { state: "released" }),
             Reading::Settled(_) => return Err(Refusal::NotInDoubt { state: "settled" }),
             Reading::Gone(_) => return Err(Refusal::NotInDoubt { state: "expired" }),
         };
-        if row.origin != self.origin {
-            return Err(Refusal::NotOurs { origin: row.origin.to_string() });
-        }
         let settle_time = match ruling {
             Ruling::Settled(_) => Duration::ZERO,
             Ruling::Released => {
@@ -195,13 +199,42 @@ impl<P: Ports> Gateway<P> {
                 all.max().unwrap_or_default()
             }
         };
-        let left = doubt(&row, settle_time).over_in;
-        if left.is_zero() {
-            return Ok(Attempt { id: id.clone(), token: row.token, nonce: row.nonce });
+        let beside = ground.iter().flat_map(|ground| &ground.beside);
+        let all = std::iter::once(&row).chain(beside);
+        let left = all.map(|row| doubt(row, settle_time).over_in).max().unwrap_or_default();
+        match ground {
+            Some(_) if left.is_zero() && row.origin == self.origin => {
+                Ok(Attempt { id: id.clone(), token: row.token, nonce: row.nonce })
+            }
+            Some(ground) if left.is_zero() => self.stand_in_for(id, &row, ground).await,
+            Some(_) | None => Err(match self.clock_suspect_for() {
+                Some(left) => Refusal::Suspect { left },
+                None => Refusal::Running { left },
+            }),
         }
-        Err(match self.clock_suspect_for() {
-            Some(left) => Refusal::Suspect { left },
-            None => Refusal::Running { left },
+    }
+
+    /// A claim in the place of another region's attempt, to be ruled like it. Its row does not say how long it is remembered: as long as any
+    /// key may be.
+    async fn stand_in_for(&self, id: &KeyId, row: &Row, ground: Ground) -> Result<Attempt, Refusal> {
+        let all = self.settings.routes.policies();
+        let policy = all.max_by_key(|policy| match policy.retention {
+            Retention::For(span) => span,
+            Retention::Never => Duration::MAX,
+        });
+        let Some(policy) = policy else { return Err(Refusal::Changed) };
+        let whom = For {
+            id,
+            fingerprint: row.fingerprint,
+            principal: row.principal,
+            request_id: row.request_id,
+            basis: basis(ground),
+            lifetime: lifetime(self, policy),
+            request: ("", ""),
+        };
+        stand_in::claim(self, whom).await.map_err(|failed| match failed {
+            NotClaimed::Changed => Refusal::Changed,
+            NotClaimed::Store(error) => Refusal::Store(error),
         })
     }
 }

@@ -10,11 +10,12 @@ use std::time::Duration;
 use http::Response;
 
 use super::admit::Ask;
+use super::authority::{Permit, Run};
 use super::ending::{InFlight, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
-use super::{Gateway, metrics};
+use super::{Gateway, escrow, metrics};
 use crate::ports::body::{self, Collected};
 use crate::ports::store::{Attempt, Written};
 use crate::ports::{Body, Clock, KeyStore, Ports};
@@ -22,6 +23,7 @@ use crate::protocol::decide::{same_request, settlement};
 use crate::protocol::hold::SendBy;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, Row, State};
+use crate::protocol::region::RegionName;
 use crate::protocol::time::{Date, Moment};
 
 /// Between two tries to store an outcome.
@@ -32,6 +34,13 @@ pub(super) struct Claim {
     pub(super) attempt: Attempt,
     pub(super) expires: Date,
     pub(super) send_by: SendBy,
+    pub(super) permit: Permit,
+    /// Its route is under escrow, so it may be lodged elsewhere.
+    pub(super) lodges: bool,
+    /// Where it surely is lodged.
+    pub(super) lodged: Option<RegionName>,
+    /// As long as this lives, the attempt is under way.
+    pub(super) _running: Run,
 }
 
 /// What is to be stored.
@@ -112,12 +121,23 @@ async fn settled<P: Ports>(
         .await
     {
         Stored::Yes => {
+            escrow::lodge_answer(gateway, ask, &claim, &answer).await;
             gateway.attached.wake(&ask.id, vec![settled_row(gateway, ask, &claim, answer)]);
             Reply::First { response, settled: true, expires: claim.expires }
         }
-        Stored::Lost => stored_instead(gateway, ask).await,
+        Stored::Lost => {
+            late(ask, &claim.attempt);
+            stored_instead(gateway, ask).await
+        }
         Stored::NotYet => unknown(gateway, Some(claim.expires)),
     }
+}
+
+/// The upstream's answer to an attempt that is not this region's any more. The store that refused it has journalled it: what was
+/// replayed already stays, and people learn that there were two.
+fn late(ask: &Ask, attempt: &Attempt) {
+    metrics::late(&ask.route);
+    tracing::error!(key = %ask.id.digest(), token = %attempt.token, "late: an answer came for an attempt that was taken over");
 }
 
 /// The attempt's outcome is not known: in doubt, and the client is told so.
@@ -140,6 +160,12 @@ pub(super) async fn doubtful<P: Ports>(
 /// Nothing happened: the claim is released. Where that cannot be stored the claim ends with its hold, which costs time, not safety.
 pub(super) async fn released<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
     store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::Released).await;
+}
+
+/// The attempt was surely never sent: its claim is released, and taken back where it is lodged.
+pub(super) async fn unsent<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
+    released(gateway, ask, claim).await;
+    escrow::void(gateway, claim);
 }
 
 /// The claim was lost: somebody else's outcome, if there is one, is the answer; but only the outcome of this very request. What
@@ -176,7 +202,7 @@ pub(super) async fn store<P: Ports>(
     let clock = gateway.ports.clock();
     let now = clock.now();
     let give_up = now + hold;
-    let begun = InFlight::begin(gateway.clone());
+    let begun = (InFlight::begin(gateway.clone()), gateway.authority.running.begin(&attempt.id));
     let task = tokio::spawn({
         let (gateway, route) = (gateway.clone(), route.clone());
         async move {
@@ -228,7 +254,9 @@ async fn persist<P: Ports>(
 /// A claim that may have been written was not confirmed and was never sent: ends it, if it shows up while it could.
 pub(super) fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, nonce: Nonce) {
     let (gateway, route, id, hold) = (gateway.clone(), ask.route.clone(), ask.id.clone(), ask.policy.hold);
+    let running = gateway.authority.running.begin(&id);
     tokio::spawn(async move {
+        let _running = running;
         let clock = gateway.ports.clock();
         let give_up = clock.now() + hold;
         while clock.now() < give_up && !gateway.is_stopping() {

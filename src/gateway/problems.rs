@@ -80,15 +80,27 @@ pub enum Problem {
         /// When to ask again.
         after: Duration,
     },
-    /// The key's arc is moving, or the regions do not agree on its owner; nothing was sent.
+    /// The key's arc is moving; nothing was sent.
     Moving {
         /// When to ask again.
         after: Duration,
     },
-    /// The time to send under the claim was over; nothing was sent.
+    /// The region has no lease, or the right to send under the claim was over; nothing was sent.
     NotAuthoritative {
         /// When to ask again.
         after: Duration,
+    },
+    /// The claim could not be lodged with another region; nothing was sent.
+    EscrowUnavailable {
+        /// When to ask again.
+        after: Duration,
+    },
+    /// This region took the key over, and the last records of its former home may not have arrived; nothing was sent.
+    CatchingUp {
+        /// When to ask again.
+        after: Duration,
+        /// It does not end by itself.
+        operator: bool,
     },
     /// The key's home region cannot be reached.
     HomeUnavailable {
@@ -261,6 +273,11 @@ const KINDS: &[Kind] = &[
         advice: "Retry with the same key after Retry-After. If an earlier attempt reached the home region, the retry will find its answer.",
     },
     Kind {
+        code: "escrow-unavailable",
+        title: "The key's claim could not be stored in a second region",
+        advice: "Nothing was sent. Retry with the same key after Retry-After.",
+    },
+    Kind {
         code: "upstream-unavailable",
         title: "The upstream cannot be reached",
         advice: "Nothing was sent. Retry with the same key after Retry-After.",
@@ -312,7 +329,8 @@ impl Problem {
             Problem::QuotaExceeded { .. } => "quota-exceeded",
             Problem::Moving { .. } => "moving",
             Problem::NotAuthoritative { .. } => "not-authoritative",
-            Problem::HomeUnavailable { .. } => "home-unavailable",
+            Problem::EscrowUnavailable { .. } => "escrow-unavailable",
+            Problem::CatchingUp { .. } | Problem::HomeUnavailable { .. } => "home-unavailable",
             Problem::UpstreamUnavailable { .. } => "upstream-unavailable",
             Problem::UpstreamBroke => "upstream-broke",
             Problem::Stopping { .. } => "stopping",
@@ -330,6 +348,8 @@ impl Problem {
             | Problem::QuotaExceeded { after }
             | Problem::Moving { after }
             | Problem::NotAuthoritative { after }
+            | Problem::EscrowUnavailable { after }
+            | Problem::CatchingUp { after, .. }
             | Problem::HomeUnavailable { after }
             | Problem::UpstreamUnavailable { after }
             | Problem::Stopping { after } => Some(*after),
@@ -371,6 +391,8 @@ impl Problem {
             | Problem::QuotaExceeded { .. }
             | Problem::Moving { .. }
             | Problem::NotAuthoritative { .. }
+            | Problem::EscrowUnavailable { .. }
+            | Problem::CatchingUp { .. }
             | Problem::HomeUnavailable { .. }
             | Problem::UpstreamUnavailable { .. }
             | Problem::Stopping { .. } => Safe::SameKey,
@@ -385,6 +407,14 @@ impl Problem {
             Problem::KeyRefused(breach) => format!("{breach}. {}", kind(code).advice),
             Problem::FingerprintImpossible(why) => format!("{why}. {}", kind(code).advice),
             Problem::BodyTooLarge { limit } => format!("The limit is {limit} bytes. {}", kind(code).advice),
+            Problem::CatchingUp { operator: false, .. } => format!(
+                "The key's home is lost, and its last records may still be on their way here. {}",
+                kind(code).advice
+            ),
+            Problem::CatchingUp { operator: true, .. } => format!(
+                "The key's home is lost, and its last records may be missing here: an operator has to accept that before new keys run. {}",
+                kind(code).advice
+            ),
             Problem::Parked { .. } => format!("The key is parked for an operator. {}", kind(code).advice),
             Problem::OutcomeUnknown { upstream: Some(status), .. } => {
                 format!("The upstream answered {status}. {}", kind(code).advice)
@@ -404,6 +434,7 @@ impl Problem {
             | Problem::QuotaExceeded { .. }
             | Problem::Moving { .. }
             | Problem::NotAuthoritative { .. }
+            | Problem::EscrowUnavailable { .. }
             | Problem::HomeUnavailable { .. }
             | Problem::UpstreamUnavailable { .. }
             | Problem::Stopping { .. } => kind(code).advice.to_owned(),

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admit::Ask;
+use super::claim::{lifetime, store_unavailable};
 use super::ending::{jittered, unknown};
 use super::outcome::{self, Fact, Stored};
 use super::problems::Problem;
 use super::reply::{self, Reply};
 use super::route::Policy;
+use super::stand_in::{self, For, NotClaimed};
 use super::{Gateway, metrics};
 use crate::ports::store::Attempt;
 use crate::ports::upstream::{Probe, ProbeReply};
@@ -42,18 +44,33 @@ pub(super) enum Said {
     CannotSay,
 }
 
-/// Asks about the newest attempt in doubt.
+/// Asks about every attempt in doubt, newest first. Only if none of them happened may another one begin.
 pub(super) async fn probe<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
-    doubt: Doubt,
+    doubts: Vec<Doubt>,
     basis: Basis,
 ) -> Recovered {
-    match question(gateway, &ask.policy, &ask.id, &doubt, ask.target.path()).await {
-        Said::Happened(answer) => Recovered::Reply(happened(gateway, ask, doubt, answer).await),
-        Said::DidNotHappen => Recovered::Claim(basis),
-        Said::TooEarly(after) => stay(gateway, &doubt, after),
-        Said::CannotSay => stay(gateway, &doubt, Duration::from_secs(1)),
+    let mut stays: Option<(Doubt, Duration)> = None;
+    for doubt in doubts {
+        let (path, policy) = (ask.target.path(), &ask.policy);
+        let after = match question(gateway, policy, &ask.id, &doubt, path).await {
+            Said::Happened(answer) => {
+                return Recovered::Reply(happened(gateway, ask, doubt, basis, answer).await);
+            }
+            Said::DidNotHappen => continue,
+            Said::TooEarly(after) => after,
+            Said::CannotSay => Duration::from_secs(1),
+        };
+        // Go on: an older one may have happened, and then this one's answer is known.
+        let longest = stays.as_ref().is_none_or(|(_, longest)| after > *longest);
+        if longest {
+            stays = Some((doubt, after));
+        }
+    }
+    match stays {
+        Some((doubt, after)) => stay(gateway, &doubt, after),
+        None => Recovered::Claim(basis),
     }
 }
 
@@ -113,9 +130,13 @@ async fn happened<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     doubt: Doubt,
+    basis: Basis,
     answer: Arc<Answer>,
 ) -> Reply {
-    let attempt = Attempt { id: ask.id.clone(), token: doubt.token, nonce: doubt.nonce };
+    let attempt = match attempt_of(gateway, ask, &doubt, basis).await {
+        Ok(attempt) => attempt,
+        Err(reply) => return reply,
+    };
     match outcome::store(gateway, &ask.route, ask.policy.hold, attempt, Fact::Settled(answer.clone())).await {
         Stored::Yes => Reply::Replay(Settlement {
             answer,
@@ -127,6 +148,36 @@ async fn happened<P: Ports>(
         Stored::Lost => outcome::stored_instead(gateway, ask).await,
         Stored::NotYet => unknown(gateway, Some(doubt.expires)),
     }
+}
+
+/// The attempt to settle: the own one, or one that stands in for another region's, whose row only that region writes.
+async fn attempt_of<P: Ports>(
+    gateway: &Gateway<P>,
+    ask: &Ask,
+    doubt: &Doubt,
+    basis: Basis,
+) -> Result<Attempt, Reply> {
+    if doubt.origin == gateway.origin {
+        return Ok(Attempt { id: ask.id.clone(), token: doubt.token, nonce: doubt.nonce });
+    }
+    let whom = For {
+        id: &ask.id,
+        fingerprint: ask.fingerprint,
+        principal: ask.bound_to(),
+        request_id: doubt.request_id,
+        basis,
+        lifetime: lifetime(gateway, &ask.policy),
+        request: (&ask.route, ask.target.path()),
+    };
+    stand_in::claim(gateway, whom).await.map_err(|failed| match failed {
+        NotClaimed::Changed => {
+            let after = jittered(gateway, Duration::from_secs(1));
+            Reply::Refused(Problem::InDoubt { after }, Some(doubt.expires))
+        }
+        NotClaimed::Store(error) => {
+            Reply::Refused(store_unavailable(gateway, error.to_string()), Some(doubt.expires))
+        }
+    })
 }
 
 fn stay<P: Ports>(gateway: &Gateway<P>, doubt: &Doubt, after: Duration) -> Recovered {

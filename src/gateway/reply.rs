@@ -244,6 +244,8 @@ pub(super) fn status(problem: &Problem) -> StatusCode {
         Problem::StoreUnavailable { .. }
         | Problem::Moving { .. }
         | Problem::NotAuthoritative { .. }
+        | Problem::EscrowUnavailable { .. }
+        | Problem::CatchingUp { .. }
         | Problem::HomeUnavailable { .. }
         | Problem::Stopping { .. } => StatusCode::SERVICE_UNAVAILABLE,
         Problem::OutcomeUnknown { upstream: None, .. } => StatusCode::GATEWAY_TIMEOUT,

@@ -11,50 +11,68 @@ use std::time::Duration;
 use http::Response;
 
 use super::admit::{Ask, By};
+use super::authority::{Here, Permit};
+use super::claim::{Claimed, Stand, Way, claim, store_unavailable};
 use super::ending::{InFlight, finish, jittered, read, unknown};
+use super::escrow::NotLodged;
 use super::outcome::Claim;
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::recover::{self, Recovered};
 use super::reply::Reply;
-use super::{Gateway, StoreHealth, accept, forward, metrics, outcome};
-use crate::ports::jobs::StoredRequest;
-use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError};
+use super::{Gateway, accept, escrow, forward, gained, metrics, outcome};
 use crate::ports::upstream::{Send, SendError};
-use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Ports, Upstream};
+use crate::ports::{Body, Clock, KeyStore, Ports, Upstream};
+use crate::protocol::authority::Closed;
 use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
-use crate::protocol::hold::SendBy;
-use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::{Reading, Row};
+use crate::protocol::region::RegionName;
+use crate::protocol::time::{Date, Moment};
 
 /// How often one request may lose a race for its key before it is told that another is in progress.
 const ROUNDS: usize = 32;
 
-/// Answers an admitted client's request: here if this region owns the key, else from the local copy or the owner.
-pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
-    match gateway.view().owner(&ask.id) {
-        Some(owner) if *owner == gateway.settings.me => answer_here(gateway, ask).await,
-        Some(owner) => {
-            let owner = owner.clone();
-            detached(gateway, ask, move |gateway, ask| async move {
-                forward::answer(&gateway, &ask, &owner).await
-            })
-            .await
-        }
-        None => {
-            let after = jittered(gateway, Duration::from_secs(1));
-            finish(gateway, &ask, Reply::Refused(Problem::HomeUnavailable { after }, None))
+/// What a look at a request came to.
+pub(super) enum Step {
+    /// The reply to give.
+    Ended(Reply),
+    /// Nothing was sent, and what was relied on has changed: look at everything anew, or else tell this.
+    Again(Problem),
+}
+
+impl Step {
+    /// The reply, where nobody looks again.
+    pub(super) fn reply(self) -> Reply {
+        match self {
+            Step::Ended(reply) => reply,
+            Step::Again(problem) => Reply::Refused(problem, None),
         }
     }
 }
 
-/// Answers a request whose key this region owns.
+/// Answers an admitted client's request: here if this region owns the key, else from the local copy or the owner.
+pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
+    detached(gateway, ask, |gateway, ask| async move {
+        match serve(&gateway, &ask).await {
+            Ok(reply) => finish(&gateway, &ask, reply),
+            Err(owner) => forward::answer(&gateway, &ask, owner).await,
+        }
+    })
+    .await
+}
+
+/// Answers a request that was forwarded to this region. It is never forwarded again.
 pub(super) async fn answer_here<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
     detached(gateway, ask, |gateway, ask| async move {
-        let reply = serve(&gateway, &ask).await;
+        let reply = serve(&gateway, &ask).await.unwrap_or_else(|_| moving(&gateway));
         finish(&gateway, &ask, reply)
     })
     .await
+}
+
+/// The refusal of a key whose owner changes just now.
+pub(super) fn moving<P: Ports>(gateway: &Gateway<P>) -> Reply {
+    Reply::Refused(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) }, None)
 }
 
 /// Runs the work in a task of its own, counted, so that neither a client that hangs up nor a stop cuts it short.
@@ -88,101 +106,196 @@ where
     }
 }
 
-/// Serves a key that this region owns.
-async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
-    if let Some(peer) = gateway.disputed() {
-        return forward::local_copy(gateway, ask).await.unwrap_or_else(|| {
-            tracing::warn!(%peer, "refused: a peer goes by another view, so the key may have two owners");
-            Reply::Refused(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) }, None)
-        });
+/// Serves a key as far as this region may; what it relied on and found changed is looked at once more. `Err`: that region owns it.
+pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Reply, RegionName> {
+    let second = Duration::from_secs(1);
+    let mut told = Problem::Moving { after: second };
+    for first in [true, false] {
+        let step = match gateway.here(&ask.id) {
+            Here::Run(permit) => start(gateway, ask, &permit, first).await,
+            Here::Closed(Closed::CatchingUp) => gained::serve(gateway, ask).await,
+            Here::Closed(Closed::Moving) => {
+                copy_or(gateway, ask, Problem::Moving { after: jittered(gateway, second) }).await
+            }
+            Here::Closed(Closed::NoLease) => {
+                copy_or(gateway, ask, Problem::NotAuthoritative { after: jittered(gateway, second) }).await
+            }
+            Here::Elsewhere(owner) => return Err(owner),
+            Here::Nobody => {
+                let after = jittered(gateway, second);
+                Step::Ended(Reply::Refused(Problem::HomeUnavailable { after }, None))
+            }
+            Here::Store(why) => {
+                metrics::claim_failed(&ask.route, ask.id.tenant());
+                copy_or(gateway, ask, store_unavailable(gateway, why)).await
+            }
+        };
+        match step {
+            Step::Ended(reply) => return Ok(reply),
+            Step::Again(problem) => told = problem,
+        }
     }
-    match begin(gateway, ask, Basis::Absent, true).await {
-        Begun::Ended(reply) => reply,
+    Ok(Reply::Refused(told, None))
+}
+
+/// A final record is replayed whatever this region may run; else it is refused.
+async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
+    Step::Ended(forward::local_copy(gateway, ask).await.unwrap_or(Reply::Refused(problem, None)))
+}
+
+/// Serves a key that this region may run.
+async fn start<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, first: bool) -> Step {
+    let stand = Stand { basis: Basis::Absent, untouched: true };
+    match begin(gateway, ask, permit, stand).await {
+        Begun::Done(step) => step,
         Begun::Found(rows) => {
-            metrics::duplicate(ask.id.tenant());
+            if first {
+                metrics::duplicate(ask.id.tenant());
+            }
             follow(gateway, ask, rows).await
         }
     }
 }
 
 /// What a beginning came to.
-enum Begun {
-    /// The reply to give.
-    Ended(Reply),
+pub(super) enum Begun {
+    /// It is over.
+    Done(Step),
     /// These rows stand in the way.
     Found(Vec<Row>),
 }
 
-/// Claims on this basis and runs; or, where the client need not wait and `untouched` says that nothing happened so far, accepts.
-async fn begin<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, basis: Basis, untouched: bool) -> Begun {
-    let later = untouched && matches!(ask.by, By::Later { .. });
+/// Claims under this permit and runs; or, where the client need not wait and nothing happened so far, accepts.
+pub(super) async fn begin<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    permit: &Permit,
+    stand: Stand,
+) -> Begun {
+    let later = stand.untouched && matches!(ask.by, By::Later { .. });
     let way = if later { Way::Later(Box::new(accept::stored(gateway, ask))) } else { Way::Now };
-    match claim(gateway, ask, basis, way).await {
-        Ok(Claimed::Ours(claim)) if later => Begun::Ended(accept::accepted(gateway, ask, claim.expires)),
-        Ok(Claimed::Ours(claim)) => Begun::Ended(run(gateway, ask, claim).await),
-        Ok(Claimed::Found(rows)) => Begun::Found(rows),
+    let step = match claim(gateway, ask, permit, stand, way).await {
+        Ok(Claimed::Ours(claim)) if later => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
+        Ok(Claimed::Ours(claim)) => run(gateway, ask, claim).await,
+        Ok(Claimed::Found(rows)) => return Begun::Found(rows),
+        Ok(Claimed::Moved) => {
+            Step::Again(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) })
+        }
         Err(problem) => {
             metrics::claim_failed(&ask.route, ask.id.tenant());
-            Begun::Ended(Reply::Refused(problem, None))
+            Step::Ended(Reply::Refused(problem, None))
+        }
+    };
+    Begun::Done(step)
+}
+
+/// Does what the rows of the key ask for, until there is a reply.
+pub(super) async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Vec<Row>) -> Step {
+    for _ in 0..ROUNDS {
+        let stand = match stand_on(gateway, ask, rows).await {
+            Ok(stand) => stand,
+            Err(reply) => return Step::Ended(reply),
+        };
+        // Anew each time: somebody may have been waited for or asked, and the permit of before that is none.
+        let Here::Run(permit) = gateway.here(&ask.id) else {
+            return Step::Again(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) });
+        };
+        rows = match begin(gateway, ask, &permit, stand).await {
+            Begun::Done(step) => return step,
+            Begun::Found(rows) => rows,
+        };
+    }
+    let after = jittered(gateway, Duration::from_secs(1));
+    Step::Ended(Reply::Refused(Problem::InProgress { after }, None))
+}
+
+/// What the next claim of the key stands on, after whoever runs it has been waited for and the upstream been asked; or the reply.
+async fn stand_on<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    mut rows: Vec<Row>,
+) -> Result<Stand, Reply> {
+    let attach_until = ask.arrived + ask.policy.wait.min(ask.deadline);
+    loop {
+        if let Some(reply) = accept::standing(gateway, ask, &rows).await {
+            return Err(reply);
+        }
+        let reading = read(gateway, rows);
+        let untouched = matches!(reading, Reading::Absent | Reading::Released(..));
+        match verdict(ask, reading) {
+            Verdict::Claim(basis) => return Ok(Stand { basis, untouched }),
+            Verdict::Attach { left, expires } => {
+                let mut waiter = gateway.attached.join(&ask.id);
+                match race(waiter.ended(), gateway.ports.clock().sleep_until(attach_until)).await {
+                    Won::First(ended) => {
+                        metrics::attached("replayed");
+                        rows = ended;
+                    }
+                    Won::Second(()) => {
+                        metrics::attached("waited_out");
+                        return Err(running(gateway, ask, left, expires));
+                    }
+                }
+            }
+            Verdict::Probe { doubts, basis } => match recover::probe(gateway, ask, doubts, basis).await {
+                Recovered::Claim(basis) => return Ok(Stand { basis, untouched: false }),
+                Recovered::Reply(reply) => return Err(reply),
+            },
+            Verdict::Parked { expires } => {
+                let after = jittered(gateway, Duration::from_secs(60));
+                return Err(Reply::Refused(Problem::Parked { after }, Some(expires)));
+            }
+            Verdict::Replay(settlement) => return Err(Reply::Replay(settlement)),
+            Verdict::KeyReused { expires } => return Err(reused(ask, expires)),
+            Verdict::KeyExpired { expires } => return Err(expired(expires)),
         }
     }
 }
 
-/// Does what the rows of the key ask for, until there is a reply.
-pub(super) async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Vec<Row>) -> Reply {
-    let attach_until = ask.arrived + ask.policy.wait.min(ask.deadline);
-    for _ in 0..ROUNDS {
-        let (basis, untouched) = loop {
-            if let Some(reply) = accept::standing(gateway, ask, &rows).await {
-                return reply;
-            }
-            let reading = read(gateway, rows);
-            let untouched = matches!(reading, Reading::Released(..));
-            match verdict(ask, reading) {
-                Verdict::Claim(next) => break (next, untouched),
-                Verdict::Replay(settlement) => return Reply::Replay(settlement),
-                Verdict::KeyReused { expires } => {
-                    let dialect = ask.policy.mismatch;
-                    return Reply::Refused(Problem::KeyReused { dialect }, Some(expires));
-                }
-                Verdict::KeyExpired { expires } => return Reply::Refused(Problem::KeyExpired, Some(expires)),
-                Verdict::Parked { expires } => {
-                    let after = jittered(gateway, Duration::from_secs(60));
-                    return Reply::Refused(Problem::Parked { after }, Some(expires));
-                }
-                Verdict::Attach { left, expires } => {
-                    let mut waiter = gateway.attached.join(&ask.id);
-                    match race(waiter.ended(), gateway.ports.clock().sleep_until(attach_until)).await {
-                        Won::First(ended) => {
-                            metrics::attached("replayed");
-                            rows = ended;
-                        }
-                        Won::Second(()) => {
-                            metrics::attached("waited_out");
-                            let after = retry_after(
-                                left.saturating_sub(ask.policy.wait),
-                                gateway.typical(&ask.route),
-                            );
-                            return Reply::Refused(Problem::InProgress { after }, Some(expires));
-                        }
-                    }
-                }
-                Verdict::Probe { doubt, basis } => match recover::probe(gateway, ask, doubt, basis).await {
-                    Recovered::Claim(next) => break (next, false),
-                    Recovered::Reply(reply) => return reply,
-                },
-            }
-        };
-        rows = match begin(gateway, ask, basis, untouched).await {
-            Begun::Ended(reply) => return reply,
-            Begun::Found(rows) => rows,
-        };
-    }
-    Reply::Refused(Problem::InProgress { after: jittered(gateway, Duration::from_secs(1)) }, None)
+/// The refusal while another request runs the key.
+pub(super) fn running<P: Ports>(gateway: &Gateway<P>, ask: &Ask, left: Duration, expires: Date) -> Reply {
+    let after = retry_after(left.saturating_sub(ask.policy.wait), gateway.typical(&ask.route));
+    Reply::Refused(Problem::InProgress { after }, Some(expires))
 }
 
-/// Runs a claimed key: check, send, settle, answer.
-async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Reply {
+/// The refusal of a key that was used for something else.
+pub(super) fn reused(ask: &Ask, expires: Date) -> Reply {
+    Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(expires))
+}
+
+/// The refusal of a key that never runs again.
+pub(super) fn expired(expires: Date) -> Reply {
+    Reply::Refused(Problem::KeyExpired, Some(expires))
+}
+
+/// Runs a claimed key: lodge, check, send, settle, answer.
+async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Claim) -> Step {
+    match escrow::lodge(gateway, ask, &claim).await {
+        Ok(lodged) => claim.lodged = lodged,
+        Err(failed) => {
+            outcome::unsent(gateway, ask, &claim).await;
+            let problem = Problem::EscrowUnavailable { after: jittered(gateway, Duration::from_secs(1)) };
+            return match failed {
+                NotLodged::Stale => Step::Again(problem),
+                NotLodged::Unavailable => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
+            };
+        }
+    }
+    Step::Ended(send(gateway, ask, claim).await)
+}
+
+/// Whether what was claimed may be sent now. The only place that says so, whoever sends: a client's request, a job, a recovery.
+fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Result<(), &'static str> {
+    if !claim.send_by.allows(now) {
+        return Err("the time to send was over");
+    }
+    if !gateway.may_send(claim.permit.tenure, now) {
+        return Err("the lease lapsed, or keys were lost, since the claim");
+    }
+    Ok(())
+}
+
+async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Reply {
     let send = Send {
         id: ask.id.clone(),
         token: claim.attempt.token,
@@ -194,10 +307,10 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Re
     };
     // From here to the send there is no await: what is checked is still true when the first byte is written.
     let started = gateway.ports.clock().now();
-    if !claim.send_by.allows(started) {
+    if let Err(why) = may_send(gateway, &claim, started) {
         metrics::send_refused();
-        tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, "the time to send was over; released unsent");
-        outcome::released(gateway, ask, &claim).await;
+        tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "released unsent");
+        outcome::unsent(gateway, ask, &claim).await;
         let after = jittered(gateway, Duration::from_secs(1));
         return Reply::Refused(Problem::NotAuthoritative { after }, Some(claim.expires));
     }
@@ -207,7 +320,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Re
         Err(SendError::NotSent(why)) => {
             tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
             metrics::attempt(&ask.route, "nothing_happened");
-            outcome::released(gateway, ask, &claim).await;
+            outcome::unsent(gateway, ask, &claim).await;
             let after = jittered(gateway, Duration::from_secs(1));
             Reply::Refused(Problem::UpstreamUnavailable { after }, Some(claim.expires))
         }
@@ -218,115 +331,8 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Re
     }
 }
 
-/// Whether a claim is made to be run now, or a request is stored to be run by its job.
-enum Way {
-    Now,
-    Later(Box<StoredRequest>),
-}
-
-enum Claimed {
-    Ours(Claim),
-    Found(Vec<Row>),
-}
-
-/// Claims the key durably, or says what stands in the way. A claim whose commit was not confirmed is read again by its nonce,
-/// once; what is still not confirmed is never sent, and released in the background.
-async fn claim<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    ask: &Ask,
-    basis: Basis,
-    way: Way,
-) -> Result<Claimed, Problem> {
-    let policy = &ask.policy;
-    let mut claim = ClaimAsk {
-        risk: Vec::new(),
-        id: ask.id.clone(),
-        fingerprint: ask.fingerprint,
-        nonce: gateway.ports.dice().nonce(),
-        request_id: ask.request_id,
-        gate: gate_version(gateway, false).await?,
-        basis,
-        hold: policy.hold,
-        lifetime: Lifetime {
-            retention: policy.retention,
-            skew: gateway.settings.skew,
-            tombstone: policy.tombstone,
-        },
-        route: ask.route.clone(),
-        path: ask.target.path().to_owned(),
-        principal: ask.bound_to(),
-    };
-    let asked = gateway.ports.clock().now();
-    let send_by = SendBy::new(asked, policy.hold, policy.upstream_timeout, gateway.settings.drift);
-    let mut unconfirmed = false;
-    for _ in 0..2 {
-        let store = gateway.ports.store();
-        let keep = policy.accept.request_retention;
-        let written = match &way {
-            Way::Now => metrics::store("claim", &ask.route, gateway, store.claim(&claim)).await,
-            Way::Later(request) => {
-                metrics::store("accept", &ask.route, gateway, store.accept(&claim, request, keep)).await
-            }
-        };
-        match written {
-            Ok(ClaimReply::Won { token, expires }) => {
-                let attempt = Attempt { id: claim.id, token, nonce: claim.nonce };
-                return Ok(Claimed::Ours(Claim { attempt, expires, send_by }));
-            }
-            Ok(ClaimReply::Found(rows)) => return Ok(Claimed::Found(rows)),
-            Ok(ClaimReply::GateMoved) => match gate_version(gateway, true).await {
-                Ok(version) => claim.gate = version,
-                Err(problem) if !unconfirmed => return Err(problem),
-                Err(_) => break,
-            },
-            Err(StoreError::Definite(why)) if !unconfirmed => return Err(store_unavailable(gateway, why)),
-            Err(StoreError::Definite(_)) => break,
-            Err(StoreError::Unknown(_)) => {
-                metrics::claim_unconfirmed();
-                unconfirmed = true;
-            }
-        }
-    }
-    match way {
-        // An acceptance that shows up after all is no claim: its job runs it, and a retry finds it. So this is no refusal.
-        Way::Later(_) if unconfirmed => {
-            tracing::warn!(key = %ask.id.digest(), "an acceptance was not confirmed: whether its job will run is not known");
-            let after = jittered(gateway, Duration::from_secs(1));
-            return Err(Problem::OutcomeUnknown { upstream: None, after });
-        }
-        Way::Now if unconfirmed => outcome::release_unconfirmed(gateway, ask, claim.nonce),
-        Way::Now | Way::Later(_) => {}
-    }
-    Err(store_unavailable(gateway, "a claim was not confirmed".to_owned()))
-}
-
-/// The version of the open gate, as known or read anew.
-async fn gate_version<P: Ports>(gateway: &Arc<Gateway<P>>, anew: bool) -> Result<GateVersion, Problem> {
-    let known = match &**gateway.store.load() {
-        StoreHealth::Open(gate) if !anew => Ok(gate.version),
-        StoreHealth::Open(_) => Err(None),
-        StoreHealth::Closed(why) => Err(Some(why.clone())),
-    };
-    match known {
-        Ok(version) => Ok(version),
-        Err(Some(why)) => Err(store_unavailable(gateway, why)),
-        Err(None) => match gateway.ports.store().gate().await {
-            Ok(gate) if gate.is_open() && gate.epoch == gateway.view().epoch() => {
-                let version = gate.version;
-                gateway.store.store(Arc::new(StoreHealth::Open(gate)));
-                Ok(version)
-            }
-            Ok(_) => {
-                let why = "the store restarted and is not approved yet".to_owned();
-                gateway.store.store(Arc::new(StoreHealth::Closed(why.clone())));
-                Err(store_unavailable(gateway, why))
-            }
-            Err(error) => Err(store_unavailable(gateway, error.to_string())),
-        },
-    }
-}
-
-fn verdict(ask: &Ask, reading: Reading) -> Verdict {
+/// The verdict on what the rows of its key mean, under its route.
+pub(super) fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     let facts = Facts {
         fingerprint: &ask.fingerprint,
         principal: ask.principal,
@@ -334,11 +340,6 @@ fn verdict(ask: &Ask, reading: Reading) -> Verdict {
         settle_time: ask.policy.settle_time,
     };
     decide(reading, &facts)
-}
-
-fn store_unavailable<P: Ports>(gateway: &Gateway<P>, why: String) -> Problem {
-    tracing::warn!(why, "refused: the store is not available");
-    Problem::StoreUnavailable { after: jittered(gateway, Duration::from_secs(1)) }
 }
 
 /// Looks, for all duplicates of this process at once, whether the attempts they wait for have ended elsewhere.

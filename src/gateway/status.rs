@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::authority::status::AuthorityStatus;
 use super::ending::read;
 use super::operator::JournalEntry;
 use super::{Gateway, SHADOWED, StoreHealth};
@@ -42,6 +43,8 @@ pub struct Status {
     pub view: String,
     /// Digest of the shared settings.
     pub shared: String,
+    /// The register, the lease and the gate.
+    pub authority: AuthorityStatus,
     /// Its readiness.
     pub readiness: Readiness,
     /// Its store.
@@ -163,7 +166,7 @@ impl<P: Ports> Gateway<P> {
         let (up, down): (Vec<_>, Vec<_>) = peers.into_iter().partition(|name| !self.is_silent(name));
         let mut reasons = Vec::new();
         let serves = match &**self.store.load() {
-            StoreHealth::Open(_) => true,
+            StoreHealth::Open(_) => self.has_authority(&mut reasons),
             StoreHealth::Closed(why) => {
                 reasons.push(format!("store: {why}"));
                 false
@@ -175,6 +178,27 @@ impl<P: Ports> Gateway<P> {
         }
         let ready = !self.is_stopping() && (serves || !up.is_empty());
         Readiness { ready, serves, forwards_to: up.iter().map(ToString::to_string).collect(), reasons }
+    }
+
+    /// Whether keys homed here can be run, the store apart.
+    fn has_authority(&self, reasons: &mut Vec<String>) -> bool {
+        let view = self.view();
+        let me = &self.settings.me;
+        if view.epoch() == 0 {
+            reasons.push(
+                "the register is not founded: run `onceway init` once, when all regions are up".to_owned(),
+            );
+            return false;
+        }
+        if !view.serves(me) {
+            reasons.push("this region owns no keys now: it forwards them".to_owned());
+            return false;
+        }
+        let held = self.holds_lease(self.ports.clock().now());
+        if !held {
+            reasons.push("the region's lease is not held: no majority of the acceptors grants it".to_owned());
+        }
+        held
     }
 
     /// The state of this gateway.
@@ -200,6 +224,7 @@ impl<P: Ports> Gateway<P> {
             epoch: self.view().epoch(),
             view: self.view().digest().to_string(),
             shared: self.settings.shared.to_string(),
+            authority: self.authority_status(),
             readiness: self.readiness(),
             store: self.store_status(),
             in_flight: self.in_flight.load(std::sync::atomic::Ordering::SeqCst),

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::authority::Here;
 use super::ending::read;
 use super::outcome::{self, Fact};
 use super::recover::{self, Said};
@@ -49,7 +50,7 @@ async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             // The order of claims is by the clock that stepped: look at all of them again.
             sweep.place = None;
         }
-        if trusted && gateway.store_is_open() && !gateway.is_stopping() && gateway.disputed().is_none() {
+        if trusted && gateway.store_is_open() && !gateway.is_stopping() {
             sweep.abandoned(&gateway).await;
             sweep.listed(&gateway).await;
         }
@@ -182,14 +183,13 @@ fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
 /// makes sense to ask again.
 async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Option<Option<Duration>> {
     let policy = gateway.settings.routes.policy(&open.route)?;
-    if gateway.view().owner(&open.id) != Some(&gateway.settings.me) {
-        return Some(None);
-    }
+    // Nothing is recovered before the key may run here: its settlement may be on the way.
+    let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
-    let Reading::InDoubt(row, _) = read(gateway, rows) else { return None };
-    if row.origin != gateway.origin || row.token != open.row.token {
-        return Some(None);
-    }
+    let Reading::InDoubt(row, ground) = read(gateway, rows) else { return None };
+    // Each attempt in doubt is asked about by itself; only the own one can be ended here without a client.
+    let own = std::iter::once(row).chain(ground.beside).find(|row| row.origin == gateway.origin);
+    let Some(row) = own.filter(|own| own.token == open.row.token) else { return Some(None) };
     let doubt = doubt(&row, policy.settle_time);
     let (fact, result) = match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
         Said::Happened(answer) => (Fact::Settled(answer), "settled"),

@@ -5,7 +5,11 @@
 //! the environment around it must do (restart the store, refuse a connection). It must not know how a port is made, nor wait
 //! for a fixed time: a bench passes time in its own way.
 
+pub mod asking;
+pub mod authority;
 pub mod clock;
+pub mod escrow;
+pub mod imports;
 pub mod peers;
 pub mod replica;
 pub mod store;

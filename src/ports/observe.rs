@@ -57,7 +57,10 @@ metrics! {
     CLAIMS_LOST = Counter "onceway_claims_lost_total" "Outcomes that found no claim of their token left, by route and tenant. There should be none.";
     CLAIMS_FAILED = Counter "onceway_claims_failed_total" "Requests refused because the store did not take their claim, by route and tenant; nothing was sent.";
     CLAIMS_UNCONFIRMED = Counter "onceway_claims_unconfirmed_total" "Claims whose commit was not confirmed at first; each was read again by its nonce, none was sent unconfirmed.";
-    SENDS_REFUSED = Counter "onceway_sends_refused_total" "Claims released unsent because their time to send was over.";
+    SENDS_REFUSED = Counter "onceway_sends_refused_total" "Claims released unsent because their time to send or the right to it was over.";
+    ESCROWS = Counter "onceway_escrows_total" "Claims and answers to be lodged with another region, by result (lodged, alone: no other region serves, refused, stale: the regions go by different views, unavailable, answer_lodged, answer_failed).";
+    RUNS_AT_RISK = Counter "onceway_runs_at_risk_total" "Claims of keys that a lost region may have run without a trace here, by route.";
+    LATE_ANSWERS = Counter "onceway_late_answers_total" "Answers to attempts that another claim had taken over, by route; each is in the journal.";
     SETTLES_RETRIED = Counter "onceway_settles_retried_total" "Outcomes that could not be stored at once and were tried again.";
     REAPED = Counter "onceway_reaped_total" "Rows that the reaper looked at, by result (expired: the answer went, forgotten: the key is new again, kept: put off).";
     SWEPT = Counter "onceway_swept_total" "Keys that the sweep moved on without a client, by result (abandoned: a claim whose hold is over is in doubt now, settled, released).";
@@ -69,6 +72,11 @@ metrics! {
     UPSTREAM_SECONDS = Histogram "onceway_upstream_seconds" "Time from sending a request under a claim to its whole answer or its failure, by route, in seconds.";
     IN_FLIGHT = Gauge "onceway_in_flight_requests" "Keyed requests being worked on now.";
     EPOCH = Gauge "onceway_epoch" "Epoch of the view this gateway goes by.";
+    LEASE_HELD = Gauge "onceway_lease_held" "1 while this gateway holds its region's lease, else 0. Without it no key is run here.";
+    LEASE_SECONDS = Gauge "onceway_lease_left_seconds" "How much longer the lease may be relied on without a renewal, in seconds.";
+    HINDRANCES = Gauge "onceway_hindrances" "What keeps keys that this region gained from starting: how many things are missing. 0 means open.";
+    HINDRANCES_OPERATOR = Gauge "onceway_hindrances_for_operator" "How many of these only an operator can lift.";
+    REGION_STANDING = Gauge "onceway_region_serving" "1 for a region that the view lets own arcs, else 0, by region.";
     STORE_UP = Gauge "onceway_store_up" "1 while this region's store answers and its gate is open, else 0.";
     HEARTBEAT = Gauge "onceway_heartbeat_seq" "Number of this region's newest heartbeat.";
     PEER_UP = Gauge "onceway_peer_up" "1 while a peer answers pings, else 0, by peer.";

@@ -95,7 +95,7 @@ pub struct Beat {
 
 /// What one gateway asks of another region, or of a witness, beside forwards and pings. Views named here are always chosen ones, but in
 /// [`Message`] and as the target of a [`Question::Release`] (H17).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Question {
     /// A message to its acceptor; `to` is the acceptor that the sender means, `None` to read from any.
     Acceptor {

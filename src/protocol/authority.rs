@@ -104,6 +104,17 @@ pub enum Closed {
     NoLease,
 }
 
+impl Closed {
+    /// For people.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Moving => "it is being handed over",
+            Self::CatchingUp => "it was taken over, and what its former region wrote may not have arrived",
+            Self::NoLease => "this region holds no lease",
+        }
+    }
+}
+
 /// What this region may do about a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Right {
@@ -137,15 +148,34 @@ pub fn right(
     if let Some(closed) = gate.serves(id, me) {
         return Right::Closed(closed);
     }
+    match holds(gate, held, id, me, now) {
+        true => Right::Run(tenure),
+        false => Right::Closed(Closed::NoLease),
+    }
+}
+
+/// Whether the lease covers the key.
+fn holds(gate: &GateState, held: Option<&Held>, id: &KeyId, me: &RegionName, now: Moment) -> bool {
     let held = held.filter(|held| now < held.until && held.view.epoch() <= gate.view.epoch());
     let covers = |held: &Held| {
         let same = held.view.epoch() == gate.view.epoch() || removed(Plant::LeaseOfOlderView);
         same || held.view.owner(id) == Some(me)
     };
-    match held.is_some_and(covers) {
-        true => Right::Run(tenure),
-        false => Right::Closed(Closed::NoLease),
-    }
+    held.is_some_and(covers)
+}
+
+/// What this region may do at `now` about a key of which it is proven that no lost region ever sent it (protocol reference, 4.1): what it
+/// still has to catch up with does not matter then. The lease does, and that the key is not given up.
+pub fn right_if_never_sent(
+    gate: &GateState,
+    held: Option<&Held>,
+    tenure: Tenure,
+    id: &KeyId,
+    me: &RegionName,
+    now: Moment,
+) -> Right {
+    let open = gate.open();
+    right(&open, held, tenure, id, me, now)
 }
 
 /// One loss of a region whose claims of before may still be missing here.

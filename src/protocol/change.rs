@@ -57,6 +57,12 @@ pub enum Change {
     /// One voter more, less, or replaced. An acceptor that was no voter for a while comes back as a new one, with a new id: it
     /// knows nothing of the grants of the meantime (H7).
     Voters(BTreeMap<RegionName, AcceptorId>),
+    /// There is no majority any more, and an operator attests that these regions and witnesses are stopped: they are lost, each with its
+    /// frontier, and vote no more.
+    Force {
+        /// The regions that are stopped, with the highest heartbeat of each that a survivor has applied; and witnesses, with any.
+        stopped: BTreeMap<RegionName, u64>,
+    },
     /// Nothing changes but the epoch, so that a change that was begun and not ended can never be agreed on.
     Kill,
 }
@@ -110,7 +116,7 @@ impl View {
         for region in next.ring.regions() {
             next.members.entry(region.name.clone()).or_insert(Member {
                 generation: 1,
-                standing: Standing::Sealed { drained: false },
+                standing: Standing::Sealed { drained: region.weight == 0 },
                 mark: 0,
                 release: None,
             });
@@ -149,6 +155,7 @@ impl View {
         let next = View { epoch: self.epoch + 1, voters_before: self.voters.clone(), ..self.clone() };
         match change {
             Change::Kill => Ok(next),
+            Change::Force { stopped } => forced(next, stopped),
             Change::Move { target, reports } => self.moved(target, reports),
             Change::Lose { region, frontier } => lost(next, region, *frontier),
             Change::Seal { region, generation, seal } => sealed(next, region, *generation, *seal),
@@ -219,6 +226,24 @@ fn lost(mut next: View, region: &RegionName, frontier: u64) -> Result<View, Ille
 fn somebody_serves(next: View) -> Result<View, Illegal> {
     let serves = next.serving().next().is_some();
     if serves { Ok(next) } else { Err(Illegal::NobodyServes) }
+}
+
+fn forced(mut next: View, stopped: &BTreeMap<RegionName, u64>) -> Result<View, Illegal> {
+    for (region, frontier) in stopped {
+        next.voters.remove(region);
+        match next.standing(region) {
+            Some(Standing::Serving | Standing::Sealed { .. }) => {
+                next = lost(next, region, *frontier)?;
+            }
+            Some(Standing::Lost { .. }) | None => {}
+        }
+    }
+    if next.voters.is_empty() {
+        return Err(Illegal::Voters);
+    }
+    // Those before it are not asked: there is no majority of them.
+    next.voters_before = next.voters.clone();
+    somebody_serves(next)
 }
 
 fn sealed(mut next: View, region: &RegionName, generation: u32, seal: u64) -> Result<View, Illegal> {

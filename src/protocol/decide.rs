@@ -88,11 +88,11 @@ pub enum Verdict {
         /// Until when the key is promised to be remembered.
         expires: Date,
     },
-    /// Ask the upstream, then settle, claim on `basis`, or stay.
+    /// Ask the upstream about each attempt, then settle, claim on `basis`, or stay.
     Probe {
-        /// The attempt to ask about: the newest.
-        doubt: Doubt,
-        /// The basis of a claim after "did not happen".
+        /// The attempts to ask about, newest first; at least one.
+        doubts: Vec<Doubt>,
+        /// The basis of a claim after "did not happen" about every one of them, and of an answer that only this region can write.
         basis: Basis,
     },
     /// In doubt, and no request may change that.
@@ -153,7 +153,11 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
                 Verdict::Claim(basis(ground))
             }
             Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires: row.expires },
-            Recovery::Probe => Verdict::Probe { doubt: doubt(&row, facts.settle_time), basis: basis(ground) },
+            Recovery::Probe => {
+                let all = std::iter::once(&row).chain(&ground.beside);
+                let doubts = all.map(|row| doubt(row, facts.settle_time)).collect();
+                Verdict::Probe { doubts, basis: basis(ground) }
+            }
         },
     }
 }
@@ -211,7 +215,8 @@ pub fn doubt(row: &Row, settle_time: Duration) -> Doubt {
     }
 }
 
-fn basis(ground: Ground) -> Basis {
+/// The basis of a claim on this ground.
+pub fn basis(ground: Ground) -> Basis {
     Basis::Known { own: ground.own, over: ground.over, attempt: ground.attempt }
 }
 

@@ -2,14 +2,18 @@
 //! boot clock (protocol reference, section 1).
 //!
 //! Neighbours: [`super::register`] asks before it accepts or grants, `gateway::authority` feeds it. A process that starts has seen
-//! nothing, so for it every grant runs for one whole lease more (H7). It must not read a clock.
+//! nothing, so for it every grant runs for one whole lease more. [`Admission`] says when an acceptor that became a voter may answer (H7). It
+//! must not read a clock.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::digest::Digest32;
 use super::region::RegionName;
 use super::register::{Acceptor, Grant};
 use super::time::{Drift, Moment};
+use super::view::View;
 
 /// What one process saw of the grants of one acceptor.
 #[derive(Clone, Debug)]
@@ -60,5 +64,41 @@ impl Seen {
     }
 }
 
+/// When an acceptor that became a voter after the founding may answer (H7): it knows nothing of what was granted under the voters before it, so
+/// it is silent for one longest lease on its own boot clock. Longer is not needed: once the view that names it is chosen, no majority of the
+/// former voters renews anything. A process that starts counts anew.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    wait: Duration,
+    /// Since when this process has seen its acceptor among the voters, without a break.
+    since: Option<Moment>,
+}
+
+impl Admission {
+    /// Nothing seen yet; no lease of the deployment runs longer than `longest`.
+    pub fn new(drift: Drift, longest: Duration) -> Self {
+        Self { wait: drift.judge(longest), since: None }
+    }
+
+    /// What the acceptor of the voter `me` is to become at `now`; `None` while it has to be silent, is no voter, or is admitted already.
+    /// `chosen` is the newest chosen view known here: one that was only accepted somewhere makes nobody a voter.
+    pub fn due(
+        &mut self,
+        acceptor: &Acceptor,
+        me: &RegionName,
+        chosen: &Arc<View>,
+        now: Moment,
+    ) -> Option<Acceptor> {
+        if acceptor.admitted || chosen.voters().get(me) != Some(&acceptor.id) {
+            self.since = None;
+            return None;
+        }
+        let since = *self.since.get_or_insert(now);
+        (now >= since + self.wait).then(|| acceptor.admit(me, chosen))
+    }
+}
+
+#[cfg(test)]
+mod admission_tests;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
 use super::region::{Origin, RegionName};
-use super::time::Date;
+use super::time::{Date, Drift};
 
 /// The fencing token of one attempt: compared by epoch, then attempt. Tokens of one key grow in the order of claim commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,6 +172,8 @@ pub struct Ground {
     pub over: Vec<(Origin, Token)>,
     /// The highest attempt of all rows.
     pub attempt: u32,
+    /// Where the key is in doubt: the other rows in doubt, highest token first. Nobody may claim before each of them is answered for.
+    pub beside: Vec<Row>,
 }
 
 /// What a reader knows beside the rows.
@@ -179,15 +181,48 @@ pub struct Ground {
 pub struct Reader {
     /// The reader's own origin: only of its own rows can its database judge the hold.
     pub me: Origin,
-    /// Other origins whose claims are surely over, by the view.
+    /// Other origins whose claims nobody waits for any more, by the view: they are in doubt at once.
     pub over: BTreeSet<Origin>,
+    /// How long ago each other origin surely could start nothing more under keys that the reader owns, by the reader's own boot clock. One
+    /// that is missing may be running (protocol reference, 3.3).
+    pub ended: BTreeMap<Origin, Duration>,
+    /// How much longer than its hold a foreign attempt is waited for.
+    pub drift: Drift,
+}
+
+impl Reader {
+    /// A reader who knows of no other origin that it is done.
+    pub fn new(me: Origin, drift: Drift) -> Self {
+        Self { me, over: BTreeSet::new(), ended: BTreeMap::new(), drift }
+    }
+
+    /// What is left of the hold of another origin's row. The store gives the whole hold, as no database may judge another's dates (H16):
+    /// here it is counted from when that origin surely could start nothing more.
+    fn judge(&self, row: &mut Row) {
+        if row.origin == self.me {
+            return;
+        }
+        match &mut row.state {
+            State::Claimed { left, past } | State::InDoubt { left, past, .. } => {
+                if let Some(ended) = self.ended.get(&row.origin) {
+                    let hold = self.drift.judge(*left);
+                    *left = hold.saturating_sub(*ended);
+                    *past = ended.saturating_sub(hold);
+                }
+            }
+            State::Released | State::Settled { .. } | State::Tombstone => {}
+        }
+    }
 }
 
 /// Reads the rows of one key, at most one per origin, in any order.
 ///
-/// Settled > in doubt > claimed > released. Several final rows: the greatest token wins. A row named in another's `over` is
-/// masked; a released row never hides an unmasked doubt of another origin (H12).
+/// Settled > running > in doubt > released. Several final rows: the greatest token wins. A row named in the `over` of one that is
+/// not in doubt itself is masked: whoever asks about that one asks about what it superseded again, which costs a question and saves those
+/// who stand in for another region. A released row never hides an unmasked doubt of another origin (H12). A running attempt comes before a doubt, and the reader's
+/// own even where it is masked: no claim can be made over it, so there is nothing to do but to wait for its end.
 pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
+    rows.iter_mut().for_each(|row| reader.judge(row));
     rows.sort_by(|a, b| b.token.cmp(&a.token).then_with(|| a.origin.cmp(&b.origin)));
     if let Some(at) =
         rows.iter().position(|row| matches!(row.state, State::Settled { .. } | State::Tombstone))
@@ -203,23 +238,27 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
             | State::Settled { expired: false, .. } => Reading::Settled(row),
         };
     }
-    let masks: Vec<(Origin, Token)> = rows.iter().flat_map(|row| row.over.iter().cloned()).collect();
+    if let Some(at) = rows.iter().position(|row| row.origin == reader.me && is_running(row, reader)) {
+        return Reading::InProgress(rows.swap_remove(at));
+    }
+    let told = rows.iter().filter(|row| !reads_as_doubt(row, reader));
+    let masks: Vec<(Origin, Token)> = told.flat_map(|row| row.over.iter().cloned()).collect();
     let mut ground = ground(&rows, reader);
     rows.retain(|row| !masks.iter().any(|(origin, token)| *origin == row.origin && *token >= row.token));
-    ground.supersede(rows.iter().filter(|row| !is_running(row, reader)), reader);
-    let (doubts, others): (Vec<Row>, Vec<Row>) =
+    if let Some(at) = rows.iter().position(|row| is_running(row, reader)) {
+        return Reading::InProgress(rows.swap_remove(at));
+    }
+    ground.supersede(rows.iter(), reader);
+    let (mut doubts, mut released): (Vec<Row>, Vec<Row>) =
         rows.into_iter().partition(|row| reads_as_doubt(row, reader));
-    if let Some(highest) = doubts.into_iter().next() {
+    if !doubts.is_empty() {
+        let highest = doubts.remove(0);
+        ground.beside = doubts;
         return Reading::InDoubt(highest, ground);
     }
-    let mut others = others.into_iter();
-    let Some(highest) = others.next() else { return Reading::Absent };
-    if matches!(highest.state, State::Claimed { .. }) {
-        return Reading::InProgress(highest);
-    }
-    match others.find(|row| matches!(row.state, State::Claimed { .. })) {
-        Some(claimed) => Reading::InProgress(claimed),
-        None => Reading::Released(highest, ground),
+    match released.is_empty() {
+        true => Reading::Absent,
+        false => Reading::Released(released.remove(0), ground),
     }
 }
 
@@ -230,6 +269,7 @@ fn ground(rows: &[Row], reader: &Reader) -> Ground {
         own: own.map(|row| (row.token, row.nonce)),
         over: own.map(|row| row.over.clone()).unwrap_or_default(),
         attempt: rows.iter().map(|row| row.token.attempt).max().unwrap_or(0),
+        beside: Vec::new(),
     }
 }
 
@@ -253,12 +293,12 @@ fn reads_as_doubt(row: &Row, reader: &Reader) -> bool {
     match row.state {
         State::InDoubt { .. } => true,
         State::Claimed { left, past: _ } => {
-            if row.origin == reader.me {
-                left.is_zero()
-            } else {
-                reader.over.contains(&row.origin)
-            }
+            let judged = row.origin == reader.me || reader.ended.contains_key(&row.origin);
+            (judged && left.is_zero()) || reader.over.contains(&row.origin)
         }
         State::Released | State::Settled { .. } | State::Tombstone => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,6 +50,11 @@ pub struct Grant {
     pub ttl: Duration,
 }
 
+/// Why a lease was not granted: the view that the holder has adopted does not let its region serve.
+pub const DOES_NOT_SERVE: &str = "the view does not let the region serve";
+/// Why a lease was not granted: two primaries of one region never hold together (H11).
+pub const HELD_BY_ANOTHER_START: &str = "another start of that region's Postgres holds the lease";
+
 /// All that an acceptor keeps, durably. Every message reads and writes it whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptor {
@@ -66,7 +71,7 @@ pub struct Acceptor {
 }
 
 /// What an acceptor is asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// What do you hold? Changes nothing, asked of anybody.
     Read,
@@ -92,6 +97,14 @@ pub enum Message {
         view: Arc<View>,
         /// How long it runs.
         ttl: Duration,
+    },
+    /// Take this view whatever was agreed on: there is no majority any more, and an operator attests that everybody who is not among its
+    /// voters is stopped. Nothing here can check that; so it is never sent but by that operator's word.
+    Force {
+        /// Above all ballots so far.
+        ballot: Ballot,
+        /// The view.
+        view: Arc<View>,
     },
     /// Take the first view of a deployment. Only an acceptor that holds nothing does.
     Found {
@@ -134,7 +147,7 @@ pub enum Reply {
     Granted(u64),
     /// Not granted: something newer than the holder's view was accepted here.
     Newer,
-    /// Not granted: another start of that region's Postgres holds it still, or the view does not let the region serve.
+    /// Not granted: [`DOES_NOT_SERVE`] or [`HELD_BY_ANOTHER_START`].
     NotGranted(&'static str),
 }
 
@@ -162,11 +175,15 @@ impl Acceptor {
                 let same = accepted.ballot == founding(ballot) && accepted.view == *view;
                 (None, if same { Reply::Accepted } else { self.holds(accepted, over) })
             }
-            _unadmitted @ (Message::Prepare { .. } | Message::Accept { .. } | Message::Renew { .. })
+            _unadmitted @ (Message::Prepare { .. }
+            | Message::Accept { .. }
+            | Message::Force { .. }
+            | Message::Renew { .. })
                 if !self.admitted && !removed(Plant::NewVoterSilent) =>
             {
                 (None, Reply::NotAdmitted)
             }
+            Message::Force { ballot, view } => self.forced(accepted, ballot, view),
             Message::Prepare { ballot } => match &self.promised {
                 Some(promised) if ballot <= promised => (None, Reply::Outbid(promised.clone())),
                 Some(_) | None => {
@@ -209,8 +226,22 @@ impl Acceptor {
             | Message::Read
             | Message::Prepare { .. }
             | Message::Accept { .. }
+            | Message::Force { .. }
             | Message::Renew { .. } => (None, Reply::NotFounded(self.id)),
         }
+    }
+
+    /// The acceptor of the voter `me` once it may answer: [`super::grants::Admission`] says when. One that holds nothing takes the chosen
+    /// view that made it a voter, under a ballot of its own below every proposer's (they count from 1): a majority of both sets of
+    /// voters accepted that view without it, so it adds nothing that could be chosen, and a round finds it behind all that was.
+    pub(super) fn admit(&self, me: &RegionName, chosen: &Arc<View>) -> Self {
+        let below_all = Ballot { counter: 0, region: me.clone(), proposer: self.id.0 as u64 };
+        let accepted = self
+            .accepted
+            .clone()
+            .unwrap_or_else(|| Accepted { ballot: below_all.clone(), view: chosen.clone() });
+        let promised = self.promised.clone().or(Some(below_all));
+        Self { admitted: true, promised, accepted: Some(accepted), ..self.clone() }
     }
 
     fn holds(&self, accepted: &Accepted, over: &dyn Fn(&RegionName, &Grant) -> bool) -> Reply {
@@ -247,6 +278,21 @@ impl Acceptor {
         (Some(next), Reply::Accepted)
     }
 
+    fn forced(&self, accepted: &Accepted, ballot: &Ballot, view: &Arc<View>) -> (Option<Acceptor>, Reply) {
+        if let Some(promised) = self.promised.as_ref().filter(|promised| ballot < promised) {
+            return (None, Reply::Outbid(promised.clone()));
+        }
+        if view.epoch() <= accepted.view.epoch() || view.voters().values().all(|id| *id != self.id) {
+            return (
+                None,
+                Reply::NotGranted("it is not newer than what was agreed on, or names another voter"),
+            );
+        }
+        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
+        let next = Acceptor { promised: Some(ballot.clone()), accepted: Some(accepted), ..self.clone() };
+        (Some(next), Reply::Accepted)
+    }
+
     fn renew(
         &self,
         accepted: &Accepted,
@@ -264,11 +310,11 @@ impl Acceptor {
             return (None, Reply::Newer);
         }
         if !grant.view.serves(region) {
-            return (None, Reply::NotGranted("the view does not let the region serve"));
+            return (None, Reply::NotGranted(DOES_NOT_SERVE));
         }
         let other = |held: &Grant| (held.generation, held.boot) != (grant.generation, grant.boot);
         if held.is_some_and(|held| other(held) && !over(region, held)) {
-            return (None, Reply::NotGranted("another start of that region's Postgres holds the lease"));
+            return (None, Reply::NotGranted(HELD_BY_ANOTHER_START));
         }
         let number = grant.number;
         // Another gateway of the region may still rely on the longer time that it asked for.

@@ -132,8 +132,15 @@ impl View {
         voters: BTreeMap<RegionName, AcceptorId>,
         standing: Standing,
     ) -> Self {
-        let member = Member { generation: 1, standing, mark: 0, release: None };
-        let members = ring.regions().iter().map(|region| (region.name.clone(), member)).collect();
+        let member = |weight: u32| Member {
+            generation: 1,
+            // An edge owns nothing.
+            standing: if weight == 0 { Standing::Sealed { drained: true } } else { standing },
+            mark: 0,
+            release: None,
+        };
+        let all = ring.regions().iter();
+        let members = all.map(|region| (region.name.clone(), member(region.weight))).collect();
         let voters_before = voters.clone();
         Self { epoch, ring, escrow, voters, voters_before, members, retired: BTreeMap::new() }
     }

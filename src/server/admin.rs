@@ -2,7 +2,7 @@
 //!
 //! `GET /healthz`, `GET /readyz` (for the health checks of global DNS: can serve *or forward*), `GET /metrics` (Prometheus),
 //! `GET /v1/status`, `GET /v1/coverage`, `GET /v1/shadow`, `GET /v1/keys/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
-//! and acts. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password, but must be asked by a name of
+//! and acts on keys, [`super::admin_authority`] those on regions. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password, but must be asked by a name of
 //! loopback; elsewhere every path but the two health checks needs the token (config refuses otherwise). It must not log paths: they hold keys.
 
 use std::convert::Infallible;
@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 
 use super::Listeners;
 use super::admin_acts::{self, Verb};
+use super::admin_authority;
 use super::admin_jobs;
 use super::drive::drive;
 use crate::gateway::credentials::{TokenDigest, digest};
@@ -42,8 +43,11 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 pub struct Admin<P: Ports> {
     gateway: Arc<Gateway<P>>,
     metrics: PrometheusHandle,
-    token: Option<TokenDigest>,
+    key: Key,
 }
+
+/// What the admin listener asks for: the digest of a token; nothing, on loopback.
+pub(super) struct Key(pub(super) Option<TokenDigest>);
 
 /// What every path answers with.
 pub type Answer = Response<Full<Bytes>>;
@@ -51,7 +55,7 @@ pub type Answer = Response<Full<Bytes>>;
 impl<P: Ports> Admin<P> {
     /// An admin service; `token` is the digest of the token it asks for, `None` for a loopback listener.
     pub fn new(gateway: Arc<Gateway<P>>, metrics: PrometheusHandle, token: Option<TokenDigest>) -> Self {
-        Self { gateway, metrics, token }
+        Self { gateway, metrics, key: Key(token) }
     }
 
     /// Answers one request. Only an operator's act has a body that is read.
@@ -64,7 +68,7 @@ impl<P: Ports> Admin<P> {
         let path: Vec<&str> = head.uri.path().trim_start_matches('/').split('/').collect();
         if head.method == Method::POST {
             return Ok(match &path[..] {
-                _ if !self.allowed(&head.headers) => self.refused(),
+                _ if !self.key.allows(&head.headers) => self.key.refusal(),
                 ["v1", "keys", tenant, key, "settle"] => {
                     self.act(Verb::Settle, tenant, key, &head.headers, body).await
                 }
@@ -77,9 +81,12 @@ impl<P: Ports> Admin<P> {
                 ["v1", "jobs", tenant, key, "drop"] => {
                     self.act_on_job(LetterAct::Drop, tenant, key, &head.headers, body).await
                 }
+                ["v1", "admin", act @ ..] => {
+                    admin_authority::act(&self.gateway, act, &head.headers, body).await
+                }
                 _ => problem(
                     StatusCode::METHOD_NOT_ALLOWED,
-                    "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/jobs/{tenant}/{key}/retry or /drop",
+                    "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/jobs/{tenant}/{key}/retry or /drop, /v1/admin/...",
                 ),
             });
         }
@@ -96,7 +103,7 @@ impl<P: Ports> Admin<P> {
                 let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
                 json(status, &readiness)
             }
-            _ if !self.allowed(&head.headers) => self.refused(),
+            _ if !self.key.allows(&head.headers) => self.key.refusal(),
             ["metrics"] => text(StatusCode::OK, &self.render()),
             ["v1", "status"] => json(StatusCode::OK, &self.gateway.status().await),
             ["v1", "doubts"] => admin_acts::doubts(&self.gateway, head.uri.query().unwrap_or_default()).await,
@@ -155,24 +162,6 @@ impl<P: Ports> Admin<P> {
         admin_jobs::act(&self.gateway, what, (&tenant, &key), headers, body).await
     }
 
-    /// Digests are compared, not tokens: how long it takes tells nothing about the token.
-    fn allowed(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.token else { return names_this_machine(headers) };
-        let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
-        given
-            .is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case(b"bearer ") && digest(given) == *token)
-    }
-
-    fn refused(&self) -> Answer {
-        match self.token {
-            Some(_) => unauthorized(),
-            None => problem(
-                StatusCode::MISDIRECTED_REQUEST,
-                "without a token only 127.0.0.1, [::1] and localhost are answered: ask by one of them, or name a token file ([admin] token_file)",
-            ),
-        }
-    }
-
     /// The metrics; those that have no series yet with their HELP and TYPE.
     fn render(&self) -> String {
         self.metrics.run_upkeep();
@@ -192,6 +181,26 @@ impl<P: Ports> Admin<P> {
             }
         }
         page
+    }
+}
+
+impl Key {
+    /// Digests are compared, not tokens: how long it takes tells nothing about the token.
+    pub(super) fn allows(&self, headers: &HeaderMap) -> bool {
+        let Some(token) = &self.0 else { return names_this_machine(headers) };
+        let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
+        given
+            .is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case(b"bearer ") && digest(given) == *token)
+    }
+
+    pub(super) fn refusal(&self) -> Answer {
+        match self.0 {
+            Some(_) => unauthorized(),
+            None => problem(
+                StatusCode::MISDIRECTED_REQUEST,
+                "without a token only 127.0.0.1, [::1] and localhost are answered: ask by one of them, or name a token file ([admin] token_file)",
+            ),
+        }
     }
 }
 
@@ -220,13 +229,22 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     }
 }
 
-fn text(status: StatusCode, body: &str) -> Answer {
+pub(super) fn text(status: StatusCode, body: &str) -> Answer {
     answer(status, "text/plain; version=0.0.4; charset=utf-8", body.as_bytes().to_vec())
 }
 
 pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     let title = status.canonical_reason().unwrap_or_default();
     let body = serde_json::json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
+    answer(status, "application/problem+json", format!("{body}\n").into_bytes())
+}
+
+/// A problem with a stable word for programs.
+pub(super) fn coded(status: StatusCode, code: &str, detail: &str) -> Answer {
+    let title = status.canonical_reason().unwrap_or_default();
+    let body = serde_json::json!({
+        "type": "about:blank", "title": title, "status": status.as_u16(), "code": code, "detail": detail,
+    });
     answer(status, "application/problem+json", format!("{body}\n").into_bytes())
 }
 
@@ -240,17 +258,25 @@ fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Answer {
 
 /// Listens for operators, health checks and scrapers in the background.
 pub fn listen<P: Ports>(listeners: &mut Listeners, listener: TcpListener, admin: Arc<Admin<P>>) {
-    listeners.add(listener, MOST_CONNECTIONS, move |stream, _, mut stop| {
+    listen_for(listeners, listener, move |request| {
         let admin = admin.clone();
+        async move { admin.answer(request).await }
+    });
+}
+
+/// Listens in the background; `answer` answers each request.
+pub(super) fn listen_for<Ask, Answered>(listeners: &mut Listeners, listener: TcpListener, answer: Ask)
+where
+    Ask: Fn(Request<Incoming>) -> Answered + Clone + Send + 'static,
+    Answered: Future<Output = Result<Answer, Infallible>> + Send + 'static,
+{
+    listeners.add(listener, MOST_CONNECTIONS, move |stream, _, mut stop| {
+        let answer = answer.clone();
         async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                let admin = admin.clone();
-                async move { admin.answer(request).await }
-            });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
-                .serve_connection(TokioIo::new(stream), service);
+                .serve_connection(TokioIo::new(stream), service_fn(answer));
             // An error is the caller's hang-up.
             drop(drive(connection, &mut stop, std::future::pending()).await);
         }

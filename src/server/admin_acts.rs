@@ -158,7 +158,7 @@ fn refused(refusal: &Refusal) -> Answer {
     let status = match refusal {
         Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
         Refusal::NotOwner { .. }
-        | Refusal::NotOurs { .. }
+        | Refusal::Closed { .. }
         | Refusal::NotInDoubt { .. }
         | Refusal::Running { .. }
         | Refusal::Suspect { .. }

@@ -5,6 +5,7 @@
 
 pub mod admin;
 mod admin_acts;
+mod admin_authority;
 mod admin_jobs;
 mod admission;
 mod chunks;
@@ -22,6 +23,7 @@ mod reload;
 pub mod run;
 pub mod tls;
 mod watching;
+pub mod witness;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -35,7 +37,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::ports::Body;
-use crate::ports::peers::{Forward, ForwardReply, Pong};
+use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use crate::protocol::region::RegionName;
 
 /// How long to wait before accepting again when the process has no room for another socket.
@@ -58,6 +60,9 @@ pub trait PeerService: Send + Sync + 'static {
 
     /// Answers a ping.
     fn pong(self: Arc<Self>) -> impl Future<Output = Pong> + Send;
+
+    /// Answers a question. Dropped like a forward.
+    fn ask(self: Arc<Self>, from: RegionName, question: Question) -> impl Future<Output = Told> + Send;
 }
 
 /// Told to every connection when the listeners stop.

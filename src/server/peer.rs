@@ -29,7 +29,7 @@ use super::{Listeners, PeerService, Stop};
 use crate::adapters::identity::{ALPN, PeerIdentity, region_of};
 use crate::adapters::peers::{CONNECTION_WINDOW, HEADER_LIST, STREAM_WINDOW};
 use crate::adapters::streaming::{Patience, streaming};
-use crate::adapters::wire;
+use crate::adapters::wire::{self, ask};
 use crate::ports::body::{Collected, collect, empty, full};
 use crate::ports::{Body, BodyError};
 use crate::protocol::region::RegionName;
@@ -38,6 +38,9 @@ use crate::protocol::region::RegionName;
 const MOST_STREAMS: u32 = 4096;
 /// How often an idle peer is tried.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// The largest question that lodges no answer, in bytes: two views with thousands of pins.
+pub const QUESTION_LIMIT: usize = 4 << 20;
 
 /// Bounds of the peer listener.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +51,9 @@ pub struct PeerLimits {
     pub handshake_time: Duration,
     /// The largest body of a forward, in bytes: that of the route with the largest.
     pub body_limit: usize,
-    /// How long the whole body of a forward may take.
+    /// The largest question, in bytes: the one with the largest answer that a route lodges.
+    pub question_limit: usize,
+    /// How long the whole body of a forward or a question may take.
     pub body_time: Duration,
 }
 
@@ -58,6 +63,7 @@ impl Default for PeerLimits {
             connections: 1_000,
             handshake_time: Duration::from_secs(5),
             body_limit: 1 << 20,
+            question_limit: QUESTION_LIMIT,
             body_time: Duration::from_secs(10),
         }
     }
@@ -156,9 +162,14 @@ async fn take_up<S: PeerService>(
     let from = verified(&head, certificates)?;
     match (&head.method, head.uri.path()) {
         (&Method::POST, wire::FORWARD_PATH) => {
-            let body = whole(body, limits).await?;
+            let body = whole(body, limits.body_limit, limits.body_time).await?;
             let forward = wire::decode_forward(&head, body).map_err(unreadable)?;
             Ok(wire::encode_reply(service.forward(from, forward).await))
+        }
+        (&Method::POST, ask::ASK_PATH) => {
+            let body = whole(body, limits.question_limit, limits.body_time).await?;
+            let question = ask::read_question(&body).map_err(unreadable)?;
+            Ok(ask::encode_told(&service.ask(from, question).await))
         }
         (&Method::GET, wire::PING_PATH) => {
             let mut response = Response::new(full(wire::encode_pong(&service.pong().await)));
@@ -203,23 +214,19 @@ fn unreadable(error: wire::WireError) -> Problem {
 }
 
 /// The whole body, within its limits.
-async fn whole(body: Incoming, limits: PeerLimits) -> Result<bytes::Bytes, Problem> {
-    let patience = Patience::Within(limits.body_time);
-    match collect(streaming(body, patience, None), limits.body_limit).await {
+async fn whole(body: Incoming, limit: usize, within: Duration) -> Result<bytes::Bytes, Problem> {
+    match collect(streaming(body, Patience::Within(within), None), limit).await {
         Ok(Collected::Whole(bytes)) => Ok(bytes),
         Ok(Collected::Over(_, _)) => Err(Problem {
             status: StatusCode::PAYLOAD_TOO_LARGE,
             code: "peer-body-too-large",
-            title: "The body of the forward is too large",
-            detail: format!(
-                "at most {} bytes are taken here: run one configuration in all regions",
-                limits.body_limit
-            ),
+            title: "The body of the peer's message is too large",
+            detail: format!("at most {limit} bytes are taken here: run one configuration in all regions"),
         }),
         Err(BodyError(why)) => Err(Problem {
             status: StatusCode::REQUEST_TIMEOUT,
             code: "peer-body-broken",
-            title: "The body of the forward did not arrive",
+            title: "The body of the peer's message did not arrive",
             detail: why,
         }),
     }

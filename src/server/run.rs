@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::admin::{self, Admin};
 use super::door::Door;
-use super::peer::{self, PeerLimits};
+use super::peer::{self, PeerLimits, QUESTION_LIMIT};
 use super::{Listeners, PeerService, PublicService, public, reload, tls};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
@@ -32,7 +32,7 @@ use crate::config::listen::PublicLimits;
 use crate::gateway::Gateway;
 use crate::gateway::credentials::digest;
 use crate::ports::Body;
-use crate::ports::peers::{Forward, ForwardReply, Pong};
+use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use crate::protocol::region::RegionName;
 
 /// How long connections may take to finish once the last request was answered.
@@ -58,6 +58,10 @@ impl PeerService for Service {
 
     async fn pong(self: Arc<Self>) -> Pong {
         self.0.pong().await
+    }
+
+    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
+        self.0.told(from, question).await
     }
 }
 
@@ -98,7 +102,7 @@ pub async fn run(config: Config) -> Result<()> {
         let bounds = PublicLimits { connections_per_ip: bounds.connections, ..bounds };
         public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front));
     }
-    let limits = PeerLimits { body_limit: largest_body(&config), ..PeerLimits::default() };
+    let limits = peer_limits(&config);
     if let Some(peer) = peer {
         peer::listen(&mut listeners, peer, &identity, service, limits);
     }
@@ -173,12 +177,15 @@ fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
     })
 }
 
-/// The largest body that any keyed route takes: what a peer may forward.
-fn largest_body(config: &Config) -> usize {
-    config.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0)
+/// What peers may send: the largest body that any keyed route takes, and the largest answer that one keeps, lodged as base64.
+fn peer_limits(config: &Config) -> PeerLimits {
+    let body_limit = config.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0);
+    let stored = config.routes.policies().map(|policy| policy.stored_limit).max().unwrap_or(0);
+    let question_limit = QUESTION_LIMIT + stored.div_ceil(3) * 4;
+    PeerLimits { body_limit, question_limit, ..PeerLimits::default() }
 }
 
-async fn bind(address: std::net::SocketAddr, purpose: &str) -> Result<TcpListener> {
+pub(super) async fn bind(address: std::net::SocketAddr, purpose: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!(
             "cannot listen on {address} ({purpose}): choose another address under [listen], or free the port"

@@ -14,6 +14,8 @@ name = "west"
 weight = 1
 [clock]
 drift_ppm = 500
+[failover]
+mode = "manual"
 "#;
 
 pub const ROUTES: &str = r#"[[route]]

@@ -14,8 +14,9 @@ use onceway::adapters::system::SystemClock;
 use onceway::fleet::wait;
 use onceway::ports::Peers;
 use onceway::ports::body::full;
+use onceway::ports::contract::asking::AskBench;
 use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
 use onceway::protocol::digest::digest;
 use onceway::protocol::region::RegionName;
 use onceway::server::peer::{PeerLimits, listen};
@@ -38,7 +39,9 @@ pub struct Link {
 struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
+    told: Mutex<Told>,
     arrived: Mutex<Vec<Forward>>,
+    asked: Mutex<Vec<Question>>,
     to_break: UnboundedSender<()>,
 }
 
@@ -69,7 +72,9 @@ impl Link {
         let peer = Arc::new(Played {
             behaviour: Mutex::new(PeerBehaviour::Hang),
             pong: Mutex::new(pong),
+            told: Mutex::new(Told::Done),
             arrived: Mutex::default(),
+            asked: Mutex::default(),
             to_break,
         });
         tokio::spawn(break_connections(broken, house.clone(), peer.clone()));
@@ -129,6 +134,21 @@ impl PeerService for Played {
         }
         self.pong.lock().unwrap().clone()
     }
+
+    async fn ask(self: Arc<Self>, _from: RegionName, question: Question) -> Told {
+        self.asked.lock().unwrap().push(question);
+        let behaviour = self.behaviour.lock().unwrap().clone();
+        match behaviour {
+            PeerBehaviour::Answer { .. } | PeerBehaviour::NotOwner { .. } => {
+                self.told.lock().unwrap().clone()
+            }
+            PeerBehaviour::BreakAfterReading => {
+                self.to_break.send(()).unwrap();
+                pending().await
+            }
+            PeerBehaviour::Refuse | PeerBehaviour::Hang => pending().await,
+        }
+    }
 }
 
 impl PeersBench for Link {
@@ -155,6 +175,7 @@ impl PeersBench for Link {
         let mut house = self.house.lock().await;
         *self.peer.behaviour.lock().unwrap() = behaviour.clone();
         self.peer.arrived.lock().unwrap().clear();
+        self.peer.asked.lock().unwrap().clear();
         if !matches!(behaviour, PeerBehaviour::Refuse) {
             if house.open.is_none() {
                 house.listen(&self.peer).await;
@@ -179,5 +200,15 @@ impl PeersBench for Link {
 
     async fn arrived(&self) -> Vec<Forward> {
         self.peer.arrived.lock().unwrap().clone()
+    }
+}
+
+impl AskBench for Link {
+    async fn set_told(&self, told: Told) {
+        *self.peer.told.lock().unwrap() = told;
+    }
+
+    async fn asked(&self) -> Vec<Question> {
+        self.peer.asked.lock().unwrap().clone()
     }
 }

@@ -127,7 +127,10 @@ async fn a_doubt_that_was_superseded_stays_so_over_claims_that_do_not_name_it() 
         let again = ClaimAsk { basis, ..ask("masked", nonce, gate.version) };
         last = won(&bench.store, &again).await;
         let rows = bench.store.look_up(std::slice::from_ref(&key)).await.unwrap().remove(0);
-        let reader = Reader { me: bench.origin(), over: Default::default() };
+        let reader = Reader::new(
+            bench.origin(),
+            onceway::protocol::time::Drift { ppm: 0, margin: std::time::Duration::ZERO },
+        );
         let Reading::InProgress(row) = resolve(rows, &reader) else { panic!("the doubt came back") };
         assert_eq!((row.nonce, row.over), (Nonce(nonce), vec![doubt.clone()]));
     }

@@ -12,7 +12,9 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::adapters::identity::{PeerIdentity, server_name};
 use onceway::adapters::wire;
+use onceway::adapters::wire::ask::encode_ask;
 use onceway::ports::Peers;
+use onceway::ports::peers::Question;
 use onceway::server::peer::PeerLimits;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -60,8 +62,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     assert!(why.contains("certificate"), "{why}");
     let believer = with_roots(&pki, Some(&stranger));
     let refused =
-        raw(believer, &us.address, wire::encode_question(&region("eu"), &region("us"), wire::PING_PATH))
-            .await;
+        raw(believer, &us.address, wire::encode_get(&region("eu"), &region("us"), wire::PING_PATH)).await;
     assert!(refused.is_err());
     assert_eq!(us.region.seen.lock().unwrap().len(), 0);
 }
@@ -89,7 +90,7 @@ fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
 async fn a_client_without_certificate_or_protocol_is_refused() {
     let pki = Pki::new(&["eu", "us"]);
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
-    let ping = || wire::encode_question(&region("eu"), &region("us"), wire::PING_PATH);
+    let ping = || wire::encode_get(&region("eu"), &region("us"), wire::PING_PATH);
     assert!(raw(with_roots(&pki, None), &us.address, ping()).await.is_err());
     let mut config = ClientConfig::clone(&with_roots(&pki, Some(&pki.identity("eu"))));
     let welcome = raw(Arc::new(config.clone()), &us.address, ping()).await.unwrap();
@@ -111,8 +112,9 @@ async fn a_claim_to_be_another_region_is_refused() {
     let as_ap = || wire::encode_forward(&region("ap"), &region("us"), forward("/")).unwrap();
     for request in [
         as_ap(),
-        wire::encode_question(&region("ap"), &region("us"), wire::PING_PATH),
-        wire::encode_question(&region("ap"), &region("us"), wire::HELLO_PATH),
+        wire::encode_get(&region("ap"), &region("us"), wire::PING_PATH),
+        wire::encode_get(&region("ap"), &region("us"), wire::HELLO_PATH),
+        encode_ask(&region("ap"), &region("us"), &Question::Views { after: 0 }),
     ] {
         let refused = raw(forged.client_config.clone(), &us.address, request).await.unwrap();
         assert_eq!(refused.status(), StatusCode::FORBIDDEN);
@@ -120,6 +122,33 @@ async fn a_claim_to_be_another_region_is_refused() {
         assert_eq!(code(refused).await, "peer-forged");
     }
     assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+    assert!(us.region.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_question_of_another_version_is_refused_with_what_to_do() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let config = pki.identity("eu").client_config;
+    for (body, says) in [
+        (
+            r#"{"forget":{"all":true}}"#,
+            "\"forget\" is not known here: run one version of onceway in all regions",
+        ),
+        (r#"{"views":{"after":"x"}}"#, "malformed at byte "),
+        ("", "malformed at byte "),
+    ] {
+        let mut later = encode_ask(&region("eu"), &region("us"), &Question::Views { after: 0 });
+        *later.body_mut() = body.into();
+        let refused = raw(config.clone(), &us.address, later).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+        assert_eq!(refused.headers()["onceway-peer-reply"], "refused");
+        let json = refused.into_body().collect().await.unwrap().to_bytes();
+        let problem: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(problem["code"], "bad-peer-message");
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
+    }
+    assert!(us.region.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -132,7 +161,7 @@ async fn a_second_hop_and_unknown_messages_are_refused() {
     let refused = raw(config.clone(), &us.address, again).await.unwrap();
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
     assert_eq!(code(refused).await, "bad-peer-message");
-    let later = wire::encode_question(&region("eu"), &region("us"), "/peer/v2/forward");
+    let later = wire::encode_get(&region("eu"), &region("us"), "/peer/v2/forward");
     let refused = raw(config.clone(), &us.address, later).await.unwrap();
     assert_eq!(refused.status(), StatusCode::NOT_FOUND);
     let mut anonymous = wire::encode_forward(&region("eu"), &region("us"), forward("/")).unwrap();

@@ -11,7 +11,7 @@ use onceway::adapters::identity::PeerIdentity;
 use onceway::adapters::peers::HttpPeers;
 use onceway::ports::Peers;
 use onceway::ports::body::full;
-use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, Pong};
+use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, Pong, Question, Told};
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::record::RequestId;
 use onceway::protocol::region::RegionName;
@@ -23,18 +23,22 @@ use tokio::sync::{mpsc, watch};
 
 use crate::support::{Pki, fed, key_id, piece, region, soon, text};
 
+/// How long a question may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// A region that answers by the target's path, and tells what it saw.
 pub struct Region {
     pub seen: Mutex<Vec<(RegionName, Forward)>>,
+    pub asked: Mutex<Vec<(RegionName, Question)>>,
     /// Pieces of the answer to `/stream`.
     stream: Mutex<Option<onceway::ports::Body>>,
     /// Told when a forward to `/hang` was dropped.
     dropped: mpsc::UnboundedSender<()>,
 }
 
-struct Told(mpsc::UnboundedSender<()>);
+struct Gone(mpsc::UnboundedSender<()>);
 
-impl Drop for Told {
+impl Drop for Gone {
     fn drop(&mut self) {
         let _ = self.0.send(());
     }
@@ -48,9 +52,9 @@ impl PeerService for Region {
             "/stream" => ForwardReply::Answer(Response::new(self.stream.lock().unwrap().take().unwrap())),
             "/elsewhere" => ForwardReply::NotOwner { epoch: 12 },
             "/hang" => {
-                let told = Told(self.dropped.clone());
+                let gone = Gone(self.dropped.clone());
                 std::future::pending::<()>().await;
-                drop(told);
+                drop(gone);
                 ForwardReply::NotOwner { epoch: 0 }
             }
             _ => {
@@ -65,6 +69,11 @@ impl PeerService for Region {
 
     async fn pong(self: Arc<Self>) -> Pong {
         pong()
+    }
+
+    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
+        self.asked.lock().unwrap().push((from, question));
+        Told::Adopted(9)
     }
 }
 
@@ -90,7 +99,12 @@ pub async fn run(identity: &PeerIdentity, limits: PeerLimits) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (tell, dropped) = mpsc::unbounded_channel();
-    let region = Arc::new(Region { seen: Mutex::default(), stream: Mutex::default(), dropped: tell });
+    let region = Arc::new(Region {
+        seen: Mutex::default(),
+        asked: Mutex::default(),
+        stream: Mutex::default(),
+        dropped: tell,
+    });
     let mut listeners = Listeners::new(Duration::from_secs(20));
     listen(&mut listeners, listener, identity, region.clone(), limits);
     Running { address, region, dropped, listeners }
@@ -335,6 +349,27 @@ async fn a_body_over_the_limit_is_refused_unsent() {
     let why = not_sent(soon(peers.forward(&region("us"), forward("/"))).await);
     assert!(why.contains("413"), "{why}");
     assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_question_arrives_with_the_name_of_who_asks() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let told = soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await;
+    assert_eq!(told, Ok(Told::Adopted(9)));
+    assert_eq!(*us.region.asked.lock().unwrap(), [(region("eu"), Question::Views { after: 7 })]);
+}
+
+#[tokio::test]
+async fn a_question_over_the_limit_is_refused_unsent_and_says_why() {
+    let pki = Pki::new(&["eu", "us"]);
+    let limits = PeerLimits { question_limit: 3, ..PeerLimits::default() };
+    let us = run(&pki.identity("us"), limits).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let why = not_sent(soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await);
+    assert!(why.contains("413") && why.contains("at most 3 bytes"), "{why}");
+    assert!(us.region.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

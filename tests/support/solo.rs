@@ -93,6 +93,7 @@ impl Solo {
         };
         let region = Region::new(name, ports, cluster, launch);
         region.act(Action::Start, Part::Gateway).await.expect("the gateway starts");
+        region.found(PATIENCE).await.expect("the register is founded");
         let solo = Solo { region, ledger, dir, _upstream: door, _janitor: janitor };
         solo.serves().await;
         solo

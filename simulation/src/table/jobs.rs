@@ -37,7 +37,7 @@ impl Table {
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce) {
             return ClaimReply::Won { token: own.token, expires: own.expires };
         }
-        if matches!(ask.basis, Basis::Absent) && self.rows.get(&ask.id).is_some_and(|rows| !rows.is_empty()) {
+        if matches!(ask.basis, Basis::Absent) && !self.all(&ask.id).is_empty() {
             return ClaimReply::Found(self.read(&ask.id));
         }
         if !self.is_open() || ask.gate != self.version {

@@ -60,7 +60,7 @@ impl Table {
 
     fn fate(&self, id: &KeyId, own: &Stored, now: i64) -> Fate {
         let others = || {
-            let rows = self.rows.get(id).into_iter().flatten();
+            let rows = self.all(id).into_iter();
             rows.filter(|(origin, _)| **origin != self.origin).map(|(_, row)| row)
         };
         let open = |row: &Stored| match row.phase {
@@ -177,7 +177,13 @@ impl Table {
         self.journal.iter().filter(|(about, _)| about.is_none()).map(|(_, entry)| entry.clone()).collect()
     }
 
-    fn enter(&mut self, id: Option<&KeyId>, kind: &str, token: Option<Token>, said: Option<(&str, &str)>) {
+    pub(super) fn enter(
+        &mut self,
+        id: Option<&KeyId>,
+        kind: &str,
+        token: Option<Token>,
+        said: Option<(&str, &str)>,
+    ) {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let (actor, reason) = said.unwrap_or_default();
         let (at, kind) = (self.date(), kind.to_owned());
@@ -188,7 +194,7 @@ impl Table {
     fn open_attempt(&self, id: &KeyId, row: &Stored) -> OpenAttempt {
         OpenAttempt {
             id: id.clone(),
-            row: row.shown(self.origin.clone(), self.clock.micros()),
+            row: row.shown(self.origin.clone(), self.clock.micros(), true),
             route: row.route.clone(),
             path: row.path.clone(),
         }

@@ -11,7 +11,7 @@ use onceway::ports::body;
 use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
 use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
 use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
-use onceway::ports::peers::{Forward, ForwardReply, Pong};
+use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
 use onceway::ports::{Jobs, KeyStore, Peers, Ports, Replica, Upkeep, Upstream};
 use onceway::protocol::decide::Basis;
@@ -164,6 +164,10 @@ impl Region for Played {
         let hangs = matches!(*self.behaviour.lock().unwrap(), PeerBehaviour::Hang);
         let pong = self.pong.lock().unwrap().clone();
         Box::pin(async move { if hangs { std::future::pending().await } else { pong } })
+    }
+
+    fn ask(&self, _from: RegionName, _question: Question) -> Answering<'_, Told> {
+        Box::pin(async { Told::Done })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: every part of the suite. It must not look into a gateway: it asks as a client or as an operator does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::Drift;
-use onceway::protocol::view::View;
+use onceway::protocol::view::{Content, View};
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
 use simulation::ports::SimPorts;
@@ -82,16 +82,22 @@ pub fn play<T>(test: impl Future<Output = T>) -> T {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
 }
 
-/// The view of every bench.
+/// The first view of every bench, but for its voters: who owns what.
 pub fn view() -> View {
-    static VIEW: LazyLock<View> = LazyLock::new(|| view_of(7));
+    static VIEW: LazyLock<View> =
+        LazyLock::new(|| View::founding(1, ring(7), BTreeSet::new(), BTreeMap::new()));
     VIEW.clone()
 }
 
-fn view_of(seed: u64) -> View {
+/// What a gateway starts with: it finds the founded register in its store.
+pub fn unfounded() -> View {
+    View::unfounded(view().ring().clone())
+}
+
+fn ring(seed: u64) -> Arc<Ring> {
     let regions = regions().map(|name| RegionSpec { name, weight: 100 }).to_vec();
     let spec = RingSpec { seed, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-    View::unfounded(Arc::new(Ring::build(&spec).unwrap()))
+    Arc::new(Ring::build(&spec).unwrap())
 }
 
 /// What a client was told.
@@ -120,6 +126,7 @@ impl Told {
 pub struct Bench {
     /// Everything below the gateways.
     pub world: Arc<World>,
+    view: Arc<View>,
     gateways: Mutex<BTreeMap<RegionName, Arc<Gateway<SimPorts>>>>,
 }
 
@@ -135,7 +142,8 @@ impl Bench {
                 world.cluster.set_delay(&from, to, ms(40));
             }
         }
-        let bench = Arc::new(Self { world, gateways: Mutex::default() });
+        let view = world.found(view().ring().clone(), BTreeSet::new());
+        let bench = Arc::new(Self { world, view, gateways: Mutex::default() });
         for name in regions() {
             bench.replace(&name);
         }
@@ -145,7 +153,7 @@ impl Bench {
 
     /// Starts one more gateway process of a region over its store.
     pub fn process(&self, name: &RegionName) -> Arc<Gateway<SimPorts>> {
-        let gateway = Gateway::new(self.world.ports(name), settings(name), view()).unwrap();
+        let gateway = Gateway::new(self.world.ports(name), settings(name), unfounded()).unwrap();
         gateway.start();
         gateway
     }
@@ -159,7 +167,10 @@ impl Bench {
 
     /// Starts a new gateway process in a region's place that goes by another view.
     pub fn dispute(&self, name: &RegionName) {
-        let gateway = Gateway::new(self.world.ports(name), settings(name), view_of(8)).unwrap();
+        let gateway = {
+            let disputed = Content { ring: ring(8), ..self.view.content() };
+            Gateway::new(self.world.ports(name), settings(name), View::from_content(disputed)).unwrap()
+        };
         gateway.start();
         self.world.network.plug(name.clone(), Arc::new(gateway.clone()));
         self.gateways.lock().unwrap().insert(name.clone(), gateway);
@@ -307,13 +318,13 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
     }
 }
 
-/// What a region's gateway is told.
-/// How regions take over in the simulated deployments.
+/// How regions take over here: not by themselves, so that a region that is refused or cut off stays what its test is about. The suite
+/// `takeover` is about the rest.
 pub fn failover() -> onceway::gateway::authority::Failover {
     use onceway::gateway::authority::{Failover, Mode};
     let ms = Duration::from_millis;
     Failover {
-        mode: Mode::Automatic,
+        mode: Mode::Manual,
         lease: ms(3_000),
         window: onceway::protocol::window::WindowRule { percent: 200, floor: ms(1_000), beyond: ms(60_000) },
         drain_limit: ms(300),
@@ -324,6 +335,7 @@ pub fn failover() -> onceway::gateway::authority::Failover {
     }
 }
 
+/// What a region's gateway is told.
 pub fn settings(me: &RegionName) -> Settings {
     let route = |name: &str, recovery| Route {
         name: Arc::from(name),

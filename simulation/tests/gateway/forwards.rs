@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use onceway::ports::peers::{Forward, ForwardReply, Pong};
+use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use onceway::protocol::region::RegionName;
 use simulation::peers::{Answering, LinkMode, Region};
 use simulation::upstream::UpstreamMode;
@@ -28,6 +28,10 @@ impl Region for Counting {
 
     fn pong(&self) -> Answering<'_, Pong> {
         self.behind.pong()
+    }
+
+    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, Told> {
+        self.behind.ask(from, question)
     }
 }
 

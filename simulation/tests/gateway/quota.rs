@@ -17,7 +17,7 @@ use simulation::cluster::StoreMode;
 use simulation::ports::SimPorts;
 use tokio::time::{Instant, sleep_until};
 
-use super::bench::{Bench, ask, ask_as_globex, key_of, ms, play, region, settings, until, view};
+use super::bench::{Bench, ask, ask_as_globex, key_of, ms, play, region, settings, unfounded, until};
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
 
@@ -26,7 +26,7 @@ async fn limited(bench: &Bench, name: &RegionName, shadow: bool) -> Arc<Gateway<
     let one = NonZeroU32::new(1).unwrap();
     let quota = Some(Quota { new_keys_per_second: one, burst: NonZeroU32::new(2).unwrap() });
     let settings = Settings { quota, shadow, ..settings(name) };
-    let gateway = Gateway::new(bench.world.ports(name), settings, view()).unwrap();
+    let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
     gateway.start();
     bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
     until("the gateway to be ready", ms(20_000), async || shadow || gateway.readiness().serves).await;

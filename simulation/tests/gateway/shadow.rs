@@ -16,13 +16,13 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::bench::{
-    Bench, ask, ask_as_globex, key_of, ms, play, region, request, settings, told, until, view,
+    Bench, ask, ask_as_globex, key_of, ms, play, region, request, settings, told, unfounded, until,
 };
 
 /// A gateway in shadow mode beside those of the bench.
 fn shadow(bench: &Bench, name: &RegionName) -> Arc<Gateway<SimPorts>> {
     let settings = onceway::gateway::Settings { shadow: true, ..settings(name) };
-    let gateway = Gateway::new(bench.world.ports(name), settings, view()).unwrap();
+    let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
     gateway.start();
     gateway
 }

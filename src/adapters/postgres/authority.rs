@@ -1,95 +1,111 @@
-//! The ports `Authority`, `Escrows` and `Imports`: the gate's state, views, the acceptor, escrow rows and imported rows.
+//! The ports `Acceptors` and `Authority`: the acceptor, the gate's state and the chosen views.
 //!
-//! Neighbours: `statements` has the SQL, `run` bounds, `super::super::views` spells views. It must not judge anything.
+//! Neighbours: `statements` has the SQL, `run` bounds, `super::super::views` spells views; `escrows` and `imports` have the other ports of
+//! `ports::authority`. It uses the control connections: no load of keys holds a renewal back. It must not judge anything.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::PgStore;
-use crate::ports::authority::{CopiedRow, Lodged, Lodging};
-use crate::ports::store::{GateVersion, StoreError, Written};
-use crate::ports::{Acceptors, Authority, Escrows, Imports};
-use crate::protocol::authority::GateState;
-use crate::protocol::key::KeyId;
-use crate::protocol::record::{Answer, Nonce, Token};
-use crate::protocol::region::Origin;
-use crate::protocol::register::Acceptor;
-use crate::protocol::view::View;
+use tokio_postgres::types::Json;
+use uuid::Uuid;
 
-fn unbuilt<T>() -> Result<T, StoreError> {
-    Err(StoreError::Definite("not built yet".to_owned()))
-}
+use super::super::views::{AcceptorDoc, GateDoc, Malformed, Spelled, ViewDoc};
+use super::errors::{self, Effect};
+use super::keys::big;
+use super::run::Call;
+use super::{PgStore, rows, statements};
+use crate::ports::store::{GateVersion, StoreError, Written};
+use crate::ports::{Acceptors, Authority};
+use crate::protocol::authority::GateState;
+use crate::protocol::register::Acceptor;
+use crate::protocol::view::{AcceptorId, View};
 
 impl Acceptors for PgStore {
     async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
-        unbuilt()
+        const WHAT: &str = "reading the acceptor";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::ACCEPTOR };
+        let found = self.on_control(call, &[]).await?;
+        let [row] = found.as_slice() else {
+            return Err(errors::not_sent(WHAT, "the store has no acceptor: run `onceway store init`"));
+        };
+        read_acceptor(row).map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
     }
 
-    async fn set_acceptor(&self, _version: u64, _acceptor: &Acceptor) -> Result<Written, StoreError> {
-        unbuilt()
+    async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
+        const WHAT: &str = "writing the acceptor";
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::SET_ACCEPTOR };
+        let (version, id) = (big(WHAT, version)?, Uuid::from_u128(acceptor.id.0));
+        let changed = self.on_control(call, &[&version, &Json(acceptor.doc()), &id]).await?;
+        if !changed.is_empty() {
+            return Ok(Written::Done);
+        }
+        self.not_written(WHAT).await
     }
 }
 
 impl Authority for PgStore {
-    async fn set_gate(&self, _version: GateVersion, _state: &GateState) -> Result<Written, StoreError> {
-        unbuilt()
+    async fn set_gate(&self, version: GateVersion, state: &GateState) -> Result<Written, StoreError> {
+        const WHAT: &str = "writing the gate";
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.set_gate };
+        let (version, epoch) = (big(WHAT, version.0)?, big(WHAT, state.view.epoch())?);
+        let GateDoc { view, since, pending, waived } = state.doc();
+        let (view, since, pending, waived) = (Json(view), Json(since), pending.map(Json), Json(waived));
+        let changed = self.on_control(call, &[&version, &epoch, &view, &since, &pending, &waived]).await?;
+        if !changed.is_empty() {
+            return Ok(Written::Done);
+        }
+        self.not_written(WHAT).await
     }
 
-    async fn keep_views(&self, _views: &[Arc<View>]) -> Result<(), StoreError> {
-        unbuilt()
+    async fn keep_views(&self, views: &[Arc<View>]) -> Result<(), StoreError> {
+        const WHAT: &str = "keeping views";
+        if views.is_empty() {
+            return Ok(());
+        }
+        let epochs = views.iter().map(|view| big(WHAT, view.epoch())).collect::<Result<Vec<i64>, _>>()?;
+        let docs: Vec<Json<ViewDoc>> = views.iter().map(|view| Json(view.doc())).collect();
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::KEEP_VIEWS };
+        self.on_control(call, &[&epochs, &docs]).await.map(|_| ())
     }
 
     async fn views(&self) -> Result<Vec<(Arc<View>, Duration)>, StoreError> {
-        unbuilt()
+        const WHAT: &str = "reading the views";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::VIEWS };
+        let found = self.on_control(call, &[]).await?;
+        found
+            .iter()
+            .map(read_view)
+            .collect::<Result<_, _>>()
+            .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
     }
 }
 
-impl Escrows for PgStore {
-    async fn lodge(&self, _lodging: &Lodging, _gate: GateVersion) -> Result<Lodged, StoreError> {
-        unbuilt()
-    }
-
-    async fn void(
-        &self,
-        _id: &KeyId,
-        _origin: &Origin,
-        _token: Token,
-        _nonce: Nonce,
-    ) -> Result<(), StoreError> {
-        unbuilt()
-    }
-
-    async fn lodge_answer(
-        &self,
-        _id: &KeyId,
-        _origin: &Origin,
-        _token: Token,
-        _nonce: Nonce,
-        _answer: &Answer,
-    ) -> Result<Written, StoreError> {
-        unbuilt()
-    }
-
-    async fn convert(&self, _origin: &Origin, _most: u32) -> Result<u64, StoreError> {
-        unbuilt()
-    }
-
-    async fn reap_escrows(&self, _most: u32) -> Result<u64, StoreError> {
-        unbuilt()
+impl PgStore {
+    /// What it means that a compare-and-set changed nothing, asked in a statement of its own.
+    async fn not_written(&self, what: &'static str) -> Result<Written, StoreError> {
+        let call = Call { what, effect: Effect::Reads, sql: statements::GATE_OPEN };
+        let found = self.on_control(call, &[]).await?;
+        let open = found.first().ok_or("no row").and_then(|row| rows::get::<bool>(row, "open"));
+        let open = open.map_err(|why| errors::unreadable(what, Effect::Reads, why))?;
+        Ok(if open { Written::Lost } else { Written::GateMoved })
     }
 }
 
-impl Imports for PgStore {
-    async fn rows_of(
-        &self,
-        _origin: &Origin,
-        _after: Option<&KeyId>,
-        _most: u32,
-    ) -> Result<Vec<CopiedRow>, StoreError> {
-        unbuilt()
-    }
+fn read_acceptor(row: &tokio_postgres::Row) -> Result<(u64, Acceptor), rows::Unreadable> {
+    let version = u64::try_from(rows::get::<i64>(row, "version")?).map_err(|_| "version")?;
+    let id = AcceptorId(rows::get::<Uuid>(row, "id")?.as_u128());
+    let acceptor = match rows::get::<Option<Json<AcceptorDoc>>>(row, "state")? {
+        None => Acceptor::made(id),
+        Some(Json(doc)) => Acceptor::from_doc(doc).map_err(|Malformed(what)| what)?,
+    };
+    if acceptor.id == id { Ok((version, acceptor)) } else { Err("the acceptor's id") }
+}
 
-    async fn import(&self, _origin: &Origin, _rows: &[CopiedRow]) -> Result<(), StoreError> {
-        unbuilt()
+fn read_view(row: &tokio_postgres::Row) -> Result<(Arc<View>, Duration), rows::Unreadable> {
+    let Json(doc) = rows::get::<Json<ViewDoc>>(row, "view")?;
+    let view: Arc<View> = Spelled::from_doc(doc).map_err(|Malformed(what)| what)?;
+    if u64::try_from(rows::get::<i64>(row, "epoch")?).ok() != Some(view.epoch()) {
+        return Err("the view's epoch");
     }
+    Ok((view, rows::millis(rows::get(row, "stored_ms")?)?))
 }

@@ -53,6 +53,7 @@ impl Jobs for PgStore {
         };
         let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
         let (route, path) = (&*ask.route, &ask.path);
+        let risk = rows::names(&ask.risk);
         let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
         let (own, over, attempt) = match &ask.basis {
             Basis::Absent => (None, None, 0),
@@ -64,7 +65,7 @@ impl Jobs for PgStore {
         let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
         let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
         let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
-        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
+        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk];
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
         let job: Params<'_> = &[&keep, &sealed, &request];
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::ACCEPT };

@@ -5,14 +5,17 @@
 
 use std::time::Duration;
 
+use tokio_postgres::types::Json;
 use uuid::Uuid;
 
+use super::super::views::{GateDoc, Malformed, PendingDoc, Spelled, ViewDoc};
 use super::errors::{self, Effect};
-use super::rows::StoredAnswer;
+use super::rows::{Standing, StoredAnswer};
 use super::run::{Call, Params};
 use super::{PgStore, rows, statements};
 use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Written};
+use crate::protocol::authority::GateState;
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
@@ -34,8 +37,9 @@ impl KeyStore for PgStore {
         };
         let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
         let (route, path) = (&*ask.route, &ask.path);
+        let risk = rows::names(&ask.risk);
         let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
+        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk];
         let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
         let rows = match &ask.basis {
             Basis::Absent => {
@@ -87,16 +91,16 @@ impl KeyStore for PgStore {
                 self.on_keys(call(&self.sql.look_up_many), &[&tenants, &keys]).await?
             }
         };
-        let mut all = vec![Vec::new(); ids.len()];
+        let mut all: Vec<Vec<Standing>> = ids.iter().map(|_| Vec::new()).collect();
         for row in &found {
             let read = || {
                 let at = usize::try_from(rows::get::<i64>(row, "ord")?).map_err(|_| "ord")?;
-                Ok((at.checked_sub(1).ok_or("ord")?, rows::read(row)?))
+                Ok((at.checked_sub(1).ok_or("ord")?, rows::standing(row)?))
             };
             let (at, row) = read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))?;
             all.get_mut(at).ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?.push(row);
         }
-        Ok(all)
+        Ok(all.into_iter().map(rows::of_key).collect())
     }
 
     async fn gate(&self) -> Result<Gate, StoreError> {
@@ -199,8 +203,8 @@ pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<C
     if standing.is_empty() {
         return Err(unknown("no row"));
     }
-    let rows = standing.into_iter().map(rows::read).collect::<Result<_, _>>().map_err(definite)?;
-    Ok(ClaimReply::Found(rows))
+    let rows = standing.into_iter().map(rows::standing).collect::<Result<_, _>>().map_err(definite)?;
+    Ok(ClaimReply::Found(rows::of_key(rows)))
 }
 
 fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
@@ -213,7 +217,7 @@ fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
         }),
     };
     Ok(Gate {
-        state: None,
+        state: gate_state(row)?,
         version: GateVersion(u64::try_from(rows::get::<i64>(row, "version")?).map_err(|_| "version")?),
         epoch: u64::try_from(rows::get::<i64>(row, "epoch")?).map_err(|_| "epoch")?,
         approved,
@@ -223,6 +227,16 @@ fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
             started: rows::get(row, "started")?,
         },
     })
+}
+
+/// What views made of the gate; `None` before the register was founded.
+fn gate_state(row: &tokio_postgres::Row) -> Result<Option<GateState>, rows::Unreadable> {
+    let Some(Json(view)) = rows::get::<Option<Json<ViewDoc>>>(row, "view")? else { return Ok(None) };
+    let Json(since) = rows::get(row, "since")?;
+    let pending = rows::get::<Option<Json<PendingDoc>>>(row, "pending")?.map(|Json(pending)| pending);
+    let Json(waived) = rows::get(row, "waivers")?;
+    let state = GateState::from_doc(GateDoc { view, since, pending, waived });
+    state.map(Some).map_err(|Malformed(what)| what)
 }
 
 pub(super) fn big(what: &str, value: u64) -> Result<i64, StoreError> {

@@ -12,6 +12,8 @@ mod answer;
 mod authority;
 mod connect;
 mod errors;
+mod escrows;
+mod imports;
 mod jobs;
 mod keys;
 mod names;

@@ -34,11 +34,12 @@ impl Replica for PgStore {
             return Ok(());
         }
         let origins: Vec<String> = memory.iter().map(|peer| peer.origin.to_string()).collect();
-        let applied = memory
-            .iter()
-            .map(|peer| i64::try_from(peer.applied))
-            .collect::<Result<Vec<i64>, _>>()
-            .map_err(|_| errors::not_sent(WHAT, "a heartbeat's number is too large to be stored"))?;
+        let numbers = |of: fn(&PeerMemory) -> u64| {
+            let numbers = memory.iter().map(|peer| i64::try_from(of(peer)));
+            let too_large = |_| errors::not_sent(WHAT, "a heartbeat's number is too large to be stored");
+            numbers.collect::<Result<Vec<i64>, _>>().map_err(too_large)
+        };
+        let (applied, imported) = (numbers(|peer| peer.applied)?, numbers(|peer| peer.imported)?);
         // A lag beyond what fits means the same as the largest that fits.
         let lags: Vec<Option<i64>> = memory
             .iter()
@@ -47,17 +48,17 @@ impl Replica for PgStore {
             })
             .collect();
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::REMEMBER };
-        self.on_control(call, &[&origins, &applied, &lags]).await?;
+        self.on_control(call, &[&origins, &applied, &lags, &imported]).await?;
         Ok(())
     }
 
     async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
         self.list("recalling the peers", statements::RECALL, |row| {
             Ok(PeerMemory {
-                imported: 0,
                 origin: origin(row)?,
                 applied: number(row, "applied")?,
                 lag: rows::get::<Option<i64>>(row, "lag_ms")?.map(rows::millis).transpose()?,
+                imported: number(row, "imported")?,
             })
         })
         .await

@@ -39,10 +39,53 @@ pub(super) fn get<'a, T: FromSql<'a>>(
     row.try_get(name).map_err(|_wrong_type| name)
 }
 
+/// What stands behind the origin of a row that a survivor handed over: replication writes the origin's own leaf, and nobody else.
+pub(super) const IMPORTED: &str = "!";
+
+/// A row of a key, and how it came here.
+pub(super) struct Standing {
+    row: Row,
+    imported: bool,
+}
+
+/// A row of a key as one of several.
+pub(super) fn standing(row: &tokio_postgres::Row) -> Result<Standing, Unreadable> {
+    Ok(Standing { imported: get::<&str>(row, "origin")?.ends_with(IMPORTED), row: read(row)? })
+}
+
+/// One row for each origin: of a replicated and an imported one the higher token, of one attempt the later state, else the replicated one.
+pub(super) fn of_key(rows: Vec<Standing>) -> Vec<Row> {
+    let mut kept: Vec<Standing> = Vec::with_capacity(rows.len());
+    for next in rows {
+        match kept.iter_mut().find(|held| held.row.origin == next.row.origin) {
+            None => kept.push(next),
+            Some(held) => {
+                let rank = |one: &Standing| (one.row.token, stage(&one.row.state), !one.imported);
+                if rank(&next) > rank(held) {
+                    *held = next;
+                }
+            }
+        }
+    }
+    kept.into_iter().map(|standing| standing.row).collect()
+}
+
+/// States of one attempt come in this order only.
+pub(super) fn stage(state: &State) -> i16 {
+    match state {
+        State::Claimed { .. } => CLAIMED,
+        State::InDoubt { .. } => IN_DOUBT,
+        State::Released => RELEASED,
+        State::Settled { .. } => SETTLED,
+        State::Tombstone => TOMBSTONE,
+    }
+}
+
 /// A whole row of a key.
 pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
+    let origin: &str = get(row, "origin")?;
     Ok(Row {
-        origin: Origin::parse(get(row, "origin")?).map_err(|_| "origin")?,
+        origin: Origin::parse(origin.strip_suffix(IMPORTED).unwrap_or(origin)).map_err(|_| "origin")?,
         token: token(row)?,
         nonce: Nonce(get::<Uuid>(row, "nonce")?.as_u128()),
         fingerprint: Fingerprint {
@@ -112,11 +155,11 @@ pub(super) fn answer(row: &tokio_postgres::Row) -> Result<Answer, Unreadable> {
 
 /// An answer as its columns: what [`answer`] reads back.
 pub(super) struct StoredAnswer<'a> {
-    status: i16,
-    headers: Vec<u8>,
-    coding: i16,
-    body: Option<Cow<'a, [u8]>>,
-    length: Option<i32>,
+    pub(super) status: i16,
+    pub(super) headers: Vec<u8>,
+    pub(super) coding: i16,
+    pub(super) body: Option<Cow<'a, [u8]>>,
+    pub(super) length: Option<i32>,
 }
 
 impl<'a> StoredAnswer<'a> {
@@ -138,6 +181,11 @@ impl<'a> StoredAnswer<'a> {
     pub(super) fn params(&self) -> [&(dyn ToSql + Sync); 5] {
         [&self.status, &self.headers, &self.body, &self.coding, &self.length]
     }
+}
+
+/// Regions as they are kept in `risk`.
+pub(super) fn names(regions: &[RegionName]) -> Vec<&str> {
+    regions.iter().map(RegionName::as_str).collect()
 }
 
 /// The rows that a claim supersedes, as kept in `over`.

@@ -9,13 +9,14 @@ use crate::protocol::region::Origin;
 const COLUMNS: &str = include_str!("sql/columns.sql");
 /// Whether each row of another origin is superseded knowingly, or nothing came of it: a condition of a claim on known rows.
 const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
+/// Whether a row `o` is not the one of its origin that counts: of a replicated and an imported row the later one does.
+const OUTDONE: &str = include_str!("sql/outdone.sql");
 /// When a key that is kept for ever expires: `protocol::lifetime::NEVER`.
 const NEVER: &str = "9999-12-31 23:59:59+00";
 /// What a claim writes of the key's life, in the order of `LIFETIME_COLUMNS`.
 const LIFETIME: &str = include_str!("sql/lifetime.sql");
 const LIFETIME_COLUMNS: &str = "expires_at, due_at, tombstone, route, path, principal";
-const CLAIM_TYPES: &str =
-    "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea";
+const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[]";
 /// What a row superseded before stays superseded, beside what its new claim names.
 const OVER_KEPT: &str = include_str!("sql/over_kept.sql");
 const ACCEPT_TYPES: &str = "bigint, boolean, bytea";
@@ -40,6 +41,17 @@ pub(super) const JOB_LIST: &str = include_str!("sql/job_list.sql");
 pub(super) const JOB_LOAD: &str = include_str!("sql/job_load.sql");
 pub(super) const JOB_HELD: &str = include_str!("sql/job_held.sql");
 pub(super) const GATE: &str = include_str!("sql/gate.sql");
+pub(super) const GATE_OPEN: &str = include_str!("sql/gate_open.sql");
+pub(super) const KEEP_VIEWS: &str = include_str!("sql/keep_views.sql");
+pub(super) const VIEWS: &str = include_str!("sql/views.sql");
+pub(super) const ACCEPTOR: &str = include_str!("sql/acceptor.sql");
+pub(super) const SET_ACCEPTOR: &str = include_str!("sql/set_acceptor.sql");
+pub(super) const LODGED: &str = include_str!("sql/lodged.sql");
+pub(super) const VOID: &str = include_str!("sql/void.sql");
+pub(super) const LODGE_ANSWER: &str = include_str!("sql/lodge_answer.sql");
+pub(super) const ESCROWS_LEFT: &str = include_str!("sql/escrows_left.sql");
+pub(super) const REAP_ESCROWS: &str = include_str!("sql/reap_escrows.sql");
+pub(super) const REAP_IMPORTS: &str = include_str!("sql/reap_imports.sql");
 pub(super) const HEARTBEATS: &str = include_str!("sql/heartbeats.sql");
 pub(super) const REMEMBER: &str = include_str!("sql/remember.sql");
 pub(super) const RECALL: &str = include_str!("sql/recall.sql");
@@ -56,6 +68,7 @@ pub(super) struct Statements {
     pub(super) look_up_one: String,
     pub(super) look_up_many: String,
     pub(super) approve: String,
+    pub(super) set_gate: String,
     pub(super) beat: String,
     pub(super) job_revive: String,
     pub(super) job_discard: String,
@@ -66,6 +79,10 @@ pub(super) struct Statements {
     pub(super) settle_by_hand: String,
     pub(super) release_by_hand: String,
     pub(super) note: String,
+    pub(super) lodge: String,
+    pub(super) convert: String,
+    pub(super) rows_of: String,
+    pub(super) import: String,
 }
 
 impl Statements {
@@ -78,6 +95,7 @@ impl Statements {
             look_up_one: fill(include_str!("sql/look_up_one.sql"), me),
             look_up_many: fill(include_str!("sql/look_up_many.sql"), me),
             approve: fill(include_str!("sql/approve.sql"), me),
+            set_gate: fill(include_str!("sql/set_gate.sql"), me),
             beat: fill(include_str!("sql/beat.sql"), me),
             job_revive: fill(include_str!("sql/job_revive.sql"), me),
             job_discard: fill(include_str!("sql/job_discard.sql"), me),
@@ -88,6 +106,10 @@ impl Statements {
             settle_by_hand: fill(include_str!("sql/settle_by_hand.sql"), me),
             release_by_hand: fill(include_str!("sql/release_by_hand.sql"), me),
             note: fill(include_str!("sql/note.sql"), me),
+            lodge: fill(include_str!("sql/lodge.sql"), me),
+            convert: fill(include_str!("sql/convert.sql"), me),
+            rows_of: fill(include_str!("sql/rows_of.sql"), me),
+            import: fill(include_str!("sql/import.sql"), me),
         }
     }
 }
@@ -99,8 +121,7 @@ pub(super) fn routines(me: &Origin) -> String {
         .replace("{others_yield}", OTHERS_YIELD.trim_end())
         .replace("{over_kept}", OVER_KEPT.trim_end())
         .replace("{lifetime_columns}", LIFETIME_COLUMNS)
-        .replace("{lifetime}", LIFETIME.trim_end())
-        .replace("{never}", NEVER);
+        .replace("{lifetime}", LIFETIME.trim_end());
     fill(&template, me)
         .replace("{returned}", RETURNED)
         .replace("{claim_signature}", &claim)
@@ -125,6 +146,8 @@ pub(super) fn leaves(origin: &Origin) -> String {
 fn fill(template: &str, origin: &Origin) -> String {
     template
         .replace("{columns}", COLUMNS.trim_end())
+        .replace("{outdone}", OUTDONE.trim_end())
+        .replace("{never}", NEVER)
         .replace("{records}", &names::records(origin))
         .replace("{heartbeats}", &names::heartbeats(origin))
         .replace("{origin}", &origin.to_string())
@@ -146,6 +169,7 @@ mod tests {
             all.look_up_one,
             all.look_up_many,
             all.approve,
+            all.set_gate,
             all.beat,
             all.job_revive,
             all.job_discard,
@@ -156,6 +180,10 @@ mod tests {
             all.settle_by_hand,
             all.release_by_hand,
             all.note,
+            all.lodge,
+            all.convert,
+            all.rows_of,
+            all.import,
             routines(&me),
             leaves(&me),
         ];

@@ -142,12 +142,16 @@ impl Upkeep for PgStore {
     }
 }
 
-fn open_attempt(row: &tokio_postgres::Row) -> Result<OpenAttempt, rows::Unreadable> {
+/// The key of a row.
+pub(super) fn key_id(row: &tokio_postgres::Row) -> Result<KeyId, rows::Unreadable> {
     let tenant = Tenant::parse(get(row, "tenant")?).map_err(|_| "tenant")?;
     let key = std::str::from_utf8(get(row, "key")?).map_err(|_| "key")?;
-    let key = Key::parse(key).map_err(|_| "key")?;
+    Ok(KeyId::new(tenant, Key::parse(key).map_err(|_| "key")?))
+}
+
+fn open_attempt(row: &tokio_postgres::Row) -> Result<OpenAttempt, rows::Unreadable> {
     Ok(OpenAttempt {
-        id: KeyId::new(tenant, key),
+        id: key_id(row)?,
         row: rows::read(row)?,
         route: get::<&str>(row, "route")?.into(),
         path: get(row, "path")?,

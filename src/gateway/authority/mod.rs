@@ -1,29 +1,52 @@
 //! Authority: what this gateway knows of views, of its lease and of its region's gate, and what follows for a key.
 //!
 //! Neighbours: `protocol::{authority, lease, opening, window, escrow}` decide; [`super::request`] asks before a claim and in the same
-//! breath as the send. Its loops: [`acceptor`] answers for the region's acceptor, [`renew`] holds the lease, [`learn`] finds and adopts
-//! chosen views, [`opening`] opens what was gained, [`propose`] runs rounds, [`moves`] and [`takeover`] want changes. It must not know statuses,
-//! and no request waits for any of this.
+//! breath as the send. Its loops: [`renew`] holds the lease, [`mind`] follows views and opens what was gained, [`takeover`] watches other
+//! regions' leases, [`home`] brings this region back, [`voters`] keeps the
+//! voters. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
+//! peers ask, [`propose`] runs rounds, [`moves`] hands arcs over, [`acts`] is for operators. It must not know statuses, and no request
+//! waits for any of this.
+
+mod acceptor;
+pub mod acts;
+mod asking;
+mod break_glass;
+mod home;
+mod learn;
+mod mind;
+mod moves;
+mod propose;
+mod renew;
+mod running;
+pub mod status;
+mod takeover;
+mod told;
+mod voters;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 
 use super::{Gateway, StoreHealth};
-use crate::ports::store::GateVersion;
-use crate::ports::{Clock, Ports};
+use crate::ports::store::{Boot, Gate, GateVersion, Heartbeat};
+use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Right};
 use crate::protocol::escrow;
+use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::key::KeyId;
 use crate::protocol::lease::{Held, Lease, Tenure};
 use crate::protocol::opening::Hindrance;
 use crate::protocol::record::Reader;
 use crate::protocol::region::{Origin, RegionName};
-use crate::protocol::time::Moment;
+use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use crate::protocol::window::WindowRule;
+pub(super) use learn::took;
+pub(super) use running::Run;
 
 /// Who may declare a region lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +78,9 @@ pub struct Failover {
     pub witnesses: Vec<RegionName>,
 }
 
+/// Why a deployment whose register was not founded runs no keys.
+const NOT_FOUNDED: &str = "the register is not founded: run `onceway init` once, when all regions are up";
+
 /// What one gateway holds about authority. Read by every request without a lock, replaced whole by the loops.
 pub(super) struct Authority {
     view: ArcSwap<View>,
@@ -62,10 +88,27 @@ pub(super) struct Authority {
     leased: ArcSwap<Leased>,
     lease: Mutex<Lease>,
     hindrances: ArcSwap<Vec<Hindrance>>,
+    /// The epoch of the view that the hindrances were judged under; stored after them. 0: they never were.
+    judged: AtomicU64,
     /// The epoch in the newest heartbeat of each origin that is applied here.
     heartbeat_epochs: ArcSwap<BTreeMap<Origin, u64>>,
     /// Since when each other origin surely starts nothing more under keys that are owned here (protocol reference, 3.3).
     ended: ArcSwap<BTreeMap<Origin, Moment>>,
+    /// What this process saw of the grants of the region's acceptor.
+    watch: Mutex<GrantWatch>,
+    admission: Mutex<Admission>,
+    gathered: Mutex<mind::Gathered>,
+    /// Attempts of this process that may still be sent or settled.
+    pub(super) running: running::Running,
+    /// 64 random bits: no other process proposes under the same ballot.
+    proposer: u64,
+    counter: AtomicU64,
+    proposing: tokio::sync::Mutex<()>,
+    finishing: AtomicBool,
+    learning: Mutex<()>,
+    recalled: AtomicBool,
+    renew_now: Notify,
+    mind_now: Notify,
 }
 
 /// The lease, as requests look at it.
@@ -75,15 +118,21 @@ pub(super) struct Leased {
     held: Option<Held>,
 }
 
+/// What a claim is made under: exactly this version of the gate. What was claimed may be sent as long as the tenure stays.
+#[derive(Clone, Debug)]
+pub(super) struct Permit {
+    /// The gate's version.
+    pub(super) gate: GateVersion,
+    /// The tenure, remembered from before the claim.
+    pub(super) tenure: Tenure,
+    /// The view of the gate in that version: its epoch is the one of the claim's token.
+    pub(super) view: Arc<View>,
+}
+
 /// What this gateway may do about a key.
 pub(super) enum Here {
-    /// Claim under this version of the gate, and send as long as the tenure stays.
-    Run {
-        /// The gate's version.
-        gate: GateVersion,
-        /// The tenure, remembered from before the claim.
-        tenure: Tenure,
-    },
+    /// Claim and send under this permit.
+    Run(Permit),
     /// It is ours, but not now.
     Closed(Closed),
     /// Another region's.
@@ -95,7 +144,8 @@ pub(super) enum Here {
 }
 
 impl Authority {
-    pub(super) fn new(view: Arc<View>, lease: Lease) -> Self {
+    pub(super) fn new(view: Arc<View>, lease: Lease, drift: Drift, proposer: u64) -> Self {
+        let ttl = lease.ttl();
         let leased = Leased { tenure: lease.tenure(), held: None };
         Self {
             view: ArcSwap::new(view),
@@ -103,9 +153,67 @@ impl Authority {
             leased: ArcSwap::from_pointee(leased),
             lease: Mutex::new(lease),
             hindrances: ArcSwap::default(),
+            judged: AtomicU64::new(0),
             heartbeat_epochs: ArcSwap::default(),
             ended: ArcSwap::default(),
+            watch: Mutex::new(GrantWatch::new(drift)),
+            admission: Mutex::new(Admission::new(drift, ttl)),
+            gathered: Mutex::default(),
+            running: running::Running::default(),
+            proposer,
+            counter: AtomicU64::new(1),
+            proposing: tokio::sync::Mutex::new(()),
+            finishing: AtomicBool::new(false),
+            learning: Mutex::default(),
+            recalled: AtomicBool::new(false),
+            renew_now: Notify::new(),
+            mind_now: Notify::new(),
         }
+    }
+
+    fn gathered(&self) -> MutexGuard<'_, mind::Gathered> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recalled(&self) -> bool {
+        self.recalled.load(Ordering::SeqCst)
+    }
+
+    /// Views that the store keeps, beside those learned since.
+    fn recall(&self, kept: impl Iterator<Item = Arc<View>>) {
+        let mut views: BTreeMap<u64, Arc<View>> = kept.map(|view| (view.epoch(), view)).collect();
+        views.extend(self.views.load().iter().map(|(epoch, view)| (*epoch, view.clone())));
+        self.views.store(Arc::new(views));
+        self.recalled.store(true, Ordering::SeqCst);
+    }
+
+    /// Everything that this region owns may start: from now on other origins' claims are counted out.
+    fn opened(&self, now: Moment, view: &View) {
+        let known = self.ended.load();
+        let origins = view.members().keys().filter_map(|name| view.origin(name));
+        let ended: BTreeMap<Origin, Moment> = origins
+            .chain(view.retired().keys().cloned())
+            .map(|origin| {
+                let since = known.get(&origin).copied().unwrap_or(now);
+                (origin, since)
+            })
+            .collect();
+        if **known != ended {
+            self.ended.store(Arc::new(ended));
+        }
+    }
+
+    /// Something was gained that may not start: nothing can be said of other origins' claims until it may.
+    fn closed(&self) {
+        if !self.ended.load().is_empty() {
+            self.ended.store(Arc::default());
+        }
+    }
+
+    /// The heartbeats that stand in the store now.
+    pub(super) fn saw(&self, beats: &[Heartbeat]) {
+        let epochs = beats.iter().map(|beat| (beat.origin.clone(), beat.epoch)).collect();
+        self.heartbeat_epochs.store(Arc::new(epochs));
     }
 
     /// Changes the lease, and shows requests what it is then.
@@ -118,8 +226,22 @@ impl Authority {
     }
 }
 
+/// Starts the loops. They end when the gateway is dropped.
+pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    tokio::spawn(mind::mind_loop(Arc::downgrade(gateway)));
+    tokio::spawn(renew::renew_loop(Arc::downgrade(gateway)));
+    tokio::spawn(takeover::watch_loop(Arc::downgrade(gateway)));
+    tokio::spawn(home::home_loop(Arc::downgrade(gateway)));
+    tokio::spawn(voters::voters_loop(Arc::downgrade(gateway)));
+}
+
+/// A number that no other process proposes under.
+pub(super) fn proposer(dice: &impl Dice) -> u64 {
+    (dice.nonce().0 >> 64) as u64
+}
+
 impl<P: Ports> Gateway<P> {
-    /// The adopted view.
+    /// The newest view that is known to be chosen; the gate follows it.
     pub(super) fn view(&self) -> Arc<View> {
         self.authority.view.load_full()
     }
@@ -132,6 +254,9 @@ impl<P: Ports> Gateway<P> {
     /// What may be done about a key here and now.
     pub(super) fn here(&self, id: &KeyId) -> Here {
         let view = self.authority.view.load();
+        if view.epoch() == 0 {
+            return Here::Store(NOT_FOUNDED.to_owned());
+        }
         match view.owner(id) {
             None => return Here::Nobody,
             Some(owner) if *owner != self.settings.me => return Here::Elsewhere(owner.clone()),
@@ -142,15 +267,51 @@ impl<P: Ports> Gateway<P> {
             StoreHealth::Open(gate) => gate,
             StoreHealth::Closed(why) => return Here::Store(why.clone()),
         };
-        let Some(state) = &gate.state else { return Here::Store("the register is not founded".to_owned()) };
+        let Some(state) = gate.state.as_ref().filter(|state| state.view.epoch() >= view.epoch()) else {
+            return Here::Store("this region has not adopted the newest view yet".to_owned());
+        };
         let leased = self.authority.leased.load();
         let now = self.ports.clock().now();
         let right = authority::right(state, leased.held.as_ref(), leased.tenure, id, &self.settings.me, now);
         match right {
-            Right::Run(tenure) => Here::Run { gate: gate.version, tenure },
+            Right::Run(tenure) => Here::Run(Permit { gate: gate.version, tenure, view: state.view.clone() }),
             Right::Closed(closed) => Here::Closed(closed),
             Right::Elsewhere(owner) => Here::Elsewhere(owner),
             Right::Nobody => Here::Nobody,
+        }
+    }
+
+    /// The permit for a key that this region was given and has not caught up with, if it is proven that no lost region ever sent it (protocol
+    /// reference, 4.1). The proof says nothing of rows that others handed on: their marks must be here all the same, and every claim
+    /// that was lodged here must be a record.
+    pub(super) fn early(&self, id: &KeyId, route: &str) -> Option<Permit> {
+        let (version, state) = self.gate_state()?;
+        // Judged is read first: what is read then was judged under that view, or a newer one.
+        if self.authority.judged.load(Ordering::SeqCst) != state.view.epoch()
+            || self.view().epoch() != state.view.epoch()
+        {
+            return None;
+        }
+        let at_risk = self.at_risk(id);
+        let in_the_way = |hindrance: &Hindrance| match hindrance {
+            Hindrance::NotCovered { origin, .. } => !at_risk.contains(&origin.region),
+            Hindrance::Escrow { .. } | Hindrance::Gap { .. } => true,
+            Hindrance::Window { .. }
+            | Hindrance::Beyond { .. }
+            | Hindrance::Unmeasured { .. }
+            | Hindrance::NotTold { .. }
+            | Hindrance::Import { .. } => false,
+        };
+        let hindrances = self.hindrances();
+        if at_risk.is_empty() || hindrances.iter().any(in_the_way) || !self.absence_is_proven(id, route) {
+            return None;
+        }
+        let leased = self.authority.leased.load();
+        let (me, now) = (&self.settings.me, self.ports.clock().now());
+        let held = leased.held.as_ref();
+        match authority::right_if_never_sent(&state, held, leased.tenure, id, me, now) {
+            Right::Run(tenure) => Some(Permit { gate: version, tenure, view: state.view.clone() }),
+            Right::Closed(_) | Right::Elsewhere(_) | Right::Nobody => None,
         }
     }
 
@@ -192,15 +353,52 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// What a reader of rows knows beside them.
+    /// What a reader of rows knows beside them. Before everything gained may start, nobody else's claim is over: its outcome may be on
+    /// the way here.
     pub(super) fn reader(&self) -> Reader {
-        Reader { me: self.origin.clone(), over: Default::default() }
+        let mut reader = Reader::new(self.origin.clone(), self.settings.drift);
+        let now = self.ports.clock().now();
+        let ended = self.authority.ended.load();
+        reader.ended.extend(ended.iter().map(|(origin, since)| (origin.clone(), now.since(*since))));
+        if let StoreHealth::Open(Gate { state: Some(state), .. }) = &**self.store.load()
+            && state.is_open()
+        {
+            let lost = state.view.lost().filter_map(|(region, _)| state.view.origin(region));
+            reader.over.extend(lost.chain(state.view.retired().keys().cloned()));
+        }
+        reader
+    }
+
+    /// The chosen view of that epoch, if it is kept here.
+    pub(super) fn known_view(&self, epoch: u64) -> Option<Arc<View>> {
+        self.authority.views.load().get(&epoch).cloned()
+    }
+
+    /// How much longer this gateway may rely on its region's lease; zero if it holds none.
+    pub(super) fn lease_left(&self, now: Moment) -> Duration {
+        self.authority.leased.load().held.as_ref().map_or(Duration::ZERO, |held| now.until(held.until))
+    }
+
+    /// Whether this gateway holds its region's lease at `now`.
+    pub(super) fn holds_lease(&self, now: Moment) -> bool {
+        !self.lease_left(now).is_zero()
+    }
+
+    /// Asks a peer for views that it knows and this region does not.
+    pub(super) async fn learn_now(self: &Arc<Self>, from: &RegionName) {
+        learn::from_peer(self, from).await;
     }
 
     /// The gate's state as known, where the store is open.
-    fn gate_state(&self) -> Option<(GateVersion, GateState)> {
+    pub(super) fn gate_state(&self) -> Option<(GateVersion, GateState)> {
+        self.gate_as_known().map(|(version, state, _)| (version, state))
+    }
+
+    fn gate_as_known(&self) -> Option<(GateVersion, GateState, Boot)> {
         match &**self.store.load() {
-            StoreHealth::Open(gate) => gate.state.clone().map(|state| (gate.version, state)),
+            StoreHealth::Open(gate) => {
+                gate.state.clone().map(|state| (gate.version, state, gate.running.clone()))
+            }
             StoreHealth::Closed(_) => None,
         }
     }

@@ -102,7 +102,7 @@ pub(super) async fn restart_and_approve<B: StoreBench>(bench: &B) {
 }
 
 /// A key that no other clause and no other run uses.
-fn id<B: StoreBench>(bench: &B, name: &str) -> KeyId {
+pub(super) fn id<B: StoreBench>(bench: &B, name: &str) -> KeyId {
     KeyId::new(bench.tenant("contract"), Key::parse(name).expect("bench: a clause's name is a key"))
 }
 
@@ -111,7 +111,7 @@ fn fingerprint_of(body: &str) -> Fingerprint {
 }
 
 /// A claim of an absent key under the gate as it is, with a long hold.
-async fn asks<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
+pub(super) async fn asks<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
     ClaimAsk {
         risk: Vec::new(),
         id: id.clone(),
@@ -134,16 +134,16 @@ fn lived(promised: Duration, skew: Duration) -> Lifetime {
 }
 
 /// What a claim that replaces this row stands on.
-fn known(row: &Row) -> Basis {
+pub(super) fn known(row: &Row) -> Basis {
     Basis::Known { own: Some((row.token, row.nonce)), over: Vec::new(), attempt: row.token.attempt }
 }
 
-async fn claim<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> ClaimReply {
+pub(super) async fn claim<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> ClaimReply {
     bench.store().claim(ask).await.expect("store: claim failed")
 }
 
 /// The attempt that this claim wins, and until when its key is remembered.
-async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, Date) {
+pub(super) async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, Date) {
     match claim(bench, ask).await {
         ClaimReply::Won { token, expires } => {
             (Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, expires)
@@ -154,7 +154,7 @@ async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, Date) {
 }
 
 /// The one row that this claim finds in its way.
-async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
+pub(super) async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
     match claim(bench, ask).await {
         ClaimReply::Found(rows) => only(rows),
         ClaimReply::Won { token, .. } => panic!("store: {why}, but the claim won under {token}"),
@@ -168,7 +168,7 @@ pub(super) async fn claimed<B: StoreBench>(bench: &B, name: &str, nonce: u128) -
 }
 
 /// The rows of a key, by one look-up.
-async fn rows<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Row> {
+pub(super) async fn rows<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Row> {
     let found = bench.store().look_up(std::slice::from_ref(id)).await.expect("store: look_up failed");
     let [rows] = <[Vec<Row>; 1]>::try_from(found).expect("store: look_up of one id must give one vector");
     rows
@@ -179,7 +179,7 @@ pub(super) async fn row<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
     only(rows(bench, id).await)
 }
 
-fn only(rows: Vec<Row>) -> Row {
+pub(super) fn only(rows: Vec<Row>) -> Row {
     match <[Row; 1]>::try_from(rows) {
         Ok([row]) => row,
         Err(rows) => panic!("store: one row was expected, not {}", rows.len()),
@@ -190,19 +190,19 @@ fn is_claimed(row: &Row) -> bool {
     matches!(row.state, State::Claimed { .. })
 }
 
-async fn settle<B: StoreBench>(bench: &B, attempt: &Attempt, answer: &Answer) -> Written {
+pub(super) async fn settle<B: StoreBench>(bench: &B, attempt: &Attempt, answer: &Answer) -> Written {
     bench.store().settle(attempt, answer).await.expect("store: settle failed")
 }
 
-async fn release<B: StoreBench>(bench: &B, attempt: &Attempt) -> Written {
+pub(super) async fn release<B: StoreBench>(bench: &B, attempt: &Attempt) -> Written {
     bench.store().release(attempt).await.expect("store: release failed")
 }
 
-async fn doubt<B: StoreBench>(bench: &B, attempt: &Attempt, status: Option<u16>) -> Written {
+pub(super) async fn doubt<B: StoreBench>(bench: &B, attempt: &Attempt, status: Option<u16>) -> Written {
     bench.store().doubt(attempt, status).await.expect("store: doubt failed")
 }
 
-fn answer() -> Answer {
+pub(super) fn answer() -> Answer {
     Answer {
         status: 201,
         headers: vec![("content-type".to_owned(), b"text/plain".to_vec())],

@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::super::digest::digest;
 use super::super::fingerprint::{self, Fingerprint};
 use super::super::record::{AnswerBody, Reader, resolve};
+use super::super::time::Drift;
 use super::*;
+
+const NO_DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
 
 fn origin(name: &str) -> Origin {
     Origin::parse(&format!("{name}#1")).unwrap()
@@ -46,7 +49,7 @@ fn doubt() -> State {
 
 /// The verdict at `me`, the same in every order of the rows.
 fn verdict(me: &str, recovery: Recovery, rows: &[Row]) -> Verdict {
-    let reader = Reader { me: origin(me), over: Default::default() };
+    let reader = Reader::new(origin(me), NO_DRIFT);
     let asked = asked();
     let facts = Facts { fingerprint: &asked, principal: None, recovery, settle_time: Duration::ZERO };
     let mut turned = rows.to_vec();
@@ -110,23 +113,43 @@ fn what_the_own_row_superseded_stays_superseded() {
     );
 }
 
+/// No claim can be made over a running attempt, so the request must wait for it and not claim in vain, again and again.
 #[test]
-fn a_running_attempt_is_never_superseded_with_a_doubt() {
-    let rows = [row("ap", 2, running(), &[]), row("us", 1, doubt(), &[])];
-    let recovery = Recovery::Rerun { max_attempts: 9 };
-    assert_eq!(verdict("eu", recovery, &rows), Verdict::Claim(known(None, &[("us", 1)], 2)));
+fn a_running_attempt_is_waited_for_whatever_is_in_doubt_beside_it() {
+    let attach = Verdict::Attach { left: Duration::from_secs(1), expires: Date(9) };
+    for recovery in [Recovery::Rerun { max_attempts: 9 }, Recovery::Probe, Recovery::Park] {
+        let foreign = [row("ap", 2, running(), &[]), row("us", 1, doubt(), &[])];
+        assert_eq!(verdict("eu", recovery, &foreign), attach);
+        let own = [row("eu", 1, running(), &[]), row("us", 2, doubt(), &[])];
+        assert_eq!(verdict("eu", recovery, &own), attach);
+        let masked = [row("eu", 1, running(), &[]), row("us", 2, State::Released, &[("eu", 1)])];
+        assert_eq!(verdict("eu", recovery, &masked), attach, "the own row does not yield while it runs");
+    }
+}
+
+#[test]
+fn each_attempt_in_doubt_is_asked_about_the_newest_first() {
+    let rows = [row("ap", 1, doubt(), &[]), row("eu", 3, doubt(), &[]), row("us", 2, State::Released, &[])];
+    match verdict("eu", Recovery::Probe, &rows) {
+        Verdict::Probe { doubts, basis } => {
+            let asked: Vec<_> = doubts.iter().map(|doubt| (doubt.origin.clone(), doubt.token)).collect();
+            assert_eq!(asked, [(origin("eu"), token(3)), (origin("ap"), token(1))]);
+            assert_eq!(basis, known(Some(3), &[("ap", 1), ("us", 2)], 3));
+        }
+        other => panic!("keys in doubt on a probe route are asked about: {other:?}"),
+    }
 }
 
 /// "Did not happen" must come to count: the settle time runs on after the hold, it does not stand still.
 #[test]
 fn an_attempt_is_over_its_settle_time_after_its_hold() {
     let over_in = |state| {
-        let reader = Reader { me: origin("eu"), over: Default::default() };
+        let reader = Reader::new(origin("eu"), NO_DRIFT);
         let asked = asked();
         let settle_time = Duration::from_secs(2);
         let facts = Facts { fingerprint: &asked, principal: None, recovery: Recovery::Probe, settle_time };
         match decide(resolve(vec![row("eu", 1, state, &[])], &reader), &facts) {
-            Verdict::Probe { doubt, .. } => doubt.over_in.as_millis(),
+            Verdict::Probe { doubts, .. } => doubts[0].over_in.as_millis(),
             other => panic!("a key in doubt on a probe route is asked about: {other:?}"),
         }
     };
@@ -156,7 +179,7 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
         ] {
             let recovery = Recovery::Rerun { max_attempts: 9 };
             let facts = Facts { fingerprint: &asked, principal: asks, recovery, settle_time: Duration::ZERO };
-            let reader = Reader { me: origin("eu"), over: Default::default() };
+            let reader = Reader::new(origin("eu"), NO_DRIFT);
             let rows = vec![Row { principal: bound, ..row("eu", 1, state.clone(), &[]) }];
             let verdict = decide(resolve(rows, &reader), &facts);
             let refused = verdict == Verdict::KeyReused { expires: Date(9) };

@@ -17,7 +17,9 @@ fn said(outbox: &Outbox) -> Vec<String> {
     let text = |message: &Message| match message {
         Message::Prepare { ballot } => format!("prepare {}", ballot.counter),
         Message::Accept { ballot, view } => format!("accept {} epoch {}", ballot.counter, view.epoch()),
-        Message::Read | Message::Renew { .. } | Message::Found { .. } => "?".to_owned(),
+        Message::Read | Message::Renew { .. } | Message::Found { .. } | Message::Force { .. } => {
+            "?".to_owned()
+        }
     };
     outbox.iter().map(|(name, id, message)| format!("{name}{} {}", id.0, text(message))).collect()
 }

@@ -208,7 +208,10 @@ fn gateway_rights(plan: &Plan) -> Vec<Right> {
         table(format!("onceway.{object}"), &["select"]);
     }
     table("onceway.gate".to_owned(), &["select", "update"]);
-    for object in ["peer_memory", "doubts", "jobs"] {
+    table("onceway.acceptor".to_owned(), &["select", "update"]);
+    // What was chosen stays.
+    table("onceway.views".to_owned(), &["select", "insert"]);
+    for object in ["peer_memory", "doubts", "jobs", "escrows", "records_imported"] {
         table(format!("onceway.{object}"), &["select", "insert", "update", "delete"]);
     }
     // Append only: what was written there stays.

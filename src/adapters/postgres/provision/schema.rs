@@ -11,8 +11,11 @@ use crate::protocol::digest::digest;
 use crate::protocol::region::Origin;
 
 /// All migrations, oldest first; the number is the place.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../sql/0001_base.sql"), include_str!("../sql/0002_lifecycle.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../sql/0001_base.sql"),
+    include_str!("../sql/0002_lifecycle.sql"),
+    include_str!("../sql/0003_authority.sql"),
+];
 const NOT_MADE: &str = "run `onceway store init`";
 
 /// Migrates, adds what is missing.
@@ -65,8 +68,12 @@ pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> 
     }
     let gate = holds(client, "reading the gate", "select count(*) = 1 from onceway.gate", &[]).await?;
     report.add("the gate", missing(gate));
+    let acceptor = applied == MIGRATIONS.len()
+        && holds(client, "reading the acceptor", "select count(*) = 1 from onceway.acceptor", &[]).await?;
+    report.add("the acceptor", missing(acceptor));
     report.add("claim routines", missing(has_routines(client, plan).await?));
-    Ok(all_there)
+    // Rights on what an older schema lacks cannot be looked up.
+    Ok(all_there && applied == MIGRATIONS.len())
 }
 
 /// How many migrations are applied, all of them ours, in the store of the plan.
@@ -135,6 +142,11 @@ async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(
         execute(client, WHAT, &format!("create index if not exists {index} on {records} ({column})")).await?;
     }
     report.add("the gate", if made.is_empty() { Status::Fine } else { Status::Changed });
+    // Made anew, it is another acceptor, and nobody counts it before it is admitted.
+    let acceptor =
+        "insert into onceway.acceptor (id) values (gen_random_uuid()) on conflict do nothing returning 1";
+    let made = query(client, "making the acceptor", acceptor, &[]).await?;
+    report.add("the acceptor", if made.is_empty() { Status::Fine } else { Status::Changed });
     Ok(())
 }
 

@@ -7,7 +7,8 @@ not exists (
                               select p_over as list union all
                               select x.over from onceway.records x where x.tenant = p_tenant and x.key = p_key
                           ) as named, jsonb_array_elements(named.list) as n
-                           where n ->> 'origin' = o.origin
+                           where n ->> 'origin' = rtrim(o.origin, '!')
                              and ((n ->> 'epoch')::numeric, (n ->> 'attempt')::numeric) >= (o.epoch, o.attempt)
                       ))
+                      and not {outdone}
                )

@@ -12,24 +12,24 @@ with due as materialized (
     select d.*,
            exists (
                select from onceway.records o
-                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (1, 2, 3)
+                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (1, 2, 3) and not {outdone}
            ) as masks,
            -- Of a released row nothing is to be hidden but a doubt: two released rows would wait for one another for ever.
            exists (
                select from onceway.records o
-                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (1, 2)
+                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (1, 2) and not {outdone}
            ) as covers,
            exists (select from onceway.jobs j where j.tenant = d.tenant and j.key = d.key) as waits,
            -- An answer of another origin that is not above this row is replayed still: a tombstone here would hide it.
            exists (
                select from onceway.records o
-                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state = 4
+                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state = 4 and not {outdone}
                   and (o.epoch, o.attempt) <= (d.epoch, d.attempt)
            ) as hides,
            -- How long a final row of another origin above this one is remembered, its tombstone included.
            (
                select max(o.due_at + o.tombstone) from onceway.records o
-                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (4, 5)
+                where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (4, 5) and not {outdone}
                   and (o.state = 5 or (o.epoch, o.attempt) > (d.epoch, d.attempt))
            ) as final_until
       from due d

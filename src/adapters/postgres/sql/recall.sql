@@ -1,1 +1,1 @@
-select origin, applied, lag_ms from onceway.peer_memory order by origin
+select origin, applied, lag_ms, imported from onceway.peer_memory order by origin

@@ -8,7 +8,7 @@
 create or replace function onceway.claim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
     p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
-    p_route text, p_path text, p_principal bytea
+    p_route text, p_path text, p_principal bytea, p_risk text[]
 ) returns table ({returned}) language plpgsql volatile as $claim$
 #variable_conflict use_column
 begin
@@ -26,10 +26,10 @@ begin
                  where version = p_gate and boot_started = pg_postmaster_start_time() for share
             )
             insert into {records} as r (
-                tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id,
+                tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, risk, request_id,
                 held_at, hold, {lifetime_columns}
             )
-            select p_tenant, p_key, '{origin}', 1, g.epoch, 1, p_nonce, p_fp_raw, p_fp_canonical, p_request_id,
+            select p_tenant, p_key, '{origin}', 1, g.epoch, 1, p_nonce, p_fp_raw, p_fp_canonical, p_risk, p_request_id,
                    clock_timestamp(), p_hold_ms * interval '1 millisecond', {lifetime}
               from g
             on conflict do nothing
@@ -53,7 +53,7 @@ $claim$;
 create or replace function onceway.reclaim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
     p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
-    p_route text, p_path text, p_principal bytea,
+    p_route text, p_path text, p_principal bytea, p_risk text[],
     p_attempt int, p_own_epoch bigint, p_own_attempt int, p_own_nonce uuid, p_over jsonb
 ) returns table ({returned}) language plpgsql volatile as $reclaim$
 #variable_conflict use_column
@@ -66,7 +66,7 @@ begin
             )
             update {records} as r
                set state = 1, epoch = g.epoch, attempt = p_attempt + 1, nonce = p_nonce, request_id = p_request_id,
-                   fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = '{}',
+                   fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = p_risk,
                    over = {over_kept},
                    doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
                    ({lifetime_columns}) = ({lifetime})
@@ -83,10 +83,10 @@ begin
                  where version = p_gate and boot_started = pg_postmaster_start_time() for share
             )
             insert into {records} as r (
-                tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, request_id,
+                tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id,
                 held_at, hold, {lifetime_columns}
             )
-            select p_tenant, p_key, '{origin}', 1, g.epoch, p_attempt + 1, p_nonce, p_fp_raw, p_fp_canonical, p_over,
+            select p_tenant, p_key, '{origin}', 1, g.epoch, p_attempt + 1, p_nonce, p_fp_raw, p_fp_canonical, p_over, p_risk,
                    p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', {lifetime}
               from g
              where {others_yield}
@@ -121,7 +121,7 @@ $reclaim$;
 create or replace function onceway.accept(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
     p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
-    p_route text, p_path text, p_principal bytea,
+    p_route text, p_path text, p_principal bytea, p_risk text[],
     p_attempt int, p_own_epoch bigint, p_own_attempt int, p_own_nonce uuid, p_over jsonb,
     p_keep_ms bigint, p_sealed boolean, p_request bytea
 ) returns table ({returned}) language plpgsql volatile as $accept$
@@ -143,7 +143,7 @@ begin
             ), kept as (
                 update {records} as r
                    set state = 3, epoch = g.epoch, attempt = p_attempt, nonce = p_nonce, request_id = p_request_id,
-                       fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = '{}',
+                       fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = p_risk,
                        over = {over_kept},
                        doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
                        accepted = true, ({lifetime_columns}) = ({lifetime})
@@ -155,11 +155,11 @@ begin
                 returning r.*
             ), made as (
                 insert into {records} as r (
-                    tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, request_id,
+                    tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id,
                     held_at, hold, accepted, {lifetime_columns}
                 )
                 select p_tenant, p_key, '{origin}', 3, g.epoch, p_attempt, p_nonce, p_fp_raw, p_fp_canonical,
-                       coalesce(p_over, '[]'), p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', true,
+                       coalesce(p_over, '[]'), p_risk, p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', true,
                        {lifetime}
                   from g
                  where p_own_nonce is null and {others_yield}

@@ -117,7 +117,7 @@ pub async fn an_approval_moves_the_version<B: StoreBench>(bench: &B) {
     );
 }
 
-pub(super) async fn gate<B: StoreBench>(bench: &B) -> Gate {
+pub(in crate::ports::contract) async fn gate<B: StoreBench>(bench: &B) -> Gate {
     bench.store().gate().await.expect("store: gate failed")
 }
 

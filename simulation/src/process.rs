@@ -1,0 +1,78 @@
+//! One gateway process: whether it runs, is paused, or is dead.
+//!
+//! Neighbours: each port of a process waits here before it does anything and before it returns, so a paused process wakes in the middle of
+//! whatever it did, with its clock run on, and a dead one never wakes. What it had put on the wire goes on without it. It must not know
+//! what a process does.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Running,
+    Paused,
+    Dead,
+}
+
+/// A process. Cheap to clone; clones are the same process. It runs at first.
+#[derive(Clone, Debug)]
+pub struct Process(Arc<watch::Sender<Life>>);
+
+impl Default for Process {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(Life::Running)))
+    }
+}
+
+impl Process {
+    /// Stops its tasks wherever they next wait, until it is resumed. Its clocks run on, and calls to it wait.
+    pub fn pause(&self) {
+        self.change(Life::Paused);
+    }
+
+    /// Lets its tasks run on.
+    pub fn resume(&self) {
+        self.change(Life::Running);
+    }
+
+    /// Ends it: no task of it ever runs on, calls to it break, and new ones are refused. It cannot be resumed.
+    pub fn kill(&self) {
+        self.change(Life::Dead);
+    }
+
+    /// Whether it is dead.
+    pub fn is_dead(&self) -> bool {
+        *self.0.borrow() == Life::Dead
+    }
+
+    /// Waits until it runs: at once if it does, for ever if it is dead.
+    pub async fn runs(&self) {
+        self.becomes(Life::Running).await;
+    }
+
+    /// Waits until it is dead.
+    pub async fn died(&self) {
+        self.becomes(Life::Dead).await;
+    }
+
+    async fn becomes(&self, wanted: Life) {
+        if *self.0.borrow() == wanted {
+            return;
+        }
+        if self.0.subscribe().wait_for(|life| *life == wanted).await.is_err() {
+            pending().await
+        }
+    }
+
+    fn change(&self, to: Life) {
+        self.0.send_if_modified(|life| {
+            let changes = *life != Life::Dead && *life != to;
+            if changes {
+                *life = to;
+            }
+            changes
+        });
+    }
+}

@@ -1,0 +1,88 @@
+//! One region's Postgres in memory: the acceptor's row, the gate's state and the chosen views.
+//!
+//! Neighbours: [`super`] has the gate's version and boot, [`crate::authority`] is the port. The heartbeat of a new epoch is in the same
+//! commit as the gate that adopts it, so it ships behind every claim of the older one. It must not judge a view or a ballot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceway::ports::store::{GateVersion, Written};
+use onceway::protocol::authority::GateState;
+use onceway::protocol::register::{Accepted, Acceptor, Ballot};
+use onceway::protocol::view::View;
+
+use super::Table;
+
+impl Table {
+    pub(crate) fn acceptor(&self) -> (u64, Acceptor) {
+        self.acceptor.clone()
+    }
+
+    /// An acceptor that holds nothing has nothing to forget: its founding needs no approved boot.
+    pub(crate) fn set_acceptor(&mut self, version: u64, acceptor: &Acceptor) -> Written {
+        let (current, held) = &self.acceptor;
+        if held.accepted.is_some() && !self.is_open() {
+            return Written::GateMoved;
+        }
+        if *current != version {
+            return Written::Lost;
+        }
+        self.write_acceptor(acceptor.clone());
+        Written::Done
+    }
+
+    fn write_acceptor(&mut self, acceptor: Acceptor) {
+        let held = (acceptor.promised.clone(), acceptor.accepted.clone());
+        if held != (self.acceptor.1.promised.clone(), self.acceptor.1.accepted.clone()) {
+            self.history.acceptors.push((acceptor.id, held.0, held.1));
+        }
+        self.acceptor = (self.acceptor.0 + 1, acceptor);
+    }
+
+    pub(crate) fn set_gate(&mut self, version: GateVersion, state: &GateState) -> Written {
+        if !self.is_open() {
+            return Written::GateMoved;
+        }
+        let falls = self.state.is_some() && state.view.epoch() < self.epoch;
+        if self.version != version || falls {
+            return Written::Lost;
+        }
+        self.write_gate(state.clone());
+        self.write_beat();
+        Written::Done
+    }
+
+    fn write_gate(&mut self, state: GateState) {
+        self.keep_views(std::slice::from_ref(&state.view));
+        self.epoch = state.view.epoch();
+        self.version.0 += 1;
+        self.history.gates.push((self.clock.elapsed(), state.clone()));
+        self.state = Some(state);
+    }
+
+    pub(crate) fn keep_views(&mut self, views: &[Arc<View>]) {
+        let now = self.clock.micros();
+        for view in views {
+            if !self.views.contains_key(&view.epoch()) {
+                self.views.insert(view.epoch(), (view.clone(), now));
+                self.history.views.push(view.clone());
+            }
+        }
+    }
+
+    pub(crate) fn views(&self) -> Vec<(Arc<View>, Duration)> {
+        let now = self.clock.micros();
+        let ago = |at: i64| Duration::from_micros(u64::try_from(now.saturating_sub(at)).unwrap_or(0));
+        self.views.values().map(|(view, at)| (view.clone(), ago(*at))).collect()
+    }
+
+    /// The register's founding, as every region finds it when all of it is over.
+    pub(crate) fn found(&mut self, ballot: &Ballot, view: &Arc<View>) {
+        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
+        let promised = Some(ballot.clone());
+        let founded =
+            Acceptor { admitted: true, promised, accepted: Some(accepted), ..self.acceptor.1.clone() };
+        self.write_acceptor(founded);
+        self.write_gate(GateState::founded(view.clone()));
+    }
+}

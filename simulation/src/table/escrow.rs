@@ -1,0 +1,233 @@
+//! One region's Postgres in memory: claims that other regions lodged here, and rows imported from survivors.
+//!
+//! Neighbours: [`super`] has the records, [`crate::authority`] is the port. Both tables are local: nothing of them ships. It must not look
+//! at a view, nor judge another clock's dates.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
+use onceway::ports::store::{GateVersion, Written};
+use onceway::protocol::key::KeyId;
+use onceway::protocol::lifetime::{NEVER, Retention};
+use onceway::protocol::record::{Answer, Nonce, State, Token};
+use onceway::protocol::region::Origin;
+use onceway::protocol::time::Date;
+
+use super::{Lodgment, Phase, Stored, Table, micros};
+
+/// A claim lodged here, and its answer if that was lodged as well.
+#[derive(Clone, Debug)]
+pub(super) struct Escrowed {
+    lodging: Lodging,
+    answer: Option<Arc<Answer>>,
+    /// By this store's clock, in microseconds.
+    stored_at: i64,
+}
+
+impl Escrowed {
+    fn is(&self, token: Token, nonce: Nonce) -> bool {
+        (self.lodging.token, self.lodging.nonce) == (token, nonce)
+    }
+
+    /// When its life is over, by this store's clock; and when its promise is.
+    fn life(&self) -> (i64, Date) {
+        match self.lodging.lifetime.retention {
+            Retention::Never => (i64::MAX, NEVER),
+            Retention::For(span) => {
+                let end = self.stored_at.saturating_add(micros(span));
+                (end.saturating_add(micros(self.lodging.lifetime.skew)), Date(end.div_euclid(1_000)))
+            }
+        }
+    }
+}
+
+impl Table {
+    pub(crate) fn lodge(&mut self, lodging: &Lodging, gate: GateVersion) -> Lodged {
+        if !self.is_open() || self.version != gate {
+            return Lodged::GateMoved;
+        }
+        let Lodging { id, origin, token, .. } = lodging;
+        let held = self.escrows.get(id).and_then(|held| held.get(origin));
+        match held.map(|held| &held.lodging) {
+            Some(held) if (held.token, held.nonce) == (lodging.token, lodging.nonce) => return Lodged::Done,
+            Some(held) if held.token >= *token => return Lodged::Superseded,
+            Some(_) | None => {}
+        }
+        let stored_at = self.clock.micros();
+        let escrowed = Escrowed { lodging: lodging.clone(), answer: None, stored_at };
+        self.escrows.entry(id.clone()).or_default().insert(origin.clone(), escrowed);
+        let at = self.clock.elapsed();
+        self.history.lodged.push(Lodgment { at, id: id.clone(), origin: origin.clone(), token: *token });
+        Lodged::Done
+    }
+
+    pub(crate) fn void(&mut self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) {
+        let held = self.escrows.get(id).and_then(|held| held.get(origin));
+        if held.is_some_and(|held| held.is(token, nonce)) {
+            self.remove_escrow(id, origin);
+        }
+    }
+
+    pub(crate) fn lodge_answer(
+        &mut self,
+        id: &KeyId,
+        origin: &Origin,
+        token: Token,
+        nonce: Nonce,
+        answer: &Answer,
+    ) -> Written {
+        let held = self.escrows.get_mut(id).and_then(|held| held.get_mut(origin));
+        match held.filter(|held| held.is(token, nonce)) {
+            None => Written::Lost,
+            Some(held) => {
+                held.answer = Some(Arc::new(answer.clone()));
+                Written::Done
+            }
+        }
+    }
+
+    /// `None` while the running boot is not approved: zero would say that nothing is left.
+    pub(crate) fn convert(&mut self, origin: &Origin, most: u32) -> Option<u64> {
+        if !self.is_open() {
+            return None;
+        }
+        let of_origin = |(id, held): (&KeyId, &std::collections::BTreeMap<Origin, Escrowed>)| {
+            held.contains_key(origin).then(|| id.clone())
+        };
+        let ids: Vec<KeyId> = self.escrows.iter().filter_map(of_origin).take(most as usize).collect();
+        for id in &ids {
+            let Some(escrowed) = self.remove_escrow(id, origin) else { continue };
+            let token = escrowed.lodging.token;
+            let rows = self.all(id);
+            let known = |of: &Origin| rows.get(of).is_some_and(|row| row.token >= token);
+            let own = rows.get(&self.origin).copied();
+            // What is final stays, whatever its token.
+            let is_final = own.is_some_and(|row| matches!(row.phase, Phase::Settled(..) | Phase::Tombstone));
+            if known(origin) || known(&self.origin) || is_final {
+                continue;
+            }
+            let over = own.map(|row| row.over.clone()).unwrap_or_default();
+            self.write_converted(id, escrowed, over);
+        }
+        Some(ids.len() as u64)
+    }
+
+    fn write_converted(&mut self, id: &KeyId, escrowed: Escrowed, over: Vec<(Origin, Token)>) {
+        let (due, expires) = escrowed.life();
+        let Escrowed { lodging, answer, stored_at } = escrowed;
+        let is_open = answer.is_none();
+        let now = self.clock.micros();
+        let row = Stored {
+            token: lodging.token,
+            nonce: lodging.nonce,
+            fingerprint: lodging.fingerprint,
+            phase: answer.map_or(Phase::InDoubt(None), |answer| Phase::Settled(answer, now)),
+            over,
+            risk: Vec::new(),
+            request_id: lodging.request_id,
+            hold: lodging.hold,
+            held_at: stored_at,
+            expires,
+            due,
+            tombstone: lodging.lifetime.tombstone,
+            principal: lodging.principal,
+            accepted: false,
+            route: lodging.route,
+            path: lodging.path,
+        };
+        self.write(id, row);
+        if is_open {
+            let since = self.date();
+            self.doubts.entry(id.clone()).or_insert(since);
+        }
+    }
+
+    pub(crate) fn reap_escrows(&mut self, most: u32) -> u64 {
+        let now = self.clock.micros();
+        let mut over = Vec::new();
+        for (id, held) in &self.escrows {
+            let rows = self.all(id);
+            for (origin, escrowed) in held {
+                let arrived = rows.get(origin).is_some_and(|row| row.token >= escrowed.lodging.token);
+                if arrived || escrowed.life().0 <= now {
+                    over.push((id.clone(), origin.clone()));
+                }
+            }
+        }
+        over.truncate(most as usize);
+        for (id, origin) in &over {
+            self.remove_escrow(id, origin);
+        }
+        over.len() as u64
+    }
+
+    fn remove_escrow(&mut self, id: &KeyId, origin: &Origin) -> Option<Escrowed> {
+        let held = self.escrows.get_mut(id)?;
+        let escrowed = held.remove(origin);
+        if held.is_empty() {
+            self.escrows.remove(id);
+        }
+        escrowed
+    }
+
+    pub(crate) fn rows_of(&self, origin: &Origin, after: Option<&KeyId>, most: u32) -> Vec<CopiedRow> {
+        let now = self.clock.micros();
+        let ids: std::collections::BTreeSet<&KeyId> = self.rows.keys().chain(self.imports.keys()).collect();
+        let ids = ids.into_iter().filter(|id| after.is_none_or(|after| *id > after));
+        let rows = ids.filter_map(|id| {
+            let row = *self.all(id).get(origin)?;
+            let lives = u64::try_from(row.due.saturating_sub(now)).unwrap_or(0);
+            Some(CopiedRow {
+                id: id.clone(),
+                row: row.shown(origin.clone(), now, *origin == self.origin),
+                hold: row.hold,
+                lives: Duration::from_micros(lives),
+                tombstone: row.tombstone,
+                route: row.route.clone(),
+                path: row.path.clone(),
+            })
+        });
+        rows.take(most as usize).collect()
+    }
+
+    pub(crate) fn import(&mut self, origin: &Origin, rows: &[CopiedRow]) {
+        let now = self.clock.micros();
+        for copied in rows {
+            let row = imported(copied, now);
+            let held = self.imports.entry(copied.id.clone()).or_default();
+            if held.get(origin).is_none_or(|known| row.is_newer_than(known)) {
+                held.insert(origin.clone(), row);
+            }
+        }
+    }
+}
+
+fn imported(copied: &CopiedRow, now: i64) -> Stored {
+    let CopiedRow { id: _, row, hold, lives, tombstone, route, path } = copied.clone();
+    let phase = match row.state {
+        State::Claimed { .. } => Phase::Claimed,
+        State::InDoubt { status, .. } => Phase::InDoubt(status),
+        State::Released => Phase::Released,
+        State::Tombstone => Phase::Tombstone,
+        State::Settled { answer, age, expired: _ } => Phase::Settled(answer, now.saturating_sub(micros(age))),
+    };
+    Stored {
+        token: row.token,
+        nonce: row.nonce,
+        fingerprint: row.fingerprint,
+        phase,
+        over: row.over,
+        risk: row.risk,
+        request_id: row.request_id,
+        hold,
+        held_at: now,
+        expires: row.expires,
+        due: now.saturating_add(micros(lives)),
+        tombstone,
+        principal: row.principal,
+        accepted: row.accepted,
+        route,
+        path,
+    }
+}

@@ -1,0 +1,106 @@
+//! A witness: an acceptor without a store of keys.
+//!
+//! Neighbours: [`crate::world`] makes it and plugs it into [`crate::peers`]; `protocol::register` answers. What it accepted is durable at once
+//! and outlives everything. It must not serve, own or remember anything else.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use onceway::ports::Clock;
+use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use onceway::protocol::digest::digest;
+use onceway::protocol::grants::GrantWatch;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::register::{Accepted, Acceptor, Ballot, Message, Reply};
+use onceway::protocol::time::Drift;
+use onceway::protocol::view::{AcceptorId, View};
+
+use crate::clock::SimClock;
+use crate::peers::{Answering, Region};
+
+/// A witness, running since it was made.
+pub struct Witness {
+    clock: SimClock,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    acceptor: Acceptor,
+    watch: GrantWatch,
+}
+
+impl Witness {
+    pub(crate) fn new(id: AcceptorId, clock: SimClock, drift: Drift) -> Self {
+        let held = Held { acceptor: Acceptor::made(id), watch: GrantWatch::new(drift) };
+        Self { clock, held: Mutex::new(held) }
+    }
+
+    /// What its acceptor holds.
+    pub fn acceptor(&self) -> Acceptor {
+        self.held().acceptor.clone()
+    }
+
+    pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {
+        let mut held = self.held();
+        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
+        let founded = Acceptor {
+            admitted: true,
+            promised: Some(ballot.clone()),
+            accepted: Some(accepted),
+            ..held.acceptor.clone()
+        };
+        held.acceptor = founded;
+    }
+
+    fn answer(&self, to: Option<AcceptorId>, message: &Message) -> Reply {
+        let now = self.clock.now();
+        let mut held = self.held();
+        let Held { acceptor, watch } = &mut *held;
+        watch.observe(acceptor, now);
+        let (next, reply) = acceptor.answer(to, message, &|region, grant| watch.is_over(region, grant, now));
+        if let Some(next) = next {
+            watch.observe(&next, now);
+            *acceptor = next;
+        }
+        reply
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Region for Witness {
+    fn forward(&self, _from: RegionName, _forward: Forward) -> Answering<'_, ForwardReply> {
+        // Nobody forwards to a witness; whoever does gets what an address without a listener gives.
+        Box::pin(pending())
+    }
+
+    fn pong(&self) -> Answering<'_, Pong> {
+        let accepted = self.held().acceptor.accepted.clone();
+        let epoch = accepted.as_ref().map_or(0, |accepted| accepted.view.epoch());
+        let view = accepted.map_or_else(|| digest("witness", &[]), |accepted| accepted.view.digest());
+        let shared = digest("witness", &[]);
+        Box::pin(
+            async move { Pong { epoch, view, shared, serving: false, beat: None, applied: BTreeMap::new() } },
+        )
+    }
+
+    fn ask(&self, _from: RegionName, question: Question) -> Answering<'_, Told> {
+        let told = match question {
+            Question::Acceptor { to, message } => Told::Acceptor(self.answer(to, &message)),
+            Question::Views { .. }
+            | Question::Adopt { .. }
+            | Question::Release { .. }
+            | Question::Frontier { .. }
+            | Question::Rows { .. }
+            | Question::Lodge(_)
+            | Question::LodgeAnswer { .. }
+            | Question::Void { .. }
+            | Question::Operator(_)
+            | Question::Key { .. } => Told::Refused("a witness only votes".to_owned()),
+        };
+        Box::pin(async move { told })
+    }
+}

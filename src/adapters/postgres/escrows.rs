@@ -1,0 +1,168 @@
+//! The port `Escrows`: claims of other regions that were lodged here.
+//!
+//! Neighbours: `statements` has the SQL, `run` bounds, `imports` keeps the other rows of other regions. It must not judge whether an escrow
+//! proves anything.
+
+use uuid::Uuid;
+
+use super::errors::{self, Effect};
+use super::keys::{big, millis, small};
+use super::rows::{self, StoredAnswer};
+use super::run::{Call, Params};
+use super::{PgStore, statements};
+use crate::ports::Escrows;
+use crate::ports::authority::{Lodged, Lodging};
+use crate::ports::store::{GateVersion, StoreError, Written};
+use crate::protocol::key::KeyId;
+use crate::protocol::lifetime::Retention;
+use crate::protocol::record::{Answer, Nonce, Token};
+use crate::protocol::region::Origin;
+
+/// How often a conversion that another gateway got ahead of is tried in one call.
+const TRIES: usize = 16;
+
+/// A lodged claim as its columns.
+struct Named<'a> {
+    tenant: &'a str,
+    key: &'a [u8],
+    origin: String,
+    epoch: i64,
+    attempt: i32,
+    nonce: Uuid,
+}
+
+impl<'a> Named<'a> {
+    fn of(
+        what: &str,
+        id: &'a KeyId,
+        origin: &Origin,
+        token: Token,
+        nonce: Nonce,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            tenant: id.tenant().as_str(),
+            key: id.key().as_bytes(),
+            origin: origin.to_string(),
+            epoch: big(what, token.epoch)?,
+            attempt: small(what, token.attempt)?,
+            nonce: Uuid::from_u128(nonce.0),
+        })
+    }
+
+    fn params(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 6] {
+        [&self.tenant, &self.key, &self.origin, &self.epoch, &self.attempt, &self.nonce]
+    }
+}
+
+impl Escrows for PgStore {
+    async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
+        const WHAT: &str = "lodging a claim";
+        let Lodging {
+            id,
+            origin,
+            token,
+            nonce,
+            fingerprint,
+            request_id,
+            hold,
+            lifetime,
+            route,
+            path,
+            principal,
+        } = lodging;
+        let named = Named::of(WHAT, id, origin, *token, *nonce)?;
+        let version = big(WHAT, gate.0)?;
+        let (raw, request_id) = (fingerprint.raw.as_bytes().as_slice(), Uuid::from_u128(request_id.0));
+        let canonical = fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
+        let promised = match lifetime.retention {
+            Retention::For(span) => Some(millis(span)),
+            Retention::Never => None,
+        };
+        let (hold, skew, tombstone) = (millis(*hold), millis(lifetime.skew), millis(lifetime.tombstone));
+        let (route, principal) = (&**route, principal.as_ref().map(|digest| digest.as_bytes().as_slice()));
+        let compared: Params<'_> = &[&version];
+        let asked: Params<'_> = &[&raw, &canonical, &request_id];
+        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.lodge };
+        if !self.on_keys(call, &[compared, &named.params(), asked, life].concat()).await?.is_empty() {
+            return Ok(Lodged::Done);
+        }
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::LODGED };
+        let found = self.on_keys(call, &[compared, &named.params()].concat()).await?;
+        let read = || {
+            let row = found.first().ok_or("no row")?;
+            Ok(match (rows::get(row, "stands")?, rows::get(row, "open")?) {
+                (true, true | false) => Lodged::Done,
+                (false, false) => Lodged::GateMoved,
+                (false, true) => Lodged::Superseded,
+            })
+        };
+        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> Result<(), StoreError> {
+        const WHAT: &str = "voiding an escrow";
+        let named = Named::of(WHAT, id, origin, token, nonce)?;
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::VOID };
+        self.on_keys(call, &named.params()).await.map(|_| ())
+    }
+
+    async fn lodge_answer(
+        &self,
+        id: &KeyId,
+        origin: &Origin,
+        token: Token,
+        nonce: Nonce,
+        answer: &Answer,
+    ) -> Result<Written, StoreError> {
+        const WHAT: &str = "lodging an answer";
+        let (named, stored) = (Named::of(WHAT, id, origin, token, nonce)?, StoredAnswer::of(WHAT, answer)?);
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::LODGE_ANSWER };
+        let params = [named.params().as_slice(), &stored.params()].concat();
+        let changed = self.on_keys(call, &params).await?;
+        Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
+    }
+
+    async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
+        const WHAT: &str = "turning escrows into records";
+        let (origin, most) = (origin.to_string(), i64::from(most));
+        for _ in 0..TRIES {
+            let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.convert };
+            let found = self.on_upkeep(call, &[&origin, &most]).await?;
+            let unreadable = |why| errors::unreadable(WHAT, Effect::Writes, why);
+            let row = found.first().ok_or_else(|| unreadable("no row"))?;
+            if !rows::get::<bool>(row, "open").map_err(unreadable)? {
+                // Zero would say that nothing is left.
+                return Err(errors::not_sent(WHAT, "the running boot is not approved"));
+            }
+            let taken: i64 = rows::get(row, "taken").map_err(unreadable)?;
+            // Another gateway may have taken those that this one waited for, and more stand behind them.
+            if taken != 0 || !self.has_escrows(&origin).await? {
+                return u64::try_from(taken).map_err(|_| unreadable("taken"));
+            }
+        }
+        Err(errors::not_sent(WHAT, "another gateway is at it: try again"))
+    }
+
+    async fn reap_escrows(&self, most: u32) -> Result<u64, StoreError> {
+        const WHAT: &str = "reaping escrows";
+        let most = i64::from(most);
+        let call = |sql| Call { what: WHAT, effect: Effect::Writes, sql };
+        let found = self.on_upkeep(call(statements::REAP_ESCROWS), &[&most]).await?;
+        let gone =
+            || u64::try_from(rows::get::<i64>(found.first().ok_or("no row")?, "gone")?).map_err(|_| "gone");
+        let gone = gone().map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))?;
+        let imported = self.on_upkeep(call(statements::REAP_IMPORTS), &[&most]).await?;
+        Ok(gone + imported.len() as u64)
+    }
+}
+
+impl PgStore {
+    async fn has_escrows(&self, origin: &str) -> Result<bool, StoreError> {
+        const WHAT: &str = "looking for escrows";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::ESCROWS_LEFT };
+        let found = self.on_upkeep(call, &[&origin]).await?;
+        let there = found.first().ok_or("no row").and_then(|row| rows::get(row, "there"));
+        there.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+}

@@ -1,0 +1,1 @@
+select id, version, state from onceway.acceptor

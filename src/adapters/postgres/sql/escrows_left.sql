@@ -1,0 +1,1 @@
+select exists (select from onceway.escrows where origin = $1) as there

@@ -1,0 +1,32 @@
+-- An escrow is not needed once its origin's record of at least its token is applied here, nor past its life. A row that must stay is looked
+-- at later and later, so that a stalled link does not have all of them read again and again. Bounds stand in scalar sub-selects, because an
+-- index cannot be searched with a volatile function.
+with due as materialized (
+    select e.tenant, e.key, e.origin, e.epoch, e.attempt, e.due_at, e.stored_at
+      from onceway.escrows e
+     where e.look_at <= (select clock_timestamp())
+     order by e.look_at
+     limit $1::bigint
+       for update of e skip locked
+), judged as (
+    select d.*,
+           d.due_at <= clock_timestamp() or exists (
+               select from onceway.records o
+                where o.tenant = d.tenant and o.key = d.key and o.origin in (d.origin, d.origin || '!')
+                  and (o.epoch, o.attempt) >= (d.epoch, d.attempt)
+           ) as done
+      from due d
+), off as (
+    delete from onceway.escrows e using judged j
+     where j.done and e.tenant = j.tenant and e.key = j.key and e.origin = j.origin
+    returning 1
+), later as (
+    update onceway.escrows e
+       set look_at = least(
+               greatest(j.due_at, clock_timestamp()),
+               clock_timestamp() + least(interval '1 minute', greatest(interval '1 second', clock_timestamp() - j.stored_at))
+           )
+      from judged j
+     where not j.done and e.tenant = j.tenant and e.key = j.key and e.origin = j.origin
+)
+select (select count(*) from off) as gone

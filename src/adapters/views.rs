@@ -1,0 +1,501 @@
+//! Views, the register's values and the gate's state as JSON: what stores keep of them and what peers send of them.
+//!
+//! Neighbours: `postgres`, `wire` and the witness's file put these documents into rows, messages and bytes; `protocol` has the values. The
+//! ring travels as its spec and is built when it is read, which takes milliseconds, so a few built rings are kept: equal rings are one
+//! [`Arc`]. Whatever is not spelled as it is written here is [`Malformed`]: it must not be guessed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::authority::{GateState, Pending};
+use crate::protocol::digest::Digest32;
+use crate::protocol::key::Tenant;
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};
+use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::view::{AcceptorId, Content, Member, Release, Standing, View};
+
+/// A document that says nothing: which part of it, in our own words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed: {0}")]
+pub struct Malformed(pub &'static str);
+
+/// A value and its document.
+pub trait Spelled: Sized {
+    /// Its document, made of what JSON has.
+    type Doc: Serialize + DeserializeOwned;
+
+    /// As a document.
+    fn doc(&self) -> Self::Doc;
+
+    /// What a document says.
+    ///
+    /// # Errors
+    /// A part that no value has. Building an unknown ring computes for some milliseconds.
+    fn from_doc(doc: Self::Doc) -> Result<Self, Malformed>;
+
+    /// As JSON text.
+    ///
+    /// # Errors
+    /// Only where the text cannot be made at all.
+    fn to_text(&self) -> Result<String, Malformed> {
+        serde_json::to_string(&self.doc()).map_err(|_| Malformed("cannot be spelled"))
+    }
+
+    /// What a JSON text says.
+    ///
+    /// # Errors
+    /// Not JSON, not this document, or a part that no value has.
+    fn from_text(text: &str) -> Result<Self, Malformed> {
+        Self::from_doc(serde_json::from_str(text).map_err(|_| Malformed("not such a document"))?)
+    }
+}
+
+/// A view.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewDoc {
+    epoch: u64,
+    ring: RingDoc,
+    escrow: Vec<String>,
+    voters: Vec<VoterDoc>,
+    voters_before: Vec<VoterDoc>,
+    members: Vec<MemberDoc>,
+    retired: Vec<RetiredDoc>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RingDoc {
+    seed: u64,
+    place_by: PlaceByDoc,
+    regions: Vec<WeightDoc>,
+    pins: Vec<PinDoc>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PlaceByDoc {
+    Tenant,
+    Key,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WeightDoc {
+    name: String,
+    weight: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PinDoc {
+    tenant: String,
+    regions: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VoterDoc {
+    name: String,
+    id: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemberDoc {
+    name: String,
+    generation: u32,
+    standing: StandingDoc,
+    mark: u64,
+    release: Option<ReleaseDoc>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+enum StandingDoc {
+    Serving,
+    Sealed { drained: bool },
+    Lost { at: u64, gap: bool },
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReleaseDoc {
+    base: u64,
+    target: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RetiredDoc {
+    origin: String,
+    mark: u64,
+}
+
+/// A ballot.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BallotDoc {
+    counter: u64,
+    region: String,
+    proposer: u64,
+}
+
+/// An accepted value.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptedDoc {
+    ballot: BallotDoc,
+    view: ViewDoc,
+}
+
+/// A grant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantDoc {
+    generation: u32,
+    boot: String,
+    view: ViewDoc,
+    number: u64,
+    ttl: Duration,
+}
+
+/// An acceptor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcceptorDoc {
+    id: String,
+    admitted: bool,
+    promised: Option<BallotDoc>,
+    accepted: Option<AcceptedDoc>,
+    grants: Vec<(String, GrantDoc)>,
+}
+
+/// A gate's state.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GateDoc {
+    /// The adopted view.
+    pub view: ViewDoc,
+    /// The views that must all name the region.
+    pub since: Vec<ViewDoc>,
+    /// What it is giving up.
+    pub pending: Option<PendingDoc>,
+    /// Accepted risks: region and epoch.
+    pub waived: Vec<(String, u64)>,
+}
+
+/// A change that keys were given up for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PendingDoc {
+    target: ViewDoc,
+    seal: Option<u64>,
+}
+
+fn voter_docs(voters: &BTreeMap<RegionName, AcceptorId>) -> Vec<VoterDoc> {
+    voters.iter().map(|(name, id)| VoterDoc { name: name.to_string(), id: acceptor_id(*id) }).collect()
+}
+
+fn voters_of(docs: &[VoterDoc]) -> Result<BTreeMap<RegionName, AcceptorId>, Malformed> {
+    map(docs.iter().map(|voter| Ok((region(&voter.name)?, read_acceptor_id(&voter.id)?))), "a voter twice")
+}
+
+impl Spelled for Arc<View> {
+    type Doc = ViewDoc;
+
+    fn doc(&self) -> ViewDoc {
+        let Content { epoch, ring, escrow, voters, voters_before, members, retired } = self.content();
+        ViewDoc {
+            epoch,
+            ring: ring_doc(&ring),
+            escrow: escrow.iter().map(|route| route.to_string()).collect(),
+            voters: voter_docs(&voters),
+            voters_before: voter_docs(&voters_before),
+            members: members.iter().map(|(name, member)| member_doc(name, member)).collect(),
+            retired: retired
+                .iter()
+                .map(|(origin, mark)| RetiredDoc { origin: origin.to_string(), mark: *mark })
+                .collect(),
+        }
+    }
+
+    fn from_doc(doc: ViewDoc) -> Result<Self, Malformed> {
+        let ViewDoc { epoch, ring, escrow, voters, voters_before, members, retired } = doc;
+        let content = Content {
+            epoch,
+            ring: ring_of(ring)?,
+            escrow: set(escrow.into_iter().map(|route| Ok(route.into())), "a route twice")?,
+            voters: voters_of(&voters)?,
+            voters_before: voters_of(&voters_before)?,
+            members: map(
+                members.into_iter().map(|doc| Ok((region(&doc.name)?, member(doc)?))),
+                "a member twice",
+            )?,
+            retired: map(
+                retired.iter().map(|doc| {
+                    Ok((Origin::parse(&doc.origin).map_err(|_| Malformed("a retired origin"))?, doc.mark))
+                }),
+                "a retired origin twice",
+            )?,
+        };
+        Ok(Arc::new(View::from_content(content)))
+    }
+}
+
+impl Spelled for Ballot {
+    type Doc = BallotDoc;
+
+    fn doc(&self) -> BallotDoc {
+        BallotDoc { counter: self.counter, region: self.region.to_string(), proposer: self.proposer }
+    }
+
+    fn from_doc(doc: BallotDoc) -> Result<Self, Malformed> {
+        Ok(Self { counter: doc.counter, region: region(&doc.region)?, proposer: doc.proposer })
+    }
+}
+
+impl Spelled for Accepted {
+    type Doc = AcceptedDoc;
+
+    fn doc(&self) -> AcceptedDoc {
+        AcceptedDoc { ballot: self.ballot.doc(), view: self.view.doc() }
+    }
+
+    fn from_doc(doc: AcceptedDoc) -> Result<Self, Malformed> {
+        Ok(Self { ballot: Ballot::from_doc(doc.ballot)?, view: Spelled::from_doc(doc.view)? })
+    }
+}
+
+impl Spelled for Grant {
+    type Doc = GrantDoc;
+
+    fn doc(&self) -> GrantDoc {
+        let Self { generation, boot, view, number, ttl } = self;
+        GrantDoc {
+            generation: *generation,
+            boot: boot.to_string(),
+            view: view.doc(),
+            number: *number,
+            ttl: *ttl,
+        }
+    }
+
+    fn from_doc(doc: GrantDoc) -> Result<Self, Malformed> {
+        let GrantDoc { generation, boot, view, number, ttl } = doc;
+        Ok(Self { generation, boot: digest(&boot)?, view: Spelled::from_doc(view)?, number, ttl })
+    }
+}
+
+impl Spelled for Acceptor {
+    type Doc = AcceptorDoc;
+
+    fn doc(&self) -> AcceptorDoc {
+        let Self { id, admitted, promised, accepted, grants } = self;
+        AcceptorDoc {
+            id: acceptor_id(*id),
+            admitted: *admitted,
+            promised: promised.as_ref().map(Spelled::doc),
+            accepted: accepted.as_ref().map(Spelled::doc),
+            grants: grants.iter().map(|(region, grant)| (region.to_string(), grant.doc())).collect(),
+        }
+    }
+
+    fn from_doc(doc: AcceptorDoc) -> Result<Self, Malformed> {
+        let AcceptorDoc { id, admitted, promised, accepted, grants } = doc;
+        let grants = grants.into_iter().map(|(name, grant)| Ok((region(&name)?, Grant::from_doc(grant)?)));
+        Ok(Self {
+            id: read_acceptor_id(&id)?,
+            admitted,
+            promised: promised.map(Spelled::from_doc).transpose()?,
+            accepted: accepted.map(Spelled::from_doc).transpose()?,
+            grants: map(grants, "a grant twice")?,
+        })
+    }
+}
+
+impl Spelled for GateState {
+    type Doc = GateDoc;
+
+    fn doc(&self) -> GateDoc {
+        let Self { view, since, pending, waived } = self;
+        GateDoc {
+            view: view.doc(),
+            since: since.iter().map(Spelled::doc).collect(),
+            pending: pending
+                .as_ref()
+                .map(|pending| PendingDoc { target: pending.target.doc(), seal: pending.seal }),
+            waived: waived.iter().map(|(region, at)| (region.to_string(), *at)).collect(),
+        }
+    }
+
+    fn from_doc(doc: GateDoc) -> Result<Self, Malformed> {
+        let GateDoc { view, since, pending, waived } = doc;
+        let pending = pending.map(|PendingDoc { target, seal }| {
+            Ok::<_, Malformed>(Pending { target: Spelled::from_doc(target)?, seal })
+        });
+        let waived = waived.into_iter().map(|(name, at)| Ok((region(&name)?, at)));
+        Ok(Self {
+            view: Spelled::from_doc(view)?,
+            since: since.into_iter().map(Spelled::from_doc).collect::<Result<_, _>>()?,
+            pending: pending.transpose()?,
+            waived: set(waived, "a waiver twice")?,
+        })
+    }
+}
+
+/// The most built rings that are kept. A deployment uses two or three at a time: before a change, after it, and a proposal.
+const KEPT: usize = 8;
+
+/// Built rings with what they were built from, the one used last at the end.
+static RINGS: Mutex<Vec<(RingSpec, Arc<Ring>)>> = Mutex::new(Vec::new());
+
+/// The ring of a spec, built if it is not known.
+fn ring_of(doc: RingDoc) -> Result<Arc<Ring>, Malformed> {
+    let spec = spec_of(doc)?;
+    // Nothing here leaves the list half changed, so a panic elsewhere does not spoil it.
+    let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(at) = rings.iter().position(|(known, _)| *known == spec) {
+        let known = rings.remove(at);
+        let ring = known.1.clone();
+        rings.push(known);
+        return Ok(ring);
+    }
+    let built = Arc::new(Ring::build(&spec).map_err(|_| Malformed("no ring can be built"))?);
+    // The same ring, its lists in another order.
+    let same = rings.iter().find(|(_, ring)| ring.digest() == built.digest());
+    let ring = same.map_or(built, |(_, ring)| ring.clone());
+    if rings.len() >= KEPT {
+        rings.remove(0);
+    }
+    rings.push((spec, ring.clone()));
+    Ok(ring)
+}
+
+fn spec_of(doc: RingDoc) -> Result<RingSpec, Malformed> {
+    let RingDoc { seed, place_by, regions, pins } = doc;
+    let weights = regions
+        .iter()
+        .map(|WeightDoc { name, weight }| Ok(RegionSpec { name: region(name)?, weight: *weight }));
+    let pins = pins.iter().map(|PinDoc { tenant, regions }| {
+        Ok(Pin {
+            tenant: Tenant::parse(tenant).map_err(|_| Malformed("a tenant"))?,
+            regions: regions.iter().map(|name| region(name)).collect::<Result<_, _>>()?,
+        })
+    });
+    Ok(RingSpec {
+        seed,
+        place_by: match place_by {
+            PlaceByDoc::Tenant => PlaceBy::Tenant,
+            PlaceByDoc::Key => PlaceBy::Key,
+        },
+        regions: weights.collect::<Result<_, _>>()?,
+        pins: pins.collect::<Result<_, _>>()?,
+    })
+}
+
+fn ring_doc(ring: &Ring) -> RingDoc {
+    let RingSpec { seed, place_by, regions, pins } = ring.spec();
+    RingDoc {
+        seed,
+        place_by: match place_by {
+            PlaceBy::Tenant => PlaceByDoc::Tenant,
+            PlaceBy::Key => PlaceByDoc::Key,
+        },
+        regions: regions
+            .into_iter()
+            .map(|RegionSpec { name, weight }| WeightDoc { name: name.to_string(), weight })
+            .collect(),
+        pins: pins
+            .into_iter()
+            .map(|Pin { tenant, regions }| PinDoc {
+                tenant: tenant.as_str().to_owned(),
+                regions: regions.iter().map(RegionName::to_string).collect(),
+            })
+            .collect(),
+    }
+}
+
+fn member_doc(name: &RegionName, member: &Member) -> MemberDoc {
+    let Member { generation, standing, mark, release } = *member;
+    MemberDoc {
+        name: name.to_string(),
+        generation,
+        standing: match standing {
+            Standing::Serving => StandingDoc::Serving,
+            Standing::Sealed { drained } => StandingDoc::Sealed { drained },
+            Standing::Lost { at, gap } => StandingDoc::Lost { at, gap },
+        },
+        mark,
+        release: release.map(|Release { base, target }| ReleaseDoc { base, target: target.to_string() }),
+    }
+}
+
+fn member(doc: MemberDoc) -> Result<Member, Malformed> {
+    let MemberDoc { name: _, generation, standing, mark, release } = doc;
+    let release = release.map(|ReleaseDoc { base, target }| Ok(Release { base, target: digest(&target)? }));
+    Ok(Member {
+        generation,
+        standing: match standing {
+            StandingDoc::Serving => Standing::Serving,
+            StandingDoc::Sealed { drained } => Standing::Sealed { drained },
+            StandingDoc::Lost { at, gap } => Standing::Lost { at, gap },
+        },
+        mark,
+        release: release.transpose()?,
+    })
+}
+
+fn region(text: &str) -> Result<RegionName, Malformed> {
+    RegionName::parse(text).map_err(|_| Malformed("a region's name"))
+}
+
+fn acceptor_id(id: AcceptorId) -> String {
+    format!("{:032x}", id.0)
+}
+
+fn read_acceptor_id(text: &str) -> Result<AcceptorId, Malformed> {
+    let id = u128::from_str_radix(text, 16).map(AcceptorId).map_err(|_| Malformed("an acceptor's id"))?;
+    if acceptor_id(id) == text { Ok(id) } else { Err(Malformed("an acceptor's id")) }
+}
+
+/// 64 hex digits, in lower case: one spelling.
+fn digest(text: &str) -> Result<Digest32, Malformed> {
+    let pairs = text.as_bytes().chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair).map_err(|_| Malformed("a digest"))?;
+        u8::from_str_radix(pair, 16).map_err(|_| Malformed("a digest"))
+    });
+    let bytes = pairs.collect::<Result<Vec<u8>, _>>()?;
+    let digest = Digest32::from_slice(&bytes).ok_or(Malformed("a digest"))?;
+    if digest.to_string() == text { Ok(digest) } else { Err(Malformed("a digest")) }
+}
+
+/// A map of entries that each come once: of two, none could be preferred.
+fn map<K: Ord, V>(
+    entries: impl Iterator<Item = Result<(K, V), Malformed>>,
+    twice: &'static str,
+) -> Result<BTreeMap<K, V>, Malformed> {
+    let mut all = BTreeMap::new();
+    for entry in entries {
+        let (key, value) = entry?;
+        if all.insert(key, value).is_some() {
+            return Err(Malformed(twice));
+        }
+    }
+    Ok(all)
+}
+
+fn set<T: Ord>(
+    entries: impl Iterator<Item = Result<T, Malformed>>,
+    twice: &'static str,
+) -> Result<BTreeSet<T>, Malformed> {
+    Ok(map(entries.map(|entry| Ok((entry?, ()))), twice)?.into_keys().collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! The spelling of views and of the register's values: whatever is written is read again, and nothing else is.
+//!
+//! Neighbours: `views` spells. It must not test what the values mean.
+
+use std::sync::LazyLock;
+
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+
+use super::*;
+use crate::protocol::digest::digest as sha;
+
+fn spec(seed: u64, place_by: PlaceBy, pinned: bool) -> RingSpec {
+    let regions = [("eu-west", 1), ("us", 3), ("ap", 0)];
+    RingSpec {
+        seed,
+        place_by,
+        regions: regions
+            .map(|(name, weight)| RegionSpec { name: RegionName::parse(name).unwrap(), weight })
+            .to_vec(),
+        pins: if pinned {
+            let regions = ["us", "eu-west"].map(|name| RegionName::parse(name).unwrap()).to_vec();
+            vec![Pin { tenant: Tenant::parse("acme").unwrap(), regions }]
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn names() -> impl Strategy<Value = RegionName> {
+    "[a-z][a-z0-9]{0,5}".prop_map(|name| RegionName::parse(&name).unwrap())
+}
+
+fn digests() -> impl Strategy<Value = Digest32> {
+    any::<u64>().prop_map(|n| sha("test", &[&n.to_be_bytes()]))
+}
+
+fn members() -> impl Strategy<Value = Member> {
+    let standing = prop_oneof![
+        Just(Standing::Serving),
+        any::<bool>().prop_map(|drained| Standing::Sealed { drained }),
+        (any::<u64>(), any::<bool>()).prop_map(|(at, gap)| Standing::Lost { at, gap }),
+    ];
+    let release = proptest::option::of((any::<u64>(), digests()));
+    (any::<u32>(), standing, any::<u64>(), release).prop_map(|(generation, standing, mark, release)| Member {
+        generation,
+        standing,
+        mark,
+        release: release.map(|(base, target)| Release { base, target }),
+    })
+}
+
+/// Built once: building takes its time.
+static RINGS_TRIED: LazyLock<Vec<Arc<Ring>>> = LazyLock::new(|| {
+    let tried = [(0, PlaceBy::Tenant, true), (u64::MAX, PlaceBy::Key, false)];
+    tried
+        .map(|(seed, place_by, pinned)| Arc::new(Ring::build(&spec(seed, place_by, pinned)).unwrap()))
+        .to_vec()
+});
+
+fn views() -> impl Strategy<Value = Arc<View>> {
+    let rings = (0..RINGS_TRIED.len()).prop_map(|at| RINGS_TRIED[at].clone());
+    let retired = btree_map((names(), any::<u32>()), any::<u64>(), 0..3);
+    let escrow = proptest::collection::btree_set(any::<String>(), 0..3);
+    let voters = || btree_map(names(), any::<u128>().prop_map(AcceptorId), 0..4);
+    let parts =
+        (any::<u64>(), rings, escrow, voters(), voters(), btree_map(names(), members(), 0..4), retired);
+    parts.prop_map(|(epoch, ring, escrow, voters, voters_before, members, retired)| {
+        let origin = |((region, generation), mark)| (Origin { region, generation }, mark);
+        Arc::new(View::from_content(Content {
+            epoch,
+            ring,
+            escrow: escrow.into_iter().map(Arc::from).collect(),
+            voters,
+            voters_before,
+            members,
+            retired: retired.into_iter().map(origin).collect(),
+        }))
+    })
+}
+
+fn ballots() -> impl Strategy<Value = Ballot> {
+    (any::<u64>(), names(), any::<u64>()).prop_map(|(counter, region, proposer)| Ballot {
+        counter,
+        region,
+        proposer,
+    })
+}
+
+fn acceptors() -> impl Strategy<Value = Acceptor> {
+    let grant = (any::<u32>(), digests(), views(), any::<u64>(), any::<Duration>())
+        .prop_map(|(generation, boot, view, number, ttl)| Grant { generation, boot, view, number, ttl });
+    let accepted = (ballots(), views()).prop_map(|(ballot, view)| Accepted { ballot, view });
+    let held = (proptest::option::of(ballots()), proptest::option::of(accepted));
+    (any::<u128>(), any::<bool>(), held, btree_map(names(), grant, 0..3)).prop_map(
+        |(id, admitted, (promised, accepted), grants)| Acceptor {
+            id: AcceptorId(id),
+            admitted,
+            promised,
+            accepted,
+            grants,
+        },
+    )
+}
+
+fn gates() -> impl Strategy<Value = GateState> {
+    let pending = (views(), any::<Option<u64>>()).prop_map(|(target, seal)| Pending { target, seal });
+    let waived = proptest::collection::btree_set((names(), any::<u64>()), 0..3);
+    (views(), vec(views(), 0..3), proptest::option::of(pending), waived)
+        .prop_map(|(view, since, pending, waived)| GateState { view, since, pending, waived })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_an_acceptor_holds_is_read_as_it_was_written(acceptor in acceptors()) {
+        let text = acceptor.to_text().unwrap();
+        prop_assert_eq!(&Acceptor::from_text(&text).unwrap(), &acceptor);
+    }
+
+    #[test]
+    fn a_gates_state_is_read_as_it_was_written(gate in gates()) {
+        let text = gate.to_text().unwrap();
+        let read = GateState::from_text(&text).unwrap();
+        prop_assert_eq!(read.to_text().unwrap(), text);
+        prop_assert_eq!(&read, &gate);
+        prop_assert_eq!(read.view.ring().spec(), gate.view.ring().spec());
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in any::<String>()) {
+        prop_assert!(<Arc<View>>::from_text(&text).is_err() && Acceptor::from_text(&text).is_err());
+    }
+}
+
+fn view() -> Arc<View> {
+    let ring = Arc::new(Ring::build(&spec(7, PlaceBy::Tenant, true)).unwrap());
+    let voters = BTreeMap::from([(RegionName::parse("us").unwrap(), AcceptorId(0xab))]);
+    Arc::new(View::founding(1, ring, BTreeSet::from(["/v1/payouts".into()]), voters))
+}
+
+#[test]
+fn equal_rings_are_one() {
+    let text = view().to_text().unwrap();
+    let (first, second) = (<Arc<View>>::from_text(&text).unwrap(), <Arc<View>>::from_text(&text).unwrap());
+    assert!(Arc::ptr_eq(first.ring(), second.ring()));
+    let mut doc = view().doc();
+    doc.ring.regions.reverse();
+    let turned = <Arc<View>>::from_doc(doc).unwrap();
+    assert!(Arc::ptr_eq(first.ring(), turned.ring()), "the order of a list makes no other ring");
+    for seed in 100..100 + KEPT as u64 + 2 {
+        let mut doc = view().doc();
+        doc.ring.seed = seed;
+        <Arc<View>>::from_doc(doc).unwrap();
+    }
+    assert!(RINGS.lock().unwrap().len() <= KEPT, "the rings that are kept grow without bound");
+}
+
+#[test]
+fn what_no_view_says_is_refused() {
+    let good = serde_json::to_value(view().doc()).unwrap();
+    assert!(<Arc<View>>::from_text(&good.to_string()).is_ok());
+    let bent: [(&str, serde_json::Value); 11] = [
+        ("/epoch", serde_json::json!(-1)),
+        ("/epoch", serde_json::json!(1.0)),
+        ("/ring/place_by", serde_json::json!("Tenant")),
+        ("/ring/regions/0/weight", serde_json::json!(70_000)),
+        ("/ring/regions/0/name", serde_json::json!("US")),
+        ("/ring/pins/0/regions", serde_json::json!([])),
+        ("/voters/0/id", serde_json::json!("+00000000000000000000000000000ab")),
+        ("/members/0/standing", serde_json::json!("lost")),
+        ("/members/0/release", serde_json::json!({"base": 1, "target": "+f".repeat(32)})),
+        ("/escrow", serde_json::json!(["a", "a"])),
+        ("/retired", serde_json::json!([{"origin": "eu#01", "mark": 1}])),
+    ];
+    for (at, value) in bent {
+        let mut doc = good.clone();
+        *doc.pointer_mut(at).unwrap() = value;
+        assert!(<Arc<View>>::from_text(&doc.to_string()).is_err(), "{at}");
+    }
+    for list in ["voters", "members"] {
+        let mut doc = good.clone();
+        let entries = doc[list].as_array_mut().unwrap();
+        entries.push(entries[0].clone());
+        assert!(<Arc<View>>::from_text(&doc.to_string()).is_err(), "{list} twice");
+    }
+    let mut more = good.clone();
+    more["unknown"] = serde_json::json!(1);
+    assert!(<Arc<View>>::from_text(&more.to_string()).is_err());
+    let mut less = good;
+    less.as_object_mut().unwrap().remove("retired");
+    assert!(<Arc<View>>::from_text(&less.to_string()).is_err());
+}

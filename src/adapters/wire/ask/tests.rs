@@ -1,0 +1,385 @@
+//! What is written must be read back, and nothing else: round trips over every question and every answer, and a table of malformed ones.
+//!
+//! Neighbours: `ask`. No connection here: `tests/net.rs` asks over real ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::*;
+use crate::ports::authority::{CopiedRow, Lodging};
+use crate::protocol::digest::Digest32;
+use crate::protocol::fingerprint::Fingerprint;
+use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::lifetime::{Lifetime, Retention};
+use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use crate::protocol::region::Origin;
+use crate::protocol::register::{Accepted, Ballot, DOES_NOT_SERVE, HELD_BY_ANOTHER_START, Message, Reply};
+use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::time::Date;
+use crate::protocol::view::{AcceptorId, Release, View};
+
+fn name(text: &str) -> RegionName {
+    RegionName::parse(text).unwrap()
+}
+
+fn names() -> impl Strategy<Value = RegionName> {
+    "[a-z][a-z0-9]{0,31}".prop_map(|text| name(&text))
+}
+
+/// Two rings: building one takes a while.
+static RINGS: LazyLock<[Arc<Ring>; 2]> = LazyLock::new(|| {
+    [1, 2].map(|seed| {
+        let regions = ["eu", "us"].map(|region| RegionSpec { name: name(region), weight: 1 }).to_vec();
+        let spec = RingSpec { seed, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+        Arc::new(Ring::build(&spec).unwrap())
+    })
+});
+
+fn views() -> impl Strategy<Value = Arc<View>> {
+    (any::<u64>(), any::<u128>(), 0..2_usize).prop_map(|(epoch, id, ring)| {
+        let voters = BTreeMap::from([(name("eu"), AcceptorId(id)), (name("w"), AcceptorId(!id))]);
+        let escrow = BTreeSet::from(["charges".into()]);
+        Arc::new(View::founding(epoch, RINGS[ring].clone(), escrow, voters))
+    })
+}
+
+fn spans() -> impl Strategy<Value = Duration> {
+    (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos))
+}
+
+fn digests() -> impl Strategy<Value = Digest32> {
+    any::<[u8; 32]>().prop_map(Digest32::new)
+}
+
+fn ids() -> impl Strategy<Value = KeyId> {
+    ("[A-Za-z0-9_.-]{1,64}", "[!-~]{1,255}")
+        .prop_map(|(tenant, key)| KeyId::new(Tenant::parse(&tenant).unwrap(), Key::parse(&key).unwrap()))
+}
+
+fn origins() -> impl Strategy<Value = Origin> {
+    (names(), any::<u32>()).prop_map(|(region, generation)| Origin { region, generation })
+}
+
+fn tokens() -> impl Strategy<Value = Token> {
+    (any::<u64>(), any::<u32>()).prop_map(|(epoch, attempt)| Token { epoch, attempt })
+}
+
+fn fingerprints() -> impl Strategy<Value = Fingerprint> {
+    (digests(), option::of(digests())).prop_map(|(raw, canonical)| Fingerprint { raw, canonical })
+}
+
+fn answers() -> impl Strategy<Value = Answer> {
+    let value = vec(prop_oneof![0x20_u8..0x7f, 0x80_u8..=0xff], 0..12);
+    let body = option::of(vec(any::<u8>(), 0..64));
+    (100..1000_u16, vec(("[a-z0-9-]{1,12}", value), 0..4), body).prop_map(|(status, headers, body)| Answer {
+        status,
+        headers,
+        body: body.map_or(AnswerBody::NotKept, AnswerBody::Kept),
+    })
+}
+
+fn states() -> impl Strategy<Value = State> {
+    prop_oneof![
+        (spans(), spans()).prop_map(|(left, past)| State::Claimed { left, past }),
+        (option::of(100..600_u16), spans(), spans()).prop_map(|(status, left, past)| State::InDoubt {
+            status,
+            left,
+            past
+        }),
+        Just(State::Released),
+        (answers(), spans(), any::<bool>()).prop_map(|(answer, age, expired)| State::Settled {
+            answer: Arc::new(answer),
+            age,
+            expired
+        }),
+        Just(State::Tombstone),
+    ]
+}
+
+prop_compose! {
+    fn rows()(
+        origin in origins(),
+        token in tokens(),
+        nonce in any::<u128>(),
+        fingerprint in fingerprints(),
+        state in states(),
+        over in vec((origins(), tokens()), 0..3),
+        risk in vec(names(), 0..3),
+        request_id in any::<u128>(),
+        dates in any::<(i64, i64)>(),
+        principal in option::of(digests()),
+        accepted in any::<bool>(),
+    ) -> Row {
+        let (nonce, request_id) = (Nonce(nonce), RequestId(request_id));
+        let (expires, seen) = (Date(dates.0), Date(dates.1));
+        Row { origin, token, nonce, fingerprint, state, over, risk, request_id, expires, principal, accepted, seen }
+    }
+}
+
+prop_compose! {
+    fn copied()(
+        id in ids(),
+        row in rows(),
+        hold in spans(),
+        lives in spans(),
+        tombstone in spans(),
+        route in "[a-z ]{0,12}",
+        path in "/[ -~]{0,12}",
+    ) -> CopiedRow {
+        CopiedRow { id, row, hold, lives, tombstone, route: route.into(), path }
+    }
+}
+
+prop_compose! {
+    fn lodgings()(
+        id in ids(),
+        origin in origins(),
+        token in tokens(),
+        nonce in any::<u128>(),
+        fingerprint in fingerprints(),
+        request_id in any::<u128>(),
+        hold in spans(),
+        retention in option::of(spans()),
+        life in (spans(), spans()),
+        texts in ("[a-z ]{0,12}", "/[ -~]{0,12}"),
+        principal in option::of(digests()),
+    ) -> Lodging {
+        let retention = retention.map_or(Retention::Never, Retention::For);
+        let lifetime = Lifetime { retention, skew: life.0, tombstone: life.1 };
+        let (nonce, request_id) = (Nonce(nonce), RequestId(request_id));
+        let (route, path) = (texts.0.into(), texts.1);
+        Lodging { id, origin, token, nonce, fingerprint, request_id, hold, lifetime, route, path, principal }
+    }
+}
+
+fn ballots() -> impl Strategy<Value = Ballot> {
+    (any::<u64>(), names(), any::<u64>()).prop_map(|(counter, region, proposer)| Ballot {
+        counter,
+        region,
+        proposer,
+    })
+}
+
+fn messages() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        Just(Message::Read),
+        ballots().prop_map(|ballot| Message::Prepare { ballot }),
+        (ballots(), views()).prop_map(|(ballot, view)| Message::Accept { ballot, view }),
+        (names(), digests(), views(), spans()).prop_map(|(region, boot, view, ttl)| Message::Renew {
+            region,
+            boot,
+            view,
+            ttl
+        }),
+        (ballots(), views()).prop_map(|(ballot, view)| Message::Found { ballot, view }),
+    ]
+}
+
+fn accepted() -> impl Strategy<Value = Accepted> {
+    (ballots(), views()).prop_map(|(ballot, view)| Accepted { ballot, view })
+}
+
+fn replies() -> impl Strategy<Value = Reply> {
+    let holds = (any::<u128>(), option::of(ballots()), accepted(), vec(names(), 0..3));
+    prop_oneof![
+        any::<u128>().prop_map(|id| Reply::NotFounded(AcceptorId(id))),
+        any::<u128>().prop_map(|id| Reply::OtherAcceptor(AcceptorId(id))),
+        Just(Reply::NotAdmitted),
+        holds.prop_map(|(id, promised, accepted, running)| Reply::Holds {
+            id: AcceptorId(id),
+            promised,
+            accepted,
+            running: running.into_iter().collect(),
+        }),
+        accepted().prop_map(Reply::Promised),
+        ballots().prop_map(Reply::Outbid),
+        Just(Reply::Accepted),
+        names().prop_map(Reply::Blocked),
+        any::<u64>().prop_map(Reply::Granted),
+        Just(Reply::Newer),
+        Just(Reply::NotGranted(DOES_NOT_SERVE)),
+        Just(Reply::NotGranted(HELD_BY_ANOTHER_START)),
+    ]
+}
+
+fn questions() -> impl Strategy<Value = Question> {
+    let answered = (ids(), tokens(), any::<u128>(), answers());
+    prop_oneof![
+        (option::of(any::<u128>()), messages())
+            .prop_map(|(to, message)| Question::Acceptor { to: to.map(AcceptorId), message }),
+        any::<u64>().prop_map(|after| Question::Views { after }),
+        views().prop_map(|view| Question::Adopt { view }),
+        views().prop_map(|target| Question::Release { target }),
+        (names(), any::<u64>()).prop_map(|(region, at)| Question::Frontier { region, at }),
+        (origins(), option::of(ids()), any::<u32>()).prop_map(|(origin, after, most)| Question::Rows {
+            origin,
+            after,
+            most
+        }),
+        lodgings().prop_map(|lodging| Question::Lodge(Box::new(lodging))),
+        answered.prop_map(|(id, token, nonce, answer)| Question::LodgeAnswer {
+            id,
+            token,
+            nonce: Nonce(nonce),
+            answer: Arc::new(answer),
+        }),
+        (ids(), tokens(), any::<u128>()).prop_map(|(id, token, nonce)| Question::Void {
+            id,
+            token,
+            nonce: Nonce(nonce)
+        }),
+        (names(), any::<u64>(), ".{0,20}", ".{0,20}").prop_map(|(region, at, actor, reason)| {
+            Question::Operator(OperatorAct::AcceptRisk { region, at, actor, reason })
+        }),
+        ids().prop_map(|id| Question::Key { id }),
+    ]
+}
+
+fn tellings() -> impl Strategy<Value = Told> {
+    let seen = vec((names(), any::<u64>()), 0..3);
+    prop_oneof![
+        replies().prop_map(Told::Acceptor),
+        vec(views(), 0..3).prop_map(Told::Views),
+        any::<u64>().prop_map(Told::Adopted),
+        (any::<u32>(), any::<(u64, u64)>(), digests(), seen).prop_map(
+            |(generation, (seal, base), target, seen)| Told::Released(Report {
+                generation,
+                seal,
+                release: Release { base, target },
+                seen: seen.into_iter().collect(),
+            })
+        ),
+        any::<(u64, u64)>().prop_map(|(applied, seal)| Told::Frontier(opening::Told { applied, seal })),
+        vec(copied(), 0..3).prop_map(Told::Rows),
+        Just(Told::Lodged(Lodged::Done)),
+        Just(Told::Lodged(Lodged::GateMoved)),
+        Just(Told::Lodged(Lodged::Superseded)),
+        ".{0,40}".prop_map(Told::Key),
+        Just(Told::Done),
+        ".{0,40}".prop_map(Told::Refused),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_question_is_read_as_it_was_written(question in questions()) {
+        prop_assert_eq!(read_question(&write_question(&question)), Ok(question));
+    }
+
+    #[test]
+    fn what_was_told_is_read_as_it_was_written(told in tellings()) {
+        prop_assert_eq!(read_told(&write_told(&told)), Ok(told));
+    }
+}
+
+#[test]
+fn a_question_of_another_version_is_told_from_a_broken_one() {
+    let why = |json: &str| match read_question(json.as_bytes()) {
+        Err(WireError::Question(why)) => why,
+        other => panic!("{json}: {other:?}"),
+    };
+    for later in [r#"{"forget":{"id":1}}"#, r#""forget""#] {
+        assert_eq!(why(later), "\"forget\" is not known here: run one version of onceway in all regions");
+    }
+    for broken in
+        ["", "{}", "[]", "null", "7", r#"{"views":{"after":1},"key":1}"#, r#"{"Views":{"after":1}}"#]
+    {
+        assert!(why(broken).starts_with("malformed at byte "), "{broken}: {}", why(broken));
+    }
+}
+
+#[test]
+fn what_is_malformed_is_refused_and_not_repeated() {
+    let good = [
+        r#"{"views":{"after":7}}"#,
+        r#"{"frontier":{"region":"eu","at":3}}"#,
+        r#"{"rows":{"origin":"eu#1","after":{"tenant":"acme","key":"canary"},"most":9}}"#,
+        r#"{"void":{"id":{"tenant":"acme","key":"canary"},"token":{"epoch":1,"attempt":2},"nonce":"000000000000000000000000000000ff"}}"#,
+        r#"{"acceptor":{"to":"000000000000000000000000000000ff","message":"read"}}"#,
+        r#"{"lodge_answer":{"id":{"tenant":"acme","key":"canary"},"token":{"epoch":1,"attempt":2},"nonce":"000000000000000000000000000000ff","answer":{"status":200,"headers":[["x","YQ=="]],"body":"YQ=="}}}"#,
+    ];
+    let bad = [
+        (0, "7", "-7"),
+        (0, "7", "7,\"more\":1"),
+        (0, "\"after\":7", ""),
+        (0, "7", "18446744073709551616"),
+        (1, "eu", "EU"),
+        (2, "eu#1", "eu#01"),
+        (2, "canary", ""),
+        (2, "acme", "ac me"),
+        (2, "9", "4294967296"),
+        (2, "{\"tenant\":\"acme\",\"key\":\"canary\"}", "\"canary\""),
+        (3, "ff\"", "FF\""),
+        (3, "00ff\"", "ff\""),
+        (3, "\"attempt\":2", "\"attempt\":\"canary\""),
+        (4, "00ff\"", "+0ff\""),
+        (4, "\"read\"", "\"write\""),
+        (5, "200", "99"),
+        (5, "\"x\"", "\"X\""),
+        (5, "\"x\"", "\"a b\""),
+        (5, "YQ==\"]", "AA==\"]"),
+        (5, "YQ==\"}", "YQ=\"}"),
+        (5, "YQ==\"}", "YR==\"}"),
+    ];
+    for json in good {
+        let question = read_question(json.as_bytes()).unwrap_or_else(|error| panic!("{json}: {error}"));
+        assert_eq!(write_question(&question), json.as_bytes());
+    }
+    for (which, from, to) in bad {
+        let json = good[which].replacen(from, to, 1);
+        assert_ne!(json, good[which], "{from}");
+        let error = read_question(json.as_bytes()).expect_err(&json);
+        assert!(matches!(error, WireError::Question(_)));
+        assert!(!error.to_string().contains("canary"), "{error}");
+    }
+}
+
+#[test]
+fn what_was_told_is_refused_if_it_is_malformed() {
+    let row = r#"{"id":{"tenant":"acme","key":"canary"},"row":{},"hold":[1,2],"lives":[1,2],"tombstone":[1,2],"route":"r","path":"/"}"#;
+    for json in [
+        r#""settled""#.to_owned(),
+        r#"{"adopted":{"epoch":-1}}"#.to_owned(),
+        r#"{"lodged":"perhaps"}"#.to_owned(),
+        r#"{"done":1}"#.to_owned(),
+        r#"{"acceptor":{"not_granted":{"why":"I would rather not"}}}"#.to_owned(),
+        r#"{"acceptor":{"blocked":{"region":"EU"}}}"#.to_owned(),
+        r#"{"released":{"generation":1,"seal":2,"release":{"base":1,"target":"00"},"seen":{}}}"#.to_owned(),
+        format!(r#"{{"rows":[{row}]}}"#),
+    ] {
+        let error = read_told(json.as_bytes()).expect_err(&json);
+        assert!(matches!(error, WireError::Told(_)) && !error.to_string().contains("canary"), "{error}");
+    }
+}
+
+#[test]
+fn a_span_has_one_spelling() {
+    let view = Arc::new(View::unfounded(RINGS[0].clone()));
+    let (boot, ttl) = (Digest32::new([1; 32]), Duration::new(5, 6));
+    let message = Message::Renew { region: name("eu"), boot, view, ttl };
+    let json = write_question(&Question::Acceptor { to: None, message });
+    let with = |ttl: &str| str::from_utf8(&json).unwrap().replacen("[5,6]", ttl, 1);
+    assert!(read_question(with("[5,999999999]").as_bytes()).is_ok());
+    for bad in ["[5,1000000000]", "[5]", "5", "[-5,6]", "\"5s\""] {
+        assert!(read_question(with(bad).as_bytes()).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_reply_says_what_its_body_is() {
+    let response = encode_told(&Told::Done);
+    assert_eq!(decode_replied(response.headers()), Ok(Replied::Told));
+    let refused = super::super::encode_refusal(Response::new(full("")));
+    assert_eq!(decode_replied(refused.headers()), Ok(Replied::Refused));
+    assert!(decode_replied(&HeaderMap::new()).is_err());
+    let mut answer = Response::new(full(""));
+    answer.headers_mut().insert(REPLY, HeaderValue::from_static("answer"));
+    assert_eq!(decode_replied(answer.headers()), Err(WireError::Malformed(REPLY)));
+    assert_eq!(read_refusal(br#"{"detail":"why","status":400}"#).as_deref(), Some("why"));
+    assert_eq!(read_refusal(b"<html>"), None);
+}

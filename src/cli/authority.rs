@@ -1,0 +1,151 @@
+//! Authority as `onceway status` and `onceway region status` show it: who owns what share, since when, and what still waits.
+//!
+//! Neighbours: `gateway::authority::status` is the contract of the JSON. A field that an older or newer gateway does not send is shown as
+//! "-". It must not judge: it prints what the gateway says.
+
+use serde_json::Value;
+
+use super::status::word;
+use super::table::{Side, columns};
+
+/// One line about the register and the lease; nothing if the gateway says nothing of them.
+pub fn summary(authority: &Value) -> Vec<(&'static str, String)> {
+    if authority.is_null() {
+        return Vec::new();
+    }
+    let founded = match authority["founded"].as_bool() {
+        Some(true) => format!("epoch {}", word(&authority["epoch"])),
+        Some(false) => "NOT FOUNDED: run `onceway init` once, when all regions are up".to_owned(),
+        None => "-".to_owned(),
+    };
+    let voters: Vec<String> = authority["voters"].as_array().into_iter().flatten().map(word).collect();
+    let voters = if voters.is_empty() { String::new() } else { format!(", voters {}", voters.join(", ")) };
+    let lease = &authority["lease"];
+    let lease = match lease["held"].as_bool() {
+        Some(true) => format!("held, {} left unless renewed", seconds(&lease["left_ms"])),
+        Some(false) => "NOT HELD: this gateway runs no keys".to_owned(),
+        None => "-".to_owned(),
+    };
+    let mut rows = vec![
+        ("register", format!("{founded}, failover {}{voters}", word(&authority["mode"]))),
+        ("lease", lease),
+    ];
+    if !authority["pending"].is_null() {
+        let pending = word(&authority["pending"]);
+        rows.push(("pending", format!("keys are given up for epoch {pending}, which is not agreed yet")));
+    }
+    rows
+}
+
+/// A row per region, and what the keys wait for that this gateway's region has gained.
+pub fn picture(authority: &Value) -> String {
+    let Some(regions) = authority["regions"].as_array() else { return String::new() };
+    let header = ["owner", "share now", "standing", "since epoch", "mark"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(regions.iter().map(|region| {
+        let fields = [&region["since_epoch"], &region["mark"]].map(word);
+        let mut row = vec![word(&region["name"]), share(region), standing(region)];
+        row.extend(fields);
+        row
+    }));
+    use Side::{Left, Right};
+    let mut text = columns(&[Left, Right, Left, Right, Right], &rows);
+    text.push_str(&waits(authority));
+    text
+}
+
+/// How one region stands, and what its keys wait for.
+pub fn one(authority: &Value, region: &Value) -> String {
+    let rows = [
+        ("region", word(&region["name"])),
+        ("standing", standing(region)),
+        ("since", format!("epoch {} of {}", word(&region["since_epoch"]), word(&authority["epoch"]))),
+        ("owns", share(region)),
+        ("mark", word(&region["mark"])),
+    ];
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    format!("{}{}", columns(&[Side::Left, Side::Left], &rows), waits(authority))
+}
+
+/// What keeps gained keys from starting, each with the time that is left.
+fn waits(authority: &Value) -> String {
+    let mut rows = Vec::new();
+    for missing in authority["opening"].as_array().into_iter().flatten() {
+        let left = match (missing["left_ms"].is_null(), missing["needs_operator"] == true) {
+            (false, _) => format!("{} left", seconds(&missing["left_ms"])),
+            (true, true) => "NEEDS AN OPERATOR".to_owned(),
+            (true, false) => String::new(),
+        };
+        rows.push(vec![word(&missing["what"]), left, word(&missing["text"])]);
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let rows = columns(&[Side::Left, Side::Left, Side::Left], &rows);
+    format!("\nkeys that this region has gained wait for\n{rows}")
+}
+
+/// What the word means: nobody should have to look it up while a region is down.
+fn standing(region: &Value) -> String {
+    let why = match region["standing"].as_str() {
+        Some("serving") => "serving",
+        Some("sealed") => "sealed: complete, comes back by itself",
+        Some("drained") => "drained: out until `onceway region resume`",
+        Some("lost") => "LOST: its keys run elsewhere",
+        Some(_) | None => return word(&region["standing"]),
+    };
+    why.to_owned()
+}
+
+fn share(region: &Value) -> String {
+    region["share"].as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0))
+}
+
+/// Milliseconds as seconds with one decimal.
+fn seconds(millis: &Value) -> String {
+    millis.as_u64().map_or("-".to_owned(), |millis| format!("{:.1} s", millis as f64 / 1_000.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{one, picture, summary};
+
+    #[test]
+    fn a_takeover_is_told_on_one_screen() {
+        let authority = json!({
+            "epoch": 7, "founded": true, "mode": "automatic", "lease": { "held": true, "left_ms": 2_340 },
+            "voters": ["a", "b"], "pending": 8,
+            "regions": [
+                { "name": "a", "standing": "lost", "since_epoch": 7, "share": 0.0, "mark": 40, "generation": 1 },
+                { "name": "b", "standing": "serving", "since_epoch": 1, "share": 1.0, "mark": 0, "generation": 1 },
+            ],
+            "opening": [
+                { "what": "window", "region": "a", "text": "the window after the loss of a runs", "left_ms": 1_250, "needs_operator": false },
+                { "what": "gap", "region": "a", "text": "rows are \u{1b}missing", "left_ms": null, "needs_operator": true },
+            ],
+        });
+        let rows = summary(&authority);
+        assert_eq!(rows[0].1, "epoch 7, failover automatic, voters a, b");
+        assert_eq!(rows[1].1, "held, 2.3 s left unless renewed");
+        assert_eq!(rows[2].0, "pending");
+        let text = picture(&authority);
+        for line in [
+            "a         0.00 %  LOST: its keys run elsewhere            7    40",
+            "b       100.00 %  serving                                 1     0",
+            "window  1.2 s left         the window after the loss of a runs",
+            "gap     NEEDS AN OPERATOR  rows are  missing",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line:?} in\n{text}");
+        }
+        assert!(one(&authority, &authority["regions"][0]).starts_with("region    a\nstanding  LOST"));
+    }
+
+    #[test]
+    fn an_older_gateway_says_nothing_of_it() {
+        assert_eq!((summary(&json!(null)).len(), picture(&json!(null))), (0, String::new()));
+        let unfounded = summary(&json!({ "founded": false, "lease": { "held": false } }));
+        assert!(unfounded[0].1.starts_with("NOT FOUNDED") && unfounded[1].1.starts_with("NOT HELD"));
+    }
+}

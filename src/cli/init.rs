@@ -1,0 +1,91 @@
+//! `onceway init`: founds a deployment's register, once.
+//!
+//! Neighbours: `http` asks the gateway of the region file, `gateway::authority::acts` founds. It must not found with files that the
+//! gateway was not started with: what they say would not be what runs.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::http::{Local, Target};
+use super::status::word;
+use super::{Failure, print};
+use crate::config::Config;
+
+/// Found the deployment: from now on its regions run keys. Once, when all of them are up.
+///
+/// Proposes the first view to every voter: all regions of ring.toml, and its witnesses. Each of them must answer and be empty. One
+/// that cannot be reached, or is not empty, is named, and nothing runs. If it was cut short, run it again: it ends what was begun.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway init --config config/us-east.toml          in any one of the regions, after `onceway serve` runs in all of them
+  onceway init --config config/us-east.toml --json
+
+The gateway must run with the same ring.toml and routes.toml that the region file names. The first view has every region
+serving, and the routes with escrow = \"claim\" or \"claim+answer\" under escrow; `onceway ring apply` changes both later.
+
+If all voters were lost, and the register has to be founded again while records are left, the new epochs must be greater than
+all old ones: --epoch-above takes the greatest that any region or log has ever shown. Until then no keys run anywhere.
+
+Exit codes: 0 founded; 1 refused, or the gateway does not answer; 2 wrong arguments or configuration; 3 not possible yet, as when a voter
+does not answer: run it again.")]
+pub struct Init {
+    #[command(flatten)]
+    gateway: Local,
+    /// Begin above this epoch; only for founding again after the register was lost.
+    #[arg(long, value_name = "N")]
+    epoch_above: Option<u64>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Init {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let (config, target) = self.gateway.load()?;
+        same_files(&config, &target)?;
+        let escrow: Vec<String> = config.escrow().iter().map(ToString::to_string).collect();
+        let report =
+            target.act("/v1/admin/init", &json!({ "escrow": escrow, "epoch_above": self.epoch_above }))?;
+        if self.json { print(&format!("{report}\n")) } else { print(&picture(&report, &escrow)) }
+    }
+}
+
+/// The gateway must run what the files say: it proposes its own ring.
+fn same_files(config: &Config, target: &Target) -> Result<(), Failure> {
+    let status = target.get("/v1/status")?;
+    let (region, shared, view) = (&status["region"], &status["shared"], &status["view"]);
+    if *region != config.me.as_str() {
+        return Err(Failure::Bad(format!(
+            "the gateway that answers is of region {}, the file of {}: ask the right one",
+            word(region),
+            config.me
+        )));
+    }
+    let founded = status["epoch"].as_u64().is_some_and(|epoch| epoch > 0);
+    // Once it is founded, its view is the register's; the gateway says so itself.
+    if !founded && *view != config.view().digest().to_string() {
+        return Err(differs("ring.toml"));
+    }
+    if *shared != config.shared.to_string() {
+        return Err(differs("ring.toml or routes.toml"));
+    }
+    Ok(())
+}
+
+fn differs(what: &str) -> Failure {
+    Failure::Failed(format!(
+        "the gateway was started with another {what} than the region file names now: restart it first"
+    ))
+}
+
+fn picture(report: &Value, escrow: &[String]) -> String {
+    let voters: Vec<String> = report["voters"].as_array().into_iter().flatten().map(word).collect();
+    let escrow = if escrow.is_empty() { "none".to_owned() } else { escrow.join(", ") };
+    format!(
+        "founded at epoch {}; all regions serve\nvoters         {}\nunder escrow   {escrow}\n",
+        word(&report["epoch"]),
+        voters.join(", ")
+    )
+}

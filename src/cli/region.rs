@@ -1,0 +1,239 @@
+//! `onceway region drain | resume | status`, and `onceway takeover`: acts on one region, and how it stands.
+//!
+//! Neighbours: `http` asks any gateway of the deployment, `gateway::authority::acts` performs. It must not force anything that was not named
+//! twice.
+
+use std::io::{IsTerminal, Write};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::authority;
+use super::http::Admin;
+use super::key::{Who, Why};
+use super::status::word;
+use super::{Failure, print};
+use crate::protocol::region::RegionName;
+
+/// Take a region out of service, bring it back, or see how it stands.
+#[derive(Subcommand)]
+pub enum Command {
+    Drain(Drain),
+    Resume(Resume),
+    Status(Status),
+}
+
+/// Take a region out of service: its keys move to their next regions, without a gap in the record.
+///
+/// The region stops taking its keys, lets what runs finish for a moment (drain_limit in ring.toml), and hands over; nothing is run twice
+/// and nothing is lost. It goes on forwarding and replaying, and stays out until `onceway region resume`. Any gateway can be asked.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway region drain eu-west --reason 'Postgres upgrade, OPS-12'
+  onceway region drain eu-west --force --confirm eu-west --reason '...'    although too few regions would be left (min_serving)
+
+The last region that serves cannot be drained.
+
+Exit codes: 0 done; 1 refused, or the gateway does not answer; 2 wrong arguments; 3 not possible yet: run it again.")]
+pub struct Drain {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    who: Who,
+    /// Why.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    /// Drain it although fewer than min_serving regions would be left; asks for the region's name once more, and for a reason.
+    #[arg(long, requires = "reason")]
+    force: bool,
+    /// The region's name once more; where there is no terminal to type it at.
+    #[arg(long, value_name = "REGION", requires = "force")]
+    confirm: Option<String>,
+}
+
+/// Bring a drained region back: it takes its keys home as soon as it has everything that was written meanwhile.
+///
+/// A region that was lost needs nobody: it comes back by itself once it has been well for a while (stable_for in ring.toml).
+#[derive(Args)]
+#[command(after_long_help = "\
+Example:
+  onceway region resume eu-west
+
+Exit codes: 0 done; 1 refused, or the gateway does not answer; 2 wrong arguments; 3 not possible yet: run it again.")]
+pub struct Resume {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    who: Who,
+}
+
+/// Show how a region stands, and what it waits for.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway region status eu-west
+  until onceway region status eu-west; do sleep 1; done      wait until it serves
+
+What keys wait for is known by the gateway that gained them, so ask that one (--admin).
+
+Exit codes: 0 it serves; 1 the gateway does not answer; 2 wrong arguments, or no such region; 3 it does not serve.")]
+pub struct Status {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// The region, and whom to ask.
+#[derive(Args)]
+struct Which {
+    /// The region.
+    #[arg(value_parser = RegionName::parse)]
+    region: RegionName,
+    #[command(flatten)]
+    gateway: Admin,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Declare a region lost by hand, or open its keys elsewhere before the window says so.
+///
+/// Without --accept-risk: where failover = "manual", this is what starts a takeover. The region must be stopped: its lease must have
+/// run out, or nothing happens. Its successors then wait their window, as after any loss.
+///
+/// With --accept-risk its successors also open at once. Keys whose last rows never left the region are then run again: make sure first,
+/// at the upstream's own ledger, that this is better than waiting. It is journalled, with who and why.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway takeover eu-west --reason 'site is down, its machines are switched off, OPS-13'
+  onceway takeover eu-west --accept-risk --reason 'disks are gone; checked the provider up to 14:05, OPS-13'
+
+Ask a gateway of a region that serves; `onceway status` says there what its keys wait for.
+
+Exit codes: 0 done; 1 refused, or the gateway does not answer; 2 wrong arguments; 3 not possible yet, as while its lease runs or no
+majority of the voters answers: run it again.")]
+pub struct Takeover {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    why: Why,
+    /// Open its keys elsewhere without waiting, although some may run a second time.
+    #[arg(long)]
+    accept_risk: bool,
+}
+
+impl Command {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        match self {
+            Self::Drain(drain) => drain.run(),
+            Self::Resume(resume) => resume.run(),
+            Self::Status(status) => status.run(),
+        }
+    }
+}
+
+impl Drain {
+    fn run(&self) -> Result<(), Failure> {
+        let Self { which, who, reason, force, confirm } = self;
+        if *force {
+            confirmed(&which.region, confirm.as_deref())?;
+        }
+        let act = json!({
+            "region": which.region.as_str(), "force": force, "actor": who.actor, "reason": reason,
+        });
+        let done = which.gateway.target()?.act("/v1/admin/region/drain", &act)?;
+        which.say(&done, &format!("{} is drained: epoch {}", which.region, word(&done["epoch"])))
+    }
+}
+
+impl Resume {
+    fn run(&self) -> Result<(), Failure> {
+        let Self { which, who } = self;
+        let act = json!({ "region": which.region.as_str(), "actor": who.actor });
+        let done = which.gateway.target()?.act("/v1/admin/region/resume", &act)?;
+        which.say(&done, &format!("{} serves again: epoch {}", which.region, word(&done["epoch"])))
+    }
+}
+
+impl Status {
+    fn run(&self) -> Result<(), Failure> {
+        let Which { region, gateway, json } = &self.which;
+        let status = gateway.get("/v1/status")?;
+        let authority = &status["authority"];
+        let all = authority["regions"].as_array();
+        let found = all.and_then(|all| all.iter().find(|one| one["name"] == region.as_str()));
+        let Some(found) = found else {
+            return Err(Failure::Bad(format!("{region} is no region of this deployment")));
+        };
+        let opening: Vec<&Value> = authority["opening"].as_array().into_iter().flatten().collect();
+        let peer = &status["peers"][region.as_str()];
+        if *json {
+            let whole =
+                json!({ "epoch": authority["epoch"], "region": found, "opening": opening, "peer": peer });
+            print(&format!("{whole}\n"))?;
+        } else {
+            print(&authority::one(authority, found))?;
+        }
+        match found["standing"].as_str() {
+            Some("serving") => Ok(()),
+            Some(_) | None => Err(Failure::Incomplete(format!("{region} is {}", word(&found["standing"])))),
+        }
+    }
+}
+
+impl Takeover {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let Self { which, why, accept_risk } = self;
+        if why.reason.trim().is_empty() {
+            return Err(Failure::Bad("--reason must say why: it is journalled".to_owned()));
+        }
+        let act = json!({
+            "region": which.region.as_str(), "accept_risk": accept_risk, "actor": why.who.actor, "reason": why.reason,
+        });
+        let done = which.gateway.target()?.act("/v1/admin/takeover", &act)?;
+        let waived: Vec<String> = done["waived"].as_array().into_iter().flatten().map(word).collect();
+        let lost = format!("{} is lost since epoch {}", which.region, word(&done["epoch"]));
+        match (accept_risk, waived.is_empty()) {
+            (false, _) => which
+                .say(&done, &format!("{lost}; its keys open elsewhere after the window (`onceway status`)")),
+            (true, false) => {
+                which.say(&done, &format!("{lost}; without waiting its keys open in {}", waived.join(", ")))
+            }
+            (true, true) => {
+                which.say(&done, &lost)?;
+                Err(Failure::Incomplete("no region has accepted the risk yet: run this again".to_owned()))
+            }
+        }
+    }
+}
+
+impl Which {
+    /// Tells a person, or a program.
+    fn say(&self, done: &Value, text: &str) -> Result<(), Failure> {
+        if self.json { print(&format!("{done}\n")) } else { print(&format!("{text}\n")) }
+    }
+}
+
+/// A step that breaks a safety rule is named twice: by --confirm, or by hand where somebody sits.
+fn confirmed(region: &RegionName, given: Option<&str>) -> Result<(), Failure> {
+    let typed = match given {
+        Some(given) => given.to_owned(),
+        None if std::io::stdin().is_terminal() => {
+            // To stderr: stdout is for what came of it.
+            let asked = write!(std::io::stderr(), "This breaks a safety rule. Type {region} to go on: ");
+            let mut line = String::new();
+            asked.and_then(|()| std::io::stdin().read_line(&mut line)).map_err(Failure::failed)?;
+            line
+        }
+        None => {
+            return Err(Failure::Bad(format!("--force breaks a safety rule: add --confirm {region}")));
+        }
+    };
+    if typed.trim() == region.as_str() {
+        return Ok(());
+    }
+    Err(Failure::Bad(format!("{:?} is not {region}: nothing was done", typed.trim())))
+}

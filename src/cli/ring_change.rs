@@ -1,0 +1,219 @@
+//! `onceway ring plan | apply`: what the ring file would change in the register's ring, and putting it in force.
+//!
+//! Neighbours: `config` reads the files, `http` asks the gateway of the region file, `gateway::authority::acts` compares and performs. The
+//! file is a proposal: nothing moves until it is applied with --yes. It must not print the seed.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::http::Local;
+use super::key::Who;
+use super::status::word;
+use super::table::{Side, columns, thousands};
+use super::{Failure, print};
+use crate::config::Config;
+use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, RingSpec};
+
+/// Show what ring.toml and routes.toml would change in what is in force: arcs that move, pins, regions, escrow. Changes nothing.
+#[derive(Args)]
+#[command(after_long_help = "\
+Example:
+  onceway ring plan --config config/us-east.toml
+
+The gateway may run with older files: it is told the new ones. Seed and place_by can never be changed.
+
+Exit codes: 0 compared; 1 refused, or the gateway does not answer; 2 wrong arguments or configuration.")]
+pub struct Plan {
+    #[command(flatten)]
+    gateway: Local,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Put ring.toml and the escrow of routes.toml in force, in all regions at once. Without --yes: a dry run.
+///
+/// Each region that loses keys stops taking them, writes down what it gives up, and the others go on from there: a pause of less
+/// than a second for keys that move, none for all others.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway ring apply --config config/us-east.toml --expect-epoch 7         what would move; nothing is changed
+  onceway ring apply --config config/us-east.toml --expect-epoch 7 --yes   do it
+
+The epoch is the one that `onceway ring plan` compared with: if anything has changed since, nothing is done. Afterwards bring the same
+files to all regions.
+
+Exit codes: 0 in force, or compared; 1 refused, or the gateway does not answer; 2 wrong arguments or configuration; 3 not possible yet:
+run it again.")]
+pub struct Apply {
+    #[command(flatten)]
+    gateway: Local,
+    #[command(flatten)]
+    who: Who,
+    /// The epoch that the plan was compared with.
+    #[arg(long, value_name = "N")]
+    expect_epoch: u64,
+    /// Do it.
+    #[arg(long)]
+    yes: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Plan {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let (config, target) = self.gateway.load()?;
+        let plan = target.act("/v1/admin/ring/plan", &proposal(&config))?;
+        if self.json { print(&format!("{plan}\n")) } else { print(&picture(&plan)) }
+    }
+}
+
+impl Apply {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let (config, target) = self.gateway.load()?;
+        let mut proposal = proposal(&config);
+        if !self.yes {
+            let plan = target.act("/v1/admin/ring/plan", &proposal)?;
+            if self.json {
+                print(&format!("{plan}\n"))?;
+            } else {
+                print(&picture(&plan))?;
+            }
+            return self.dry(&plan);
+        }
+        proposal["expect_epoch"] = self.expect_epoch.into();
+        proposal["actor"] = self.who.actor.clone().into();
+        let done = target.act("/v1/admin/ring/apply", &proposal)?;
+        match self.json {
+            true => print(&format!("{done}\n")),
+            false => print(&format!("in force: epoch {}\n", word(&done["epoch"]))),
+        }
+    }
+
+    /// After a dry run: what to type, or why that would be refused.
+    fn dry(&self, plan: &Value) -> Result<(), Failure> {
+        if plan["epoch"] != self.expect_epoch {
+            return Err(Failure::Failed(format!(
+                "the register is at epoch {}, not {}: if the plan above is what you want, expect that epoch",
+                word(&plan["epoch"]),
+                self.expect_epoch
+            )));
+        }
+        if self.json || is_empty(plan) {
+            return Ok(());
+        }
+        print(&format!(
+            "\nNothing was changed. To put it in force:\n  onceway ring apply --config {} --expect-epoch {} --yes\n",
+            self.gateway.config.display(),
+            self.expect_epoch
+        ))
+    }
+}
+
+/// The ring and the escrow of the files, as the admin listener takes them.
+fn proposal(config: &Config) -> Value {
+    let RingSpec { seed, place_by, regions, pins } = config.ring.spec();
+    let place_by = match place_by {
+        PlaceBy::Tenant => "tenant",
+        PlaceBy::Key => "key",
+    };
+    let regions: Vec<Value> = regions
+        .iter()
+        .map(|RegionSpec { name, weight }| json!({ "name": name.as_str(), "weight": weight }))
+        .collect();
+    let pins: Vec<Value> = pins
+        .iter()
+        .map(|Pin { tenant, regions }| {
+            let regions: Vec<&str> = regions.iter().map(|name| name.as_str()).collect();
+            json!({ "tenant": tenant.as_str(), "regions": regions })
+        })
+        .collect();
+    let escrow: Vec<String> = config.escrow().iter().map(ToString::to_string).collect();
+    json!({
+        "ring": { "seed": seed, "place_by": place_by, "regions": regions, "pins": pins }, "escrow": escrow,
+    })
+}
+
+/// The lists of a plan, each with how people call it.
+const LISTS: [(&str, &str); 5] = [
+    ("regions_added", "regions that join"),
+    ("regions_removed", "regions that leave"),
+    ("pins", "tenants whose pin changes"),
+    ("escrow_added", "routes that come under escrow"),
+    ("escrow_removed", "routes that leave escrow"),
+];
+
+fn list<'a>(plan: &'a Value, name: &str) -> &'a [Value] {
+    plan[name].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn is_empty(plan: &Value) -> bool {
+    list(plan, "moves").is_empty() && LISTS.iter().all(|(name, _)| list(plan, name).is_empty())
+}
+
+fn picture(plan: &Value) -> String {
+    let epoch = word(&plan["epoch"]);
+    if is_empty(plan) {
+        return format!("nothing would change: the files say what is in force at epoch {epoch}\n");
+    }
+    let mut text = format!("compared with epoch {epoch}\n");
+    let mut rows = vec![["from", "to", "arcs", "share"].map(str::to_owned).to_vec()];
+    for moved in list(plan, "moves") {
+        let share = moved["share"].as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0));
+        let arcs = moved["arcs"].as_u64().map_or("-".to_owned(), thousands);
+        rows.push(vec![word(&moved["from"]), word(&moved["to"]), arcs, share]);
+    }
+    text.push('\n');
+    match rows.len() {
+        1 => text.push_str("no arc changes its home\n"),
+        _ => text.push_str(&columns(&[Side::Left, Side::Left, Side::Right, Side::Right], &rows)),
+    }
+    let told = LISTS.iter().filter(|(name, _)| !list(plan, name).is_empty());
+    let told: Vec<Vec<String>> = told
+        .map(|(name, what)| {
+            let names: Vec<String> = list(plan, name).iter().map(word).collect();
+            vec![(*what).to_owned(), names.join(", ")]
+        })
+        .collect();
+    if !told.is_empty() {
+        text.push('\n');
+        text.push_str(&columns(&[Side::Left, Side::Left], &told));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::picture;
+
+    #[test]
+    fn a_plan_is_a_table_of_what_moves() {
+        let plan = json!({
+            "epoch": 7, "moves": [{ "from": "a", "to": "b", "arcs": 13107, "share": 0.2 }], "pins": ["acme"],
+            "regions_added": ["b"], "regions_removed": [], "escrow_added": [], "escrow_removed": ["pay\u{1b}outs"],
+        });
+        let text = picture(&plan);
+        for line in [
+            "compared with epoch 7",
+            "a     b   13,107  20.00 %",
+            "regions that join          b",
+            "tenants whose pin changes  acme",
+            "routes that leave escrow   pay outs",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line:?} in\n{text}");
+        }
+        assert!(!text.contains("regions that leave"));
+    }
+
+    #[test]
+    fn a_plan_without_changes_says_so() {
+        let text = picture(&json!({ "epoch": 7, "moves": [] }));
+        assert_eq!(text, "nothing would change: the files say what is in force at epoch 7\n");
+    }
+}

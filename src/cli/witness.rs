@@ -1,0 +1,65 @@
+//! `onceway witness`: a voter without a store.
+//!
+//! Neighbours: `config::witness` checks the file, `adapters::witness` keeps what it promised, `server::witness` does the rest. It must not make
+//! a new file unless it was asked to.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Failure, block_on, logging, print};
+use crate::adapters::system::SystemDice;
+use crate::adapters::witness::AcceptorFile;
+use crate::config::witness::WitnessConfig;
+use crate::ports::Dice;
+use crate::protocol::view::AcceptorId;
+use crate::server::witness;
+
+/// Run a witness: a third voter for deployments of two regions, until SIGTERM or SIGINT.
+///
+/// Two regions cannot fail over by themselves: the one that is left cannot tell a dead neighbour from a cut link. A witness is one
+/// more vote, in a third place. It keeps one small file with what it promised, has no store, and sees no keys and no requests.
+///
+/// It needs its file: a witness that forgot its promises could let both regions run the same keys, so it never starts with
+/// a missing or damaged one. Give each witness a disk of its own, never restore the file from a backup, and never run two processes on
+/// copies of it.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway witness --config config/witness.toml --init    once: make its file, and end
+  onceway witness --config config/witness.toml           run it
+  curl http://127.0.0.1:7402/v1/status                   which view did it accept, who holds a lease?
+
+The order for a new deployment: list it in ring.toml ([[witness]]) and in every region file ([peer.addresses]); make its
+certificate (`onceway certs`); --init; run it and the gateways; `onceway init`.
+
+If the file is lost: --init again, with another file or in its place. The new witness has another id, is silent for one
+lease, and votes once the regions have taken it in as a voter, which they do by themselves.
+
+Exit codes: 0 stopped as asked, or the file was made; 1 could not start, or failed; 2 wrong arguments or configuration, or the
+file is missing, damaged, in use, or (with --init) there already.")]
+pub struct Witness {
+    /// The witness file, such as config/witness.toml.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Make the file of a new witness, and end. Refused if it is there already.
+    #[arg(long)]
+    init: bool,
+}
+
+impl Witness {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let config = WitnessConfig::load(&self.config)?;
+        let bad = |error: crate::adapters::witness::FileError| Failure::Bad(error.to_string());
+        if self.init {
+            let id = AcceptorId(SystemDice.nonce().0);
+            AcceptorFile::create(&config.file, &config.name, id).map_err(bad)?;
+            let shown = config.file.display();
+            return print(&format!("{shown}: made for {}, acceptor {:032x}\n", config.name, id.0));
+        }
+        logging::set_up(config.log)?;
+        let file = AcceptorFile::open(&config.file, &config.name).map_err(bad)?;
+        block_on(async { witness::run(config, file).await.map_err(Failure::failed) })
+    }
+}

@@ -1,0 +1,123 @@
+//! The witness file: what a witness is told, and where the ring is.
+//!
+//! Neighbours: `ring` has the lease, the drift and the list of witnesses, which all regions share; `server::witness` runs by it. Paths are
+//! relative to the file. It must not open a port or a connection, nor touch the file that the witness keeps.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::listen::socket;
+use super::reader::{At, Problems, Section, Source};
+use super::region::{self, LogFormat, file, needed};
+use super::ring::{self, RingFile, region_name};
+use super::secret::Secret;
+use super::{Errors, alone};
+use crate::protocol::region::RegionName;
+use crate::protocol::time::Drift;
+
+/// Everything a witness is told, checked.
+#[derive(Clone, Debug)]
+pub struct WitnessConfig {
+    /// Its name, as in its certificate and in `ring.toml`.
+    pub name: RegionName,
+    /// Where it keeps its acceptor.
+    pub file: PathBuf,
+    /// For peers, mTLS.
+    pub peer: SocketAddr,
+    /// For operators and health checks, plain HTTP.
+    pub admin: SocketAddr,
+    /// The token that the admin listener asks for; `None` only where that listens on loopback.
+    pub admin_token: Option<Secret>,
+    /// Its certificate, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// The certificates of the deployment's authority, PEM.
+    pub ca: PathBuf,
+    /// How wrong clocks may be.
+    pub drift: Drift,
+    /// How long a lease runs.
+    pub lease: Duration,
+    /// How logs are written.
+    pub log: LogFormat,
+}
+
+impl WitnessConfig {
+    /// Reads a witness file and the ring that it names, and checks everything. Blocks: two files, and some milliseconds per region.
+    ///
+    /// # Errors
+    /// All problems of both files.
+    pub fn load(path: &Path) -> Result<Self, Errors> {
+        alone(|problems| read(path, problems))
+    }
+}
+
+fn read(path: &Path, problems: &Problems) -> Option<WitnessConfig> {
+    let source = Source::read(path, &At::file(path), problems)?;
+    let document = source.parse(problems)?;
+    let top = Section::top(&source, &document, problems);
+    let base = path.parent().unwrap_or(Path::new(""));
+    let advice = "say which [[witness]] of ring.toml this is, such as name = \"witness-1\"";
+    let name = top.required_located("name", advice, region_name);
+    let advice = "name the file that all regions share, such as ring = \"ring.toml\"";
+    let ring = top.required_located("ring", advice, |value| file(value, base));
+    let advice = "name the file on a local disk that it keeps its promises in, such as file = \"/var/lib/onceway/witness\"";
+    let kept = top.required("file", advice, |value| file(value, base));
+    let (peer, admin) = listen(&top).unzip();
+    let admin_token = region::admin(&top, base, admin);
+    let identity = identity(&top, base);
+    let log = region::log(&top);
+    top.finish();
+    let ring = ring.and_then(|ring| ring::read(&ring.value, &ring.at, problems));
+    if let (Some(name), Some(ring)) = (&name, &ring)
+        && let Some(wrong) = not_in(&name.value, ring)
+    {
+        problems.add(&name.at, wrong);
+    }
+    let (RingFile { drift, failover, .. }, (certificate, key, ca)) = (ring?, identity?);
+    Some(WitnessConfig {
+        name: name?.value,
+        file: kept?,
+        peer: peer?,
+        admin: admin?,
+        admin_token: admin_token?,
+        certificate,
+        key,
+        ca,
+        drift,
+        lease: failover.lease,
+        log,
+    })
+}
+
+fn not_in(name: &RegionName, ring: &RingFile) -> Option<String> {
+    let witnesses = &ring.failover.witnesses;
+    (!witnesses.contains(name)).then(|| {
+        format!("{name} is no witness of the ring: add it there (equal in all regions) as [[witness]] name = \"{name}\"")
+    })
+}
+
+fn listen(top: &Section<'_>) -> Option<(SocketAddr, SocketAddr)> {
+    let section = needed(top, "listen", "say where to listen: peer and admin")?;
+    let at = |key, advice| section.required(key, advice, socket);
+    let peer = at("peer", "say where regions connect, such as peer = \"0.0.0.0:7403\"");
+    let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
+    section.finish();
+    let (peer, admin) = peer.zip(admin)?;
+    if peer == admin {
+        top.fail_at("listen", "[listen]: peer and admin must be different addresses");
+    }
+    Some((peer, admin))
+}
+
+fn identity(top: &Section<'_>, base: &Path) -> Option<(PathBuf, PathBuf, PathBuf)> {
+    let section = needed(top, "peer", "say how regions know it: certificate, key and ca")?;
+    let pem = |key, advice| section.required(key, advice, |value| file(value, base));
+    let certificate =
+        pem("certificate", "name the witness's certificate; `onceway certs` makes one for its name");
+    let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");
+    let ca = pem("ca", "name the certificate of the deployment's authority; `onceway certs` makes one");
+    section.finish();
+    Some((certificate?, key?, ca?))
+}

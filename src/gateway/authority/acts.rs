@@ -1,0 +1,372 @@
+//! What operators ask of the register: founding it, plans and changes of the ring, drains, returns, takeovers.
+//!
+//! Neighbours: `server::admin_acts` and `cli` bring them in; [`super::moves`], [`super::takeover`] and [`super::propose`] perform. Every act says
+//! what came of it, or why nothing did. It must not do anything that an operator did not ask for by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Gateway, asking, learn, moves, takeover};
+use crate::ports::peers::{OperatorAct, Question, Told};
+use crate::ports::{Peers, Ports};
+use crate::protocol::region::RegionName;
+use crate::protocol::register::{Ballot, Message, Reply};
+use crate::protocol::ring::Ring;
+use crate::protocol::view::{AcceptorId, Standing, View};
+
+/// How long one acceptor may take to be founded.
+const FOUND_WITHIN: Duration = Duration::from_secs(3);
+
+/// Why an act was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{detail}")]
+pub struct ActError {
+    /// A stable word for programs: `refused`, `not-yet`, `epoch`, `unknown-region`.
+    pub code: &'static str,
+    /// What is wrong and what to do.
+    pub detail: String,
+}
+
+impl ActError {
+    pub(super) fn refused(detail: impl Into<String>) -> Self {
+        Self { code: "refused", detail: detail.into() }
+    }
+
+    /// Nothing was wrong with the act; the world is not ready for it.
+    pub(super) fn not_yet(detail: impl Into<String>) -> Self {
+        Self { code: "not-yet", detail: detail.into() }
+    }
+}
+
+/// What the founding came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FoundReport {
+    /// The first epoch.
+    pub epoch: u64,
+    /// Whose majority decides from now on.
+    pub voters: Vec<String>,
+}
+
+/// Arcs that would change their owner.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Moved {
+    /// Who owns them now.
+    pub from: String,
+    /// Who would.
+    pub to: String,
+    /// How many of the 65,536.
+    pub arcs: u32,
+    /// The same as a share of the ring, 0 to 1.
+    pub share: f64,
+}
+
+/// What a ring would change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RingPlan {
+    /// The epoch that it was compared with: what `ring apply` expects.
+    pub epoch: u64,
+    /// Arcs that would move.
+    pub moves: Vec<Moved>,
+    /// Tenants whose pins change.
+    pub pins: Vec<String>,
+    /// Regions that are new.
+    pub regions_added: Vec<String>,
+    /// Regions that would leave.
+    pub regions_removed: Vec<String>,
+    /// Routes that come under escrow.
+    pub escrow_added: Vec<String>,
+    /// Routes that leave escrow.
+    pub escrow_removed: Vec<String>,
+}
+
+/// What a takeover by hand came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TakeoverReport {
+    /// The epoch in which the region is lost.
+    pub epoch: u64,
+    /// Regions that accepted the risk and open without waiting.
+    pub waived: Vec<String>,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Founds the register: the first view, with every region of the ring serving. Every voter must answer and be empty; asked again after
+    /// a founding that was cut short, it ends that one.
+    ///
+    /// # Errors
+    /// A voter that does not answer (`not-yet`); one that holds something else (`refused`).
+    pub async fn found(
+        self: &Arc<Self>,
+        escrow: BTreeSet<Arc<str>>,
+        epoch_above: Option<u64>,
+    ) -> Result<FoundReport, ActError> {
+        let view = self.view();
+        if view.epoch() > 0 {
+            return Err(ActError::refused(format!("the register is founded: epoch {}", view.epoch())));
+        }
+        let names: Vec<RegionName> = view
+            .ring()
+            .regions()
+            .iter()
+            .map(|region| region.name.clone())
+            .chain(self.settings.failover.witnesses.iter().cloned())
+            .collect();
+        let (mut voters, mut begun) = (BTreeMap::new(), None);
+        for name in &names {
+            match asking::ask(self, name, None, Message::Read, FOUND_WITHIN).await {
+                Some(Reply::NotFounded(id)) => {
+                    voters.insert(name.clone(), id);
+                }
+                Some(Reply::Holds { id, accepted, .. }) => {
+                    voters.insert(name.clone(), id);
+                    begun = Some(accepted);
+                }
+                Some(other) => return Err(ActError::refused(format!("acceptor {name} answered {other:?}"))),
+                None => {
+                    let why = format!(
+                        "acceptor {name} does not answer: every voter must, so start its gateway or witness first"
+                    );
+                    return Err(ActError::not_yet(why));
+                }
+            }
+        }
+        let first = View::founding(epoch_above.unwrap_or(0) + 1, view.ring().clone(), escrow, voters.clone());
+        let (ballot, first) = match begun {
+            None => (self.founding_ballot(), Arc::new(first)),
+            Some(accepted) if *accepted.view == first => (accepted.ballot, accepted.view),
+            Some(accepted) => {
+                let epoch = accepted.view.epoch();
+                let why = format!(
+                    "an acceptor already holds epoch {epoch} of another founding, ring or set of voters: this deployment is founded, or has to be emptied first"
+                );
+                return Err(ActError::refused(why));
+            }
+        };
+        self.found_all(&voters, &ballot, &first).await?;
+        learn::learned(self, &first);
+        let voters = voters.keys().map(ToString::to_string).collect();
+        Ok(FoundReport { epoch: first.epoch(), voters })
+    }
+
+    async fn found_all(
+        self: &Arc<Self>,
+        voters: &BTreeMap<RegionName, AcceptorId>,
+        ballot: &Ballot,
+        first: &Arc<View>,
+    ) -> Result<(), ActError> {
+        for (name, id) in voters {
+            let message = Message::Found { ballot: ballot.clone(), view: first.clone() };
+            match asking::ask(self, name, Some(*id), message, FOUND_WITHIN).await {
+                Some(Reply::Accepted) => {}
+                Some(other) => {
+                    return Err(ActError::refused(format!(
+                        "acceptor {name} refused the founding: {other:?}"
+                    )));
+                }
+                None => {
+                    let why = format!("acceptor {name} did not confirm the founding: run this again");
+                    return Err(ActError::not_yet(why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn founding_ballot(&self) -> Ballot {
+        Ballot { counter: 1, region: self.settings.me.clone(), proposer: self.authority.proposer }
+    }
+
+    /// What this ring would change in the register's.
+    pub fn plan(&self, ring: &Ring, escrow: &BTreeSet<Arc<str>>) -> Result<RingPlan, ActError> {
+        let view = self.view();
+        let moves = view.ring().moves(ring).map_err(|error| ActError::refused(error.to_string()))?;
+        let names = |ring: &Ring| -> BTreeSet<String> {
+            ring.regions().iter().map(|region| region.name.to_string()).collect()
+        };
+        let (before, after) = (names(view.ring()), names(ring));
+        let routes = |set: &BTreeSet<Arc<str>>, other: &BTreeSet<Arc<str>>| {
+            set.difference(other).map(ToString::to_string).collect()
+        };
+        Ok(RingPlan {
+            epoch: view.epoch(),
+            moves: moves
+                .arcs
+                .iter()
+                .map(|((from, to), arcs)| Moved {
+                    from: from.to_string(),
+                    to: to.to_string(),
+                    arcs: *arcs,
+                    share: f64::from(*arcs) / f64::from(crate::protocol::ring::ARCS),
+                })
+                .collect(),
+            pins: moves.pins.iter().map(ToString::to_string).collect(),
+            regions_added: after.difference(&before).cloned().collect(),
+            regions_removed: before.difference(&after).cloned().collect(),
+            escrow_added: routes(escrow, view.escrow()),
+            escrow_removed: routes(view.escrow(), escrow),
+        })
+    }
+
+    /// Puts a ring in force, as a clean move. Regions that are new come in sealed, and take their arcs when they are covered.
+    ///
+    /// # Errors
+    /// The register is at another epoch than expected (`epoch`); a region does not give its keys up, or nobody agrees (`not-yet`).
+    pub async fn apply(
+        self: &Arc<Self>,
+        ring: Arc<Ring>,
+        escrow: BTreeSet<Arc<str>>,
+        expect_epoch: u64,
+        actor: &str,
+    ) -> Result<u64, ActError> {
+        let base = self.founded()?;
+        if base.epoch() != expect_epoch {
+            let why = format!("the register is at epoch {}, not {expect_epoch}: plan again", base.epoch());
+            return Err(ActError { code: "epoch", detail: why });
+        }
+        tracing::warn!(actor, epoch = base.epoch(), "an operator changes the ring");
+        self.moved(&base, ring, escrow, &BTreeMap::new()).await
+    }
+
+    /// Takes a region out of service, as a clean move; it stays out until [`Gateway::resume`].
+    ///
+    /// # Errors
+    /// Fewer than `min_serving` regions would be left and `force` is not given, or none (`refused`); what [`Gateway::apply`] says.
+    pub async fn drain(
+        self: &Arc<Self>,
+        region: &RegionName,
+        force: bool,
+        actor: &str,
+        reason: &str,
+    ) -> Result<u64, ActError> {
+        let base = self.founded()?;
+        match standing(&base, region)? {
+            Standing::Serving => {}
+            Standing::Sealed { drained: true } => return Ok(base.epoch()),
+            Standing::Sealed { drained: false } | Standing::Lost { .. } => {
+                let why = format!("region {region} does not serve: there is nothing to drain");
+                return Err(ActError::refused(why));
+            }
+        }
+        let left = base.serving().count() - 1;
+        if left == 0 {
+            return Err(ActError::refused(format!("{region} is the last region that serves")));
+        }
+        let least = self.settings.failover.min_serving;
+        if left < least && !force {
+            let why = format!(
+                "{left} regions would be left serving, min_serving is {least}: force it, or resume another first"
+            );
+            return Err(ActError::refused(why));
+        }
+        tracing::warn!(%region, actor, reason, force, "an operator drains a region");
+        let standings = [(region.clone(), Standing::Sealed { drained: true })].into();
+        self.moved(&base, base.ring().clone(), base.escrow().clone(), &standings).await
+    }
+
+    /// Gives a drained region its arcs back, as a clean move.
+    ///
+    /// # Errors
+    /// The region is lost (it returns by itself) or unknown (`refused`); what [`Gateway::apply`] says.
+    pub async fn resume(self: &Arc<Self>, region: &RegionName, actor: &str) -> Result<u64, ActError> {
+        let base = self.founded()?;
+        match standing(&base, region)? {
+            Standing::Serving => return Ok(base.epoch()),
+            Standing::Sealed { .. } => {}
+            Standing::Lost { .. } => {
+                let why = format!(
+                    "region {region} is lost: it seals and returns by itself once its store and its links are well"
+                );
+                return Err(ActError::refused(why));
+            }
+        }
+        tracing::warn!(%region, actor, "an operator resumes a region");
+        let standings = [(region.clone(), Standing::Serving)].into();
+        self.moved(&base, base.ring().clone(), base.escrow().clone(), &standings).await
+    }
+
+    /// Declares a region lost by hand where it is not yet, and, with `accept_risk`, opens its arcs in every serving region without any
+    /// further wait. Its lease must be over all the same.
+    ///
+    /// # Errors
+    /// Its lease runs, or no majority answers (`not-yet`).
+    pub async fn takeover(
+        self: &Arc<Self>,
+        region: &RegionName,
+        accept_risk: bool,
+        actor: &str,
+        reason: &str,
+    ) -> Result<TakeoverReport, ActError> {
+        let base = self.founded()?;
+        let view = match standing(&base, region)? {
+            Standing::Lost { .. } => base,
+            Standing::Serving | Standing::Sealed { .. } => {
+                takeover::lose(self, &base, region, true).await.map_err(ActError::not_yet)?
+            }
+        };
+        let at = view.lost().find(|(lost, _)| *lost == region).map_or(view.epoch(), |(_, at)| at);
+        let mut waived = Vec::new();
+        if accept_risk {
+            learn::adopt(self).await;
+            for name in view.serving() {
+                match self.waive(name, region, at, actor, reason).await {
+                    Ok(()) => waived.push(name.to_string()),
+                    Err(why) => tracing::warn!(%name, why, "a region did not accept the risk"),
+                }
+            }
+        }
+        Ok(TakeoverReport { epoch: at, waived })
+    }
+
+    async fn waive(
+        self: &Arc<Self>,
+        at_region: &RegionName,
+        region: &RegionName,
+        at: u64,
+        actor: &str,
+        reason: &str,
+    ) -> Result<(), String> {
+        if *at_region == self.settings.me {
+            return self.accept_risk(region, at, actor, reason).await;
+        }
+        let (region, actor, reason) = (region.clone(), actor.to_owned(), reason.to_owned());
+        let question = Question::Operator(OperatorAct::AcceptRisk { region, at, actor, reason });
+        match self.ports.peers().ask(at_region, question, FOUND_WITHIN).await {
+            Ok(Told::Done) => Ok(()),
+            Ok(Told::Refused(why)) => Err(why),
+            Ok(other) => Err(format!("it answered {other:?}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    async fn moved(
+        self: &Arc<Self>,
+        base: &Arc<View>,
+        ring: Arc<Ring>,
+        escrow: BTreeSet<Arc<str>>,
+        standings: &BTreeMap<RegionName, Standing>,
+    ) -> Result<u64, ActError> {
+        let done = moves::move_to(self, base, ring, escrow, standings).await;
+        done.map(|view| view.epoch()).map_err(ActError::not_yet)
+    }
+
+    /// The view, once the register is founded.
+    pub(super) fn founded(&self) -> Result<Arc<View>, ActError> {
+        let view = self.view();
+        match view.epoch() {
+            0 => Err(ActError::not_yet("the register is not founded: run `onceway init` first")),
+            _founded => Ok(view),
+        }
+    }
+}
+
+fn standing(view: &View, region: &RegionName) -> Result<Standing, ActError> {
+    view.standing(region).ok_or_else(|| ActError {
+        code: "unknown-region",
+        detail: format!(
+            "there is no region {region}: {:?} are known",
+            view.members().keys().collect::<Vec<_>>()
+        ),
+    })
+}

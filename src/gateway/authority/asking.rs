@@ -1,0 +1,80 @@
+//! Messages to acceptors and their replies: each voter by itself, at the same time.
+//!
+//! Neighbours: [`super::renew`] and [`super::propose`] send; [`super::acceptor`] answers for the own region, `ports::peers` carries the rest. A
+//! voter that does not answer is silent: nothing is known of it. It must not send anything twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::{Gateway, acceptor};
+use crate::ports::peers::{Question, Told};
+use crate::ports::{Peers, Ports};
+use crate::protocol::region::RegionName;
+use crate::protocol::register::{Message, Reply};
+use crate::protocol::round::Outbox;
+use crate::protocol::view::{AcceptorId, View};
+
+/// Replies, as they come, each with the acceptor that was meant; closed when all have answered or been given up.
+pub(super) type Replies = mpsc::UnboundedReceiver<(RegionName, AcceptorId, Reply)>;
+
+/// Sends each message; gives a voter up after `within`.
+pub(super) fn send<P: Ports>(gateway: &Arc<Gateway<P>>, outbox: Outbox, within: Duration) -> Replies {
+    let (into, replies) = mpsc::unbounded_channel();
+    send_into(gateway, outbox, within, &into);
+    replies
+}
+
+/// The same, into a channel that exists.
+pub(super) fn send_into<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    outbox: Outbox,
+    within: Duration,
+    into: &mpsc::UnboundedSender<(RegionName, AcceptorId, Reply)>,
+) {
+    for (voter, id, message) in outbox {
+        let (gateway, into) = (gateway.clone(), into.clone());
+        tokio::spawn(async move {
+            if let Some(reply) = ask(&gateway, &voter, Some(id), message, within).await {
+                // Nobody waits any more: the sender has what it needs.
+                let _ = into.send((voter, id, reply));
+            }
+        });
+    }
+}
+
+/// Asks one acceptor; `None` is silence.
+pub(super) async fn ask<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    voter: &RegionName,
+    to: Option<AcceptorId>,
+    message: Message,
+    within: Duration,
+) -> Option<Reply> {
+    if *voter == gateway.settings.me {
+        return match acceptor::answer(gateway, to, &message).await {
+            Ok(reply) => Some(reply),
+            Err(why) => {
+                tracing::debug!(why, "the own acceptor does not answer");
+                None
+            }
+        };
+    }
+    match gateway.ports.peers().ask(voter, Question::Acceptor { to, message }, within).await {
+        Ok(Told::Acceptor(reply)) => Some(reply),
+        Ok(other) => {
+            tracing::debug!(%voter, ?other, "an acceptor does not answer");
+            None
+        }
+        Err(error) => {
+            tracing::debug!(%voter, %error, "an acceptor cannot be reached");
+            None
+        }
+    }
+}
+
+/// One message to all voters of a view.
+pub(super) fn to_all(view: &View, message: &Message) -> Outbox {
+    view.voters().iter().map(|(name, id)| (name.clone(), *id, message.clone())).collect()
+}

@@ -1,0 +1,124 @@
+//! Return: a region that was lost, sealed or added takes its arcs (protocol reference, 2.7).
+//!
+//! Neighbours: [`super::propose`] has the seal agreed, [`super::moves`] hands the arcs over, [`super::mind`] opens them once covered. Until then it
+//! forwards. A region that keeps being lost waits longer each time. It must not hurry: nothing depends on an early return.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Gateway, mind, moves, propose};
+use crate::ports::{Authority as _, Clock, Ports, Replica};
+use crate::protocol::change::Change;
+use crate::protocol::region::RegionName;
+use crate::protocol::time::Moment;
+use crate::protocol::view::{Standing, View};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long a seal may take to be agreed on.
+const WITHIN: Duration = Duration::from_secs(3);
+/// Returns within this long are counted; after the third each further one doubles the wait.
+const DAMPING: Duration = Duration::from_secs(600);
+/// The longest wait is so many doublings.
+const DOUBLINGS: u32 = 6;
+
+pub(super) async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    let mut well: Option<(u64, Moment)> = None;
+    while let Some(strong) = gateway.upgrade() {
+        let now = strong.ports.clock().now();
+        let done = look(&strong, &mut well, now).await;
+        if let Err(why) = done {
+            tracing::info!(why, "this region cannot take its arcs back yet");
+            well = None;
+        }
+        strong.rest(now + LOOK).await;
+    }
+}
+
+async fn look<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    well: &mut Option<(u64, Moment)>,
+    now: Moment,
+) -> Result<(), String> {
+    let Some((_, state)) = gateway.gate_state() else {
+        *well = None;
+        return Ok(());
+    };
+    let view = state.view;
+    if view.epoch() < gateway.view().epoch() || gateway.is_stopping() {
+        return Ok(());
+    }
+    match view.standing(&gateway.settings.me) {
+        Some(Standing::Lost { .. }) => seal(gateway, &view).await,
+        Some(Standing::Sealed { drained: false }) => {
+            let since = match *well {
+                Some((epoch, since)) if epoch == view.epoch() => since,
+                Some(_) | None => now,
+            };
+            *well = Some((view.epoch(), since));
+            if now.since(since) < stable_for(gateway).await || !is_covered(gateway, &view).await? {
+                return Ok(());
+            }
+            tracing::info!("this region was well for long enough: taking its arcs back");
+            let standings = [(gateway.settings.me.clone(), Standing::Serving)].into();
+            let (ring, escrow) = (view.ring().clone(), view.escrow().clone());
+            moves::move_to(gateway, &view, ring, escrow, &standings).await.map(|_| ())
+        }
+        Some(Standing::Serving | Standing::Sealed { drained: true }) | None => Ok(()),
+    }
+}
+
+/// Seals what this region wrote before it was lost, once its rows flow again and nothing of it runs any more.
+async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(), String> {
+    if !flows(gateway, view) || gateway.authority.running.any(|_| true) {
+        return Ok(());
+    }
+    let beat = gateway.ports.store().beat().await.map_err(|error| error.to_string())?;
+    let Some(beat) = beat else { return Ok(()) };
+    let change = Change::Seal {
+        region: gateway.settings.me.clone(),
+        generation: gateway.origin.generation,
+        seal: beat.seq,
+    };
+    let next = view.next(&change).map_err(|illegal| illegal.to_string())?;
+    propose::propose(gateway, view, Arc::new(next), WITHIN).await.map(|_| ())
+}
+
+/// Whether all who serve have applied what this region wrote lately.
+fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
+    let health = gateway.health();
+    let Some((own, _)) = health.beat else { return false };
+    let me = &gateway.settings.me;
+    let mark = view.members().get(me).map_or(0, |member| member.mark);
+    let recent = own.saturating_sub(RECENT).max(mark);
+    view.serving().all(|name: &RegionName| {
+        let peer = health.peers.get(name);
+        let pong = peer.filter(|peer| peer.heard.is_some()).and_then(|peer| peer.pong.as_ref());
+        pong.and_then(|pong| pong.applied.get(me)).is_some_and(|applied| *applied > 0 && *applied >= recent)
+    })
+}
+
+/// So many heartbeats behind counts as flowing.
+const RECENT: u64 = 20;
+
+/// Whether everything that was sealed before has arrived here, so that the arcs open soon after they come.
+async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool, String> {
+    let applied = mind::applied(gateway).await.map_err(|error| error.to_string())?;
+    let others = view.members().iter().filter(|(name, _)| **name != gateway.settings.me);
+    Ok(others.filter(|(_, member)| !matches!(member.standing, Standing::Lost { .. })).all(
+        |(name, member)| {
+            view.origin(name).is_some_and(|origin| applied.get(&origin).copied().unwrap_or(0) >= member.mark)
+        },
+    ))
+}
+
+/// How long this region must have been well: longer the more often it came back lately.
+async fn stable_for<P: Ports>(gateway: &Gateway<P>) -> Duration {
+    let kept = gateway.ports.store().views().await.unwrap_or_default();
+    let lately: Vec<&Arc<View>> =
+        kept.iter().filter(|(_, age)| *age <= DAMPING).map(|(view, _)| view).collect();
+    let me = &gateway.settings.me;
+    let returns = lately.windows(2).filter(|pair| !pair[0].serves(me) && pair[1].serves(me)).count();
+    let doublings = u32::try_from(returns.saturating_sub(2)).unwrap_or(DOUBLINGS).min(DOUBLINGS);
+    gateway.settings.failover.stable_for * 2_u32.pow(doublings)
+}

@@ -1,0 +1,160 @@
+//! Finds chosen views, and adopts them.
+//!
+//! Neighbours: peers pass on chosen views only; else a plain read of the acceptors shows what a majority accepted under one ballot
+//! (`protocol::register::chosen`). Reading never prepares: learning by full rounds keeps real changes from ending (protocol reference,
+//! section 8). Adopting is durable before anything follows from it. It must not believe what one acceptor alone holds (H17).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use super::{Gateway, asking, propose};
+use crate::gateway::{StoreHealth, metrics};
+use crate::ports::peers::{Question, Told};
+use crate::ports::store::{Gate, Written};
+use crate::ports::{Authority as _, Clock, KeyStore, Peers, Ports};
+use crate::protocol::authority::GateState;
+use crate::protocol::region::RegionName;
+use crate::protocol::register::{Accepted, Message, Reply, chosen};
+use crate::protocol::view::{AcceptorId, View};
+
+/// How long a peer may take to tell its views, and an acceptor what it holds.
+pub(super) const WITHIN: Duration = Duration::from_secs(1);
+/// How often one adoption may meet another writer of the gate.
+const TRIES: usize = 8;
+
+/// A chosen view was learned. From now on requests are placed by it; the gate follows.
+pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
+    // One at a time: of two that are learned together the newer must stay.
+    let _one = gateway.authority.learning.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = gateway.view();
+    if before.epoch() >= view.epoch() {
+        return;
+    }
+    let loses = before.loses(view, &gateway.settings.me);
+    let mut views = (**gateway.authority.views.load()).clone();
+    views.insert(view.epoch(), view.clone());
+    gateway.authority.views.store(Arc::new(views));
+    gateway.authority.view.store(view.clone());
+    metrics::view(view);
+    if loses {
+        gateway.authority.with_lease(|lease| lease.lost_keys());
+    }
+    let lost: Vec<&RegionName> = view.lost().map(|(region, _)| region).collect();
+    tracing::info!(epoch = view.epoch(), serving = ?view.serving().collect::<Vec<_>>(), ?lost, loses, "a new view");
+    gateway.authority.mind_now.notify_one();
+}
+
+/// Asks a peer for the views that it knows and this region does not, and follows them.
+pub(super) async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
+    let after = gateway.view().epoch();
+    let Ok(Told::Views(views)) = gateway.ports.peers().ask(peer, Question::Views { after }, WITHIN).await
+    else {
+        return;
+    };
+    if let Err(error) = gateway.ports.store().keep_views(&views).await {
+        tracing::warn!(%error, "views that were learned could not be kept");
+    }
+    for view in &views {
+        learned(gateway, view);
+    }
+}
+
+/// Somebody says that this view was chosen. Views between it and the own one come first, so that the list of them has no gap: proofs by
+/// escrow need it whole.
+pub(super) async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, view: &Arc<View>) {
+    if view.epoch() > gateway.view().epoch() + 1 {
+        from_peer(gateway, from).await;
+    }
+    learned(gateway, view);
+}
+
+/// What all acceptors hold, by name.
+pub(super) async fn read<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    view: &View,
+) -> BTreeMap<RegionName, (AcceptorId, Accepted, std::collections::BTreeSet<RegionName>)> {
+    let mut replies = asking::send(gateway, asking::to_all(view, &Message::Read), WITHIN);
+    let mut held = BTreeMap::new();
+    while let Some((voter, _, reply)) = replies.recv().await {
+        if let Reply::Holds { id, promised: _, accepted, running } = reply {
+            held.insert(voter, (id, accepted, running));
+        }
+    }
+    held
+}
+
+/// An acceptor holds something newer than this region's view: find out whether it is chosen.
+pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    let known = gateway.view();
+    let held = read(gateway, &known).await;
+    let reported = held.iter().map(|(name, (id, accepted, _))| (name, *id, accepted));
+    if let Some(accepted) = chosen(reported)
+        && accepted.view.epoch() > known.epoch()
+    {
+        learned(gateway, &accepted.view);
+        return;
+    }
+    let me = &gateway.settings.me;
+    let unfinished = held
+        .values()
+        .map(|(_, accepted, _)| accepted)
+        .filter(|accepted| accepted.view.epoch() > known.epoch());
+    let Some(unfinished) = unfinished.max_by(|a, b| a.ballot.cmp(&b.ballot)) else { return };
+    let now = gateway.ports.clock().now();
+    let released = unfinished.view.members().get(me).is_some_and(|member| member.release.is_some());
+    if known.loses(&unfinished.view, me) && !released {
+        // Renewing on would keep it from ever being agreed on, and it us from holding a majority: nobody would serve (H6).
+        tracing::warn!(
+            epoch = unfinished.view.epoch(),
+            "a view that takes keys from this region is half agreed on: not renewing"
+        );
+        gateway.authority.with_lease(|lease| lease.wait_for_newer(now));
+    }
+    propose::finish_later(gateway);
+}
+
+/// Makes the gate follow the newest view that is known. True if it does.
+pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
+    for _ in 0..TRIES {
+        let view = gateway.view();
+        let Ok(gate) = gateway.ports.store().gate().await else { return false };
+        took(gateway, gate.clone());
+        if !gate.is_open() {
+            return false;
+        }
+        let next = match &gate.state {
+            Some(state) if state.view.epoch() >= view.epoch() => return true,
+            Some(state) => state.adopt(view.clone()),
+            None if view.epoch() == 0 => return true,
+            None => GateState::founded(view.clone()),
+        };
+        match gateway.ports.store().set_gate(gate.version, &next).await {
+            Ok(Written::Done) => {
+                tracing::info!(epoch = view.epoch(), open = next.is_open(), "adopted a view");
+                gateway.authority.renew_now.notify_one();
+            }
+            Ok(Written::Lost) => {}
+            Ok(Written::GateMoved) => return false,
+            Err(error) => {
+                tracing::warn!(%error, "a view could not be adopted yet");
+                return false;
+            }
+        }
+    }
+    false
+}
+
+/// The gate was read: requests go by it from now on, if the store is open at all.
+pub(in crate::gateway) fn took<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
+    if let Some(state) = &gate.state {
+        learned(gateway, &state.view);
+    }
+    let known = gateway.store.load();
+    if let StoreHealth::Open(before) = &**known
+        && gate.is_open()
+        && before.version < gate.version
+    {
+        gateway.store.store(Arc::new(StoreHealth::Open(gate)));
+    }
+}

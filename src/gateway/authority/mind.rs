@@ -1,0 +1,302 @@
+//! Minds the gate: follows the newest view, measures windows, and opens what was gained once nothing is missing.
+//!
+//! Neighbours: [`super::learn`] adopts, `protocol::{opening, window}` decide, [`super::told`] answers the same questions for other regions. One
+//! loop per process; several processes of a region may all do it, as each write compares the gate's version. It must not open anything by
+//! what it knew before it wrote.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Gateway, learn, moves};
+use crate::gateway::{metrics, race};
+use crate::ports::authority::CopiedRow;
+use crate::ports::peers::{Question, Told};
+use crate::ports::store::{PeerMemory, StoreError, Written};
+use crate::ports::{Authority as _, Clock, Escrows, Imports, Peers, Ports, Replica};
+use crate::protocol::authority::GateState;
+use crate::protocol::opening::{self, Facts, Hindrance};
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::time::Moment;
+use crate::protocol::view::View;
+use crate::protocol::window::{self, Window};
+
+/// Rows in one page of an import, and escrow rows in one conversion.
+const PAGE: u32 = 500;
+/// How long one page may take.
+const PAGE_WITHIN: Duration = Duration::from_secs(5);
+/// Between two looks while something waits to be opened.
+const CLOSELY: Duration = Duration::from_millis(20);
+
+/// What this process gathered about losses.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pub(super) windows: BTreeMap<RegionName, Window>,
+    /// What serving regions said of lost ones: by whom, of whom.
+    told: BTreeMap<(RegionName, RegionName), opening::Told>,
+    /// Lost regions whose escrow rows here are own records.
+    converted: BTreeSet<RegionName>,
+    /// The change that keys are given up for, and since when this process has seen it.
+    pub(super) pending: Option<(u64, Moment)>,
+}
+
+pub(super) async fn mind_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    while let Some(strong) = gateway.upgrade() {
+        let begun = strong.ports.clock().now();
+        let busy = mind(&strong).await;
+        let poll = strong.settings.timings.poll;
+        let pause = if busy && soon(&strong, poll) { CLOSELY } else { poll };
+        let (authority, ports) = (strong.authority.clone(), strong.ports.clone());
+        drop(strong);
+        race::race(authority.mind_now.notified(), ports.clock().sleep_until(begun + pause)).await;
+    }
+}
+
+/// One look. Whether something is still waited for.
+async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
+    if let Some(peer) = ahead(gateway) {
+        learn::from_peer(gateway, &peer).await;
+    }
+    if !gateway.store_is_open() {
+        return false;
+    }
+    if !gateway.authority.recalled() {
+        recall(gateway).await;
+    }
+    if !learn::adopt(gateway).await {
+        return true;
+    }
+    let Some((_, state)) = gateway.gate_state() else { return false };
+    measure(gateway, &state);
+    moves::watch_pending(gateway, &state);
+    if state.is_open() {
+        gateway.authority.opened(gateway.ports.clock().now(), &state.view);
+        show(gateway, &state.view, Vec::new());
+        return false;
+    }
+    gateway.authority.closed();
+    open(gateway, &state).await;
+    true
+}
+
+/// Whether something that is missing may be there at any moment: not while a window has long to run, or an operator has to act.
+fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
+    let missing = gateway.hindrances();
+    missing.iter().all(|missing| match missing {
+        Hindrance::Window { left, .. } => *left <= poll,
+        Hindrance::NotCovered { .. }
+        | Hindrance::NotTold { .. }
+        | Hindrance::Import { .. }
+        | Hindrance::Escrow { .. } => true,
+        Hindrance::Beyond { .. } | Hindrance::Unmeasured { .. } | Hindrance::Gap { .. } => false,
+    })
+}
+
+/// A peer that goes by a newer view.
+fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
+    let epoch = gateway.view().epoch();
+    let health = gateway.health();
+    let newer = |peer: &crate::gateway::Peer| peer.pong.as_ref().is_some_and(|pong| pong.epoch > epoch);
+    health.peers.iter().find(|(_, peer)| newer(peer)).map(|(name, _)| name.clone())
+}
+
+/// The views that this store keeps.
+async fn recall<P: Ports>(gateway: &Gateway<P>) {
+    match gateway.ports.store().views().await {
+        Ok(kept) => gateway.authority.recall(kept.into_iter().map(|(view, _)| view)),
+        Err(error) => tracing::warn!(%error, "the views that are kept could not be read"),
+    }
+}
+
+/// Windows begin when the loss is durably adopted here, and are over with it.
+fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
+    let now = gateway.ports.clock().now();
+    let health = gateway.health();
+    let mut gathered = gateway.authority.gathered();
+    let lost: BTreeMap<&RegionName, u64> = state.view.lost().collect();
+    gathered.windows.retain(|region, window| lost.get(region) == Some(&window.at()));
+    gathered.converted.retain(|region| lost.contains_key(region));
+    gathered.told.retain(|(_, region), _| lost.contains_key(region));
+    for (region, at) in lost {
+        let peer = health.peers.get(region);
+        let applied = peer.and_then(|peer| peer.applied).unwrap_or(0);
+        if !gathered.windows.contains_key(region) {
+            // The outage is not lag: as it was at the last contact.
+            let lag = peer.and_then(|peer| peer.lag.maximum(peer.heard.unwrap_or(now)));
+            tracing::info!(%region, at, ?lag, applied, "the window of a lost region begins");
+            gathered.converted.remove(region);
+            gathered.told.retain(|(_, lost), _| lost != region);
+            gathered.windows.insert(region.clone(), Window::begin(at, lag, applied, now));
+        }
+        if let Some(window) = gathered.windows.get_mut(region) {
+            window.saw(applied, now);
+        }
+    }
+}
+
+/// Looks what is missing, sees to it, and opens when nothing is.
+async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
+    let Ok(missing) = missing(gateway, state).await else { return };
+    show(gateway, &state.view, missing.clone());
+    if missing.is_empty() {
+        // Compared with the version that was read before anything was looked at.
+        let Some((version, known)) = gateway.gate_state().filter(|(_, known)| known == state) else { return };
+        match gateway.ports.store().set_gate(version, &known.open()).await {
+            Ok(Written::Done) => {
+                tracing::info!(epoch = state.view.epoch(), "opened the keys that were gained");
+                learn::adopt(gateway).await;
+                gateway.authority.opened(gateway.ports.clock().now(), &state.view);
+                show(gateway, &state.view, Vec::new());
+            }
+            Ok(Written::Lost | Written::GateMoved) => {}
+            Err(error) => tracing::warn!(%error, "the gate could not be opened yet"),
+        }
+        return;
+    }
+    for hindrance in missing {
+        let done = match &hindrance {
+            Hindrance::Escrow { region } => convert(gateway, &state.view, region).await,
+            Hindrance::NotTold { region, by } => ask(gateway, state, region, by).await,
+            Hindrance::Import { region, from, upto } => import(gateway, state, region, from, *upto).await,
+            Hindrance::NotCovered { .. }
+            | Hindrance::Window { .. }
+            | Hindrance::Beyond { .. }
+            | Hindrance::Unmeasured { .. }
+            | Hindrance::Gap { .. } => Ok(()),
+        };
+        if let Err(why) = done {
+            tracing::debug!(?hindrance, why, "what was gained cannot be opened yet");
+        }
+    }
+}
+
+async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Vec<Hindrance>, StoreError> {
+    let applied = applied(gateway).await?;
+    let now = gateway.ports.clock().now();
+    let rule = gateway.settings.failover.window;
+    let gathered = gateway.authority.gathered();
+    let windows: BTreeMap<RegionName, window::Standing> = gathered
+        .windows
+        .iter()
+        .map(|(region, window)| (region.clone(), window.standing(&rule, now)))
+        .collect();
+    Ok(opening::hindrances(&Facts {
+        view: &state.view,
+        me: &gateway.settings.me,
+        applied: &applied,
+        windows: &windows,
+        told: &gathered.told,
+        waived: &state.waived,
+        converted: &gathered.converted,
+    }))
+}
+
+/// The highest heartbeat of each origin that is here, by replication or import. An origin whose first copy is not whole counts for nothing
+/// yet: its heartbeat may have come before its rows (H18).
+pub(super) async fn applied<P: Ports>(gateway: &Gateway<P>) -> Result<BTreeMap<Origin, u64>, StoreError> {
+    let store = gateway.ports.store();
+    let ready: BTreeSet<String> = store
+        .subscriptions()
+        .await?
+        .into_iter()
+        .filter(|subscription| subscription.ready)
+        .map(|subscription| subscription.from)
+        .collect();
+    let beats = store.heartbeats().await?;
+    let mut applied: BTreeMap<Origin, u64> = beats
+        .into_iter()
+        .filter(|beat| ready.contains(beat.origin.region.as_str()) || beat.origin == gateway.origin)
+        .map(|beat| (beat.origin, beat.seq))
+        .collect();
+    for memory in store.recall().await? {
+        let here = applied.entry(memory.origin).or_default();
+        *here = memory.imported.max(*here);
+    }
+    Ok(applied)
+}
+
+/// Turns the escrow rows of a lost region into records of this one, so that they are public (H3, protocol reference 8.4).
+pub(super) async fn convert<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    view: &View,
+    region: &RegionName,
+) -> Result<(), String> {
+    let Some(origin) = view.origin(region) else { return Ok(()) };
+    let mut all = 0;
+    loop {
+        match gateway.ports.store().convert(&origin, PAGE).await {
+            Ok(0) => break,
+            Ok(some) => all += some,
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    if all > 0 {
+        tracing::warn!(%region, all, "escrow rows of a lost region are in doubt here now");
+    }
+    gateway.authority.gathered().converted.insert(region.clone());
+    Ok(())
+}
+
+async fn ask<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    state: &GateState,
+    region: &RegionName,
+    by: &RegionName,
+) -> Result<(), String> {
+    let at = state.view.lost().find(|(lost, _)| *lost == region).map_or(0, |(_, at)| at);
+    let question = Question::Frontier { region: region.clone(), at };
+    match gateway.ports.peers().ask(by, question, learn::WITHIN).await {
+        Ok(Told::Frontier(told)) => {
+            gateway.authority.gathered().told.insert((by.clone(), region.clone()), told);
+            Ok(())
+        }
+        Ok(Told::Refused(why)) => Err(why),
+        Ok(other) => Err(format!("{by} answered {other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Fetches the rows of a lost region that a survivor has and this one may lack: the whole of them, in pages (H4).
+async fn import<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    state: &GateState,
+    region: &RegionName,
+    from: &RegionName,
+    upto: u64,
+) -> Result<(), String> {
+    let Some(origin) = state.view.origin(region) else { return Ok(()) };
+    let store = gateway.ports.store();
+    let mut after = None;
+    let mut all = 0_usize;
+    loop {
+        let question = Question::Rows { origin: origin.clone(), after: after.clone(), most: PAGE };
+        let rows: Vec<CopiedRow> = match gateway.ports.peers().ask(from, question, PAGE_WITHIN).await {
+            Ok(Told::Rows(rows)) => rows,
+            Ok(other) => return Err(format!("{from} answered {other:?}")),
+            Err(error) => return Err(error.to_string()),
+        };
+        store.import(&origin, &rows).await.map_err(|error| error.to_string())?;
+        all += rows.len();
+        match rows.last() {
+            Some(last) if rows.len() >= PAGE as usize => after = Some(last.id.clone()),
+            Some(_) | None => break,
+        }
+    }
+    let lag = gateway.authority.gathered().windows.get(region).and_then(Window::lag);
+    let memory = PeerMemory { origin, applied: 0, lag, imported: upto };
+    store.remember(&[memory]).await.map_err(|error| error.to_string())?;
+    tracing::info!(%region, %from, upto, all, "imported what a survivor has of a lost region");
+    Ok(())
+}
+
+/// Shows requests what is missing, and then under which view that was judged: whoever relies on the list looks at that first.
+fn show<P: Ports>(gateway: &Gateway<P>, view: &View, missing: Vec<Hindrance>) {
+    metrics::hindrances(&missing);
+    let kinds = |all: &[Hindrance]| -> Vec<_> { all.iter().map(std::mem::discriminant).collect() };
+    if kinds(&gateway.hindrances()) != kinds(&missing) {
+        tracing::info!(?missing, "what keeps gained keys from starting has changed");
+    }
+    gateway.authority.hindrances.store(Arc::new(missing));
+    gateway.authority.judged.store(view.epoch(), Ordering::SeqCst);
+}

@@ -1,0 +1,205 @@
+//! Clean moves of arcs: stop, seal, agree (protocol reference, 2.5).
+//!
+//! Neighbours: `protocol::change` says what must be reported, [`super::propose`] has it agreed, [`super::mind`] opens what was gained;
+//! [`super::acts`] and [`super::home`] ask for moves. A region that gave keys up for a change that nobody agrees on ends that change after
+//! a while, by agreeing on an equal view. It must not give anything up that it does not lose.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::{Gateway, learn, mind, propose};
+use crate::ports::peers::{Question, Told};
+use crate::ports::store::Written;
+use crate::ports::{Authority as _, Clock, KeyStore, Peers, Ports, Replica};
+use crate::protocol::authority::{GateState, Pending};
+use crate::protocol::change::{Change, Report};
+use crate::protocol::region::RegionName;
+use crate::protocol::ring::Ring;
+use crate::protocol::view::{Release, Standing, View};
+
+/// How much longer than its drain a loser may take for its report.
+const REPORT_WITHIN: Duration = Duration::from_secs(2);
+/// How long a change may take to be agreed on once everybody has sealed.
+const AGREE_WITHIN: Duration = Duration::from_secs(2);
+/// Between two looks at whether the moving keys have ended.
+const LOOK: Duration = Duration::from_millis(5);
+/// How often one change of the gate may meet another.
+const TRIES: usize = 8;
+
+/// Moves to this placement: everybody who loses keys stops and seals, then the view is agreed on.
+pub(super) async fn move_to<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    base: &Arc<View>,
+    ring: Arc<Ring>,
+    escrow: BTreeSet<Arc<str>>,
+    standings: &BTreeMap<RegionName, Standing>,
+) -> Result<Arc<View>, String> {
+    let draft = base.draft(ring, escrow, standings).map_err(|illegal| illegal.to_string())?;
+    let target = Arc::new(draft);
+    let reports = reports(gateway, base, &target).await?;
+    let change = Change::Move { target, reports };
+    let next = base.next(&change).map_err(|illegal| illegal.to_string())?;
+    propose::propose(gateway, base, Arc::new(next), AGREE_WITHIN).await
+}
+
+async fn reports<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    base: &Arc<View>,
+    target: &Arc<View>,
+) -> Result<BTreeMap<RegionName, Report>, String> {
+    let losers: Vec<RegionName> = base.losers(target).cloned().collect();
+    let within = gateway.settings.failover.drain_limit + REPORT_WITHIN;
+    let (into, mut told) = mpsc::unbounded_channel();
+    for loser in losers.iter().cloned() {
+        let (gateway, target, into) = (gateway.clone(), target.clone(), into.clone());
+        tokio::spawn(async move {
+            let report = ask(&gateway, &loser, target, within).await;
+            // Nobody waits any more once another loser has refused.
+            let _ = into.send((loser, report));
+        });
+    }
+    drop(into);
+    let mut reports = BTreeMap::new();
+    while let Some((loser, report)) = told.recv().await {
+        let report = report.map_err(|why| format!("region {loser} did not give its keys up: {why}"))?;
+        reports.insert(loser, report);
+    }
+    Ok(reports)
+}
+
+async fn ask<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    loser: &RegionName,
+    target: Arc<View>,
+    within: Duration,
+) -> Result<Report, String> {
+    if *loser == gateway.settings.me {
+        return release(gateway, target).await;
+    }
+    match gateway.ports.peers().ask(loser, Question::Release { target }, within).await {
+        Ok(Told::Released(report)) => Ok(report),
+        Ok(Told::Refused(why)) => Err(why),
+        Ok(other) => Err(format!("it answered {other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Gives up what this region loses by `target`: closes the gate for it, lets what runs end for a moment, seals, reports. Asked again, it
+/// reports the same.
+pub(super) async fn release<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    target: Arc<View>,
+) -> Result<Report, String> {
+    let state = change_gate(gateway, |state| {
+        if target.epoch() != state.view.epoch() + 1 {
+            return Err(format!(
+                "this region is at epoch {}: not what the change was made from",
+                state.view.epoch()
+            ));
+        }
+        match &state.pending {
+            None => Ok(Some(state.give_up(Some(Pending { target: target.clone(), seal: None })))),
+            Some(pending) if pending.target.placement() == target.placement() => Ok(None),
+            Some(_) => Err("another change is pending here".to_owned()),
+        }
+    })
+    .await?;
+    let base = state.view.clone();
+    let seal = match state.pending.and_then(|pending| pending.seal) {
+        Some(seal) => seal,
+        None => seal(gateway, &base, &target).await?,
+    };
+    let applied = mind::applied(gateway).await.map_err(|error| error.to_string())?;
+    let seen = base.lost().filter_map(|(region, _)| {
+        let origin = base.origin(region)?;
+        Some((region.clone(), applied.get(&origin).copied().unwrap_or(0)))
+    });
+    Ok(Report {
+        generation: gateway.origin.generation,
+        seal,
+        release: Release { base: base.epoch(), target: target.placement() },
+        seen: seen.collect(),
+    })
+}
+
+/// Waits for the moving keys a moment, then writes the heartbeat that comes after everything this region has done about them.
+async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, base: &View, target: &View) -> Result<u64, String> {
+    let clock = gateway.ports.clock();
+    let until = clock.now() + gateway.settings.failover.drain_limit;
+    let me = &gateway.settings.me;
+    // Comfort only: what still runs travels as claimed, and gets a full hold where it arrives.
+    while clock.now() < until
+        && gateway.authority.running.any(|id| base.owner(id) == Some(me) && target.owner(id) != Some(me))
+    {
+        clock.sleep_until(clock.now() + LOOK).await;
+    }
+    let beat = gateway.ports.store().beat().await.map_err(|error| error.to_string())?;
+    let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
+    change_gate(gateway, |state| match &state.pending {
+        Some(pending) if pending.target.placement() == target.placement() => {
+            Ok(Some(state.give_up(Some(Pending { seal: Some(seal), ..pending.clone() }))))
+        }
+        Some(_) | None => Err("the change was ended meanwhile".to_owned()),
+    })
+    .await?;
+    tracing::info!(seal, epoch = target.epoch(), "sealed what moves away");
+    Ok(seal)
+}
+
+/// Changes the gate's state by compare-and-set; `None` leaves it as it is. Returns the state then.
+pub(super) async fn change_gate<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    change: impl Fn(&GateState) -> Result<Option<GateState>, String>,
+) -> Result<GateState, String> {
+    for _ in 0..TRIES {
+        let gate = gateway.ports.store().gate().await.map_err(|error| error.to_string())?;
+        learn::took(gateway, gate.clone());
+        let Some(state) = gate.state else { return Err("the register is not founded".to_owned()) };
+        let Some(next) = change(&state)? else { return Ok(state) };
+        match gateway.ports.store().set_gate(gate.version, &next).await.map_err(|error| error.to_string())? {
+            Written::Done => {
+                if let Ok(gate) = gateway.ports.store().gate().await {
+                    learn::took(gateway, gate);
+                }
+                return Ok(next);
+            }
+            Written::Lost => {}
+            Written::GateMoved => return Err("the store restarted and is not approved yet".to_owned()),
+        }
+    }
+    Err("the gate keeps changing: ask again".to_owned())
+}
+
+/// Ends a change that keys were given up for and that is not agreed on: the proposer died, or another loser refused.
+pub(super) fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
+    let now = gateway.ports.clock().now();
+    let due = {
+        let mut gathered = gateway.authority.gathered();
+        let Some(pending) = &state.pending else {
+            gathered.pending = None;
+            return;
+        };
+        let epoch = pending.target.epoch();
+        let since = match gathered.pending {
+            Some((known, since)) if known == epoch => since,
+            Some(_) | None => now,
+        };
+        let due = now.since(since) >= gateway.settings.failover.kill_after;
+        // Not again before as long a time has passed.
+        gathered.pending = Some((epoch, if due { now } else { since }));
+        due
+    };
+    if due {
+        let (gateway, base) = (gateway.clone(), state.view.clone());
+        tokio::spawn(async move {
+            let Ok(next) = base.next(&Change::Kill) else { return };
+            match propose::propose(&gateway, &base, Arc::new(next), AGREE_WITHIN).await {
+                Ok(view) => tracing::warn!(epoch = view.epoch(), "ended a change that nobody agreed on"),
+                Err(why) => tracing::warn!(why, "a change that nobody agreed on could not be ended yet"),
+            }
+        });
+    }
+}

@@ -1,0 +1,164 @@
+//! Runs rounds of the register until a change is chosen, or something else is.
+//!
+//! Neighbours: `protocol::round` is one round, [`super::asking`] carries it; [`super::takeover`], [`super::moves`] and [`super::home`] want changes. One
+//! proposal at a time per process; those of others are met by backing off, jittered and ever longer. It must not judge whether a
+//! change is wise.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::{Gateway, asking, learn};
+use crate::gateway::race::{Won, race};
+use crate::ports::peers::Question;
+use crate::ports::{Clock, Dice, Peers, Ports};
+use crate::protocol::register::Ballot;
+use crate::protocol::round::{Round, Step};
+use crate::protocol::time::Moment;
+use crate::protocol::view::View;
+
+/// The first pause after a round that was outbid or blocked; it doubles.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long the others are waited for once one voter is blocked.
+const STRAGGLERS: Duration = Duration::from_millis(100);
+
+/// How a round ended.
+enum End {
+    Chosen(Arc<View>),
+    Blocked,
+    Outbid,
+    Silent,
+}
+
+/// Has `wanted`, the next view of `base`, agreed on within a time. An error says what came between; whether it is agreed on later is then
+/// not known.
+pub(super) async fn propose<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    base: &Arc<View>,
+    wanted: Arc<View>,
+    within: Duration,
+) -> Result<Arc<View>, String> {
+    let _one = gateway.authority.proposing.lock().await;
+    let until = gateway.ports.clock().now() + within;
+    let mut pause = PAUSE;
+    let mut why = "no majority of the acceptors answers";
+    while gateway.ports.clock().now() < until {
+        if gateway.view().epoch() > base.epoch() {
+            return Err(format!("the view changed meanwhile: epoch {}", gateway.view().epoch()));
+        }
+        match round(gateway, base, Some(wanted.clone()), until).await {
+            End::Chosen(view) if view == wanted => {
+                tell(gateway, &view);
+                return Ok(view);
+            }
+            End::Chosen(view) => {
+                // What somebody else had begun came first.
+                tell(gateway, &view);
+            }
+            End::Blocked => why = "a lease still runs that the change would break",
+            End::Outbid => why = "another region proposes too",
+            End::Silent => why = "no majority of the acceptors answers",
+        }
+        rest(gateway, &mut pause).await;
+    }
+    Err(why.to_owned())
+}
+
+/// Finishes what somebody began and did not end, if it is still not ended after a while: rarely, with random back-off.
+pub(super) fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    if gateway.authority.finishing.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let gateway = gateway.clone();
+    tokio::spawn(async move {
+        let base = gateway.view();
+        let lease = gateway.settings.failover.lease;
+        let clock = gateway.ports.clock();
+        let until = clock.now() + lease * 4;
+        let mut pause = lease / 4;
+        while gateway.view().epoch() == base.epoch() && clock.now() < until && !gateway.is_stopping() {
+            rest(&gateway, &mut pause).await;
+            let one = gateway.authority.proposing.lock().await;
+            if gateway.view().epoch() > base.epoch() {
+                break;
+            }
+            if let End::Chosen(view) = round(&gateway, &base, None, until).await {
+                tell(&gateway, &view);
+                break;
+            }
+            drop(one);
+        }
+        gateway.authority.finishing.store(false, Ordering::SeqCst);
+    });
+}
+
+async fn rest<P: Ports>(gateway: &Gateway<P>, pause: &mut Duration) {
+    let jitter = gateway.ports.dice().jitter(*pause);
+    let clock = gateway.ports.clock();
+    clock.sleep_until(clock.now() + *pause / 2 + jitter).await;
+    *pause = (*pause * 2).min(gateway.settings.failover.lease);
+}
+
+async fn round<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    base: &Arc<View>,
+    wanted: Option<Arc<View>>,
+    until: Moment,
+) -> End {
+    let authority = &gateway.authority;
+    let ballot = Ballot {
+        counter: authority.counter.fetch_add(1, Ordering::SeqCst) + 1,
+        region: gateway.settings.me.clone(),
+        proposer: authority.proposer,
+    };
+    let clock = gateway.ports.clock();
+    let mut until = until.min(clock.now() + learn::WITHIN);
+    let (mut round, outbox) = Round::open(ballot, base.clone(), wanted);
+    let (into, mut replies) = mpsc::unbounded_channel();
+    asking::send_into(gateway, outbox, learn::WITHIN, &into);
+    let mut blocked = false;
+    loop {
+        let (voter, id, reply) = match race(replies.recv(), clock.sleep_until(until)).await {
+            Won::First(Some(heard)) => heard,
+            Won::First(None) | Won::Second(()) => break,
+        };
+        match round.heard(&voter, id, &reply) {
+            Step::Wait => {}
+            Step::Send(outbox) => asking::send_into(gateway, outbox, learn::WITHIN, &into),
+            Step::Chosen(view) => {
+                learn::learned(gateway, &view);
+                return End::Chosen(view);
+            }
+            // The others may still be a majority.
+            Step::Blocked(region) => {
+                tracing::debug!(%region, %voter, "a running lease blocks a change");
+                if !blocked {
+                    until = until.min(clock.now() + STRAGGLERS);
+                }
+                blocked = true;
+            }
+            Step::Outbid(counter) => {
+                authority.counter.fetch_max(counter, Ordering::SeqCst);
+                return End::Outbid;
+            }
+        }
+    }
+    if blocked { End::Blocked } else { End::Silent }
+}
+
+/// Tells everybody of a chosen view. Those who do not hear it learn it from pings.
+pub(super) fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
+    let others = view.members().keys().chain(gateway.settings.failover.witnesses.iter());
+    for other in others.filter(|name| **name != gateway.settings.me) {
+        let (gateway, view, other) = (gateway.clone(), view.clone(), other.clone());
+        tokio::spawn(async move {
+            let question = Question::Adopt { view };
+            if let Err(error) = gateway.ports.peers().ask(&other, question, learn::WITHIN).await {
+                tracing::debug!(%other, %error, "a region was not told of a view");
+            }
+        });
+    }
+}

@@ -1,0 +1,93 @@
+//! Holds the region's lease: renews it at all voters, and gives up when it may not be relied on.
+//!
+//! Neighbours: `protocol::lease` decides, [`super::asking`] carries, [`super::learn`] finds out what is newer. A region that cannot write its own
+//! store does not renew: the lease is the failure detector. A loop that stalls gives up by itself, as validity counts from before
+//! the renewal was sent. It must not decide who takes over.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Gateway, asking, learn};
+use crate::gateway::{metrics, race};
+use crate::ports::store::Boot;
+use crate::ports::{Clock, Ports};
+use crate::protocol::digest::{Digest32, digest};
+use crate::protocol::lease::Renewal;
+use crate::protocol::register::Message;
+use crate::protocol::time::Moment;
+use crate::protocol::view::View;
+
+/// Before a renewal that could not be sent, or was not answered by enough, is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Renews until the gateway is dropped.
+pub(super) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    while let Some(strong) = gateway.upgrade() {
+        let begun = strong.ports.clock().now();
+        let renewed = renew(&strong, begun).await;
+        let pause = if renewed { strong.settings.failover.lease / 3 } else { AGAIN };
+        let authority = strong.authority.clone();
+        let ports = strong.ports.clone();
+        drop(strong);
+        // Whoever adopts a view wants the lease under it at once.
+        race::race(authority.renew_now.notified(), ports.clock().sleep_until(begun + pause)).await;
+    }
+}
+
+/// One renewal. Whether a majority granted it.
+async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
+    let Some((view, boot)) = may_hold(gateway, now) else {
+        gateway.authority.with_lease(|lease| lease.held(now).is_some());
+        metrics::lease(gateway, now);
+        return false;
+    };
+    let ttl = gateway.settings.failover.lease;
+    let asked = gateway.authority.with_lease(|lease| {
+        let may = lease.may_ask(now);
+        if may {
+            lease.asks(view.clone(), now);
+        }
+        may
+    });
+    if !asked {
+        metrics::lease(gateway, now);
+        return false;
+    }
+    let region = gateway.settings.me.clone();
+    let message = Message::Renew { region, boot, view: view.clone(), ttl };
+    let mut replies = asking::send(gateway, asking::to_all(&view, &message), ttl / 3);
+    let mut renewed = false;
+    while let Some((voter, _, reply)) = replies.recv().await {
+        let heard = gateway.ports.clock().now();
+        match gateway.authority.with_lease(|lease| lease.heard(&voter, &reply, now, heard)) {
+            Renewal::Open => tracing::trace!(%voter, ?reply, "a renewal is not decided yet"),
+            Renewal::Renewed => {
+                renewed = true;
+                break;
+            }
+            Renewal::Newer => {
+                learn::newer(gateway).await;
+                break;
+            }
+        }
+    }
+    metrics::lease(gateway, gateway.ports.clock().now());
+    renewed
+}
+
+/// The view and the boot to renew under, if this gateway may hold a lease at all (protocol reference, 2.3).
+fn may_hold<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Option<(Arc<View>, Digest32)> {
+    let (_, state, running) = gateway.gate_as_known()?;
+    let beat = gateway.health().beat;
+    let fresh = beat.is_some_and(|(_, at)| now.since(at) <= gateway.settings.failover.lease / 3);
+    let newest = gateway.view().epoch() <= state.view.epoch();
+    let may = fresh && newest && state.view.serves(&gateway.settings.me) && !gateway.is_stopping();
+    may.then(|| (state.view.clone(), boot_digest(&running)))
+}
+
+/// Which start of the region's Postgres this is: two primaries of one region never hold a lease together (H11).
+fn boot_digest(boot: &Boot) -> Digest32 {
+    let Boot { system, timeline, started } = boot;
+    let parts: [&[u8]; 3] = [&system.to_be_bytes(), &timeline.to_be_bytes(), &started.to_be_bytes()];
+    digest("onceway/boot/1", &parts)
+}

@@ -1,0 +1,178 @@
+//! Authority as people see it: who owns what share, since when, why, and what still waits.
+//!
+//! Neighbours: `gateway::status` puts it into the status, `cli::status` prints it. Field names are a contract: add, never rename. It must
+//! not hold secrets.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Gateway, Mode};
+use crate::ports::{Clock, Ports};
+use crate::protocol::opening::Hindrance;
+use crate::protocol::ring::ARCS;
+use crate::protocol::view::{Standing, View};
+
+/// The register, the lease and the gate as this gateway knows them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AuthorityStatus {
+    /// The epoch; 0 before the register is founded.
+    pub epoch: u64,
+    /// Whether it is founded.
+    pub founded: bool,
+    /// `automatic` or `manual`.
+    pub mode: &'static str,
+    /// The region's lease at this gateway.
+    pub lease: LeaseStatus,
+    /// All regions.
+    pub regions: Vec<RegionStatus>,
+    /// What keeps keys that this region gained from starting.
+    pub opening: Vec<HindranceStatus>,
+    /// The epoch of a change that this region has given keys up for.
+    pub pending: Option<u64>,
+    /// Whose majority decides.
+    pub voters: Vec<String>,
+}
+
+/// A lease.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LeaseStatus {
+    /// Whether it is held.
+    pub held: bool,
+    /// For how many milliseconds more.
+    pub left_ms: u64,
+}
+
+/// One region, as the view has it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RegionStatus {
+    /// Its name.
+    pub name: String,
+    /// `serving`, `sealed`, `drained` or `lost`.
+    pub standing: &'static str,
+    /// The epoch since which it stands so, as far as is known here.
+    pub since_epoch: u64,
+    /// The share of the arcs that it owns, 0 to 1.
+    pub share: f64,
+    /// Its mark.
+    pub mark: u64,
+    /// Generation of its store.
+    pub generation: u32,
+}
+
+/// One thing that is missing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HindranceStatus {
+    /// Which kind: `not-covered`, `window`, `beyond`, `unmeasured`, `gap`, `not-told`, `import`, `escrow`.
+    pub what: &'static str,
+    /// The region that it is about.
+    pub region: String,
+    /// What it means, for people.
+    pub text: String,
+    /// What is left of it, where that is known.
+    pub left_ms: Option<u64>,
+    /// Only an operator can lift it.
+    pub needs_operator: bool,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// The register, the lease and the gate as this gateway knows them.
+    pub fn authority_status(&self) -> AuthorityStatus {
+        let view = self.view();
+        let now = self.ports.clock().now();
+        let leased = self.authority.leased.load();
+        let until = leased.held.as_ref().map(|held| held.until).filter(|until| now < *until);
+        let lease =
+            LeaseStatus { held: until.is_some(), left_ms: until.map_or(0, |until| millis(now.until(until))) };
+        let pending = self.gate_state().and_then(|(_, state)| Some(state.pending?.target.epoch()));
+        AuthorityStatus {
+            epoch: view.epoch(),
+            founded: view.epoch() > 0,
+            mode: match self.settings.failover.mode {
+                Mode::Automatic => "automatic",
+                Mode::Manual => "manual",
+            },
+            lease,
+            regions: regions(&view, &self.authority.views.load()),
+            opening: self.hindrances().iter().map(hindrance).collect(),
+            pending,
+            voters: view.voters().keys().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+fn regions(view: &View, views: &BTreeMap<u64, std::sync::Arc<View>>) -> Vec<RegionStatus> {
+    let shares = view.shares();
+    let of = |(name, member): (&crate::protocol::region::RegionName, &crate::protocol::view::Member)| {
+        let before = views.values().rev().filter(|known| known.epoch() <= view.epoch());
+        let since = before
+            .take_while(|known| known.standing(name) == Some(member.standing))
+            .last()
+            .map_or(view.epoch(), |known| known.epoch());
+        RegionStatus {
+            name: name.to_string(),
+            standing: match member.standing {
+                Standing::Serving => "serving",
+                Standing::Sealed { drained: true } => "drained",
+                Standing::Sealed { drained: false } => "sealed",
+                Standing::Lost { .. } => "lost",
+            },
+            since_epoch: since,
+            share: f64::from(shares.get(name).copied().unwrap_or(0)) / f64::from(ARCS),
+            mark: member.mark,
+            generation: member.generation,
+        }
+    };
+    view.members().iter().map(of).collect()
+}
+
+fn hindrance(missing: &Hindrance) -> HindranceStatus {
+    let (what, region, text, left) = match missing {
+        Hindrance::NotCovered { origin, mark, applied } => {
+            let text = format!("rows of {origin} have arrived up to heartbeat {applied}, {mark} is needed");
+            ("not-covered", &origin.region, text, None)
+        }
+        Hindrance::Window { region, left } => {
+            ("window", region, format!("the window after the loss of {region} runs"), Some(*left))
+        }
+        Hindrance::Beyond { region, window } => {
+            let text = format!(
+                "the window after the loss of {region} would be {} s: accept the risk with `onceway takeover {region} --accept-risk`",
+                window.as_secs()
+            );
+            ("beyond", region, text, None)
+        }
+        Hindrance::Unmeasured { region } => {
+            let text = format!(
+                "no lag behind {region} was ever measured here: accept the risk with `onceway takeover {region} --accept-risk`"
+            );
+            ("unmeasured", region, text, None)
+        }
+        Hindrance::Gap { region } => {
+            let text = format!(
+                "rows that {region} had sealed are missing everywhere: accept the risk with `onceway takeover {region} --accept-risk`"
+            );
+            ("gap", region, text, None)
+        }
+        Hindrance::NotTold { region, by } => {
+            ("not-told", by, format!("{by} has not said yet what it has of {region}"), None)
+        }
+        Hindrance::Import { region, from, upto } => {
+            ("import", region, format!("rows of {region} up to heartbeat {upto} come from {from}"), None)
+        }
+        Hindrance::Escrow { region } => {
+            ("escrow", region, format!("claims of {region} that were lodged here become records"), None)
+        }
+    };
+    HindranceStatus {
+        what,
+        region: region.to_string(),
+        text,
+        left_ms: left.map(millis),
+        needs_operator: missing.needs_operator(),
+    }
+}
+
+fn millis(span: std::time::Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

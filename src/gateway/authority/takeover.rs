@@ -1,0 +1,120 @@
+//! Unclean takeover: declares a region lost whose lease ran out at a majority (protocol reference, 2.6).
+//!
+//! Neighbours: [`super::acceptor`] watches grants, [`super::propose`] has the change agreed, [`super::mind`] then waits and opens. The lease is the
+//! failure detector, not the pings: a region that answers pings and cannot write its store holds no lease. It must not propose
+//! while a majority may still grant: a half accepted takeover blocks everybody (H6).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Gateway, Mode, acceptor, learn, mind, propose};
+use crate::ports::{Clock, Dice, Ports};
+use crate::protocol::change::Change;
+use crate::protocol::region::RegionName;
+use crate::protocol::register::{Acceptor, agreed};
+use crate::protocol::time::Moment;
+use crate::protocol::view::{AcceptorId, View};
+
+/// Between two looks at the own acceptor's grants.
+const LOOK: Duration = Duration::from_millis(50);
+/// How much longer each further survivor waits before it proposes the same.
+const STEP: Duration = Duration::from_millis(150);
+/// How long one attempt to declare a region lost may take.
+const WITHIN: Duration = Duration::from_secs(5);
+
+pub(super) async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    let mut begun = None;
+    while let Some(strong) = gateway.upgrade() {
+        let now = strong.ports.clock().now();
+        // Who never renewed has no grant that could run out: he is given one lease's time from when anybody could.
+        let since = match (strong.view().epoch() > 0, begun) {
+            (false, _) => None,
+            (true, Some(since)) => Some(since),
+            (true, None) => Some(now),
+        };
+        begun = since;
+        if let Some(since) = since {
+            look(&strong, since).await;
+        }
+        let ahead = LOOK;
+        strong.rest(now + ahead).await;
+    }
+}
+
+async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, since: Moment) {
+    let Some(own) = acceptor::look(gateway).await else { return };
+    if gateway.settings.failover.mode == Mode::Manual {
+        return;
+    }
+    let view = gateway.view();
+    let now = gateway.ports.clock().now();
+    if !gateway.holds_lease(now) {
+        return;
+    }
+    let me = &gateway.settings.me;
+    let out = |region: &&RegionName| *region != me && is_over(gateway, &own, region, since, now);
+    let Some(region) = view.serving().find(out).cloned() else { return };
+    let rank = view.serving().filter(|name| **name != region).position(|name| name == me).unwrap_or(0);
+    let wait = STEP * u32::try_from(rank).unwrap_or(u32::MAX);
+    if !wait.is_zero() {
+        let jitter = gateway.ports.dice().jitter(STEP / 4);
+        gateway.ports.clock().sleep_until(now + wait + jitter).await;
+    }
+    if gateway.view().epoch() == view.epoch()
+        && let Err(why) = lose(gateway, &view, &region, false).await
+    {
+        tracing::info!(%region, why, "a region whose lease is over here was not declared lost");
+    }
+}
+
+fn is_over<P: Ports>(
+    gateway: &Gateway<P>,
+    own: &Acceptor,
+    region: &RegionName,
+    since: Moment,
+    now: Moment,
+) -> bool {
+    match own.grants.get(region) {
+        Some(grant) => acceptor::watch(gateway).is_over(region, grant, now),
+        None => now.since(since) > gateway.settings.drift.judge(gateway.settings.failover.lease) * 2,
+    }
+}
+
+/// Has a region declared lost, if a majority says that its lease is over. `by_hand`: an operator says that it is gone, so that a region without
+/// a lease (sealed) can be declared lost too.
+pub(super) async fn lose<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    view: &Arc<View>,
+    region: &RegionName,
+    by_hand: bool,
+) -> Result<Arc<View>, String> {
+    // Pre-vote: nothing is prepared while a majority may still grant.
+    let held = learn::read(gateway, view).await;
+    let over: BTreeMap<RegionName, AcceptorId> = held
+        .iter()
+        .filter(|(name, (id, accepted, running))| {
+            view.voters().get(*name) == Some(id)
+                && accepted.view.epoch() <= view.epoch()
+                && !running.contains(region)
+        })
+        .map(|(name, (id, _, _))| (name.clone(), *id))
+        .collect();
+    if !agreed(view.voters(), &over) {
+        return Err(format!("only {:?} say that its lease is over: no majority", over.keys()));
+    }
+    let change = Change::Lose { region: region.clone(), frontier: frontier(gateway, view, region).await };
+    let next = view.next(&change).map_err(|illegal| illegal.to_string())?;
+    tracing::warn!(%region, epoch = next.epoch(), by_hand, ?change, "declaring a region lost: its lease is over");
+    propose::propose(gateway, view, Arc::new(next), WITHIN).await
+}
+
+/// The highest heartbeat of the region that any survivor has applied, as far as is known now. Whoever has more says so before anything
+/// opens (H4).
+pub(super) async fn frontier<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View, region: &RegionName) -> u64 {
+    let own = mind::applied(gateway).await.ok();
+    let own = view.origin(region).and_then(|origin| own?.get(&origin).copied()).unwrap_or(0);
+    let health = gateway.health();
+    let told = health.peers.values().filter_map(|peer| peer.pong.as_ref()?.applied.get(region).copied());
+    told.chain([own]).max().unwrap_or(own)
+}

@@ -1,0 +1,114 @@
+//! Answers what other regions ask beside forwards and pings.
+//!
+//! Neighbours: `ports::peers` lists the questions; [`super::acceptor`], [`super::learn`], [`super::moves`] and [`super::mind`] do the work,
+//! [`super::super::escrow`] that of claims. The channel is authenticated: `from` is who asks. It must not answer from memory what must be
+//! durable.
+
+use std::sync::Arc;
+
+use super::{Gateway, acceptor, learn, mind, moves};
+use crate::ports::peers::{OperatorAct, Question, Told};
+use crate::ports::{Imports, Ports, Replica};
+use crate::protocol::authority::GateState;
+use crate::protocol::opening;
+use crate::protocol::region::RegionName;
+
+/// The most rows in one page that are given out.
+const MOST_ROWS: u32 = 1_000;
+
+impl<P: Ports> Gateway<P> {
+    /// Answers a peer's question.
+    pub async fn told(self: &Arc<Self>, from: RegionName, question: Question) -> Told {
+        match question {
+            Question::Acceptor { to, message } => match acceptor::answer(self, to, &message).await {
+                Ok(reply) => Told::Acceptor(reply),
+                Err(why) => Told::Refused(why),
+            },
+            Question::Views { after } => {
+                let views = self.authority.views.load();
+                Told::Views(views.range(after + 1..).map(|(_, view)| view.clone()).collect())
+            }
+            Question::Adopt { view } => {
+                learn::caught_up(self, &from, &view).await;
+                learn::adopt(self).await;
+                Told::Adopted(self.gate_state().map_or(0, |(_, state)| state.view.epoch()))
+            }
+            Question::Release { target } => match moves::release(self, target).await {
+                Ok(report) => Told::Released(report),
+                Err(why) => Told::Refused(why),
+            },
+            Question::Frontier { region, at } => match self.frontier_of(&region, at).await {
+                Ok(told) => Told::Frontier(told),
+                Err(why) => Told::Refused(why),
+            },
+            Question::Rows { origin, after, most } => {
+                let rows = self.ports.store().rows_of(&origin, after.as_ref(), most.min(MOST_ROWS)).await;
+                rows.map_or_else(|error| Told::Refused(error.to_string()), Told::Rows)
+            }
+            Question::Lodge(lodging) => self.lodged(&from, *lodging).await,
+            Question::LodgeAnswer { id, token, nonce, answer } => {
+                self.answer_lodged(&from, &id, token, nonce, &answer).await
+            }
+            Question::Void { id, token, nonce } => self.voided(&from, &id, token, nonce).await,
+            Question::Operator(act) => self.operator_asked(&from, act).await,
+            Question::Key { id } => match self.key_status(&id).await {
+                Ok(status) => match serde_json::to_string(&status) {
+                    Ok(text) => Told::Key(text),
+                    Err(error) => Told::Refused(error.to_string()),
+                },
+                Err(error) => Told::Refused(error.to_string()),
+            },
+        }
+    }
+
+    /// What this region has of a lost one: what is applied, and its own heartbeat once every escrow row of it here is a record (H3).
+    async fn frontier_of(self: &Arc<Self>, region: &RegionName, at: u64) -> Result<opening::Told, String> {
+        let Some((_, state)) = self.gate_state() else { return Err("the store is not open".to_owned()) };
+        if !state.view.lost().any(|lost| lost == (region, at)) {
+            return Err(format!("this region has not adopted the loss of {region} in epoch {at}"));
+        }
+        mind::convert(self, &state.view, region).await?;
+        let applied = mind::applied(self).await.map_err(|error| error.to_string())?;
+        let beat = self.ports.store().beat().await.map_err(|error| error.to_string())?;
+        let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
+        let origin = state.view.origin(region).ok_or("no such region")?;
+        Ok(opening::Told { applied: applied.get(&origin).copied().unwrap_or(0), seal })
+    }
+
+    async fn operator_asked(self: &Arc<Self>, from: &RegionName, act: OperatorAct) -> Told {
+        match act {
+            OperatorAct::AcceptRisk { region, at, actor, reason } => {
+                match self.accept_risk(&region, at, &actor, &reason).await {
+                    Ok(()) => Told::Done,
+                    Err(why) => {
+                        tracing::warn!(%from, why, "an operator's act was refused");
+                        Told::Refused(why)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Accepts here that rows of a lost region may be missing: its window, its gap and silent regions keep nothing closed any more.
+    pub(super) async fn accept_risk(
+        self: &Arc<Self>,
+        region: &RegionName,
+        at: u64,
+        actor: &str,
+        reason: &str,
+    ) -> Result<(), String> {
+        moves::change_gate(self, |state| {
+            if !state.view.lost().any(|lost| lost == (region, at)) {
+                return Err(format!("{region} is not lost in epoch {at} as this region knows it"));
+            }
+            let waiver = (region.clone(), at);
+            let mut waived = state.waived.clone();
+            let new = waived.insert(waiver);
+            Ok(new.then(|| GateState { waived, ..state.clone() }))
+        })
+        .await?;
+        tracing::warn!(%region, at, actor, reason, "an operator accepted the risk of a lost region");
+        self.authority.mind_now.notify_one();
+        Ok(())
+    }
+}

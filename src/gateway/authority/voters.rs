@@ -1,0 +1,94 @@
+//! Keeps the voters what they should be: the acceptors of the ring's regions and the witnesses, each with its present id.
+//!
+//! Neighbours: `protocol::change` changes one voter at a time, `protocol::grants` says when a new one may answer, [`super::propose`] has the
+//! change agreed by majorities of both sets. An acceptor that was made anew has another id and is no voter before that (H7). One
+//! region does this, the first that serves. It must not drop a voter because it is silent: only one that left the ring, or was made anew.
+
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use super::{Gateway, acceptor, asking, propose};
+use crate::ports::{Acceptors, Clock, Ports};
+use crate::protocol::change::Change;
+use crate::protocol::region::RegionName;
+use crate::protocol::register::{Message, Reply};
+use crate::protocol::view::{AcceptorId, View};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long an acceptor may take to say who it is.
+const ASK_WITHIN: Duration = Duration::from_secs(1);
+/// How long one change may take.
+const WITHIN: Duration = Duration::from_secs(3);
+
+pub(super) async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    while let Some(strong) = gateway.upgrade() {
+        let now = strong.ports.clock().now();
+        admit(&strong).await;
+        let view = strong.view();
+        let first = view.serving().next() == Some(&strong.settings.me);
+        if first && strong.holds_lease(now) {
+            look(&strong, &view).await;
+        }
+        strong.rest(now + LOOK).await;
+    }
+}
+
+/// The own acceptor may answer once it was a voter, and silent, for one longest lease.
+async fn admit<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    let Ok((version, own)) = gateway.ports.store().acceptor().await else { return };
+    let now = gateway.ports.clock().now();
+    let due = {
+        let mut admission = gateway.authority.admission.lock().unwrap_or_else(PoisonError::into_inner);
+        admission.due(&own, &gateway.settings.me, &gateway.view(), now)
+    };
+    if let Some(admitted) = due {
+        match gateway.ports.store().set_acceptor(version, &admitted).await {
+            Ok(written) => tracing::info!(?written, "the own acceptor is a voter from now on"),
+            Err(error) => tracing::warn!(%error, "the own acceptor could not be admitted yet"),
+        }
+        acceptor::look(gateway).await;
+    }
+}
+
+/// Proposes the first change of the voters that is due.
+async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
+    let Some((name, id)) = due(gateway, view).await else { return };
+    let mut voters = view.voters().clone();
+    match id {
+        Some(id) => voters.insert(name.clone(), id),
+        None => voters.remove(&name),
+    };
+    let Ok(next) = view.next(&Change::Voters(voters)) else { return };
+    tracing::warn!(%name, joins = id.is_some(), "changing a voter");
+    if let Err(why) = propose::propose(gateway, view, Arc::new(next), WITHIN).await {
+        tracing::info!(why, "the voters could not be changed yet");
+    }
+}
+
+/// A voter to add or replace, with its id, or to take out.
+async fn due<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Option<(RegionName, Option<AcceptorId>)> {
+    let in_ring = |name: &RegionName| view.ring().regions().iter().any(|region| region.name == *name);
+    let witnesses = &gateway.settings.failover.witnesses;
+    if let Some(gone) = view.voters().keys().find(|name| !in_ring(name) && !witnesses.contains(name)) {
+        return Some((gone.clone(), None));
+    }
+    // A region votes once it is complete: until then its store may still be filled.
+    let regions = view
+        .ring()
+        .regions()
+        .iter()
+        .map(|region| &region.name)
+        .filter(|name| view.serves(name) || view.voters().contains_key(*name));
+    for name in regions.chain(witnesses) {
+        let reply = asking::ask(gateway, name, None, Message::Read, ASK_WITHIN).await;
+        let id = match reply {
+            Some(Reply::Holds { id, .. } | Reply::NotFounded(id)) => id,
+            Some(_) | None => continue,
+        };
+        if view.voters().get(name) != Some(&id) {
+            return Some((name.clone(), Some(id)));
+        }
+    }
+    None
+}

@@ -1,0 +1,264 @@
+//! Escrow: a claim is lodged with the next serving region before anything is sent, and other regions' claims are lodged here.
+//!
+//! Neighbours: [`super::request`] lodges between claim and send, [`super::outcome`] lodges the answer and takes back what was never sent; the peer
+//! listener brings what others lodge; `ports::authority` stores it. Where it is on, a destroyed region's claims are known elsewhere, and
+//! what is not known was never sent (`protocol::escrow`). It must not decide whether anything may be sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::admit::Ask;
+use super::authority::Permit;
+use super::claim::{lifetime, look_again};
+use super::outcome::Claim;
+use super::route::{Alone, Escrow, Policy};
+use super::{Gateway, metrics};
+use crate::ports::authority::{Lodged, Lodging};
+use crate::ports::peers::{Question, Told};
+use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
+use crate::ports::{Escrows, KeyStore, Peers, Ports};
+use crate::protocol::authority::GateState;
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Answer, Nonce, Token};
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::view::View;
+
+/// How long the target may take to store a claim, or an answer.
+pub(super) const WITHIN: Duration = Duration::from_secs(1);
+
+/// Why a claim is not lodged. It must not be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotLodged {
+    /// The regions go by different views, or by another one than the claim was made under: look at everything anew.
+    Stale,
+    /// The target cannot be reached, or there is none.
+    Unavailable,
+}
+
+/// How long the escrow of a request under this policy may take, the answer's included.
+pub(super) fn bound(policy: &Policy) -> Duration {
+    match policy.escrow {
+        Escrow::Off => Duration::ZERO,
+        Escrow::Claim(_) => WITHIN,
+        Escrow::ClaimAndAnswer(_) => WITHIN * 2,
+    }
+}
+
+/// Whether claims of this route are lodged, and what becomes of them while no other region serves. The view decides, as all regions
+/// must go by the same; a file that asks for it before the view does is heeded too.
+fn alone(view: &View, ask: &Ask) -> Option<Alone> {
+    match ask.policy.escrow {
+        Escrow::Claim(alone) | Escrow::ClaimAndAnswer(alone) => Some(alone),
+        Escrow::Off => view.escrow().contains(&*ask.route).then_some(Alone::Refuse),
+    }
+}
+
+/// Whether claims of this request are lodged.
+pub(super) fn is_on(view: &View, ask: &Ask) -> bool {
+    alone(view, ask).is_some()
+}
+
+/// Lodges a claim, where its route asks for that. Returns with whom.
+pub(super) async fn lodge<P: Ports>(
+    gateway: &Gateway<P>,
+    ask: &Ask,
+    claim: &Claim,
+) -> Result<Option<RegionName>, NotLodged> {
+    let Permit { view, .. } = &claim.permit;
+    let Some(alone) = alone(view, ask) else { return Ok(None) };
+    if claim.attempt.token.epoch != view.epoch() || gateway.view().epoch() != view.epoch() {
+        metrics::escrow("stale");
+        return Err(NotLodged::Stale);
+    }
+    let Some(target) = view.target(&ask.id) else {
+        return match alone {
+            Alone::Run => {
+                metrics::escrow("alone");
+                Ok(None)
+            }
+            Alone::Refuse => {
+                metrics::escrow("refused");
+                Err(NotLodged::Unavailable)
+            }
+        };
+    };
+    let lodging = Lodging {
+        id: ask.id.clone(),
+        origin: gateway.origin().clone(),
+        token: claim.attempt.token,
+        nonce: claim.attempt.nonce,
+        fingerprint: ask.fingerprint,
+        request_id: ask.request_id,
+        hold: ask.policy.hold,
+        lifetime: lifetime(gateway, &ask.policy),
+        route: ask.route.clone(),
+        path: ask.target.path().to_owned(),
+        principal: ask.bound_to(),
+    };
+    let question = Question::Lodge(Box::new(lodging));
+    let why = match gateway.ports.peers().ask(target, question, WITHIN).await {
+        Ok(Told::Lodged(Lodged::Done)) => {
+            metrics::escrow("lodged");
+            return Ok(Some(target.clone()));
+        }
+        Ok(Told::Lodged(Lodged::GateMoved | Lodged::Superseded) | Told::Refused(_)) => {
+            metrics::escrow("stale");
+            return Err(NotLodged::Stale);
+        }
+        Ok(_) => "the peer answered something else".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    metrics::escrow("unavailable");
+    tracing::warn!(key = %ask.id.digest(), %target, why, "a claim could not be lodged; it is released unsent");
+    Err(NotLodged::Unavailable)
+}
+
+/// Takes back what was never sent, wherever it may have been lodged. In the background and once: what stays lodged is in doubt if this region
+/// is lost, which costs an answer, not safety.
+pub(super) fn void<P: Ports>(gateway: &Arc<Gateway<P>>, claim: &Claim) {
+    if !claim.lodges {
+        return;
+    }
+    let Some(target) = claim.permit.view.target(&claim.attempt.id).cloned() else { return };
+    let Attempt { id, token, nonce } = claim.attempt.clone();
+    let gateway = gateway.clone();
+    tokio::spawn(async move {
+        let question = Question::Void { id, token, nonce };
+        if let Err(error) = gateway.ports.peers().ask(&target, question, WITHIN).await {
+            tracing::info!(%target, %error, "an escrow could not be taken back");
+        }
+    });
+}
+
+/// Lodges the answer beside its claim, where the route asks for that, before its client is told. What fails is counted: the taker would
+/// find the claim in doubt.
+pub(super) async fn lodge_answer<P: Ports>(
+    gateway: &Gateway<P>,
+    ask: &Ask,
+    claim: &Claim,
+    answer: &Arc<Answer>,
+) {
+    let (Some(target), Escrow::ClaimAndAnswer(_)) = (&claim.lodged, ask.policy.escrow) else { return };
+    let Attempt { id, token, nonce } = claim.attempt.clone();
+    let question = Question::LodgeAnswer { id, token, nonce, answer: answer.clone() };
+    match gateway.ports.peers().ask(target, question, WITHIN).await {
+        Ok(Told::Done) => metrics::escrow("answer_lodged"),
+        Ok(_) | Err(_) => metrics::escrow("answer_failed"),
+    }
+}
+
+/// Whether this region is where that claim belongs, under the view of its gate.
+fn belongs(state: &GateState, me: &RegionName, from: &RegionName, lodging: &Lodging) -> Result<(), String> {
+    let view = &state.view;
+    if view.epoch() != lodging.token.epoch {
+        return Err(format!(
+            "this region goes by epoch {}, the claim by {}",
+            view.epoch(),
+            lodging.token.epoch
+        ));
+    }
+    if view.origin(from).as_ref() != Some(&lodging.origin) {
+        return Err("the claim is of another origin than its sender's".to_owned());
+    }
+    if view.owner(&lodging.id) != Some(from) {
+        return Err("the sender does not own the key".to_owned());
+    }
+    if view.target(&lodging.id) != Some(me) {
+        return Err("this region is not where the key's claims are lodged".to_owned());
+    }
+    Ok(())
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Stores a claim of another region. Refused unless both go by the same view, compared in the statement that stores it too: once a
+    /// gate has adopted a newer view no escrow of an older one slips in (mutation 10).
+    pub(super) async fn lodged(self: &Arc<Self>, from: &RegionName, lodging: Lodging) -> Told {
+        let mut refused = "the store is closed".to_owned();
+        for _ in 0..2 {
+            let Some((gate, state)) = self.gate_state() else { break };
+            match belongs(&state, &self.settings.me, from, &lodging) {
+                Err(why) => refused = why,
+                Ok(()) => match self.keep_lodging(&lodging, gate).await {
+                    Ok(Lodged::GateMoved) => refused = "the gate moved".to_owned(),
+                    Ok(lodged) => return Told::Lodged(lodged),
+                    Err(error) => return Told::Refused(error.to_string()),
+                },
+            }
+            if lodging.token.epoch > state.view.epoch() {
+                self.learn_now(from).await;
+            } else if look_again(self).await.is_err() {
+                break;
+            }
+        }
+        tracing::info!(%from, key = %lodging.id.digest(), refused, "refused an escrow");
+        Told::Refused(refused)
+    }
+
+    /// What is not confirmed is stored again: that stores nothing twice.
+    async fn keep_lodging(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
+        match metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate)).await {
+            Err(StoreError::Unknown(_)) => {
+                metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate)).await
+            }
+            other => other,
+        }
+    }
+
+    /// Stores the answer to a claim that is lodged here. A fact is never refused for its epoch: where the claim has become this region's own
+    /// record meanwhile, that is settled.
+    pub(super) async fn answer_lodged(
+        self: &Arc<Self>,
+        from: &RegionName,
+        id: &KeyId,
+        token: Token,
+        nonce: Nonce,
+        answer: &Arc<Answer>,
+    ) -> Told {
+        let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
+        let store = self.ports.store();
+        let mut written =
+            metrics::upkeep("lodge", store.lodge_answer(id, &origin, token, nonce, answer)).await;
+        if written == Ok(Written::Lost) {
+            let attempt = Attempt { id: id.clone(), token, nonce };
+            written = metrics::upkeep("settle", store.settle(&attempt, answer)).await;
+        }
+        match written {
+            Ok(Written::Done) => Told::Done,
+            Ok(Written::Lost) => Told::Refused("no such claim is lodged here".to_owned()),
+            Ok(Written::GateMoved) => Told::Refused("the store is not approved yet".to_owned()),
+            Err(error) => Told::Refused(error.to_string()),
+        }
+    }
+
+    /// Takes back a claim that was lodged here and never sent, also where it has become this region's own record meanwhile.
+    pub(super) async fn voided(
+        self: &Arc<Self>,
+        from: &RegionName,
+        id: &KeyId,
+        token: Token,
+        nonce: Nonce,
+    ) -> Told {
+        let Some(origin) = self.origin_then(from, token.epoch) else { return no_such_region() };
+        let store = self.ports.store();
+        if let Err(error) = metrics::upkeep("lodge", store.void(id, &origin, token, nonce)).await {
+            return Told::Refused(error.to_string());
+        }
+        if self.view().epoch() > token.epoch {
+            let attempt = Attempt { id: id.clone(), token, nonce };
+            if let Err(error) = metrics::upkeep("release", store.release(&attempt)).await {
+                return Told::Refused(error.to_string());
+            }
+        }
+        Told::Done
+    }
+
+    /// The origin under which that region wrote in that epoch.
+    fn origin_then(&self, region: &RegionName, epoch: u64) -> Option<Origin> {
+        let then = self.known_view(epoch).unwrap_or_else(|| self.view());
+        then.origin(region)
+    }
+}
+
+fn no_such_region() -> Told {
+    Told::Refused("the sender is not a region of the view".to_owned())
+}

@@ -1,0 +1,118 @@
+//! Requests for keys that this region was given and may not start yet: what of its predecessors' rows has to arrive has not arrived.
+//!
+//! Neighbours: [`super::request`] comes here, [`super::authority`] knows what is missing and what is proven all the same. Final records are
+//! replayed, known attempts are waited for, and what is not known here is refused: its row may be on its way. So is what was
+//! released, which may have been claimed again (protocol reference, H14). It must not recover anything: a settlement may be on its way too.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::admit::Ask;
+use super::claim::{Stand, store_unavailable};
+use super::ending::{jittered, read};
+use super::problems::Problem;
+use super::reply::Reply;
+use super::request::{Begun, Step, begin, expired, reused, running, verdict};
+use super::{Gateway, accept, metrics};
+use crate::ports::{KeyStore, Ports};
+use crate::protocol::decide::Verdict;
+use crate::protocol::opening::Hindrance;
+use crate::protocol::record::Reading;
+use crate::protocol::time::Date;
+
+/// How long a client stays away where only an operator can lift what is in the way.
+const UNTIL_AN_OPERATOR: Duration = Duration::from_secs(60);
+
+/// Serves such a key as far as that is possible.
+pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
+    let ids = std::slice::from_ref(&ask.id);
+    let found = metrics::store("look_up", &ask.route, gateway, gateway.ports.store().look_up(ids)).await;
+    let rows = match found {
+        Ok(mut found) => found.pop().unwrap_or_default(),
+        Err(error) => {
+            return Step::Ended(Reply::Refused(store_unavailable(gateway, error.to_string()), None));
+        }
+    };
+    if !rows.is_empty() {
+        metrics::duplicate(ask.id.tenant());
+    }
+    if let Some(reply) = accept::standing(gateway, ask, &rows).await {
+        return Step::Ended(reply);
+    }
+    let reading = read(gateway, rows);
+    let (untouched, expires) = match &reading {
+        Reading::Absent => (true, None),
+        Reading::Released(row, _) => (true, Some(row.expires)),
+        Reading::InProgress(row) | Reading::InDoubt(row, _) | Reading::Settled(row) | Reading::Gone(row) => {
+            (false, Some(row.expires))
+        }
+    };
+    Step::Ended(match verdict(ask, reading) {
+        Verdict::Replay(settlement) => Reply::Replay(settlement),
+        Verdict::KeyReused { expires } => reused(ask, expires),
+        Verdict::KeyExpired { expires } => expired(expires),
+        Verdict::Attach { left, expires } => running(gateway, ask, left, expires),
+        Verdict::Claim(basis) if untouched => {
+            let Some(permit) = gateway.early(&ask.id, &ask.route) else {
+                return Step::Ended(Reply::Refused(missing(gateway), expires));
+            };
+            return match begin(gateway, ask, &permit, Stand { basis, untouched }).await {
+                Begun::Done(step) => step,
+                Begun::Found(_) => Step::Again(missing(gateway)),
+            };
+        }
+        Verdict::Claim(_) | Verdict::Probe { .. } | Verdict::Parked { .. } => in_doubt(gateway, expires),
+    })
+}
+
+fn in_doubt<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
+    let (after, _) = wait(&gateway.hindrances());
+    Reply::Refused(Problem::InDoubt { after: upward(gateway, after) }, expires)
+}
+
+fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
+    let (after, operator) = wait(&gateway.hindrances());
+    Problem::CatchingUp { after: upward(gateway, after), operator }
+}
+
+/// How long what is in the way surely takes, at least a second, and whether only an operator can lift it.
+fn wait(hindrances: &[Hindrance]) -> (Duration, bool) {
+    if hindrances.iter().any(Hindrance::needs_operator) {
+        return (UNTIL_AN_OPERATOR, true);
+    }
+    let left = hindrances.iter().map(|hindrance| match hindrance {
+        Hindrance::Window { left, .. } => *left,
+        Hindrance::NotCovered { .. }
+        | Hindrance::Beyond { .. }
+        | Hindrance::Unmeasured { .. }
+        | Hindrance::Gap { .. }
+        | Hindrance::NotTold { .. }
+        | Hindrance::Import { .. }
+        | Hindrance::Escrow { .. } => Duration::ZERO,
+    });
+    (left.max().unwrap_or_default().max(Duration::from_secs(1)), false)
+}
+
+/// A little later, so that those who were refused together do not come back together.
+fn upward<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
+    jittered(gateway, span.min(Duration::from_secs(1))) + span.saturating_sub(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::region::RegionName;
+
+    #[test]
+    fn a_client_is_told_the_longest_wait_and_that_only_an_operator_helps() {
+        let region = || RegionName::parse("eu").unwrap();
+        let runs = |secs| Hindrance::Window { region: region(), left: Duration::from_secs(secs) };
+        let import = Hindrance::Import { region: region(), from: region(), upto: 9 };
+        let told = |hindrances: &[Hindrance]| wait(hindrances);
+        assert_eq!(told(&[]), (Duration::from_secs(1), false));
+        assert_eq!(told(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
+        assert_eq!(told(&[import]), (Duration::from_secs(1), false));
+        let gap = Hindrance::Gap { region: region() };
+        assert_eq!(told(&[runs(300), gap]), (UNTIL_AN_OPERATOR, true));
+    }
+}

@@ -1,0 +1,212 @@
+//! What [`Imports`] promises.
+//!
+//! Neighbours: [`super::store`] gives the bench, a new one for each run of the suite. It must not test what rows mean together:
+//! `protocol::record` does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::store::{
+    Foreign, LONG, SHORT, StoreBench, answer, asks, claim, finds, id, open, restart_and_approve, row, wins,
+};
+use crate::ports::Imports;
+use crate::ports::authority::CopiedRow;
+use crate::ports::store::ClaimReply;
+use crate::protocol::decide::Basis;
+use crate::protocol::digest::digest;
+use crate::protocol::fingerprint::{self, Fingerprint};
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use crate::protocol::region::Origin;
+use crate::protocol::time::Date;
+
+/// A bench whose store keeps imported rows.
+pub trait ImportBench: StoreBench<Store: Imports> {}
+
+impl<B: StoreBench<Store: Imports>> ImportBench for B {}
+
+/// All clauses of imports.
+pub async fn suite<B: ImportBench>(bench: &B) {
+    rows_are_handed_over_whole(bench).await;
+    rows_come_in_pages_in_the_order_of_keys(bench).await;
+    of_two_rows_of_one_origin_the_later_counts(bench).await;
+    imported_rows_stand_in_the_way_of_claims(bench).await;
+    only_the_row_that_counts_is_to_be_superseded(bench).await;
+}
+
+/// Whatever a row says is said of it after an import, times as spans; and it is handed on the same.
+pub async fn rows_are_handed_over_whole<B: ImportBench>(bench: &B) {
+    open(bench).await;
+    let origin = bench.peers()[1].clone();
+    let (left, past) = (LONG, Duration::ZERO);
+    let settled = State::Settled { answer: Arc::new(big_answer()), age: SHORT, expired: false };
+    let states = [
+        State::Claimed { left, past },
+        State::InDoubt { status: Some(502), left, past },
+        State::InDoubt { status: None, left, past },
+        State::Released,
+        settled,
+        State::Tombstone,
+    ];
+    let rows_in: Vec<CopiedRow> = states
+        .into_iter()
+        .zip(0..)
+        .map(|(state, at)| copied(bench, &origin, &format!("import-whole-{at}"), 3, state))
+        .collect();
+    import(bench, &origin, &rows_in).await;
+    import(bench, &origin, &[]).await;
+    restart_and_approve(bench).await;
+    for copied in &rows_in {
+        let shown = row(bench, &copied.id).await;
+        assert_eq!(untimed(&shown), untimed(&copied.row), "import: shown otherwise than handed over");
+    }
+    let out = bench.store().rows_of(&origin, None, 1_000).await.expect("import: rows_of failed");
+    let out: Vec<CopiedRow> =
+        out.into_iter().filter(|copied| rows_in.iter().any(|known| known.id == copied.id)).collect();
+    assert_eq!(out.len(), rows_in.len(), "import: all of them are handed on");
+    for (out, known) in out.iter().zip(&rows_in) {
+        assert_eq!((&out.id, untimed(&out.row)), (&known.id, untimed(&known.row)));
+        assert_eq!((out.hold, out.tombstone), (known.hold, known.tombstone));
+        assert_eq!((&out.route, &out.path), (&known.route, &known.path));
+        let late = known.lives.saturating_sub(out.lives);
+        assert!(out.lives <= known.lives && late < LONG / 2, "import: {:?} of {:?}", out.lives, known.lives);
+    }
+    let own = bench.store().import(&bench.origin(), &rows_in).await;
+    assert!(own.is_err(), "import: the own rows are written by claims only");
+}
+
+/// Replicated ones and imported ones together, after a key, at most so many.
+pub async fn rows_come_in_pages_in_the_order_of_keys<B: ImportBench>(bench: &B) {
+    open(bench).await;
+    let origin = bench.peers()[0].clone();
+    let name = |at: u32| format!("import-page-{at:02}");
+    for at in (1..10).rev() {
+        if at % 2 == 0 {
+            bench.arrives(&id(bench, &name(at)), Foreign::Settled).await;
+        }
+        if at % 3 != 0 {
+            import(bench, &origin, &[copied(bench, &origin, &name(at), 1, State::Released)]).await;
+        }
+    }
+    let want: Vec<KeyId> =
+        (1..10).filter(|at| at % 2 == 0 || at % 3 != 0).map(|at| id(bench, &name(at))).collect();
+    let (mut found, mut after) = (Vec::new(), Some(id(bench, "import-page-")));
+    while found.len() < want.len() {
+        let page = bench.store().rows_of(&origin, after.as_ref(), 2).await.expect("import: rows_of failed");
+        assert_eq!(page.len(), 2.min(page.len().max(1)), "import: a page is full or the last");
+        let Some(last) = page.last() else { break };
+        after = Some(last.id.clone());
+        found.extend(page.into_iter().map(|copied| copied.id));
+    }
+    found.truncate(want.len());
+    assert_eq!(found, want, "import: each key once, in order");
+}
+
+/// The higher token; of one attempt the later state; whatever came first.
+pub async fn of_two_rows_of_one_origin_the_later_counts<B: ImportBench>(bench: &B) {
+    open(bench).await;
+    let origin = bench.peers()[0].clone();
+    let (left, past) = (LONG, Duration::ZERO);
+    let claimed = || State::Claimed { left, past };
+    let settled = || State::Settled { answer: Arc::new(answer()), age: Duration::ZERO, expired: false };
+    let is_settled = async |id: &KeyId| matches!(row(bench, id).await.state, State::Settled { .. });
+
+    let key = copied(bench, &origin, "import-behind", 1, claimed());
+    bench.arrives(&key.id, Foreign::Settled).await;
+    import(bench, &origin, &[key.clone()]).await;
+    assert!(is_settled(&key.id).await, "import: an earlier state of the attempt hides its answer");
+
+    let key = copied(bench, &origin, "import-ahead", 1, settled());
+    bench.arrives(&key.id, Foreign::Claimed).await;
+    import(bench, &origin, &[key.clone()]).await;
+    assert!(is_settled(&key.id).await, "import: the answer that a survivor has must be shown");
+    import(bench, &origin, &[CopiedRow { row: Row { state: claimed(), ..key.row.clone() }, ..key.clone() }])
+        .await;
+    assert!(is_settled(&key.id).await, "import: an earlier state replaced a later one");
+
+    let key = copied(bench, &origin, "import-higher", 2, claimed());
+    bench.arrives(&key.id, Foreign::Settled).await;
+    import(bench, &origin, &[key.clone()]).await;
+    assert_eq!(row(bench, &key.id).await.token, key.row.token, "import: the higher token must be shown");
+    let lower = copied(bench, &origin, "import-higher", 1, settled());
+    import(bench, &origin, &[lower]).await;
+    assert_eq!(row(bench, &key.id).await.token, key.row.token, "import: a lower token replaced a higher");
+    let later = copied(bench, &origin, "import-higher", 3, settled());
+    import(bench, &origin, &[later.clone()]).await;
+    assert_eq!(
+        row(bench, &key.id).await.token,
+        later.row.token,
+        "import: a higher token must replace a lower"
+    );
+}
+
+/// As replicated ones do, and they are superseded under their origin's name.
+pub async fn imported_rows_stand_in_the_way_of_claims<B: ImportBench>(bench: &B) {
+    let origin = bench.peers()[1].clone();
+    let mut ask = asks(bench, &id(bench, "import-claim"), 1).await;
+    let doubt = State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
+    let known = copied(bench, &origin, "import-claim", 2, doubt);
+    import(bench, &origin, &[known.clone()]).await;
+    let found = finds(bench, &ask, "an imported doubt stands there").await;
+    assert_eq!((&found.origin, found.token), (&origin, known.row.token));
+    let older = Token { attempt: 1, ..known.row.token };
+    ask.basis = Basis::Known { own: None, over: vec![(origin.clone(), older)], attempt: 2 };
+    finds(bench, &ask, "it is of a newer attempt than the one seen").await;
+    ask.basis = Basis::Known { own: None, over: vec![(origin.clone(), known.row.token)], attempt: 2 };
+    assert_eq!(wins(bench, &ask).await.0.token.attempt, 3, "import: what was seen is superseded");
+}
+
+/// A row that another one of its origin has overtaken says nothing any more.
+pub async fn only_the_row_that_counts_is_to_be_superseded<B: ImportBench>(bench: &B) {
+    let origin = bench.peers()[0].clone();
+    let mut ask = asks(bench, &id(bench, "import-overtaken"), 1).await;
+    let replicated = bench.arrives(&ask.id, Foreign::Claimed).await;
+    let imported = copied(bench, &origin, "import-overtaken", replicated.attempt, State::Released);
+    import(bench, &origin, &[imported]).await;
+    ask.basis = Basis::Known { own: None, over: Vec::new(), attempt: replicated.attempt };
+    match claim(bench, &ask).await {
+        ClaimReply::Won { token, .. } => assert_eq!(token.attempt, replicated.attempt + 1),
+        other => panic!("import: the attempt was released, but {other:?}"),
+    }
+}
+
+async fn import<B: ImportBench>(bench: &B, origin: &Origin, rows: &[CopiedRow]) {
+    bench.store().import(origin, rows).await.expect("import: import failed");
+}
+
+/// A row of an origin as a survivor hands it over, of so many attempts at the first epoch.
+fn copied<B: StoreBench>(bench: &B, origin: &Origin, name: &str, attempt: u32, state: State) -> CopiedRow {
+    let row = Row {
+        origin: origin.clone(),
+        token: Token { epoch: 1, attempt },
+        nonce: Nonce(7),
+        fingerprint: Fingerprint { raw: fingerprint::raw("POST", "/import", b""), canonical: None },
+        state,
+        over: vec![(bench.origin(), Token { epoch: 1, attempt: 1 })],
+        risk: vec![bench.peers()[0].region.clone()],
+        request_id: RequestId(8),
+        expires: Date(4_000_000_000_123),
+        principal: Some(digest("contract", &[b"principal"])),
+        accepted: false,
+        seen: Date(0),
+    };
+    let (route, path) = ("imported".into(), "/v1/imported".to_owned());
+    CopiedRow { id: id(bench, name), row, hold: LONG, lives: LONG, tombstone: LONG * 2, route, path }
+}
+
+fn big_answer() -> Answer {
+    Answer { body: AnswerBody::Kept(b"{\"status\":\"made\"}".repeat(100)), ..answer() }
+}
+
+/// The row without what its reader's clock says.
+fn untimed(row: &Row) -> Row {
+    let state = match &row.state {
+        State::Settled { answer, age: _, expired } => {
+            State::Settled { answer: answer.clone(), age: Duration::ZERO, expired: *expired }
+        }
+        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => {
+            row.state.clone()
+        }
+    };
+    Row { state, seen: Date(0), ..row.clone() }
+}

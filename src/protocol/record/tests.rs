@@ -1,0 +1,149 @@
+//! The table of protocol reference section 5: what rows of several origins mean together, in every order.
+//!
+//! Neighbours: `decide::tests` has what a request then does. A row is written as origin, token, state and what its claim superseded.
+
+use std::time::Duration;
+
+use super::super::fingerprint;
+use super::*;
+
+const NO_DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
+const HOLD: Duration = Duration::from_secs(10);
+
+fn origin(name: &str) -> Origin {
+    Origin::parse(&format!("{name}#1")).unwrap()
+}
+
+fn token(epoch: u64, attempt: u32) -> Token {
+    Token { epoch, attempt }
+}
+
+fn row(name: &str, at: (u64, u32), state: State, over: &[(&str, (u64, u32))]) -> Row {
+    Row {
+        origin: origin(name),
+        token: token(at.0, at.1),
+        nonce: Nonce(1),
+        fingerprint: Fingerprint { raw: fingerprint::raw("POST", "/", b""), canonical: None },
+        state,
+        over: over.iter().map(|(name, at)| (origin(name), token(at.0, at.1))).collect(),
+        risk: Vec::new(),
+        request_id: RequestId(1),
+        expires: Date(9),
+        principal: None,
+        accepted: false,
+        seen: Date(0),
+    }
+}
+
+fn settled() -> State {
+    let answer = Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept };
+    State::Settled { answer: Arc::new(answer), age: Duration::ZERO, expired: false }
+}
+
+/// As the store shows another region's: the whole hold is left.
+fn claimed() -> State {
+    State::Claimed { left: HOLD, past: Duration::ZERO }
+}
+
+fn doubt() -> State {
+    State::InDoubt { status: None, left: HOLD, past: Duration::ZERO }
+}
+
+/// What the rows mean in every order, as a word and the row it goes by.
+fn reads(reader: &Reader, rows: &[Row]) -> (&'static str, Row) {
+    let mut turned = rows.to_vec();
+    let first = resolve(turned.clone(), reader);
+    for _ in rows {
+        turned.rotate_left(1);
+        let back: Vec<Row> = turned.iter().rev().cloned().collect();
+        assert_eq!(resolve(turned.clone(), reader), first, "the order of rows decides");
+        assert_eq!(resolve(back, reader), first, "the order of rows decides");
+    }
+    match first {
+        Reading::Absent => panic!("there are rows"),
+        Reading::Released(row, _) => ("released", row),
+        Reading::InProgress(row) => ("running", row),
+        Reading::InDoubt(row, _) => ("doubt", row),
+        Reading::Settled(row) => ("settled", row),
+        Reading::Gone(row) => ("gone", row),
+    }
+}
+
+fn here() -> Reader {
+    Reader::new(origin("b"), NO_DRIFT)
+}
+
+#[test]
+fn the_cases_of_the_reference() {
+    let a51: &[(&str, (u64, u32))] = &[("a", (5, 1))];
+    let cases = [
+        (row("a", (5, 1), settled(), &[]), row("b", (6, 2), claimed(), &[]), ("settled", "a")),
+        (row("a", (5, 1), settled(), &[]), row("b", (6, 2), settled(), &[]), ("settled", "b")),
+        (row("a", (5, 1), doubt(), &[]), row("b", (6, 1), settled(), &[]), ("settled", "b")),
+        (row("a", (5, 1), doubt(), &[]), row("b", (6, 2), State::Released, a51), ("released", "b")),
+        (row("a", (5, 1), doubt(), &[]), row("b", (6, 1), State::Released, &[]), ("doubt", "a")),
+        (row("a", (5, 1), State::Tombstone, &[]), row("b", (6, 1), settled(), &[]), ("settled", "b")),
+        (row("b", (6, 2), State::Tombstone, &[]), row("a", (5, 1), settled(), &[]), ("gone", "b")),
+        // Never two of one token; if there are, all regions choose the same.
+        (row("a", (5, 1), settled(), &[]), row("b", (5, 1), settled(), &[]), ("settled", "a")),
+    ];
+    for (one, other, (word, by)) in cases {
+        let (found, row) = reads(&here(), &[one.clone(), other.clone()]);
+        assert_eq!((found, row.origin), (word, origin(by)), "{one:?}\n{other:?}");
+    }
+    match resolve(vec![row("a", (5, 3), State::Released, &[])], &here()) {
+        Reading::Released(_, ground) => assert_eq!((ground.own, ground.attempt), (None, 3)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Another region's claim runs until its whole hold, and the drift, have passed since that region surely could start nothing more; not by
+/// any date it wrote.
+#[test]
+fn a_foreign_claim_is_waited_for_by_the_readers_own_clock() {
+    let drift = Drift { ppm: 100_000, margin: Duration::from_secs(1) };
+    let secs = Duration::from_secs;
+    let ended = |secs: u64| Reader {
+        ended: BTreeMap::from([(origin("a"), Duration::from_secs(secs))]),
+        ..Reader::new(origin("b"), drift)
+    };
+    let rows = [row("a", (5, 1), claimed(), &[])];
+    assert_eq!(reads(&Reader::new(origin("b"), drift), &rows).0, "running", "nothing is known of a");
+    let (word, shown) = reads(&ended(11), &rows);
+    assert_eq!((word, shown.state), ("running", State::Claimed { left: secs(1), past: secs(0) }));
+    let (word, shown) = reads(&ended(15), &rows);
+    assert_eq!((word, shown.state), ("doubt", State::Claimed { left: secs(0), past: secs(3) }));
+    let (word, shown) = reads(&ended(11), &[row("a", (5, 1), doubt(), &[])]);
+    assert_eq!(
+        (word, shown.state),
+        ("doubt", State::InDoubt { status: None, left: secs(1), past: secs(0) }),
+        "what \"did not happen\" has to wait for runs down as well"
+    );
+}
+
+/// Nobody waits for the claims of a region that was lost; but its request may still be on its way, so "did not happen" waits on.
+#[test]
+fn a_lost_origins_claim_is_in_doubt_at_once() {
+    let lost = Reader { over: BTreeSet::from([origin("a")]), ..here() };
+    let (word, shown) = reads(&lost, &[row("a", (5, 1), claimed(), &[])]);
+    assert_eq!((word, shown.state), ("doubt", claimed()));
+}
+
+/// A claim over another's doubt that came to nothing hides that doubt no more than its own.
+#[test]
+fn a_row_in_doubt_masks_nothing() {
+    let rows = [row("a", (5, 1), doubt(), &[]), row("b", (6, 2), doubt(), &[("a", (5, 1))])];
+    match resolve(rows.to_vec(), &here()) {
+        Reading::InDoubt(row, ground) => {
+            assert_eq!((row.origin, ground.beside[0].origin.clone()), (origin("b"), origin("a")));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The own row is judged by the own database alone.
+#[test]
+fn the_own_hold_is_not_counted_twice() {
+    let reader = Reader { ended: BTreeMap::from([(origin("b"), HOLD * 9)]), ..here() };
+    assert_eq!(reads(&reader, &[row("b", (5, 1), claimed(), &[])]).0, "running");
+}

@@ -1,0 +1,275 @@
+//! The operator's part of the admin listener for authority: founding, plans and changes of the ring, drains, returns, takeovers.
+//!
+//! `POST /v1/admin/init`, `/v1/admin/ring/plan`, `/v1/admin/ring/apply`, `/v1/admin/region/drain`, `/v1/admin/region/resume`,
+//! `/v1/admin/takeover`. Neighbours: [`super::admin`] routes and authenticates, [`super::admin_acts`] reads acts, `gateway::authority::acts`
+//! performs, `cli::register` asks. A refusal carries the act's `code`: 503 `not-yet` may succeed when asked again, 404 `unknown-region`,
+//! 409 for all others. It must not log bodies: a ring holds the seed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::admin::{Answer, coded, json, problem};
+use super::admin_acts::said;
+use crate::gateway::Gateway;
+use crate::gateway::authority::acts::ActError;
+use crate::ports::Ports;
+use crate::protocol::key::Tenant;
+use crate::protocol::region::RegionName;
+use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+
+/// The most bytes of a reason or a name.
+const MOST_TEXT: usize = 1_000;
+
+/// A founding.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SaidInit {
+    escrow: BTreeSet<String>,
+    epoch_above: Option<u64>,
+}
+
+/// A ring that is proposed, and the routes under escrow with it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SaidPlan {
+    ring: SaidRing,
+    escrow: BTreeSet<String>,
+}
+
+/// A ring to put in force.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SaidApply {
+    ring: SaidRing,
+    escrow: BTreeSet<String>,
+    expect_epoch: u64,
+    actor: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SaidRing {
+    seed: u64,
+    place_by: SaidPlaceBy,
+    regions: Vec<SaidRegion>,
+    pins: Vec<SaidPin>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum SaidPlaceBy {
+    Tenant,
+    Key,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SaidRegion {
+    name: String,
+    weight: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SaidPin {
+    tenant: String,
+    regions: Vec<String>,
+}
+
+/// An act on one region.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SaidRegionAct {
+    region: String,
+    actor: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    force: bool,
+}
+
+/// A takeover by hand.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SaidTakeover {
+    region: String,
+    actor: String,
+    reason: String,
+    #[serde(default)]
+    accept_risk: bool,
+}
+
+/// The epoch of the view that an act led to.
+#[derive(Serialize)]
+struct Done {
+    epoch: u64,
+}
+
+/// An act under `/v1/admin/`; `path` is what follows.
+pub(super) async fn act<P, B>(
+    gateway: &Arc<Gateway<P>>,
+    path: &[&str],
+    headers: &HeaderMap,
+    body: B,
+) -> Answer
+where
+    P: Ports,
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let answer = match path {
+        ["init"] => init(gateway, headers, body).await,
+        ["ring", "plan"] => plan(gateway, headers, body).await,
+        ["ring", "apply"] => apply(gateway, headers, body).await,
+        ["region", "drain"] => drain(gateway, headers, body).await,
+        ["region", "resume"] => resume(gateway, headers, body).await,
+        ["takeover"] => takeover(gateway, headers, body).await,
+        _ => Err(Box::new(problem(
+            StatusCode::NOT_FOUND,
+            "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume or takeover",
+        ))),
+    };
+    answer.unwrap_or_else(|refused| *refused)
+}
+
+/// What was done, or an answer that says why not.
+type Acted = Result<Answer, Box<Answer>>;
+
+async fn init<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let SaidInit { escrow, epoch_above } = said(headers, body).await?;
+    answer(gateway.found(routes(escrow), epoch_above).await)
+}
+
+async fn plan<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let SaidPlan { ring, escrow } = said(headers, body).await?;
+    answer(gateway.plan(&*built(ring).await?, &routes(escrow)))
+}
+
+async fn apply<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let SaidApply { ring, escrow, expect_epoch, actor } = said(headers, body).await?;
+    let actor = text("actor", &actor)?;
+    let done = gateway.apply(built(ring).await?, routes(escrow), expect_epoch, actor).await;
+    answer(done.map(|epoch| Done { epoch }))
+}
+
+async fn drain<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let SaidRegionAct { region, actor, reason, force } = said(headers, body).await?;
+    let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
+    // A step that breaks a rule is explained.
+    let reason = if force { text("reason", &reason)? } else { optional("reason", &reason)? };
+    answer(gateway.drain(&region, force, actor, reason).await.map(|epoch| Done { epoch }))
+}
+
+async fn resume<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let SaidRegionAct { region, actor, reason, force } = said(headers, body).await?;
+    if force || !reason.is_empty() {
+        return Err(bad("a return takes neither force nor reason"));
+    }
+    let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
+    answer(gateway.resume(&region, actor).await.map(|epoch| Done { epoch }))
+}
+
+async fn takeover<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let SaidTakeover { region, actor, reason, accept_risk } = said(headers, body).await?;
+    let (actor, reason) = (text("actor", &actor)?, text("reason", &reason)?);
+    answer(gateway.takeover(&region_of(&region)?, accept_risk, actor, reason).await)
+}
+
+fn answer<T: Serialize>(done: Result<T, ActError>) -> Acted {
+    match done {
+        Ok(done) => Ok(json(StatusCode::OK, &done)),
+        Err(error) => {
+            let status = match error.code {
+                "not-yet" => StatusCode::SERVICE_UNAVAILABLE,
+                "unknown-region" => StatusCode::NOT_FOUND,
+                _ => StatusCode::CONFLICT,
+            };
+            Err(Box::new(coded(status, error.code, &error.detail)))
+        }
+    }
+}
+
+fn bad(why: &str) -> Box<Answer> {
+    Box::new(problem(StatusCode::BAD_REQUEST, why))
+}
+
+fn routes(names: BTreeSet<String>) -> BTreeSet<Arc<str>> {
+    names.into_iter().map(Arc::from).collect()
+}
+
+fn region_of(name: &str) -> Result<RegionName, Box<Answer>> {
+    RegionName::parse(name).map_err(|error| bad(&error.to_string()))
+}
+
+fn text<'a>(name: &str, text: &'a str) -> Result<&'a str, Box<Answer>> {
+    match text.trim() {
+        "" => Err(bad(&format!("say {name}: it is journalled"))),
+        _ => optional(name, text),
+    }
+}
+
+fn optional<'a>(name: &str, text: &'a str) -> Result<&'a str, Box<Answer>> {
+    if text.len() > MOST_TEXT || text.contains('\0') {
+        return Err(bad(&format!("{name} has at most {MOST_TEXT} bytes and no zero bytes")));
+    }
+    Ok(text)
+}
+
+/// Builds the ring away from the threads that serve: it takes some milliseconds per region.
+async fn built(said: SaidRing) -> Result<Arc<Ring>, Box<Answer>> {
+    let spec = spec(said)?;
+    match tokio::task::spawn_blocking(move || Ring::build(&spec)).await {
+        Ok(Ok(ring)) => Ok(Arc::new(ring)),
+        Ok(Err(error)) => Err(bad(&error.to_string())),
+        Err(error) => Err(Box::new(problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()))),
+    }
+}
+
+fn spec(said: SaidRing) -> Result<RingSpec, Box<Answer>> {
+    let SaidRing { seed, place_by, regions, pins } = said;
+    let regions = regions
+        .into_iter()
+        .map(|SaidRegion { name, weight }| Ok(RegionSpec { name: region_of(&name)?, weight }))
+        .collect::<Result<_, Box<Answer>>>()?;
+    let pins = pins
+        .into_iter()
+        .map(|SaidPin { tenant, regions }| {
+            let tenant = Tenant::parse(&tenant).map_err(|error| bad(&error.to_string()))?;
+            let regions = regions.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
+            Ok(Pin { tenant, regions })
+        })
+        .collect::<Result<_, Box<Answer>>>()?;
+    let place_by = match place_by {
+        SaidPlaceBy::Tenant => PlaceBy::Tenant,
+        SaidPlaceBy::Key => PlaceBy::Key,
+    };
+    Ok(RingSpec { seed, place_by, regions, pins })
+}

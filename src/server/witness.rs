@@ -1,0 +1,354 @@
+//! A witness: an acceptor of the register and nothing else, for deployments of two regions.
+//!
+//! Neighbours: `adapters::witness` keeps its file, `protocol::{register, grants}` decide what it answers, [`super::peer`] brings the questions,
+//! `cli::witness` starts it. It has no keys and owns nothing: whatever is not for an acceptor is refused. One message is answered at a
+//! time, and none before what it promises is durable.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::admin::{self, Answer, Key};
+use super::peer::{self, PeerLimits};
+use super::run::bind;
+use super::{Listeners, PeerService};
+use crate::adapters::identity::{IdentityFiles, PeerIdentity};
+use crate::adapters::system::SystemClock;
+use crate::adapters::witness::AcceptorFile;
+use crate::config::witness::WitnessConfig;
+use crate::gateway::credentials::digest;
+use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use crate::ports::store::{StoreError, Written};
+use crate::ports::{Acceptors, Clock};
+use crate::protocol::digest::Digest32;
+use crate::protocol::grants::{Admission, GrantWatch};
+use crate::protocol::region::RegionName;
+use crate::protocol::register::{Acceptor, Message, Reply};
+use crate::protocol::time::Drift;
+use crate::protocol::view::{AcceptorId, View};
+
+/// How long connections may take to finish at a stop.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+/// Bounds of its peer listener: it takes no forwards, and no answers to lodge.
+const LIMITS: PeerLimits = PeerLimits {
+    connections: 1_000,
+    handshake_time: Duration::from_secs(5),
+    body_limit: 0,
+    question_limit: peer::QUESTION_LIMIT,
+    body_time: Duration::from_secs(10),
+};
+
+/// An acceptor that peers reach, without a store and without arcs.
+pub struct Witness<A, C> {
+    me: RegionName,
+    acceptors: A,
+    clock: C,
+    seat: Mutex<Seat>,
+    counts: Counts,
+}
+
+/// What this process saw since it started.
+struct Seat {
+    watch: GrantWatch,
+    admission: Admission,
+    /// The newest chosen view that it was told.
+    chosen: Option<Arc<View>>,
+}
+
+impl Seat {
+    /// A view that was chosen.
+    fn learn(&mut self, view: &Arc<View>) {
+        if self.chosen.as_ref().is_none_or(|known| known.epoch() < view.epoch()) {
+            self.chosen = Some(view.clone());
+        }
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    answered: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// What an operator sees of a witness.
+#[derive(Serialize)]
+struct Status {
+    witness: String,
+    acceptor: String,
+    admitted: bool,
+    epoch: Option<u64>,
+    grants: BTreeMap<String, GrantStatus>,
+}
+
+#[derive(Serialize)]
+struct GrantStatus {
+    epoch: u64,
+    number: u64,
+    over: bool,
+}
+
+impl<A: Acceptors, C: Clock> Witness<A, C> {
+    /// The witness `me` over its acceptor; no lease of the deployment runs longer than `longest`.
+    pub fn new(me: RegionName, acceptors: A, clock: C, drift: Drift, longest: Duration) -> Self {
+        let seat =
+            Seat { watch: GrantWatch::new(drift), admission: Admission::new(drift, longest), chosen: None };
+        Self { me, acceptors, clock, seat: Mutex::new(seat), counts: Counts::default() }
+    }
+
+    /// Looks at the grants that stand in its file: from now on they can be seen to be over.
+    ///
+    /// # Errors
+    /// The file's.
+    pub async fn look(&self) -> Result<AcceptorId, StoreError> {
+        let mut seat = self.seat.lock().await;
+        let (_, acceptor) = self.acceptors.acceptor().await?;
+        seat.watch.observe(&acceptor, self.clock.now());
+        Ok(acceptor.id)
+    }
+
+    async fn message(&self, to: Option<AcceptorId>, message: &Message) -> Told {
+        let answered = {
+            let mut seat = self.seat.lock().await;
+            self.answer(&mut seat, to, message).await
+        };
+        match answered {
+            Ok(Some(reply)) => {
+                self.counts.answered.fetch_add(1, Ordering::Relaxed);
+                Told::Acceptor(reply)
+            }
+            Ok(None) => self.refuse("the acceptor changed meanwhile: ask again".to_owned()),
+            Err(StoreError::Definite(why)) => {
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(why, "this witness could not write its file");
+                self.refuse(why)
+            }
+            Err(StoreError::Unknown(why)) => {
+                self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(
+                    why,
+                    "this witness does not know what stands in its file; it answers nothing more"
+                );
+                // It may stand there or not, so both "done" and "nothing was done" would be lies.
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// The reply, once what it promises is durable; `None` if somebody else wrote meanwhile.
+    async fn answer(
+        &self,
+        seat: &mut MutexGuard<'_, Seat>,
+        to: Option<AcceptorId>,
+        message: &Message,
+    ) -> Result<Option<Reply>, StoreError> {
+        if let Message::Renew { view, .. } = message {
+            // Whoever renews has adopted the view, so it is a chosen one.
+            seat.learn(view);
+        }
+        self.admit(seat).await?;
+        let (version, acceptor) = self.acceptors.acceptor().await?;
+        let now = self.clock.now();
+        seat.watch.observe(&acceptor, now);
+        let over = |region: &RegionName, grant: &_| seat.watch.is_over(region, grant, now);
+        let (next, reply) = acceptor.answer(to, message, &over);
+        let Some(next) = next else { return Ok(Some(reply)) };
+        match self.acceptors.set_acceptor(version, &next).await? {
+            Written::Done => {
+                seat.watch.observe(&next, self.clock.now());
+                Ok(Some(reply))
+            }
+            Written::Lost | Written::GateMoved => Ok(None),
+        }
+    }
+
+    /// Lets the acceptor answer once it was silent for long enough as a voter.
+    async fn admit(&self, seat: &mut MutexGuard<'_, Seat>) -> Result<(), StoreError> {
+        let Some(chosen) = seat.chosen.clone() else { return Ok(()) };
+        let (version, acceptor) = self.acceptors.acceptor().await?;
+        let now = self.clock.now();
+        if let Some(next) = seat.admission.due(&acceptor, &self.me, &chosen, now)
+            && self.acceptors.set_acceptor(version, &next).await? == Written::Done
+        {
+            tracing::info!(epoch = chosen.epoch(), "this witness votes from now on");
+        }
+        Ok(())
+    }
+
+    /// A chosen view, as a region tells it.
+    async fn adopt(&self, view: Arc<View>) -> Told {
+        let mut seat = self.seat.lock().await;
+        seat.learn(&view);
+        let epoch = seat.chosen.as_ref().map_or(0, |known| known.epoch());
+        if let Err(error) = self.admit(&mut seat).await {
+            tracing::error!(%error, "this witness could not write its file");
+        }
+        Told::Adopted(epoch)
+    }
+
+    fn refuse(&self, why: String) -> Told {
+        self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        Told::Refused(why)
+    }
+
+    async fn accepted(&self) -> Result<Acceptor, StoreError> {
+        self.acceptors.acceptor().await.map(|(_, acceptor)| acceptor)
+    }
+
+    /// Answers an operator.
+    async fn show(&self, key: &Key, request: Request<Incoming>) -> Answer {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return admin::problem(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here");
+        }
+        let path = request.uri().path();
+        let acceptor = self.accepted().await;
+        match (path, acceptor) {
+            ("/healthz", Ok(_)) => admin::text(StatusCode::OK, "ok\n"),
+            ("/healthz", Err(error)) => admin::text(StatusCode::SERVICE_UNAVAILABLE, &format!("{error}\n")),
+            _ if !key.allows(request.headers()) => key.refusal(),
+            ("/metrics", acceptor) => admin::text(StatusCode::OK, &self.metrics(acceptor.ok().as_ref())),
+            ("/v1/status", Ok(acceptor)) => admin::json(StatusCode::OK, &self.status(&acceptor).await),
+            ("/v1/status", Err(error)) => admin::problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+            (_, Ok(_) | Err(_)) => {
+                admin::problem(StatusCode::NOT_FOUND, "ask /healthz, /metrics or /v1/status")
+            }
+        }
+    }
+
+    async fn status(&self, acceptor: &Acceptor) -> Status {
+        let seat = self.seat.lock().await;
+        let now = self.clock.now();
+        let grants = acceptor.grants.iter().map(|(region, grant)| {
+            let over = seat.watch.is_over(region, grant, now);
+            (region.to_string(), GrantStatus { epoch: grant.view.epoch(), number: grant.number, over })
+        });
+        Status {
+            witness: self.me.to_string(),
+            acceptor: format!("{:032x}", acceptor.id.0),
+            admitted: acceptor.admitted,
+            epoch: acceptor.accepted.as_ref().map(|accepted| accepted.view.epoch()),
+            grants: grants.collect(),
+        }
+    }
+
+    fn metrics(&self, acceptor: Option<&Acceptor>) -> String {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let accepted = acceptor.and_then(|acceptor| acceptor.accepted.as_ref());
+        let epoch = accepted.map_or(0, |accepted| accepted.view.epoch());
+        let admitted = u64::from(acceptor.is_some_and(|acceptor| acceptor.admitted));
+        let one = |name: &str, kind: &str, help: &str, value: u64| {
+            format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n")
+        };
+        [
+            one("onceway_witness_epoch", "gauge", "Epoch of the view it accepted last, 0 if none", epoch),
+            one("onceway_witness_admitted", "gauge", "1 if it may vote", admitted),
+            one("onceway_witness_answers_total", "counter", "Messages answered", load(&self.counts.answered)),
+            one("onceway_witness_refusals_total", "counter", "Questions refused", load(&self.counts.refused)),
+            one(
+                "onceway_witness_failures_total",
+                "counter",
+                "Writes of its file that failed",
+                load(&self.counts.failed),
+            ),
+        ]
+        .concat()
+    }
+}
+
+impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
+    async fn forward(self: Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
+        tracing::warn!(%from, key = %forward.id.digest(), "refused a forward: a witness owns no keys");
+        let epoch = match self.accepted().await {
+            Ok(acceptor) => acceptor.accepted.map_or(0, |accepted| accepted.view.epoch()),
+            Err(_) => 0,
+        };
+        ForwardReply::NotOwner { epoch }
+    }
+
+    /// It serves no keys, has no heartbeat and shares no routes: its digest of those is all zeros.
+    async fn pong(self: Arc<Self>) -> Pong {
+        let accepted = self.accepted().await.ok().and_then(|acceptor| acceptor.accepted);
+        let none = Digest32::new([0; 32]);
+        Pong {
+            epoch: accepted.as_ref().map_or(0, |accepted| accepted.view.epoch()),
+            view: accepted.as_ref().map_or(none, |accepted| accepted.view.digest()),
+            shared: none,
+            serving: false,
+            beat: None,
+            applied: BTreeMap::new(),
+        }
+    }
+
+    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
+        match question {
+            Question::Acceptor { to, message } => self.message(to, &message).await,
+            Question::Adopt { view } => self.adopt(view).await,
+            Question::Views { .. }
+            | Question::Release { .. }
+            | Question::Frontier { .. }
+            | Question::Rows { .. }
+            | Question::Lodge(_)
+            | Question::LodgeAnswer { .. }
+            | Question::Void { .. }
+            | Question::Operator(_)
+            | Question::Key { .. } => {
+                tracing::warn!(%from, "refused a question: a witness has no store");
+                self.refuse(format!("{} is a witness: it votes on views and keeps no keys", self.me))
+            }
+        }
+    }
+}
+
+/// Runs a witness until a signal asks it to leave. Errors say which file or port is at fault.
+pub async fn run(config: WitnessConfig, file: AcceptorFile) -> Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let files = IdentityFiles {
+        certificate: config.certificate.clone(),
+        key: config.key.clone(),
+        authorities: config.ca.clone(),
+    };
+    let identity = PeerIdentity::load(config.name.clone(), &files)?;
+    let witness = Witness::new(config.name.clone(), file, SystemClock, config.drift, config.lease);
+    let acceptor = witness.look().await?;
+    let witness = Arc::new(witness);
+    let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);
+    let mut listeners = Listeners::new(CLOSE_WITHIN);
+    peer::listen(&mut listeners, peer, &identity, witness.clone(), LIMITS);
+    let token = config.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()));
+    show(&mut listeners, admin, witness, Key(token));
+    tracing::info!(
+        witness = %config.name, acceptor = format!("{:032x}", acceptor.0), peer = %config.peer, admin = %config.admin, "listening"
+    );
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+    }
+    listeners.stop().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Listens for operators, health checks and scrapers in the background.
+fn show<A: Acceptors, C: Clock>(
+    listeners: &mut Listeners,
+    listener: TcpListener,
+    witness: Arc<Witness<A, C>>,
+    key: Key,
+) {
+    let key = Arc::new(key);
+    admin::listen_for(listeners, listener, move |request| {
+        let (witness, key) = (witness.clone(), key.clone());
+        async move { Ok::<_, Infallible>(witness.show(&key, request).await) }
+    });
+}
