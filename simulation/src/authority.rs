@@ -1,4 +1,4 @@
-//! The ports `Authority`, `Escrows` and `Imports` of a simulated store.
+//! The ports `Authority`, `Escrows`, `Imports` and `Audit` of a simulated store.
 //!
 //! Neighbours: [`crate::table`] executes the statements, [`crate::store`] sends them. It must not judge anything.
 
@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::{Effect, SimStore};
+use onceway::ports::audit::{Double, RunAtRisk};
 use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
 use onceway::ports::store::{GateVersion, StoreError, Written};
-use onceway::ports::{Acceptors, Authority, Escrows, Imports};
+use onceway::ports::{Acceptors, Audit, Authority, Escrows, Imports};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Answer, Nonce, Token};
@@ -81,6 +82,19 @@ impl Imports for SimStore {
     }
 
     async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
+        if *origin == self.call(Effect::Reads, |table| table.origin().clone()).await? {
+            return Err(StoreError::Definite("the own rows are written by claims only".to_owned()));
+        }
         self.call(Effect::Writes, |table| table.import(origin, rows)).await
+    }
+}
+
+impl Audit for SimStore {
+    async fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<RunAtRisk>, StoreError> {
+        self.call(Effect::Reads, |table| table.runs_at_risk(after, most)).await
+    }
+
+    async fn audit(&self, most: u32) -> Result<Vec<Double>, StoreError> {
+        self.call(Effect::Writes, |table| table.audit(most)).await
     }
 }

@@ -3,6 +3,7 @@
 //! Neighbours: [`crate::store`] sends the statements, [`crate::cluster`] ships the log to other regions. Each statement is one
 //! transaction, judged by this region's own wall clock. It must not decide what rows mean, and must not wait.
 
+mod audit;
 mod authority;
 mod escrow;
 mod history;
@@ -10,7 +11,7 @@ mod jobs;
 mod stored;
 mod upkeep;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,13 +53,6 @@ pub(crate) struct Commit {
     pub(crate) change: Change,
 }
 
-/// Another origin's final row.
-struct Settlement {
-    origin: Origin,
-    token: Token,
-    answer: Arc<Answer>,
-}
-
 /// One region's Postgres.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
@@ -73,6 +67,8 @@ pub(crate) struct Table {
     views: BTreeMap<u64, (Arc<View>, i64)>,
     escrows: BTreeMap<KeyId, BTreeMap<Origin, Escrowed>>,
     imports: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
+    /// Doubles that are in the journal: the key, the other origin and its token.
+    doubles: BTreeSet<(KeyId, Origin, Token)>,
     history: History,
     rows: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
     beats: BTreeMap<Origin, (u64, u64)>,
@@ -100,6 +96,7 @@ impl Table {
             views: BTreeMap::new(),
             escrows: BTreeMap::new(),
             imports: BTreeMap::new(),
+            doubles: BTreeSet::new(),
             history: History::default(),
             rows: BTreeMap::new(),
             beats: BTreeMap::new(),
@@ -255,7 +252,7 @@ impl Table {
     pub(crate) fn settle(&mut self, attempt: &Attempt, answer: &Answer) -> Written {
         let now = self.clock.micros();
         if let Some(first) = self.is_open().then(|| self.settled_elsewhere(attempt)).flatten() {
-            return self.double(attempt, first, answer);
+            return self.take_over(attempt, first, answer);
         }
         self.end(attempt, |phase| match phase {
             Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Settled(Arc::new(answer.clone()), now))),
@@ -263,33 +260,6 @@ impl Table {
             Phase::Settled(stored, _) => (**stored == *answer).then_some(None),
             Phase::Released | Phase::Tombstone => None,
         })
-    }
-
-    /// The final row of another origin, if this attempt's own row is still open: the highest token's.
-    fn settled_elsewhere(&self, attempt: &Attempt) -> Option<Settlement> {
-        let own = self.own(&attempt.id)?;
-        let is_open = matches!(own.phase, Phase::Claimed | Phase::InDoubt(_));
-        if !is_open || own.token != attempt.token || own.nonce != attempt.nonce {
-            return None;
-        }
-        let rows = self.all(&attempt.id).into_iter().filter(|(origin, _)| **origin != self.origin);
-        let settled = rows.filter_map(|(origin, row)| match &row.phase {
-            Phase::Settled(answer, _) => {
-                Some(Settlement { origin: origin.clone(), token: row.token, answer: answer.clone() })
-            }
-            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => None,
-        });
-        settled.max_by(|a, b| a.token.cmp(&b.token).then_with(|| b.origin.cmp(&a.origin)))
-    }
-
-    /// The key ran twice: the own row takes over the answer that others have replayed already, and the journal keeps both (6d).
-    fn double(&mut self, attempt: &Attempt, first: Settlement, answer: &Answer) -> Written {
-        let now = self.clock.micros();
-        let Settlement { origin, token, answer: kept } = first;
-        let reason = format!("{origin} settled {token} with {kept:?}; {} got {answer:?}", attempt.token);
-        self.end(attempt, |_| Some(Some(Phase::Settled(kept, now))));
-        self.enter(Some(&attempt.id), "double", Some(attempt.token), Some(("", &reason)));
-        Written::Lost
     }
 
     pub(crate) fn release(&mut self, attempt: &Attempt) -> Written {

@@ -27,6 +27,21 @@ fn the_authority_keeps_its_contract() {
 }
 
 #[test]
+fn escrow_keeps_its_contract() {
+    paused().block_on(async { contract::escrow::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
+fn imports_keep_their_contract() {
+    paused().block_on(async { contract::imports::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
+fn the_audit_keeps_its_contract() {
+    paused().block_on(async { contract::audit::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
 fn the_replica_keeps_its_contract() {
     paused().block_on(async { contract::replica::suite(&Stores::new(|store| store)).await });
 }
@@ -34,6 +49,11 @@ fn the_replica_keeps_its_contract() {
 #[test]
 fn the_peers_keep_their_contract() {
     paused().block_on(async { contract::peers::suite(&Link::new(|peers| peers)).await });
+}
+
+#[test]
+fn asking_keeps_its_contract() {
+    paused().block_on(async { contract::asking::suite(&Link::new(|peers| peers)).await });
 }
 
 #[test]

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, Uri};
 use onceway::ports::body;
+use onceway::ports::contract::asking::AskBench;
 use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
 use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
 use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
 use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
-use onceway::ports::{Jobs, KeyStore, Peers, Ports, Replica, Upkeep, Upstream};
+use onceway::ports::{Authority, Jobs, KeyStore, Peers, Ports, Replica, Upkeep, Upstream};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
@@ -87,11 +88,18 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
         let us = self.world.cluster.store(&region("us"));
         let gate = us.gate().await.unwrap();
         us.approve(gate.version, &gate.running).await.unwrap();
+        // Its tokens are of the epoch that the store under test has adopted.
+        let gate = us.gate().await.unwrap();
+        let adopted = self.world.cluster.store(&region("eu")).gate().await.unwrap().state;
+        if let Some(state) = adopted.filter(|state| gate.state.as_ref() != Some(state)) {
+            us.set_gate(gate.version, &state).await.unwrap();
+        }
         let ask = ClaimAsk {
             risk: Vec::new(),
             id: id.clone(),
             fingerprint: Fingerprint { raw: digest("onceway/test", &[]), canonical: None },
-            nonce: Nonce(1),
+            // No suite draws it: another attempt than any of the store under test.
+            nonce: Nonce(u128::MAX),
             request_id: RequestId(1),
             gate: us.gate().await.unwrap().version,
             basis: Basis::Absent,
@@ -136,6 +144,8 @@ struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
     arrived: Mutex<Vec<Forward>>,
+    told: Mutex<Told>,
+    asked: Mutex<Vec<Question>>,
 }
 
 impl Region for Played {
@@ -166,8 +176,11 @@ impl Region for Played {
         Box::pin(async move { if hangs { std::future::pending().await } else { pong } })
     }
 
-    fn ask(&self, _from: RegionName, _question: Question) -> Answering<'_, Told> {
-        Box::pin(async { Told::Done })
+    fn ask(&self, _from: RegionName, question: Question) -> Answering<'_, Told> {
+        self.asked.lock().unwrap().push(question);
+        let hangs = matches!(*self.behaviour.lock().unwrap(), PeerBehaviour::Hang);
+        let told = self.told.lock().unwrap().clone();
+        Box::pin(async move { if hangs { std::future::pending().await } else { told } })
     }
 }
 
@@ -187,6 +200,8 @@ impl<P> Link<P> {
             behaviour: Mutex::new(PeerBehaviour::Hang),
             pong: Mutex::new(pong),
             arrived: Mutex::default(),
+            told: Mutex::new(Told::Done),
+            asked: Mutex::default(),
         });
         world.network.plug(region("us"), peer.clone());
         Self { peers: wrap(ports.peers().clone()), world, ports, peer }
@@ -223,6 +238,7 @@ impl<P: Peers> PeersBench for Link<P> {
         };
         self.world.network.set_link(&region("eu"), &region("us"), mode, Duration::from_millis(3));
         self.peer.arrived.lock().unwrap().clear();
+        self.peer.asked.lock().unwrap().clear();
         *self.peer.behaviour.lock().unwrap() = behaviour;
     }
 
@@ -232,6 +248,16 @@ impl<P: Peers> PeersBench for Link<P> {
 
     async fn arrived(&self) -> Vec<Forward> {
         self.peer.arrived.lock().unwrap().clone()
+    }
+}
+
+impl<P: Peers> AskBench for Link<P> {
+    async fn set_told(&self, told: Told) {
+        *self.peer.told.lock().unwrap() = told;
+    }
+
+    async fn asked(&self) -> Vec<Question> {
+        self.peer.asked.lock().unwrap().clone()
     }
 }
 
