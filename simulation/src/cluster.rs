@@ -15,7 +15,7 @@ use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
 use crate::store::SimStore;
-use crate::table::Table;
+use crate::table::{Table, Truth};
 
 /// What a region's store does with the statements of its gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,11 +170,11 @@ impl Cluster {
         }
     }
 
-    /// Looks at every store there ever was, as it stands: with what has arrived there by its last statement.
-    pub(crate) fn look<T>(&self, mut at: impl FnMut(&RegionName, &Table) -> T) -> Vec<T> {
+    /// All that there is to know about every store there ever was, destroyed ones first: with what has arrived by its last statement.
+    pub fn truths(&self) -> Vec<Truth> {
         let inner = self.lock();
         let live = inner.regions.values().map(|region| &region.table);
-        inner.buried.iter().chain(live).map(|table| at(&table.origin().region, table)).collect()
+        inner.buried.iter().chain(live).map(Table::truth).collect()
     }
 
     /// Switches how a region's store treats statements, from the next one on.

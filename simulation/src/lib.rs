@@ -5,6 +5,7 @@
 //! not be kinder than the world: what Postgres, a network or an upstream can do to a gateway, [`world::World`] can be told to do.
 
 mod authority;
+pub mod checker;
 pub mod clock;
 pub mod cluster;
 pub mod dice;

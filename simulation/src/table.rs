@@ -28,7 +28,7 @@ use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, View};
 
-pub(crate) use history::{History, Lodgment};
+pub use history::{Gated, Held, History, Lodgment, Record, Standing, Truth, Write};
 pub(crate) use stored::{Phase, Stored};
 
 use crate::clock::SimClock;

@@ -176,6 +176,25 @@ impl Upstreams {
         inner.ledger.get(id).into_iter().flatten().filter(|effect| effect.at <= now).cloned().collect()
     }
 
+    /// The effects on every key that have happened by now.
+    pub fn ledger(&self) -> BTreeMap<KeyId, Vec<Happening>> {
+        let ids: Vec<KeyId> = self.lock().ledger.keys().cloned().collect();
+        ids.into_iter().map(|id| (id.clone(), self.effects(&id))).collect()
+    }
+
+    /// Every request that arrived anywhere, with whose upstream it was, in the order of arrival.
+    pub fn all_arrivals(&self) -> Vec<(RegionName, Arrival)> {
+        let inner = self.lock();
+        let of = |(region, service): (&RegionName, &Service)| {
+            let arrivals = service.arrivals.clone();
+            let region = region.clone();
+            arrivals.into_iter().map(move |arrival| (region.clone(), arrival)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> = inner.services.iter().flat_map(of).collect();
+        all.sort_by_key(|(_, arrival)| arrival.at);
+        all
+    }
+
     /// All requests that arrived at a region's upstream.
     pub fn arrivals(&self, region: &RegionName) -> Vec<Arrival> {
         self.lock().service(region).arrivals.clone()

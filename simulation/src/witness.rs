@@ -18,27 +18,45 @@ use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
 use crate::peers::{Answering, Region};
+use crate::table::Held;
 
 /// A witness, running since it was made.
 pub struct Witness {
     clock: SimClock,
-    held: Mutex<Held>,
+    held: Mutex<Inner>,
 }
 
-struct Held {
+struct Inner {
     acceptor: Acceptor,
     watch: GrantWatch,
+    history: Vec<Held>,
+}
+
+impl Inner {
+    fn write(&mut self, next: Acceptor) {
+        let held = Held { id: next.id, promised: next.promised.clone(), accepted: next.accepted.clone() };
+        if self.history.last() != Some(&held) {
+            self.history.push(held);
+        }
+        self.acceptor = next;
+    }
 }
 
 impl Witness {
     pub(crate) fn new(id: AcceptorId, clock: SimClock, drift: Drift) -> Self {
-        let held = Held { acceptor: Acceptor::made(id), watch: GrantWatch::new(drift) };
+        let history = Vec::new();
+        let held = Inner { acceptor: Acceptor::made(id), watch: GrantWatch::new(drift), history };
         Self { clock, held: Mutex::new(held) }
     }
 
     /// What its acceptor holds.
     pub fn acceptor(&self) -> Acceptor {
         self.held().acceptor.clone()
+    }
+
+    /// Each promise and each value that it ever held.
+    pub fn history(&self) -> Vec<Held> {
+        self.held().history.clone()
     }
 
     pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {
@@ -50,23 +68,23 @@ impl Witness {
             accepted: Some(accepted),
             ..held.acceptor.clone()
         };
-        held.acceptor = founded;
+        held.write(founded);
     }
 
     fn answer(&self, to: Option<AcceptorId>, message: &Message) -> Reply {
         let now = self.clock.now();
         let mut held = self.held();
-        let Held { acceptor, watch } = &mut *held;
+        let Inner { acceptor, watch, history: _ } = &mut *held;
         watch.observe(acceptor, now);
         let (next, reply) = acceptor.answer(to, message, &|region, grant| watch.is_over(region, grant, now));
         if let Some(next) = next {
             watch.observe(&next, now);
-            *acceptor = next;
+            held.write(next);
         }
         reply
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, Inner> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -76,6 +76,11 @@ impl World {
         witness
     }
 
+    /// All witnesses.
+    pub fn witnesses(&self) -> Vec<Arc<Witness>> {
+        self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
     /// Founds the register: all stores and witnesses vote, every region of the ring serves, and all have adopted that. Returns the
     /// first view.
     pub fn found(&self, ring: Arc<Ring>, escrow: BTreeSet<Arc<str>>) -> Arc<View> {

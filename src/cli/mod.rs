@@ -10,6 +10,7 @@ mod check;
 mod coverage;
 mod demo;
 mod doubts;
+mod drill;
 mod http;
 mod init;
 mod janitor;
@@ -47,6 +48,7 @@ Start here:
   onceway check config/us-east.toml                 is this configuration right? lists every mistake
   onceway ring show --ring config/ring.toml         who owns how much
   onceway serve --config config/us-east.toml        run one gateway of one region
+  onceway witness --config config/witness.toml      run a third voter for two regions
   onceway init --config config/us-east.toml         found the deployment, once, when all its regions are up
   onceway status                                    who owns what, since when, and what do keys wait for?
   onceway region drain us-east                      take a region out of service; `resume` brings it back
@@ -69,6 +71,7 @@ Exit codes:
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Demo),
+    Drill(drill::Drill),
     Check(check::Check),
     #[command(subcommand)]
     Ring(ring::Command),
@@ -122,6 +125,7 @@ impl From<Errors> for Failure {
 pub fn run() -> ExitCode {
     let ended = match Cli::parse().command {
         Command::Demo(demo) => demo.run(),
+        Command::Drill(drill) => drill.run(),
         Command::Check(check) => check.run(),
         Command::Ring(command) => command.run(),
         Command::Certs(certs) => certs.run(),

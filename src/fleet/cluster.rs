@@ -326,7 +326,8 @@ impl Cluster {
         self.server.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn data(&self) -> PathBuf {
+    /// Its data folder, to be copied while it does not run.
+    pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 }

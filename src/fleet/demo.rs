@@ -55,6 +55,7 @@ pub async fn run(demo: Demo) -> Result<Ended> {
         data: demo.data.clone(),
         rtt: demo.rtt,
         routes: None,
+        failover: None,
     };
     let say = |text: &str| {
         if !demo.json {

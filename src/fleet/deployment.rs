@@ -51,6 +51,8 @@ pub struct Options {
     pub rtt: Duration,
     /// What stands in the routes file; the demo's routes if `None`.
     pub routes: Option<String>,
+    /// What stands in the ring file about failover, the table's head included; the demo's rules if `None`.
+    pub failover: Option<String>,
 }
 
 /// A running deployment.
@@ -98,6 +100,9 @@ impl Deployment {
             files::write_shared(&dir, &names)?;
             if let Some(routes) = &options.routes {
                 files::write(&dir, "routes.toml", routes)?;
+            }
+            if let Some(failover) = &options.failover {
+                files::write(&dir, "ring.toml", &files::ring(&names, &[1; 3], failover))?;
             }
             let mut regions = Vec::new();
             for number in 0..names.len() {
@@ -184,6 +189,11 @@ impl Deployment {
             admin: region.cluster.url(files::DATABASE).parse()?,
             subscribe,
         })
+    }
+
+    /// Where its files are: what all regions share lies there, a region's own in a folder of its name.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The number of a region.

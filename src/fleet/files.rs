@@ -72,7 +72,7 @@ key = "off"
 "#;
 
 /// Failover that people can watch: a lost region's keys run elsewhere within seconds, and are home again soon after it is.
-const FAILOVER: &str = r#"
+pub const FAILOVER: &str = r#"
 [failover]
 lease = "3s"
 floor = "1s"
@@ -98,11 +98,7 @@ pub struct RegionFile<'a> {
 
 /// Writes what all regions share into `dir`: ring, routes, credentials, certificates.
 pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
-    let mut ring = format!("deployment = \"{DEPLOYMENT}\"\nseed = {SEED}\nplace_by = \"key\"\n");
-    for name in regions {
-        write!(ring, "\n[[region]]\nname = \"{name}\"\nweight = 1\n")?;
-    }
-    ring.push_str(FAILOVER);
+    let mut ring = ring(regions, &vec![1; regions.len()], FAILOVER);
     if regions.len() == 2 {
         // Two voters have no majority without each other.
         ring.push_str("mode = \"manual\"\n");
@@ -127,6 +123,16 @@ pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
         identity::generate(regions)?.write(&certificates)?;
     }
     Ok(())
+}
+
+/// The text of a ring file: these regions with these weights, and what it says about failover.
+pub fn ring(regions: &[RegionName], weights: &[u32], failover: &str) -> String {
+    let mut ring = format!("deployment = \"{DEPLOYMENT}\"\nseed = {SEED}\nplace_by = \"key\"\n");
+    for (name, weight) in regions.iter().zip(weights) {
+        ring.push_str(&format!("\n[[region]]\nname = \"{name}\"\nweight = {weight}\n"));
+    }
+    ring.push_str(failover);
+    ring
 }
 
 /// Writes one region's file into `dir` and returns its name.

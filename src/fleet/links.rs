@@ -116,6 +116,20 @@ impl Links {
         Ok(())
     }
 
+    /// Bytes of replication from `b` to `a` take `delay` from now on, peer calls as long as before: `a` sees b's rows late.
+    pub fn delay_rows(&self, a: usize, b: usize, delay: Duration) -> Result<(), NoSuchLink> {
+        self.link(a, b)?.replication.set_delay(Direction::Backward, delay);
+        Ok(())
+    }
+
+    /// Holds back all bytes of replication between `a`'s subscription and `b`, until [`Links::heal`]; peer calls go on.
+    pub fn freeze_rows(&self, a: usize, b: usize) -> Result<(), NoSuchLink> {
+        let replication = &self.link(a, b)?.replication;
+        replication.freeze(Direction::Forward);
+        replication.freeze(Direction::Backward);
+        Ok(())
+    }
+
     /// The relays of connections opened by `a` towards `b`, and unless `oneway` those opened by b towards a.
     fn opened(&self, a: usize, b: usize, oneway: bool) -> Result<impl Iterator<Item = &Relay>, NoSuchLink> {
         let (there, back) = (self.link(a, b)?.both(), self.link(b, a)?.both());

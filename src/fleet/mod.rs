@@ -2,7 +2,8 @@
 //!
 //! The pieces, each usable alone: [`binaries`] finds Postgres, [`cluster`] runs a private one, [`process`] runs a gateway,
 //! [`relay`] and [`links`] are the network between regions, [`ledger`] and [`upstream`] the sample payments service,
-//! [`deployment`] puts them together, [`demo`] and [`tour`] show it, [`control`] takes it apart; [`janitor`] cleans up behind a supervisor that was killed. Processes are found and stopped through `/proc`: Linux only.
+//! [`deployment`] puts them together, [`demo`] and [`tour`] show it, [`control`] takes it apart, [`drill`] does so under load and counts,
+//! [`naive`] is what it is compared with; [`janitor`] cleans up behind a supervisor that was killed. Processes are found and stopped through `/proc`: Linux only.
 //! Nothing here may decide anything about keys, claims or views; the fleet only starts, breaks and mends things.
 
 pub mod account;
@@ -10,13 +11,16 @@ pub mod behave;
 pub mod binaries;
 pub mod client;
 pub mod cluster;
+pub mod cluster_audit;
 pub mod control;
 pub mod demo;
 pub mod deployment;
+pub mod drill;
 pub mod files;
 pub mod janitor;
 pub mod ledger;
 pub mod links;
+pub mod naive;
 pub mod ports;
 pub mod process;
 pub mod proctable;

@@ -205,6 +205,13 @@ impl Region {
         command.output().await.with_context(|| format!("cannot run `onceway {}`", words.join(" ")))
     }
 
+    /// Runs the program as an operator who asks this region's gateway: `onceway WORDS --admin URL`.
+    pub async fn operate(&self, words: &[&str]) -> Result<std::process::Output> {
+        let mut command = tokio::process::Command::new(&self.launch.program);
+        command.args(words).args(["--admin", &self.admin()]).current_dir(&self.launch.cwd).kill_on_drop(true);
+        command.output().await.with_context(|| format!("cannot run `onceway {}`", words.join(" ")))
+    }
+
     /// The gateway's process, while it lives.
     pub fn process(&self) -> Option<Arc<Process>> {
         let gateway = self.gateway.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::key::KeyId;
 use super::lease::{Held, Tenure};
+use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::time::Moment;
 use super::view::{Standing, View};
@@ -51,7 +52,7 @@ impl GateState {
             return self.clone();
         }
         let mut since = self.since.clone();
-        if view.epoch() > self.view.epoch() + 1 {
+        if view.epoch() > self.view.epoch() + 1 && !removed(Plant::SkippedView) {
             since.push(Arc::new(View::unfounded(view.ring().clone())));
         }
         if since.iter().all(|known| known.placement() != view.placement()) {
@@ -81,10 +82,11 @@ impl GateState {
     /// Whether this region owns the key and may serve it, the lease apart.
     fn serves(&self, id: &KeyId, me: &RegionName) -> Option<Closed> {
         let owns = |view: &View| view.owner(id) == Some(me);
-        if self.pending.as_ref().is_some_and(|pending| !owns(&pending.target)) {
+        let given_up = self.pending.as_ref().is_some_and(|pending| !owns(&pending.target));
+        if given_up && !removed(Plant::PendingClosed) {
             return Some(Closed::Moving);
         }
-        if !self.since.iter().all(|view| owns(view)) {
+        if !self.since.iter().all(|view| owns(view)) && !removed(Plant::ClosedWhenGained) {
             return Some(Closed::CatchingUp);
         }
         None
@@ -155,7 +157,10 @@ pub fn right(
 /// Whether the lease covers the key.
 fn holds(gate: &GateState, held: Option<&Held>, id: &KeyId, me: &RegionName, now: Moment) -> bool {
     let held = held.filter(|held| now < held.until && held.view.epoch() <= gate.view.epoch());
-    let covers = |held: &Held| held.view.epoch() == gate.view.epoch() || held.view.owner(id) == Some(me);
+    let covers = |held: &Held| {
+        let same = held.view.epoch() == gate.view.epoch() || removed(Plant::LeaseOfOlderView);
+        same || held.view.owner(id) == Some(me)
+    };
     held.is_some_and(covers)
 }
 
@@ -212,7 +217,7 @@ pub fn losses(
             matches!(view.standing(&origin.region), Some(Standing::Lost { at: now, .. }) if now == *at);
         let current = view.origin(&origin.region).as_ref() == Some(origin);
         let matters = current || view.retired().contains_key(origin);
-        let heard = epochs.get(origin).is_some_and(|epoch| epoch >= at);
+        let heard = epochs.get(origin).is_some_and(|epoch| epoch >= at) || removed(Plant::LossUntilHeard);
         mine.as_ref() != Some(origin) && matters && ((lost && current) || !heard)
     };
     let open = found.into_iter().filter(|(loss, _)| open(loss));
@@ -235,4 +240,4 @@ pub fn at_risk(losses: &[Loss], id: &KeyId) -> Vec<RegionName> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

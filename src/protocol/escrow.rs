@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::key::KeyId;
+use super::plant::{Plant, removed};
 use super::region::RegionName;
 use super::view::View;
 
@@ -48,7 +49,7 @@ pub fn proves_absence(facts: &Facts<'_>, id: &KeyId) -> bool {
         epoch -= 1;
         match facts.views.get(&epoch) {
             Some(view) if holds(view) => {
-                if epoch <= facts.heartbeat_epoch {
+                if epoch <= facts.heartbeat_epoch || removed(Plant::HeartbeatOfEpoch) {
                     return true;
                 }
             }
@@ -59,4 +60,4 @@ pub fn proves_absence(facts: &Facts<'_>, id: &KeyId) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::plant::{Plant, removed};
 use super::region::RegionName;
 use super::register::{Reply, agreed};
 use super::time::{Drift, Moment};
@@ -110,21 +111,27 @@ impl Lease {
 
     fn lapse(&mut self, now: Moment) {
         self.held = None;
-        self.tenure.0 += 1;
+        self.end_tenure();
         self.be_quiet(now);
     }
 
     /// Grants that only a minority gave block a successor for as long as they run: let them run out.
     fn be_quiet(&mut self, now: Moment) {
         let twice = self.drift.judge(self.drift.judge(self.ttl));
-        self.quiet_until = Some(now + twice);
+        self.quiet_until = (!removed(Plant::Quiet)).then(|| now + twice);
         self.in_vain_since = None;
         self.asking = None;
     }
 
     /// An adopted view took keys from this region: whoever claimed before may not send.
     pub fn lost_keys(&mut self) {
-        self.tenure.0 += 1;
+        self.end_tenure();
+    }
+
+    fn end_tenure(&mut self) {
+        if !removed(Plant::Tenure) {
+            self.tenure.0 += 1;
+        }
     }
 
     /// Whether a renewal may be sent at `now`, and when the next one is due.
@@ -159,7 +166,8 @@ impl Lease {
                 if !agreed(asking.view.voters(), &asking.granted) {
                     return Renewal::Open;
                 }
-                let until = asking.sent + self.drift.holder(self.ttl);
+                let from = if removed(Plant::UntilFromBefore) { now } else { asking.sent };
+                let until = from + self.drift.holder(self.ttl);
                 if until <= now {
                     return Renewal::Open;
                 }
@@ -193,4 +201,4 @@ impl Lease {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -32,6 +32,7 @@ pub mod lifetime;
 pub mod opening;
 pub mod outcome;
 mod placement_score;
+pub mod plant;
 pub mod record;
 pub mod region;
 pub mod register;

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
-use super::view::{Standing, View};
+use super::view::{Member, Standing, View};
 use super::window;
 
 /// What one region knows when it looks whether it may open.
@@ -116,10 +117,13 @@ impl Hindrance {
 pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
     let mut missing = Vec::new();
     let applied = |origin: &Origin| facts.applied.get(origin).copied().unwrap_or(0);
-    let marks =
-        facts.view.members().iter().filter(|(name, _)| *name != facts.me).map(|(name, member)| {
-            (Origin { region: name.clone(), generation: member.generation }, member.mark)
-        });
+    let given = |member: &Member| {
+        let now = member.release.is_some_and(|release| release.base + 1 == facts.view.epoch());
+        now || !removed(Plant::MarksAccumulate)
+    };
+    let others = facts.view.members().iter().filter(|(name, member)| *name != facts.me && given(member));
+    let marks = others
+        .map(|(name, member)| (Origin { region: name.clone(), generation: member.generation }, member.mark));
     // Its own loss keeps a region from nothing: it owns no key until it has returned.
     let lost: BTreeMap<&RegionName, u64> = facts.view.lost().filter(|(name, _)| *name != facts.me).collect();
     let waived = |region: &RegionName| {
@@ -134,7 +138,7 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
         }
     }
     for region in lost.keys().copied() {
-        if facts.converted.contains(region) {
+        if facts.converted.contains(region) || removed(Plant::Conversion) {
             missing.extend(import(facts, region, applied, waived(region)));
         } else {
             missing.push(Hindrance::Escrow { region: region.clone() });
@@ -150,6 +154,9 @@ fn wait(facts: &Facts<'_>, lost: &RegionName) -> Option<Hindrance> {
     let region = lost.clone();
     if matches!(facts.view.standing(lost), Some(Standing::Lost { gap: true, .. })) {
         return Some(Hindrance::Gap { region });
+    }
+    if removed(Plant::Window) {
+        return None;
     }
     match facts.windows.get(lost) {
         Some(window::Standing::Over) => None,
@@ -168,7 +175,7 @@ fn import(
 ) -> Vec<Hindrance> {
     let mine = facts.view.origin(lost).map_or(0, |origin| applied(&origin));
     let mut missing = Vec::new();
-    for by in facts.view.serving().filter(|by| *by != facts.me) {
+    for by in facts.view.serving().filter(|by| *by != facts.me && !removed(Plant::Import)) {
         let region = lost.clone();
         match facts.told.get(&(by.clone(), lost.clone())) {
             None if waived => {}
@@ -190,4 +197,4 @@ fn import(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::digest::Digest32;
+use super::plant::{Plant, removed};
 use super::region::RegionName;
 use super::view::{AcceptorId, Release, View};
 
@@ -178,7 +179,7 @@ impl Acceptor {
             | Message::Accept { .. }
             | Message::Force { .. }
             | Message::Renew { .. })
-                if !self.admitted =>
+                if !self.admitted && !removed(Plant::NewVoterSilent) =>
             {
                 (None, Reply::NotAdmitted)
             }
@@ -263,7 +264,8 @@ impl Acceptor {
             return (None, Reply::Outbid(promised.clone()));
         }
         let blocks = |(region, grant): &(&RegionName, &Grant)| {
-            grant.view.epoch() < view.epoch()
+            !removed(Plant::GrantOnAccept)
+                && grant.view.epoch() < view.epoch()
                 && !over(region, grant)
                 && !has_released(region, view)
                 && grant.view.loses(view, region)
@@ -300,10 +302,11 @@ impl Acceptor {
     ) -> (Option<Acceptor>, Reply) {
         // Whoever granted below what it accepted would let an owner live on beside the next one (mutation 2).
         let held = self.grants.get(region);
-        let beyond = |held: &Grant| held.view.epoch() > grant.view.epoch();
+        let beyond = |held: &Grant| held.view.epoch() > grant.view.epoch() && !removed(Plant::LateRenewal);
+        let newer = accepted.view.epoch() > grant.view.epoch() && !removed(Plant::NothingNewer);
         // A renewal that was long on its way must not put an older view in a grant's place: keys that were gained since would be
         // taken from a live holder unasked.
-        if accepted.view.epoch() > grant.view.epoch() || held.is_some_and(beyond) {
+        if newer || held.is_some_and(beyond) {
             return (None, Reply::Newer);
         }
         if !grant.view.serves(region) {
@@ -332,7 +335,8 @@ fn founding(ballot: &Ballot) -> Ballot {
 /// Whether the region gave up what it loses by this very view.
 fn has_released(region: &RegionName, view: &View) -> bool {
     let wanted = Release { base: view.epoch().saturating_sub(1), target: view.placement() };
-    view.members().get(region).is_some_and(|member| member.release == Some(wanted))
+    let fits = |given: Release| given == wanted || removed(Plant::ReleaseBound);
+    view.members().get(region).and_then(|member| member.release).is_some_and(fits)
 }
 
 /// How many of so many are a majority.
@@ -354,9 +358,9 @@ pub fn chosen<'a>(
         let equal = reported.clone().filter(|(_, _, accepted)| accepted == candidate);
         let by = equal.map(|(name, id, _)| (name.clone(), id)).collect();
         let view = &candidate.view;
-        agreed(view.voters(), &by) && agreed(view.voters_before(), &by)
+        agreed(view.voters(), &by) && (agreed(view.voters_before(), &by) || removed(Plant::VotersBefore))
     })
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

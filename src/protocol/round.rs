@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::plant::{Plant, removed};
 use super::region::RegionName;
 use super::register::{Accepted, Ballot, Message, Reply, agreed};
 use super::view::{AcceptorId, View};
@@ -59,7 +60,7 @@ impl Round {
     /// Whose majorities must agree to a value, each of them: its own voters, and those of the view before it, as only they may know of
     /// another view in its place. The base is chosen, so nothing can be in its place.
     fn sets<'a>(&self, value: &'a View) -> Vec<&'a BTreeMap<RegionName, AcceptorId>> {
-        match *value == *self.base {
+        match *value == *self.base || removed(Plant::VotersBefore) {
             true => vec![value.voters()],
             false => vec![value.voters_before(), value.voters()],
         }
@@ -116,7 +117,7 @@ impl Round {
             return if more.is_empty() { Step::Wait } else { Step::Send(more) };
         }
         let value = match &self.wanted {
-            Some(wanted) if newest == self.base => wanted.clone(),
+            Some(wanted) if newest == self.base || removed(Plant::ForeignFirst) => wanted.clone(),
             // Not what the change was made from: it may be chosen or half accepted. Either way it comes first.
             Some(_) | None => newest,
         };
@@ -139,4 +140,4 @@ impl Round {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -52,7 +52,8 @@ pub async fn deployment(rtt: Duration) -> Deployment {
 
 /// A deployment of three regions with routes of the test's choosing.
 pub async fn deployment_with(rtt: Duration, routes: Option<String>) -> Deployment {
-    let options = Options { program: program(), port_base: port_base(), data: None, rtt, routes };
+    let options =
+        Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover: None };
     Deployment::start(&options, &|_| {}).await.expect("three regions start")
 }
 

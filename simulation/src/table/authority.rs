@@ -11,7 +11,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use onceway::protocol::view::View;
 
-use super::Table;
+use super::{Gated, Held, Table};
 
 impl Table {
     pub(crate) fn acceptor(&self) -> (u64, Acceptor) {
@@ -34,7 +34,7 @@ impl Table {
     fn write_acceptor(&mut self, acceptor: Acceptor) {
         let held = (acceptor.promised.clone(), acceptor.accepted.clone());
         if held != (self.acceptor.1.promised.clone(), self.acceptor.1.accepted.clone()) {
-            self.history.acceptors.push((acceptor.id, held.0, held.1));
+            self.history.acceptors.push(Held { id: acceptor.id, promised: held.0, accepted: held.1 });
         }
         self.acceptor = (self.acceptor.0 + 1, acceptor);
     }
@@ -56,7 +56,8 @@ impl Table {
         self.keep_views(std::slice::from_ref(&state.view));
         self.epoch = state.view.epoch();
         self.version.0 += 1;
-        self.history.gates.push((self.clock.elapsed(), state.clone()));
+        let at = self.clock.elapsed();
+        self.history.gates.push(Gated { at, state: state.clone(), applied: self.applied() });
         self.state = Some(state);
     }
 

@@ -1,17 +1,21 @@
 //! What one region's Postgres went through: the truth for checkers, which no gateway sees.
 //!
-//! Neighbours: [`super`] writes it down, `simulation::truth` shows it. It outlives a restored copy and a destroyed disk. It must not be
+//! Neighbours: [`super`] writes it down, [`crate::checker`] judges it. It outlives a restored copy and a destroyed disk. It must not be
 //! read by any statement.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceway::ports::upkeep::Entry;
 use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
-use onceway::protocol::record::Token;
-use onceway::protocol::region::Origin;
+use onceway::protocol::record::{RequestId, Row, Token};
+use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Accepted, Ballot};
 use onceway::protocol::view::{AcceptorId, View};
+
+use super::{Change, Phase, Stored, Table};
 
 /// A claim that was lodged here durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,15 +30,145 @@ pub struct Lodgment {
     pub token: Token,
 }
 
+/// A state of the gate.
+#[derive(Clone, Debug)]
+pub struct Gated {
+    /// When it was committed, since the world began.
+    pub at: Duration,
+    /// The state.
+    pub state: GateState,
+    /// What stood here then of each origin: the highest heartbeat that was applied, or up to which rows were imported.
+    pub applied: BTreeMap<Origin, u64>,
+}
+
+/// What an acceptor held from some moment on, leases left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Which acceptor.
+    pub id: AcceptorId,
+    /// Its promise.
+    pub promised: Option<Ballot>,
+    /// What it had accepted last.
+    pub accepted: Option<Accepted>,
+}
+
 /// Everything that a store went through and that its tables do not show any more.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Each state of the gate, with when it was committed.
-    pub gates: Vec<(Duration, GateState)>,
-    /// Each promise and each accepted value of the acceptor, renewals left out.
-    pub acceptors: Vec<(AcceptorId, Option<Ballot>, Option<Accepted>)>,
+    /// Each state of the gate.
+    pub gates: Vec<Gated>,
+    /// Each promise and each accepted value of the acceptor.
+    pub acceptors: Vec<Held>,
     /// Each claim that was lodged here.
     pub lodged: Vec<Lodgment>,
     /// Each view that was kept here, in the order in which they were.
     pub views: Vec<Arc<View>>,
+}
+
+/// Where a record stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Claimed.
+    Claimed,
+    /// In doubt.
+    InDoubt,
+    /// Released.
+    Released,
+    /// Settled.
+    Settled,
+    /// A tombstone.
+    Tombstone,
+}
+
+/// A record as it was written.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The attempt's token.
+    pub token: Token,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Rows of other origins that it supersedes.
+    pub over: Vec<(Origin, Token)>,
+    /// Lost regions whose window alone allowed it.
+    pub risk: Vec<RegionName>,
+    /// Whose request it was.
+    pub request_id: RequestId,
+    /// The route.
+    pub route: Arc<str>,
+}
+
+/// One write of a record, or its end.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// When it was committed, since the world began.
+    pub at: Duration,
+    /// The key.
+    pub id: KeyId,
+    /// What was written; `None` if it was deleted.
+    pub record: Option<Record>,
+}
+
+/// All that there is to know about one store.
+#[derive(Clone, Debug)]
+pub struct Truth {
+    /// Under which origin it writes.
+    pub origin: Origin,
+    /// What it went through.
+    pub history: History,
+    /// Every write of an own record, in the order of commits.
+    pub writes: Vec<Write>,
+    /// What a look-up shows, by key.
+    pub rows: BTreeMap<KeyId, Vec<Row>>,
+    /// Its journal.
+    pub journal: Vec<(Option<KeyId>, Entry)>,
+}
+
+impl Table {
+    pub(crate) fn truth(&self) -> Truth {
+        let write = |commit: &super::Commit| {
+            let (id, record) = match &commit.change {
+                Change::Row(id, row) => (id, Some(row.recorded())),
+                Change::Gone(id) => (id, None),
+                Change::Beat { .. } => return None,
+            };
+            Some(Write { at: commit.at, id: id.clone(), record })
+        };
+        Truth {
+            origin: self.origin.clone(),
+            history: self.history.clone(),
+            writes: self.log.iter().filter_map(write).collect(),
+            rows: self.rows.keys().chain(self.imports.keys()).map(|id| (id.clone(), self.read(id))).collect(),
+            journal: self.journal.clone(),
+        }
+    }
+
+    /// What stands here of each origin.
+    pub(super) fn applied(&self) -> BTreeMap<Origin, u64> {
+        let mut applied: BTreeMap<Origin, u64> =
+            self.beats.iter().map(|(origin, (seq, _))| (origin.clone(), *seq)).collect();
+        for (origin, memory) in &self.memory {
+            let seq = applied.entry(origin.clone()).or_insert(0);
+            *seq = memory.imported.max(*seq);
+        }
+        applied
+    }
+}
+
+impl Stored {
+    fn recorded(&self) -> Record {
+        Record {
+            token: self.token,
+            standing: match self.phase {
+                Phase::Claimed => Standing::Claimed,
+                Phase::InDoubt(_) => Standing::InDoubt,
+                Phase::Released => Standing::Released,
+                Phase::Settled(..) => Standing::Settled,
+                Phase::Tombstone => Standing::Tombstone,
+            },
+            over: self.over.clone(),
+            risk: self.risk.clone(),
+            request_id: self.request_id,
+            route: self.route.clone(),
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Uri};
+use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
 use onceway::gateway::route::{
     Accept, Binding, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
@@ -25,7 +26,7 @@ use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::Drift;
-use onceway::protocol::view::{Content, View};
+use onceway::protocol::view::View;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
 use simulation::ports::SimPorts;
@@ -85,7 +86,7 @@ pub fn play<T>(test: impl Future<Output = T>) -> T {
 /// The first view of every bench, but for its voters: who owns what.
 pub fn view() -> View {
     static VIEW: LazyLock<View> =
-        LazyLock::new(|| View::founding(1, ring(7), BTreeSet::new(), BTreeMap::new()));
+        LazyLock::new(|| View::founding(1, ring(), BTreeSet::new(), BTreeMap::new()));
     VIEW.clone()
 }
 
@@ -94,9 +95,9 @@ pub fn unfounded() -> View {
     View::unfounded(view().ring().clone())
 }
 
-fn ring(seed: u64) -> Arc<Ring> {
+fn ring() -> Arc<Ring> {
     let regions = regions().map(|name| RegionSpec { name, weight: 100 }).to_vec();
-    let spec = RingSpec { seed, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+    let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: Vec::new() };
     Arc::new(Ring::build(&spec).unwrap())
 }
 
@@ -126,13 +127,17 @@ impl Told {
 pub struct Bench {
     /// Everything below the gateways.
     pub world: Arc<World>,
-    view: Arc<View>,
     gateways: Mutex<BTreeMap<RegionName, Arc<Gateway<SimPorts>>>>,
 }
 
 impl Bench {
     /// Starts three regions and waits until all serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
+        Self::under_escrow(seed, &[]).await
+    }
+
+    /// Starts three regions, of which the claims of these routes are lodged with another one.
+    pub async fn under_escrow(seed: u64, routes: &[&str]) -> Arc<Self> {
         let world = Arc::new(World::new(seed, &regions(), false));
         for from in regions() {
             world.cluster.set_latency(&from, ms(2));
@@ -142,8 +147,8 @@ impl Bench {
                 world.cluster.set_delay(&from, to, ms(40));
             }
         }
-        let view = world.found(view().ring().clone(), BTreeSet::new());
-        let bench = Arc::new(Self { world, view, gateways: Mutex::default() });
+        world.found(view().ring().clone(), routes.iter().map(|route| Arc::from(*route)).collect());
+        let bench = Arc::new(Self { world, gateways: Mutex::default() });
         for name in regions() {
             bench.replace(&name);
         }
@@ -153,25 +158,29 @@ impl Bench {
 
     /// Starts one more gateway process of a region over its store.
     pub fn process(&self, name: &RegionName) -> Arc<Gateway<SimPorts>> {
-        let gateway = Gateway::new(self.world.ports(name), settings(name), unfounded()).unwrap();
+        self.process_with(name, settings(name))
+    }
+
+    fn process_with(&self, name: &RegionName, settings: Settings) -> Arc<Gateway<SimPorts>> {
+        let gateway = Gateway::new(self.world.ports(name), settings, unfounded()).unwrap();
         gateway.start();
         gateway
     }
 
-    /// Starts a new gateway process in a region's place; the old one ends with its last request.
-    pub fn replace(&self, name: &RegionName) {
-        let gateway = self.process(name);
-        self.world.network.plug(name.clone(), Arc::new(gateway.clone()));
-        self.gateways.lock().unwrap().insert(name.clone(), gateway);
+    /// Starts a new gateway process in a region's place whose lease runs so long, and waits until it serves.
+    pub async fn replace_with_lease(&self, name: &RegionName, lease: Duration) {
+        let told = settings(name);
+        let told = Settings { failover: Failover { lease, ..failover() }, ..told };
+        self.put(name, self.process_with(name, told));
+        self.all_serve().await;
     }
 
-    /// Starts a new gateway process in a region's place that goes by another view.
-    pub fn dispute(&self, name: &RegionName) {
-        let gateway = {
-            let disputed = Content { ring: ring(8), ..self.view.content() };
-            Gateway::new(self.world.ports(name), settings(name), View::from_content(disputed)).unwrap()
-        };
-        gateway.start();
+    /// Starts a new gateway process in a region's place; the old one ends with its last request.
+    pub fn replace(&self, name: &RegionName) {
+        self.put(name, self.process(name));
+    }
+
+    fn put(&self, name: &RegionName, gateway: Arc<Gateway<SimPorts>>) {
         self.world.network.plug(name.clone(), Arc::new(gateway.clone()));
         self.gateways.lock().unwrap().insert(name.clone(), gateway);
     }
@@ -320,11 +329,9 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
 
 /// How regions take over here: not by themselves, so that a region that is refused or cut off stays what its test is about. The suite
 /// `takeover` is about the rest.
-pub fn failover() -> onceway::gateway::authority::Failover {
-    use onceway::gateway::authority::{Failover, Mode};
-    let ms = Duration::from_millis;
+fn failover() -> Failover {
     Failover {
-        mode: Mode::Manual,
+        mode: Failing::Manual,
         lease: ms(3_000),
         window: onceway::protocol::window::WindowRule { percent: 200, floor: ms(1_000), beyond: ms(60_000) },
         drain_limit: ms(300),

@@ -65,9 +65,9 @@ fn nobody_releases_what_may_still_be_inside_the_upstream() {
     });
 }
 
-/// A row that another region wrote is that region's: ruling about it here would leave it in doubt there.
+/// A key may have moved while an attempt of its old owner is in doubt: the owner rules, and nobody else.
 #[test]
-fn an_attempt_of_another_region_is_not_ruled_here() {
+fn an_attempt_of_another_region_is_ruled_where_the_key_is_owned() {
     play(async {
         let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
         let key = key_of(&eu, "foreign");
@@ -75,9 +75,39 @@ fn an_attempt_of_another_region_is_not_ruled_here() {
         let attempt = abandon(&store, "park", &key).await;
         store.doubt(&attempt, Some(500)).await.unwrap();
         sleep(ms(500)).await;
-        let refused = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Settled(answer()))).await;
-        assert_eq!(refused.unwrap_err(), Refusal::NotOurs { origin: "us#1".to_owned() });
+        let refused = bench.gateway(&us).rule(&id(&key), &act(Ruling::Settled(answer()))).await;
+        assert_eq!(refused.unwrap_err(), Refusal::NotOwner { owner: "eu".to_owned() });
+        // Nothing says when the attempt's time is over: the owner gives it a whole hold.
+        sleep(HOLD * 2).await;
+        let told = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Settled(answer()))).await.unwrap();
+        assert_eq!(told.state, "settled");
+        let replay = bench.send(&eu, "/park", &key).await;
+        assert_eq!((replay.status, replay.replayed), (201, true));
+        assert_eq!((bench.arrived(&eu), bench.arrived(&us)), (0, 0));
     });
+}
+
+/// A row that another region wrote is that region's: the owner writes a record that stands in for it.
+#[test]
+fn the_owner_rules_about_another_regions_attempt() {
+    for ruling in [Ruling::Settled(answer()), Ruling::Released] {
+        play(async {
+            let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
+            let key = key_of(&eu, "foreign");
+            let store = bench.world.cluster.store(&us);
+            let attempt = abandon(&store, "park", &key).await;
+            store.doubt(&attempt, Some(500)).await.unwrap();
+            sleep(ms(500)).await;
+            assert_eq!(bench.send(&us, "/park", &key).await.said(), (409, "outcome-unknown"));
+            let shown = bench.gateway(&eu).rule(&id(&key), &act(ruling.clone())).await.unwrap();
+            let settled = matches!(ruling, Ruling::Settled(_));
+            assert_eq!((shown.state, shown.journal.len()), (if settled { "settled" } else { "released" }, 1));
+            sleep(ms(200)).await;
+            let told = bench.send(&us, "/park", &key).await;
+            assert_eq!((told.status, told.replayed), (201, settled));
+            assert_eq!(bench.effects(&key).len(), usize::from(!settled));
+        });
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use onceway::ports::store::{Attempt, Written};
 use onceway::ports::{KeyStore, Upkeep};
 use onceway::protocol::region::RegionName;
+use simulation::peers::LinkMode;
 use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::{Instant, sleep};
 
@@ -211,14 +212,16 @@ fn an_answer_about_another_regions_attempt_ends_no_own_one() {
 
 /// While a peer goes by another view a key may have two owners: no claim is judged, nothing is asked.
 #[test]
-fn nothing_is_swept_while_a_peer_goes_by_another_view() {
+fn nothing_is_swept_by_a_region_that_holds_no_lease() {
     play(async {
         let bench = Bench::start(12).await;
-        let (eu, key, _) = abandoned(&bench, "probe", "disputed").await;
+        let (eu, key, _) = abandoned(&bench, "probe", "leaseless").await;
         bench.world.upstreams.set_probes(&eu, ProbeMode::DidNotHappen);
-        bench.dispute(&region("us"));
+        bench.links(&eu, LinkMode::Silent);
         sleep((HOLD + SETTLE_TIME) * 2).await;
         assert_eq!((bench.state(&eu, &key).await, bench.world.upstreams.questions(&eu)), ("in-doubt", 0));
+        bench.links(&eu, LinkMode::Up);
+        until("it to be released", ms(60_000), async || bench.state(&eu, &key).await == "released").await;
     });
 }
 

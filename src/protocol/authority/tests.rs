@@ -44,7 +44,7 @@ fn the_owner_runs_with_a_lease_and_nobody_else() {
 }
 
 #[test]
-fn a_lease_of_an_older_view_is_good_for_what_was_owned_under_it() {
+pub fn a_lease_of_an_older_view_is_good_for_what_was_owned_under_it() {
     let view = first();
     let (mine, gained) = (key(&view, &["b"]), key(&view, &["a", "b"]));
     let lost = lose(&view, "a", 0);
@@ -80,7 +80,7 @@ fn what_was_gained_stays_closed_until_the_gate_opens() {
 }
 
 #[test]
-fn what_was_gained_again_waits_again() {
+pub fn what_was_gained_again_waits_again() {
     // b gains a's keys, opens them, gives them back, and gains them once more: what a did in between is not here.
     let view = drained(&first(), "a", 1);
     let key = key(&view, &["a", "b"]);
@@ -114,7 +114,7 @@ fn a_view_that_moves_nothing_leaves_an_open_gate_open() {
 }
 
 #[test]
-fn where_a_view_was_skipped_everything_counts_as_gained() {
+pub fn where_a_view_was_skipped_everything_counts_as_gained() {
     // Under epoch 2 b ran a's keys, under 3 a owns them again; a learns of 3 and missed 2.
     let (one, two) = (first(), drained(&first(), "a", 1));
     let three = resumed(&two, "a", 2);
@@ -128,7 +128,7 @@ fn where_a_view_was_skipped_everything_counts_as_gained() {
 }
 
 #[test]
-fn what_is_given_up_is_closed_until_a_view_ends_it() {
+pub fn what_is_given_up_is_closed_until_a_view_ends_it() {
     let view = first();
     let (moving, staying) = (key(&view, &["a"]), key(&view, &["b"]));
     let target = Arc::new(draft(&view, &[("a", SEALED)]));
@@ -218,7 +218,7 @@ fn a_ring_that_changes_after_a_loss_hides_no_risk() {
 }
 
 #[test]
-fn a_region_that_is_back_is_a_risk_until_it_was_heard_of_since() {
+pub fn a_region_that_is_back_is_a_risk_until_it_was_heard_of_since() {
     // b has opened a's keys. a is sealed again, its last rows are on their way: b would start keys that a has run, and leave no trace.
     let one = first();
     let key = key(&one, &["a", "b"]);

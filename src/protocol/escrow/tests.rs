@@ -98,7 +98,7 @@ fn two_the_route_was_under_escrow_all_the_time() {
 }
 
 #[test]
-fn three_a_heartbeat_has_come_from_then_or_later() {
+pub fn three_a_heartbeat_has_come_from_then_or_later() {
     let mut world = World { heartbeat_epoch: 1, ..World::new() };
     let mut off = world.views[&1].content();
     off.escrow.clear();

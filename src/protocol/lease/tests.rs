@@ -32,7 +32,7 @@ fn lease() -> Lease {
 }
 
 #[test]
-fn it_is_held_at_a_majority_from_before_it_was_asked_for() {
+pub fn it_is_held_at_a_majority_from_before_it_was_asked_for() {
     let mut lease = lease();
     assert!(lease.held(at(0)).is_none());
     assert_eq!(granted(&mut lease, 100, &["a"], 200), Renewal::Open);
@@ -95,7 +95,7 @@ fn of_two_renewals_of_one_moment_none_counts() {
 }
 
 #[test]
-fn a_lapse_ends_the_tenure_and_is_followed_by_quiet() {
+pub fn a_lapse_ends_the_tenure_and_is_followed_by_quiet() {
     let mut lease = lease();
     granted(&mut lease, 0, &["a", "b"], 1);
     lease.asks(Arc::new(first()), at(900));
@@ -114,7 +114,7 @@ fn a_lapse_ends_the_tenure_and_is_followed_by_quiet() {
 }
 
 #[test]
-fn a_reply_cannot_bring_a_lapsed_lease_back_unnoticed() {
+pub fn a_reply_cannot_bring_a_lapsed_lease_back_unnoticed() {
     // Nobody looked while it lapsed; the late reply finds it over. A handler of before must not send (H1).
     let mut lease = lease();
     granted(&mut lease, 0, &["a", "b"], 1);

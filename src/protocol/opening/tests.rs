@@ -60,7 +60,7 @@ fn the_first_view_and_a_covered_one_hinder_nothing() {
 }
 
 #[test]
-fn every_newest_mark_counts_not_only_the_predecessors() {
+pub fn every_newest_mark_counts_not_only_the_predecessors() {
     // a to c to b, quickly: c's seal says nothing of a's rows (mutation 7).
     let view = drained(&drained(&first(), "a", 60), "c", 50);
     let mut world = World::new(view);
@@ -100,7 +100,7 @@ fn rows_under_a_store_that_was_replaced_count_on() {
 }
 
 #[test]
-fn a_loss_waits_for_its_window() {
+pub fn a_loss_waits_for_its_window() {
     let mut world = World::after_a_was_lost();
     let left = Duration::from_secs(1);
     let region = name("a");
@@ -132,7 +132,7 @@ fn a_gap_waits_for_an_operator_however_long_the_window_is_over() {
 }
 
 #[test]
-fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
+pub fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
     let mut world = World::after_a_was_lost();
     let silence = Hindrance::NotTold { region: name("a"), by: name("c") };
     let told = world.told.clone();
@@ -158,7 +158,7 @@ fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
 }
 
 #[test]
-fn escrow_rows_become_records_before_anything_opens() {
+pub fn escrow_rows_become_records_before_anything_opens() {
     let mut world = World::after_a_was_lost();
     world.converted.clear();
     assert_eq!(world.missing(), [Hindrance::Escrow { region: name("a") }]);

@@ -88,7 +88,7 @@ fn a_message_for_another_acceptor_of_that_name_is_not_answered() {
 }
 
 #[test]
-fn a_new_voter_answers_nothing_but_readers_until_it_is_admitted() {
+pub fn a_new_voter_answers_nothing_but_readers_until_it_is_admitted() {
     let quiet = Acceptor { admitted: false, ..founded() };
     for message in [prepare(1), accept(1, &first()), renew("a", &first())] {
         assert_eq!(quiet.answer(None, &message, &over), (None, Reply::NotAdmitted));
@@ -129,7 +129,7 @@ fn a_lower_epoch_under_a_higher_ballot_is_accepted() {
 }
 
 #[test]
-fn a_running_grant_blocks_a_view_that_takes_keys_from_its_holder() {
+pub fn a_running_grant_blocks_a_view_that_takes_keys_from_its_holder() {
     let view = first();
     let granted = after(&founded(), &renew("a", &view), &runs);
     let lost = accept(2, &lose(&view, "a", 0));
@@ -141,7 +141,7 @@ fn a_running_grant_blocks_a_view_that_takes_keys_from_its_holder() {
 }
 
 #[test]
-fn a_release_of_before_opens_no_later_change() {
+pub fn a_release_of_before_opens_no_later_change() {
     // a gave up its keys for epoch 2; it comes back by 3, and 4 takes them again, with the release of then still in the view.
     let view = first();
     let drained = drained(&view, "a", 7);
@@ -157,7 +157,7 @@ fn a_release_of_before_opens_no_later_change() {
 }
 
 #[test]
-fn nothing_is_granted_below_what_was_accepted() {
+pub fn nothing_is_granted_below_what_was_accepted() {
     let view = first();
     let later = after(&founded(), &accept(2, &lose(&view, "b", 0)), &runs);
     assert_eq!(later.answer(None, &renew("a", &view), &runs), (None, Reply::Newer));
@@ -167,7 +167,7 @@ fn nothing_is_granted_below_what_was_accepted() {
 }
 
 #[test]
-fn a_late_renewal_does_not_put_an_older_view_in_a_grants_place() {
+pub fn a_late_renewal_does_not_put_an_older_view_in_a_grants_place() {
     // a gained keys by epoch 3 and holds its lease under it; its renewal of epoch 2 arrives now. Epoch 4 takes the gained keys away: had the
     // late one counted, a would not seem to lose anything, and two regions would start the same keys.
     let with_b_drained = drained(&first(), "b", 5);
@@ -281,7 +281,7 @@ fn chosen_is_what_a_majority_reports_under_one_ballot() {
 }
 
 #[test]
-fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
+pub fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
     let one = first();
     let swapped = next(&one, Change::Voters(voters(&[("a", 1), ("b", 2), ("c", 33)])));
     assert_eq!(

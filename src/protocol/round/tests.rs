@@ -59,7 +59,7 @@ fn a_change_is_put_on_its_base_where_that_is_the_newest() {
 }
 
 #[test]
-fn what_somebody_else_began_is_finished_unchanged_first() {
+pub fn what_somebody_else_began_is_finished_unchanged_first() {
     let base = first();
     let (wanted, foreign) = (lose(&base, "c", 0), lose(&base, "b", 0));
     let (mut round, _) = open(&base, Some(&wanted));
@@ -140,7 +140,7 @@ fn a_voter_made_anew_is_addressed_beside_the_one_of_before_and_is_not_taken_for_
 }
 
 #[test]
-fn who_finishes_a_view_asks_the_voters_of_the_view_before_it_too() {
+pub fn who_finishes_a_view_asks_the_voters_of_the_view_before_it_too() {
     // The one who begins knows epoch 1 only. Epoch 2 has c anew, and a alone has accepted an epoch 3 that has b anew; meanwhile b and c of
     // epoch 2, a majority, have chosen another epoch 3. Majorities of 1 and of 3 know nothing of that: {a, c3} and {a, b22}.
     let base = first();

@@ -1,0 +1,58 @@
+//! A region lives and is cut off: it stops by itself, its successors go on, and it comes home once the links are mended.
+
+use super::trio::{LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions};
+use simulation::cluster::StoreMode;
+use tokio::time::sleep;
+
+#[test]
+fn a_region_that_is_cut_off_stops_before_its_successor_starts_and_comes_home() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let (early, fresh) = (key_of(&a(), &b(), "early"), key_of(&a(), &b(), "fresh"));
+        trio.cut_off(&a(), true);
+        assert_eq!(trio.send(&a(), "/park", &early).await.status, 201, "its lease still runs");
+        sleep(LEASE).await;
+        let told = trio.send(&a(), "/park", &fresh).await;
+        assert_eq!(told.said(), (503, "not-authoritative"));
+        assert_eq!(trio.insist(&b(), "/park", &fresh, TAKEOVER).await.by, b().as_str());
+        assert_eq!(trio.arrived(&a(), &fresh), 0);
+        trio.cut_off(&a(), false);
+        let home =
+            async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
+        trio.until("a is home", STABLE + ms(15_000), home).await;
+        let replay = trio.send(&c(), "/park", &early).await;
+        assert_eq!((replay.status, replay.replayed), (201, true), "what it ran alone is known everywhere");
+        trio.check();
+    });
+}
+
+#[test]
+fn a_region_that_nobody_hears_is_taken_over_and_runs_nothing() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let key = key_of(&a(), &b(), "unheard");
+        for other in [b(), c()] {
+            trio.world.cut_one_way(&a(), &other, ONE_WAY);
+        }
+        sleep(LEASE).await;
+        assert_eq!(trio.send(&a(), "/park", &key).await.status, 503);
+        assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// The lease is the failure detector: who cannot write its own store does not renew.
+#[test]
+fn a_region_whose_store_stalls_is_taken_over() {
+    play(async {
+        let trio = Trio::start(3).await;
+        let key = key_of(&a(), &b(), "stalled");
+        trio.world.cluster.set_mode(&a(), StoreMode::Stall(ms(500)));
+        // Its pings go on, and the age of its last heartbeat counts as lag: the window is longer than after a death.
+        let told = trio.insist(&c(), "/park", &key, TAKEOVER + ms(6_000)).await;
+        assert_eq!(told.by, b().as_str());
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}

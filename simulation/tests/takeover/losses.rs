@@ -1,0 +1,118 @@
+//! A region is gone: its keys are refused until nothing of it can run any more, then its successors run them; and it comes home.
+
+use super::trio::{FLOOR, LEASE, STABLE, TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions};
+use tokio::time::{Instant, sleep};
+
+/// The rows of a key that its successor wrote say which region's loss they stand on.
+fn risk(trio: &Trio, key: &str) -> Vec<String> {
+    let truths = trio.world.cluster.truths();
+    let writes = truths.iter().flat_map(|store| &store.writes).filter(|write| write.id == id(key));
+    let records = writes.filter_map(|write| write.record.as_ref());
+    records.flat_map(|record| record.risk.iter().map(ToString::to_string)).collect()
+}
+
+#[test]
+fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let (known, fresh) = (key_of(&a(), &b(), "known"), key_of(&a(), &b(), "fresh"));
+        assert_eq!(trio.send(&b(), "/park", &known).await.by, a().as_str());
+        sleep(ms(500)).await;
+        let lost = Instant::now();
+        trio.lose(&a());
+        let mut refused = 0;
+        let first = loop {
+            let replay = trio.send(&b(), "/park", &known).await;
+            assert!(
+                replay.replayed && replay.status == 201,
+                "a settled copy replays at any time: {replay:?}"
+            );
+            let told = trio.send(&b(), "/park", &fresh).await;
+            if told.status == 201 {
+                break told;
+            }
+            assert_eq!(told.said(), (503, "home-unavailable"));
+            assert!(told.retry_after.is_some());
+            refused += 1;
+            assert!(lost.elapsed() < TAKEOVER, "{:?}", trio.standing(&a(), &b()));
+            trio.check();
+            sleep(ms(100)).await;
+        };
+        let took = lost.elapsed();
+        assert!(took >= LEASE * 2 / 3 + FLOOR, "too early: {took:?}");
+        assert!(refused > 5, "the window must be seen to run");
+        assert_eq!((first.by.as_str(), first.replayed), (b().as_str(), false));
+        let again = trio.send(&c(), "/park", &fresh).await;
+        assert_eq!((again.status, again.replayed), (201, true));
+        assert_eq!(trio.effects(&fresh).len(), 1);
+        assert_eq!(trio.effects(&known).len(), 1);
+        assert!(risk(&trio, &fresh).contains(&a().to_string()), "it ran by the window alone");
+        trio.check();
+    });
+}
+
+#[test]
+fn a_key_that_the_lost_region_was_running_is_in_doubt_on_its_successor() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let key = key_of(&a(), &b(), "running");
+        let upstream = simulation::upstream::UpstreamMode::Receipt { after: ms(2_500) };
+        trio.world.upstreams.set_mode(&a(), upstream);
+        let begun = trio.begin(&a(), "/park", &key);
+        // Long enough for the claim to arrive at the others, not for the answer.
+        sleep(ms(300)).await;
+        trio.lose(&a());
+        assert_eq!(begun.await.unwrap().status, 0);
+        for _ in 0..150 {
+            let told = trio.send(&b(), "/park", &key).await;
+            assert!([409, 503, 504].contains(&told.status), "{told:?}");
+            sleep(ms(100)).await;
+        }
+        assert_eq!(trio.standing(&a(), &b()), "lost");
+        assert_eq!(trio.send(&b(), "/park", &key).await.status, 409);
+        assert_eq!(trio.effects(&key).len(), 1, "the lost region's");
+        assert_eq!(trio.arrived(&b(), &key), 0);
+        trio.check();
+    });
+}
+
+#[test]
+fn a_region_that_comes_back_gets_its_arcs_back_with_what_ran_meanwhile() {
+    play(async {
+        let trio = Trio::start(3).await;
+        let (meanwhile, later) = (key_of(&a(), &b(), "meanwhile"), key_of(&a(), &b(), "later"));
+        trio.lose(&a());
+        assert_eq!(trio.insist(&c(), "/park", &meanwhile, TAKEOVER).await.by, b().as_str());
+        trio.bring_back(&a());
+        let home =
+            async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
+        trio.until("a is home", STABLE + ms(10_000), home).await;
+        let answered = trio.insist(&c(), "/park", &later, ms(3_000)).await;
+        assert_eq!(answered.by, a().as_str());
+        let replay = trio.send(&a(), "/park", &meanwhile).await;
+        assert_eq!((replay.status, replay.replayed, replay.by.as_str()), (201, true, b().as_str()));
+        for key in [&meanwhile, &later] {
+            assert_eq!(trio.effects(key).len(), 1, "{key}");
+        }
+        trio.check();
+    });
+}
+
+#[test]
+fn without_a_majority_nobody_runs_anything_after_one_lease() {
+    play(async {
+        let trio = Trio::start(4).await;
+        trio.lose(&a());
+        trio.lose(&b());
+        sleep(LEASE).await;
+        let key = key_of(&c(), &a(), "alone");
+        for _ in 0..100 {
+            assert_eq!(trio.send(&c(), "/park", &key).await.status, 503);
+            sleep(ms(100)).await;
+        }
+        assert_eq!(trio.arrived(&c(), &key), 0);
+        trio.bring_back(&b());
+        assert_eq!(trio.insist(&c(), "/park", &key, ms(10_000)).await.by, c().as_str());
+        trio.check();
+    });
+}

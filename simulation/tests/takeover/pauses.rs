@@ -1,0 +1,88 @@
+//! A process sleeps in the middle of a step, and wakes when its region was taken over; or its clock runs wrong within the allowance.
+
+use super::trio::{STABLE, TAKEOVER, Trio, a, b, key_of, ms, play, regions};
+use tokio::time::sleep;
+
+/// A claims, sleeps before it sends, and wakes when b has run the key: it must not send (H1).
+#[test]
+fn a_region_that_wakes_after_its_takeover_sends_nothing() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let key = key_of(&a(), &b(), "asleep");
+        trio.world.cluster.set_latency(&a(), ms(200));
+        let begun = trio.begin(&a(), "/probe", &key);
+        // The claim is durable by now, and its confirmation on its way.
+        sleep(ms(150)).await;
+        assert_eq!(trio.arrived(&a(), &key), 0, "not sent yet");
+        let node = trio.node(&a());
+        node.process.pause();
+        trio.world.cluster.set_latency(&a(), ms(2));
+        let told = trio.insist(&b(), "/probe", &key, TAKEOVER + ms(45_000)).await;
+        assert_eq!(told.by, b().as_str());
+        node.process.resume();
+        let told = begun.await.unwrap();
+        assert!(told.status == 503 || told.replayed, "{told:?}");
+        sleep(ms(5_000)).await;
+        assert_eq!(trio.arrived(&a(), &key), 0, "sent after it woke");
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// The confirmation of a claim takes so long that its handler goes on when its region was taken over and is home again: the lease is
+/// valid, the time to send is not over, and only the tenure is another (H1).
+#[test]
+fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let key = key_of(&a(), &b(), "slept");
+        let slow = ms(24_000);
+        trio.world.cluster.set_latency(&a(), slow);
+        let begun = trio.begin(&a(), "/park", &key);
+        sleep(ms(1)).await;
+        trio.world.cluster.set_latency(&a(), ms(2));
+        // The claim is durable in a moment, and b shall know nothing of it.
+        sleep(slow / 2 - ms(100)).await;
+        trio.cut_off(&a(), true);
+        assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
+        trio.cut_off(&a(), false);
+        // A process waits for its own attempts before it brings its region home; another one knows nothing of them.
+        let sleeper = trio.node(&a());
+        trio.begin_process(&a());
+        let home =
+            async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
+        trio.until("a is home", STABLE + ms(3_000), home).await;
+        let leased = async || sleeper.gateway.readiness().serves;
+        trio.until("the sleeper's process has its lease again", ms(5_000), leased).await;
+        assert!(!begun.is_finished(), "it must wake at home");
+        let told = begun.await.unwrap();
+        assert_eq!(trio.arrived(&a(), &key), 0, "sent after it woke: {told:?}");
+        assert!(told.status == 503 || told.replayed, "{told:?}");
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// A holder's clock as slow, and the judges' as fast, as the allowance permits: the holder stops before they take over.
+#[test]
+fn clocks_that_drift_within_the_allowance_run_nothing_twice() {
+    play(async {
+        let trio = Trio::start(3).await;
+        for (name, ppm) in regions().iter().zip([-900, 900, 900]) {
+            trio.node(name).clock.drift(ppm);
+        }
+        let keys: Vec<String> = (0..40).map(|number| key_of(&a(), &b(), &format!("drift{number}"))).collect();
+        trio.cut_off(&a(), true);
+        for key in &keys {
+            // At the old owner as long as it runs keys, and at the new one from the first moment on.
+            let old = trio.begin(&a(), "/park", key);
+            let new = trio.begin(&b(), "/park", key);
+            sleep(ms(150)).await;
+            trio.check();
+            drop((old, new));
+        }
+        sleep(ms(10_000)).await;
+        assert_eq!(trio.standing(&a(), &b()), "lost");
+        trio.check();
+    });
+}

@@ -1,0 +1,169 @@
+//! `onceway drill`: breaks a deployment on this machine in many ways, under load, and counts effects.
+//!
+//! Neighbours: `fleet::drill` does it. Reports go to stdout, progress to stderr. It must not leave anything behind, nor call a run held whose
+//! bounds were not.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use super::table::{Side, columns};
+use super::{Failure, block_on, print};
+use crate::config::span;
+use crate::fleet::deployment::Options;
+use crate::fleet::drill::report::{Report, summary};
+use crate::fleet::drill::{self, Drill as Name, Settings, window};
+use crate::fleet::ports;
+
+/// Break three regions on this machine on purpose, under load, and count effects.
+///
+/// Starts what `onceway demo` starts, sends it new keys and retries from all regions, breaks something, mends it, brings every key to its
+/// end, and holds the histories of all keys against the ledger of the sample payments service: keys with more than one effect, answers
+/// that changed, replies that a client should not see, how long keys did not run. Everything it started ends with it.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway drill --list                    what there is
+  onceway drill kill --runs 20            a region killed twenty times, with the distribution of the first run elsewhere
+  onceway drill drain ring --json         one JSON object per run
+  onceway drill window                    what the window is worth: doubles measured and predicted
+  onceway drill                           all of them; takes half an hour
+
+A route that says recovery = \"rerun\" asks for a second effect where the first is in doubt: those doubles are counted apart.
+
+Exit codes: 0 every bound held; 1 one did not, or something could not be started; 2 wrong arguments.")]
+pub struct Drill {
+    /// Which drills; all if none is named.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// How often each runs.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// How long a fault lasts, where a drill leaves it open.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=3600))]
+    seconds: Option<u64>,
+    /// Keys that clients start per second, in all regions together.
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rate: u32,
+    /// Round trip between regions.
+    #[arg(long, value_name = "SPAN", default_value = "60ms", value_parser = span::parse)]
+    rtt: Duration,
+    /// The first port; by default some that are free.
+    #[arg(long, value_name = "PORT")]
+    port_base: Option<u16>,
+    /// Print one JSON object per run.
+    #[arg(long)]
+    json: bool,
+    /// List the drills and leave.
+    #[arg(long)]
+    list: bool,
+}
+
+impl Drill {
+    /// Runs the command.
+    pub fn run(self) -> Result<(), Failure> {
+        let drills = self.drills()?;
+        if self.list {
+            return print(&listed(&drills, self.json));
+        }
+        let base = match self.port_base {
+            Some(base) => base,
+            None => ports::free_run(30).map_err(Failure::failed)?,
+        };
+        let program =
+            std::env::current_exe().context("where is the onceway binary?").map_err(Failure::failed)?;
+        let options =
+            Options { program, port_base: base, data: None, rtt: self.rtt, routes: None, failover: None };
+        let settings = Settings {
+            runs: self.runs,
+            span: self.seconds.map(Duration::from_secs),
+            rtt: self.rtt,
+            rate: f64::from(self.rate),
+            ..Settings::default()
+        };
+        block_on(self.all(&drills, &options, &settings))
+    }
+
+    fn drills(&self) -> Result<Vec<Name>, Failure> {
+        if self.names.is_empty() {
+            return Ok(Name::ALL.to_vec());
+        }
+        let parse = |name: &String| {
+            let unknown =
+                || Failure::Bad(format!("there is no drill {name:?}: `onceway drill --list` names them all"));
+            Name::parse(name).ok_or_else(unknown)
+        };
+        self.names.iter().map(parse).collect()
+    }
+
+    async fn all(&self, drills: &[Name], options: &Options, settings: &Settings) -> Result<(), Failure> {
+        let say = |text: &str| eprintln!("  … {text}");
+        let mut written = Ok(());
+        let mut heard = |report: &Report| {
+            let text = match self.json {
+                true => {
+                    serde_json::to_string(report).map(|json| format!("{json}\n")).map_err(Failure::failed)
+                }
+                false => Ok(report.in_words()),
+            };
+            written = std::mem::replace(&mut written, Ok(())).and(text.and_then(|text| print(&text)));
+        };
+        let ran = tokio::select! {
+            biased;
+            _ = asked_to_leave() => return Err(Failure::Failed("interrupted".to_owned())),
+            ran = drill::run(drills, options, settings, &say, &mut heard) => ran.map_err(Failure::failed)?,
+        };
+        written?;
+        let mut broken: Vec<String> = Vec::new();
+        for report in ran.iter().filter(|report| !report.held) {
+            broken.push(format!("{} run {}", report.drill, report.run));
+        }
+        if !self.json && !ran.is_empty() {
+            print(&format!("\n{}", summary(&ran)))?;
+        }
+        if drills.contains(&Name::Window) {
+            let rows = tokio::select! {
+                biased;
+                _ = asked_to_leave() => return Err(Failure::Failed("interrupted".to_owned())),
+                rows = window::table(options, settings, &say) => rows.map_err(Failure::failed)?,
+            };
+            let wrong = window::broken(&rows);
+            match self.json {
+                true => print(&format!("{}\n", json!({ "drill": "window", "rows": rows, "broken": wrong })))?,
+                false => print(&format!("\n{}", window::in_words(&rows)))?,
+            }
+            broken.extend(wrong);
+        }
+        match broken.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Failed(format!("bounds did not hold: {}", broken.join("; ")))),
+        }
+    }
+}
+
+/// Ends with the first signal; then everything that was started ends with this process (the janitor waits for that).
+async fn asked_to_leave() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+fn listed(drills: &[Name], as_json: bool) -> String {
+    if as_json {
+        let lines = drills.iter().map(|drill| json!({ "name": drill.name(), "about": drill.about() }));
+        return lines.map(|line| format!("{line}\n")).collect();
+    }
+    let rows: Vec<Vec<String>> =
+        drills.iter().map(|drill| vec![drill.name().to_owned(), drill.about().to_owned()]).collect();
+    columns(&[Side::Left, Side::Left], &rows)
+}

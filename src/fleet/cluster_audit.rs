@@ -1,0 +1,65 @@
+//! What a region's store says about keys that ran at risk, more than once, or twice: the drills' own look behind the product's audit.
+//!
+//! Neighbours: `cluster` connects, the drills hold this against the ledger. It reads as the superuser, behind every door, so that a fault of
+//! the audit itself would show. It must not change a row, apart from switching subscriptions off and on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+
+use super::cluster::Cluster;
+
+/// What a store says of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// Some row says that the window alone allowed its claim.
+    pub at_risk: bool,
+    /// Some row was claimed over other rows, or by a second attempt.
+    pub again: bool,
+    /// Kinds of journal entries.
+    pub journal: BTreeSet<String>,
+}
+
+impl Noted {
+    /// Adds what another store says.
+    pub fn merge(&mut self, other: Noted) {
+        self.at_risk |= other.at_risk;
+        self.again |= other.again;
+        self.journal.extend(other.journal);
+    }
+
+    /// Whether the store lists the key for people: an attempt at risk, or a double.
+    pub fn is_listed(&self) -> bool {
+        self.at_risk || self.journal.contains("double")
+    }
+}
+
+impl Cluster {
+    /// What this store says of the keys that begin with `mark`; keys that it says nothing about are left out.
+    pub async fn noted(&self, database: &str, mark: &str) -> Result<BTreeMap<String, Noted>> {
+        let client = self.connect(database).await?;
+        let mut all: BTreeMap<String, Noted> = BTreeMap::new();
+        let rows = "select convert_from(key, 'UTF8'), bool_or(cardinality(risk) > 0), bool_or(over <> '[]' or attempt > 1) \
+                    from onceway.records where starts_with(convert_from(key, 'UTF8'), $1) group by key";
+        for row in client.query(rows, &[&mark]).await? {
+            let noted = all.entry(row.try_get(0)?).or_default();
+            noted.at_risk = row.try_get(1)?;
+            noted.again = row.try_get(2)?;
+        }
+        let journal = "select convert_from(key, 'UTF8'), kind from onceway.journal \
+                       where key is not null and starts_with(convert_from(key, 'UTF8'), $1)";
+        for row in client.query(journal, &[&mark]).await? {
+            all.entry(row.try_get(0)?).or_default().journal.insert(row.try_get(1)?);
+        }
+        all.retain(|_, noted| *noted != Noted::default());
+        Ok(all)
+    }
+
+    /// Throws this region's acceptor away and makes another one, as a new disk would.
+    pub async fn replace_acceptor(&self, database: &str) -> Result<()> {
+        let client = self.connect(database).await?;
+        let anew = "update onceway.acceptor set id = gen_random_uuid(), version = 1, state = null";
+        client.execute(anew, &[]).await?;
+        Ok(())
+    }
+}

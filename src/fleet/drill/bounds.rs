@@ -1,0 +1,54 @@
+//! The bounds that a drill is held against, with their parts.
+//!
+//! Neighbours: `verdict` compares, reports print the parts. The formula for the first run after a loss is the design's (section 6); its
+//! values are read from the deployment's own ring file. It must not measure.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::config::ring::RingFile;
+
+/// Beside the formula's own parts.
+const BESIDE: Duration = Duration::from_millis(250);
+/// How long a clean move may keep any arc from running, at 60 ms between regions.
+pub const PAUSE: Duration = Duration::from_secs(1);
+/// How long after `start` or `resume` a lost region's arcs may take to be home.
+pub const HOME_WITHIN: Duration = Duration::from_secs(60);
+
+/// `lease·(1 + 2·drift) + margin + window + 6 round trips + 250 ms`: the longest from the death of a home to the first run of one of its keys
+/// elsewhere. All in milliseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Takeover {
+    /// The lease.
+    pub lease: f64,
+    /// Twice the drift allowance on the lease.
+    pub drift: f64,
+    /// The fixed margin.
+    pub margin: f64,
+    /// The window that successors told of, or else computed from the lag they had observed before.
+    pub window: f64,
+    /// Six round trips.
+    pub round_trips: f64,
+    /// The rest.
+    pub beside: f64,
+    /// Their sum.
+    pub bound: f64,
+}
+
+impl Takeover {
+    /// The bound under these settings and after this window.
+    pub fn of(file: &RingFile, window: Duration, rtt: Duration) -> Takeover {
+        let lease = millis(file.failover.lease);
+        let drift = lease * 2.0 * f64::from(file.drift.ppm) / 1e6;
+        let (margin, window, round_trips) = (millis(file.drift.margin), millis(window), 6.0 * millis(rtt));
+        let beside = millis(BESIDE);
+        let bound = lease + drift + margin + window + round_trips + beside;
+        Takeover { lease, drift, margin, window, round_trips, beside, bound }
+    }
+}
+
+/// A span in milliseconds.
+pub fn millis(span: Duration) -> f64 {
+    (span.as_secs_f64() * 1e6).round() / 1e3
+}

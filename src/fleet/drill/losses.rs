@@ -1,0 +1,180 @@
+//! Drills that take a region away, or a part of it: killed, paused, its Postgres dead, its gateway dead, two in a row, again on its return.
+//!
+//! Neighbours: `schedule` runs them and mends after them; `bounds` says how fast a successor must be. They must not wait for anything
+//! without a deadline.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::Instant;
+
+use super::bounds::{Takeover, millis};
+use super::prober::{Prober, first_run_elsewhere};
+use super::report::FirstRun;
+use super::schedule::Run;
+use crate::fleet::region::{Action, Part};
+use crate::fleet::wait;
+
+/// Longer than any bound: after that, nobody takes over.
+const TAKEN_WITHIN: Duration = Duration::from_secs(40);
+/// How long a dead part stays dead after its keys run elsewhere.
+const STAYS_DEAD: Duration = Duration::from_secs(3);
+
+/// Classes, by number, that probes use: without escrow the window counts.
+const PLAIN: usize = 1;
+const LODGED: usize = 0;
+
+/// A loss that is measured: probes for keys of one home through the others.
+pub struct Loss {
+    victim: usize,
+    plain: Prober,
+    lodged: Prober,
+    window_before: Duration,
+}
+
+impl Loss {
+    /// Starts to measure, before anything happens.
+    pub fn expect(run: &Run<'_>, victim: usize, via: Vec<usize>) -> Loss {
+        let lags = via.iter().map(|number| {
+            let status = run.watching.last(&run.name(*number));
+            status["peers"][run.name(victim)]["lag_max_ms"].as_f64().unwrap_or(0.0)
+        });
+        // What successors will compute, unless the lag grows until the death.
+        let lag = Duration::from_secs_f64(lags.fold(0.0, f64::max) / 1e3);
+        let rule = &run.file.failover.window;
+        let window_before = (lag * rule.percent / 100).max(rule.floor);
+        let plain = run.prober("plain", vec![victim], via.clone(), PLAIN);
+        let lodged = run.prober("lodged", vec![victim], via, LODGED);
+        Loss { victim, plain, lodged, window_before }
+    }
+
+    /// Waits until keys that began after `death` run elsewhere, and writes down how long that took.
+    pub async fn measured(self, run: &mut Run<'_>, death: Instant) -> Result<()> {
+        let names = run.field.names.clone();
+        let first = |prober: &Prober| first_run_elsewhere(&prober.so_far(), &names, self.victim, death);
+        let both = async || Ok((first(&self.plain).is_some() && first(&self.lodged).is_some()).then_some(()));
+        if let Err(error) = wait::for_some("the keys to run elsewhere", TAKEN_WITHIN, both).await {
+            run.report.broke(format!("{error:#}"));
+        }
+        let (plain, lodged) = (first(&self.plain), first(&self.lodged));
+        for (word, found) in [("plain", plain), ("under escrow", lodged)] {
+            if let Some(after) = found {
+                run.note(format!("first key ({word}) ran elsewhere {:.0} ms after the death", millis(after)));
+            }
+        }
+        run.probes.extend(self.plain.end().await?);
+        run.probes.extend(self.lodged.end().await?);
+        let told = run.watching.longest_wait("window", &names[self.victim]);
+        let window = told.unwrap_or_default().max(self.window_before);
+        let bound = Takeover::of(&run.file, window, run.settings.rtt);
+        let first_run = FirstRun { ms: plain.map(millis), escrow_ms: lodged.map(millis), bound };
+        run.report.first_run = Some(first_run);
+        Ok(())
+    }
+}
+
+/// SIGKILL of gateway and Postgres; started again when its keys run elsewhere.
+pub async fn kill(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    let loss = Loss::expect(run, victim, run.others(victim));
+    wait::pause(Duration::from_secs(1)).await;
+    let death = Instant::now();
+    run.act(victim, Action::Kill, Part::Both).await?;
+    loss.measured(run, death).await?;
+    wait::pause(run.span(STAYS_DEAD)).await;
+    run.act(victim, Action::Start, Part::Both).await
+}
+
+/// SIGSTOP of everything until its keys run elsewhere; then it wakes up, with requests half way.
+pub async fn pause_long(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    let loss = Loss::expect(run, victim, run.others(victim));
+    wait::pause(Duration::from_secs(1)).await;
+    let death = Instant::now();
+    run.act(victim, Action::Pause, Part::Both).await?;
+    loss.measured(run, death).await?;
+    wait::pause(run.span(STAYS_DEAD)).await;
+    run.act(victim, Action::Resume, Part::Both).await
+}
+
+/// SIGSTOP of everything for a part of the lease, several times: nobody may take over.
+pub async fn pause_short(run: &mut Run<'_>) -> Result<()> {
+    let (victim, before) = (run.victim, run.watching.epoch());
+    let rest = run.span(Duration::from_secs(2));
+    for _ in 0..3 {
+        run.act(victim, Action::Pause, Part::Both).await?;
+        wait::pause(run.lease() / 2).await;
+        run.act(victim, Action::Resume, Part::Both).await?;
+        wait::pause(rest).await;
+    }
+    no_new_epoch(run, before);
+    Ok(())
+}
+
+/// Nobody had a reason to change the view.
+pub fn no_new_epoch(run: &mut Run<'_>, before: u64) {
+    let after = run.watching.epoch();
+    if after != before {
+        run.report.broke(format!("the epoch went from {before} to {after} without a reason"));
+    }
+}
+
+/// One part dead, the other alive: gateways without a store give up, a store without gateways is nobody's.
+pub async fn part_dead(run: &mut Run<'_>, part: Part) -> Result<()> {
+    let victim = run.victim;
+    let loss = Loss::expect(run, victim, run.others(victim));
+    wait::pause(Duration::from_secs(1)).await;
+    let death = Instant::now();
+    run.act(victim, Action::Kill, part).await?;
+    loss.measured(run, death).await?;
+    wait::pause(run.span(STAYS_DEAD)).await;
+    run.act(victim, Action::Start, part).await
+}
+
+/// One region killed; when its keys run elsewhere it returns, and when all is home the one that had taken over is killed. Never both at
+/// once for long: the third alone is no majority, and must say so.
+pub async fn two_killed(run: &mut Run<'_>) -> Result<()> {
+    let (first, second, third) = (run.victim, (run.victim + 1) % 3, (run.victim + 2) % 3);
+    let loss = Loss::expect(run, first, vec![second, third]);
+    wait::pause(Duration::from_secs(1)).await;
+    let death = Instant::now();
+    run.act(first, Action::Kill, Part::Both).await?;
+    loss.measured(run, death).await?;
+    run.act(second, Action::Kill, Part::Both).await?;
+    // One of three is no majority: a lease later nothing runs, and clients are told so.
+    wait::pause(run.lease() * 2).await;
+    let prober = run.prober("alone", vec![third], vec![third], PLAIN);
+    wait::pause(Duration::from_secs(1)).await;
+    let alone = prober.end().await?;
+    let ran = alone.iter().filter(|probe| probe.exchange.told.success().is_some()).count();
+    run.report.numbers.insert("ran_without_majority", ran.into());
+    if ran > 0 {
+        run.report.broke(format!("{ran} keys ran in a region that has no majority"));
+    }
+    run.probes.extend(alone);
+    run.act(first, Action::Start, Part::Both).await?;
+    // The first is back, with the third a majority: the second's keys must move on without it.
+    wait::pause(run.span(run.lease() * 3)).await;
+    run.act(second, Action::Start, Part::Both).await
+}
+
+/// Killed, started, and killed again as soon as its return has begun.
+pub async fn kill_in_return(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    let witness = (victim + 1) % 3;
+    let loss = Loss::expect(run, victim, run.others(victim));
+    wait::pause(Duration::from_secs(1)).await;
+    let death = Instant::now();
+    run.act(victim, Action::Kill, Part::Both).await?;
+    loss.measured(run, death).await?;
+    run.act(victim, Action::Start, Part::Both).await?;
+    run.until_standing(witness, victim, "sealed", TAKEN_WITHIN).await?;
+    run.act(victim, Action::Kill, Part::Both).await?;
+    wait::pause(run.span(run.lease() * 2)).await;
+    run.act(victim, Action::Start, Part::Both).await?;
+    run.until_standing(witness, victim, "serving", TAKEN_WITHIN).await?;
+    run.note("killed as its keys come home");
+    run.act(victim, Action::Kill, Part::Both).await?;
+    wait::pause(run.span(run.lease() * 3)).await;
+    run.act(victim, Action::Start, Part::Both).await
+}

@@ -1,0 +1,253 @@
+//! Drills that move arcs on purpose: drain and return, another ring, and a death in the middle of either.
+//!
+//! Neighbours: `schedule` runs them. Every move is asked for with the command that an operator would type. They must not ask for more than one
+//! move at a time: that is what an operator's tool must refuse, not what moves are about.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::bounds::{PAUSE, millis};
+use super::losses::Loss;
+use super::prober::{Probe, pauses};
+use super::schedule::Run;
+use crate::fleet::region::{Action, Part};
+use crate::fleet::{files, wait};
+use crate::protocol::region::RegionName;
+
+/// How long an operator asks again, where it is not possible yet.
+const ASKED_WITHIN: Duration = Duration::from_secs(40);
+const STANDS_WITHIN: Duration = Duration::from_secs(40);
+/// How long a move is left standing before the next.
+const STANDS: Duration = Duration::from_secs(3);
+/// Class of probes: a route without escrow, so that only the move counts.
+const PLAIN: usize = 1;
+/// From the command to the death in the middle of it: its process has started and the loser's gate is being closed.
+const IN_THE_MIDDLE: Duration = Duration::from_millis(150);
+
+/// A drain and its return, both under load.
+pub async fn drain(run: &mut Run<'_>) -> Result<()> {
+    (run.allowed.only_moving, run.allowed.no_double_at_all) = (true, true);
+    let (victim, all) = (run.victim, (0..run.deployment.regions.len()).collect::<Vec<_>>());
+    let other = (victim + 1) % 3;
+    let name = run.name(victim);
+    let prober = run.prober("moving", vec![victim], all, PLAIN);
+    wait::pause(Duration::from_secs(1)).await;
+    let words = ["region", "drain", &name, "--actor", "drill", "--reason", "drill"];
+    let asked = Instant::now();
+    until_done(run, other, &words).await?;
+    run.report.numbers.insert("drain_ms", millis(asked.elapsed()).into());
+    run.until_standing(other, victim, "drained", STANDS_WITHIN).await?;
+    wait::pause(run.span(STANDS)).await;
+    let asked = Instant::now();
+    until_done(run, other, &["region", "resume", &name, "--actor", "drill"]).await?;
+    run.report.numbers.insert("return_ms", millis(asked.elapsed()).into());
+    run.until_standing(other, victim, "serving", STANDS_WITHIN).await?;
+    wait::pause(STANDS).await;
+    let probes = prober.end().await?;
+    hold_pauses(run, &probes);
+    run.probes.extend(probes);
+    Ok(())
+}
+
+/// Other weights, and back again: exactly the planned arcs move.
+pub async fn ring(run: &mut Run<'_>) -> Result<()> {
+    (run.allowed.only_moving, run.allowed.no_double_at_all) = (true, true);
+    let all: Vec<usize> = (0..run.deployment.regions.len()).collect();
+    let prober = run.prober("moving", all.clone(), all, PLAIN);
+    wait::pause(Duration::from_secs(1)).await;
+    let mut weights = [2, 2, 2];
+    weights[run.victim] = 1;
+    let first = change_ring(run, &weights).await?;
+    wait::pause(run.span(STANDS)).await;
+    let second = change_ring(run, &[1; 3]).await?;
+    wait::pause(STANDS).await;
+    let probes = prober.end().await?;
+    for moved in [first, second] {
+        who_ran(run, &probes, &moved);
+    }
+    hold_pauses(run, &probes);
+    run.probes.extend(probes);
+    Ok(())
+}
+
+/// A ring that was put in force.
+struct Moved {
+    from: std::sync::Arc<crate::protocol::ring::Ring>,
+    to: std::sync::Arc<crate::protocol::ring::Ring>,
+    asked: Instant,
+    done: Instant,
+}
+
+/// Writes the file, plans, compares the plan with the rings, applies.
+async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
+    let (from, to) = write_ring(run, weights)?;
+    let at = (run.victim + 1) % 3;
+    let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
+    let plan: Value = serde_json::from_str(&run.said(&["ring", "plan"], &told)?)?;
+    let mut said: Vec<(String, String, u64)> = Vec::new();
+    for one in plan["moves"].as_array().into_iter().flatten() {
+        let text = |field: &str| one[field].as_str().unwrap_or_default().to_owned();
+        said.push((text("from"), text("to"), one["arcs"].as_u64().unwrap_or(0)));
+    }
+    let real = from.moves(&to)?.arcs;
+    let mut real: Vec<(String, String, u64)> =
+        real.iter().map(|((from, to), arcs)| (from.to_string(), to.to_string(), u64::from(*arcs))).collect();
+    (said.sort(), real.sort());
+    if said != real {
+        run.report.broke(format!("the plan says {said:?}, the rings differ in {real:?}"));
+    }
+    let epoch = plan["epoch"].as_u64().context("the plan names its epoch")?.to_string();
+    let asked = Instant::now();
+    let words = ["ring", "apply", "--expect-epoch", &epoch, "--yes", "--actor", "drill"];
+    let done = async || {
+        let told = run.region(at).run(&words).await?;
+        let again = told.status.code() == Some(3);
+        run.said(&words, &told)
+            .map_or_else(|error| if again { Ok(None) } else { Err(error) }, |said| Ok(Some(said)))
+    };
+    wait::for_some("the ring to be in force", ASKED_WITHIN, done).await?;
+    run.field.set_ring(to.clone());
+    Ok(Moved { from, to, asked, done: Instant::now() })
+}
+
+/// Writes a ring file with these weights; the rings before and after.
+fn write_ring(
+    run: &Run<'_>,
+    weights: &[u32],
+) -> Result<(std::sync::Arc<crate::protocol::ring::Ring>, std::sync::Arc<crate::protocol::ring::Ring>)> {
+    let names: Vec<RegionName> = run.deployment.regions.iter().map(|region| region.name.clone()).collect();
+    let from = run.field.ring();
+    files::write(run.deployment.dir(), "ring.toml", &files::ring(&names, weights, files::FAILOVER))?;
+    let to =
+        crate::config::load_ring(&run.deployment.dir().join("ring.toml")).map_err(anyhow::Error::new)?.ring;
+    run.note(format!("ring.toml: weights {weights:?}"));
+    Ok((from, to))
+}
+
+/// Holds every probe around a move against the rings: before it the old owner ran it, after it the new one, and what does not move was
+/// never told that it moves.
+fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
+    let near = |probe: &&Probe| {
+        probe.exchange.done > moved.asked - STANDS && probe.exchange.sent < moved.done + STANDS / 2
+    };
+    let (mut misplaced, mut disturbed, mut moving) = (0_u64, 0_u64, 0_u64);
+    for probe in probes.iter().filter(near) {
+        let owner = |ring| run.field.order_in(ring, &probe.key).first().copied();
+        let (before, after) = (owner(&moved.from), owner(&moved.to));
+        moving += u64::from(before != after);
+        disturbed += u64::from(before == after && probe.exchange.told.is(503, "moving"));
+        let Some(answer) = probe.exchange.told.success() else { continue };
+        let ran_by =
+            |number: Option<usize>| number.is_some_and(|number| run.field.names[number] == answer.by);
+        let fits = match (probe.exchange.done < moved.asked, probe.exchange.sent > moved.done) {
+            (true, _) => ran_by(before),
+            (_, true) => ran_by(after),
+            (false, false) => ran_by(before) || ran_by(after),
+        };
+        misplaced += u64::from(!fits);
+    }
+    run.report.numbers.insert("probes_of_moving_keys", moving.into());
+    if misplaced > 0 {
+        run.report.broke(format!("{misplaced} keys ran where neither the plan nor the ring before has them"));
+    }
+    if disturbed > 0 {
+        run.report.broke(format!("{disturbed} keys that do not move were told that they move"));
+    }
+}
+
+fn hold_pauses(run: &mut Run<'_>, probes: &[Probe]) {
+    for (bucket, pause) in pauses(probes, &run.field.names) {
+        if pause >= PAUSE {
+            run.report.broke(format!("keys of {bucket} paused for {:.0} ms", millis(pause)));
+        }
+        run.report.pauses.insert(bucket, millis(pause));
+    }
+}
+
+/// A drain, and the region dies in the middle of it.
+pub async fn kill_in_drain(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    let (at, name) = ((victim + 1) % 3, run.name(victim));
+    let loss = Loss::expect(run, victim, run.others(victim));
+    wait::pause(Duration::from_secs(1)).await;
+    let words = ["region", "drain", &name, "--actor", "drill", "--reason", "drill"];
+    run.note(format!("onceway {}", words.join(" ")));
+    let region = run.region(at);
+    let drained = tokio::join!(region.operate(&words), async {
+        wait::pause(IN_THE_MIDDLE).await;
+        let death = Instant::now();
+        run.note(format!("kill {name}"));
+        (death, run.region(victim).act(Action::Kill, Part::Both).await)
+    });
+    let (told, (death, killed)) = drained;
+    killed?;
+    run.allowed.harmed.insert(victim);
+    // Whether it was drained before it died is the race that this drill is about.
+    let drained = run.said(&words, &told?).is_ok();
+    run.report.numbers.insert("drained_before_it_died", drained.into());
+    loss.measured(run, death).await?;
+    run.act(victim, Action::Start, Part::Both).await?;
+    let back = async || {
+        let status = run.watching.last(&run.name(at));
+        let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
+        let standing =
+            regions.iter().find(|one| one["name"] == name.as_str()).map(|one| one["standing"].clone());
+        match standing.as_ref().and_then(Value::as_str) {
+            Some("serving") => Ok(Some(())),
+            Some("drained") => {
+                // An error is that it is not possible yet.
+                drop(run.operate(at, &["region", "resume", &name, "--actor", "drill"]).await);
+                Ok(None)
+            }
+            Some(_) | None => Ok(None),
+        }
+    };
+    wait::for_some("the region to serve again", STANDS_WITHIN + STANDS_WITHIN, back).await
+}
+
+/// Another ring, and the region that loses arcs dies in the middle of it.
+pub async fn kill_in_ring_change(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    let at = (victim + 1) % 3;
+    let mut weights = [2, 2, 2];
+    weights[victim] = 1;
+    let (from, to) = write_ring(run, &weights)?;
+    let epoch = run.watching.epoch().to_string();
+    let loss = Loss::expect(run, victim, run.others(victim));
+    wait::pause(Duration::from_secs(1)).await;
+    let words = ["ring", "apply", "--expect-epoch", &epoch, "--yes", "--actor", "drill"];
+    run.note(format!("onceway {}", words.join(" ")));
+    let (told, (death, killed)) = tokio::join!(run.region(at).run(&words), async {
+        wait::pause(IN_THE_MIDDLE).await;
+        let death = Instant::now();
+        run.note(format!("kill {}", run.name(victim)));
+        (death, run.region(victim).act(Action::Kill, Part::Both).await)
+    });
+    killed?;
+    run.allowed.harmed.insert(victim);
+    let in_force = run.said(&words, &told?).is_ok();
+    run.report.numbers.insert("in_force_before_it_died", in_force.into());
+    loss.measured(run, death).await?;
+    run.act(victim, Action::Start, Part::Both).await?;
+    run.until_standing(at, victim, "serving", STANDS_WITHIN).await?;
+    // The file must fit the register again for whoever comes next, whichever of the two rings is in force.
+    run.field.set_ring(to);
+    let back = change_ring(run, &[1; 3]).await?;
+    ensure!(back.to.digest() == from.digest(), "the ring before is not in force again");
+    Ok(())
+}
+
+/// Asks until it is done: exit code 3 says that it is not possible yet.
+async fn until_done(run: &Run<'_>, at: usize, words: &[&str]) -> Result<()> {
+    let done = async || {
+        run.note(format!("onceway {}", words.join(" ")));
+        let told = run.region(at).operate(words).await?;
+        let again = told.status.code() == Some(3);
+        run.said(words, &told)
+            .map_or_else(|error| if again { Ok(None) } else { Err(error) }, |_| Ok(Some(())))
+    };
+    wait::for_some(&format!("`onceway {}`", words.join(" ")), ASKED_WITHIN, done).await
+}

@@ -1,0 +1,157 @@
+//! A dense row of fresh keys with one home: when they are run, when they are not, and by whom.
+//!
+//! Neighbours: `schedule` starts it beside the load and reads times off it. A probe is asked once and never again, so that it tells about
+//! its own moment only. It must not be so dense that it is the load.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::ask::Exchange;
+use super::load::Field;
+use crate::fleet::wait;
+
+/// A request that took longer would tell nothing about its moment.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Most probes under way.
+const MOST: usize = 24;
+
+/// One probe.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Its key.
+    pub key: String,
+    /// Its class.
+    pub class: usize,
+    /// Its regions in order, by number.
+    pub order: Vec<usize>,
+    /// What came of it.
+    pub exchange: Exchange,
+}
+
+/// What to probe.
+#[derive(Clone, Debug)]
+pub struct Aim {
+    /// Makes its keys different from those of other probers.
+    pub word: &'static str,
+    /// Homes of the keys, by number, in rotation.
+    pub homes: Vec<usize>,
+    /// Whom to ask, by number, in rotation.
+    pub via: Vec<usize>,
+    /// Class of the keys.
+    pub class: usize,
+    /// Between two probes.
+    pub every: Duration,
+}
+
+/// A prober at work.
+pub struct Prober {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+    probes: Arc<Mutex<Vec<Probe>>>,
+}
+
+impl Prober {
+    /// Starts one.
+    pub fn start(field: &Arc<Field>, aim: Aim) -> Prober {
+        let (stop, stopped) = watch::channel(false);
+        let probes = Arc::default();
+        let task = tokio::spawn(probe(field.clone(), aim, stopped, Arc::clone(&probes)));
+        Prober { stop, task, probes }
+    }
+
+    /// What the probes that are over were told.
+    pub fn so_far(&self) -> Vec<Probe> {
+        lock(&self.probes).clone()
+    }
+
+    /// Ends it; what all its probes were told, in the order in which they were sent.
+    pub async fn end(self) -> Result<Vec<Probe>> {
+        self.stop.send_replace(true);
+        self.task.await.context("the prober")?;
+        let mut probes = std::mem::take(&mut *lock(&self.probes));
+        probes.sort_by_key(|probe| probe.exchange.sent);
+        Ok(probes)
+    }
+}
+
+fn lock(probes: &Mutex<Vec<Probe>>) -> MutexGuard<'_, Vec<Probe>> {
+    probes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn probe(
+    field: Arc<Field>,
+    aim: Aim,
+    mut stopped: watch::Receiver<bool>,
+    probes: Arc<Mutex<Vec<Probe>>>,
+) {
+    let mut under_way = JoinSet::new();
+    let (mut due, mut last_key) = (Instant::now(), 0);
+    for number in 0_usize.. {
+        tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+            () = wait::pause_until(due) => due += aim.every,
+        }
+        while under_way.try_join_next().is_some() {}
+        if under_way.len() >= MOST {
+            continue;
+        }
+        let home = aim.homes[number % aim.homes.len()];
+        let (key, order) = loop {
+            last_key += 1;
+            let key = format!("{}-{}-{last_key}", field.mark(), aim.word);
+            let order = field.order(&key);
+            if order.first() == Some(&home) {
+                break (key, order);
+            }
+        };
+        let (field, class, via) = (field.clone(), aim.class, aim.via[number % aim.via.len()]);
+        let probes = probes.clone();
+        under_way.spawn(async move {
+            let exchange = field.ask(via, class, &key, PATIENCE).await;
+            lock(&probes).push(Probe { key, class, order, exchange });
+        });
+    }
+    while under_way.join_next().await.is_some() {}
+}
+
+/// When the first key that began after `moment` had its answer from another region than `home`: how long after `moment`.
+pub fn first_run_elsewhere(
+    probes: &[Probe],
+    names: &[String],
+    home: usize,
+    moment: Instant,
+) -> Option<Duration> {
+    let run = |probe: &&Probe| {
+        let answer = probe.exchange.told.success();
+        probe.order.first() == Some(&home)
+            && probe.exchange.sent > moment
+            && answer.is_some_and(|answer| !answer.replayed && answer.by != names[home])
+    };
+    probes.iter().filter(run).map(|probe| probe.exchange.done - moment).min()
+}
+
+/// The longest time in which no probe of a bucket was answered by the upstream, per home and next region of the order, between the first and
+/// the last success.
+pub fn pauses(probes: &[Probe], names: &[String]) -> Vec<(String, Duration)> {
+    let bucket = |probe: &Probe| (probe.order.first().copied(), probe.order.get(1).copied());
+    let mut buckets: Vec<_> = probes.iter().map(bucket).collect();
+    buckets.sort_unstable();
+    buckets.dedup();
+    let name =
+        |number: Option<usize>| number.and_then(|number| names.get(number)).map_or("nobody", String::as_str);
+    let longest = |of: &(Option<usize>, Option<usize>)| {
+        let successes =
+            probes.iter().filter(|probe| bucket(probe) == *of && probe.exchange.told.success().is_some());
+        let mut moments: Vec<Instant> = successes.map(|probe| probe.exchange.done).collect();
+        moments.sort_unstable();
+        let longest = moments.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
+        (format!("{} then {}", name(of.0), name(of.1)), longest)
+    };
+    buckets.iter().map(longest).collect()
+}

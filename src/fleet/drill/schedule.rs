@@ -1,0 +1,282 @@
+//! One run of a drill, from a healthy deployment to a verdict: load, what is broken and mended meanwhile, the ends of all keys, the count.
+//!
+//! Neighbours: `losses`, `network`, `moves` and `stores` hold what is done in the middle, and do it through [`Run`]; `verdict` judges.
+//! Everything that was broken is mended before keys are brought to their ends. It must not skip the count when the middle fails.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::bounds::{self, millis};
+use super::load::{self, Field, Load};
+use super::prober::{Aim, Probe, Prober};
+use super::report::Report;
+use super::verdict::{self, Allowed, Remains};
+use super::watching::Watching;
+use super::{Drill, Settings, losses, moves, network, stores};
+use crate::config::ring::RingFile;
+use crate::fleet::cluster_audit::Noted;
+use crate::fleet::deployment::Deployment;
+use crate::fleet::region::{Action, Part, Region};
+use crate::fleet::{files, wait};
+
+/// Load before anything is broken, so that caches, connections and observed lags are those of a running deployment.
+const BEFORE: Duration = Duration::from_secs(3);
+/// Load after everything is home again.
+const AFTER: Duration = Duration::from_secs(2);
+/// How long keys may take to their ends when all is well: the longest hold, a probe, and room.
+const ENDS_WITHIN: Duration = Duration::from_secs(45);
+/// How many keys are asked for once more when all is over.
+const ASKED_AGAIN: usize = 400;
+
+/// A run at work.
+pub struct Run<'a> {
+    /// What is broken.
+    pub deployment: &'a Deployment,
+    /// The clients' side.
+    pub field: std::sync::Arc<Field>,
+    /// What regions say.
+    pub watching: Watching,
+    /// The deployment's settings.
+    pub file: RingFile,
+    /// What was asked for.
+    pub settings: &'a Settings,
+    /// The region that is broken first, by number; another one in each run.
+    pub victim: usize,
+    /// What clients may be told.
+    pub allowed: Allowed,
+    /// What probes were told.
+    pub probes: Vec<Probe>,
+    /// The region that was broken has to stay out: it must not be waited for.
+    pub stays_out: bool,
+    /// What it came to.
+    pub report: Report,
+    start: Instant,
+}
+
+/// Runs a drill once. Errors are of the fleet itself; what the gateways did wrong stands in the report.
+pub async fn once(deployment: &Deployment, drill: Drill, number: u32, settings: &Settings) -> Result<Report> {
+    let file = crate::config::load_ring(&deployment.dir().join("ring.toml")).map_err(anyhow::Error::new)?;
+    let start = Instant::now();
+    let mark = format!("{}-{number}-{:x}", drill.name(), std::process::id());
+    let field = Field::new(deployment, file.ring.clone(), mark)?;
+    let watching = Watching::start(deployment);
+    let mut run = Run {
+        deployment,
+        field: field.clone(),
+        watching,
+        file,
+        settings,
+        victim: usize::try_from(number)? % deployment.regions.len(),
+        allowed: Allowed::default(),
+        probes: Vec::new(),
+        stays_out: false,
+        report: Report { drill: drill.name(), run: number, ..Report::default() },
+        start,
+    };
+    run.home(bounds::HOME_WITHIN).await.context("before the run")?;
+    let load = Load::start(&field, settings.rate);
+    wait::pause(BEFORE).await;
+    if let Err(error) = middle(drill, &mut run).await {
+        run.note(format!("the drill could not go on: {error:#}"));
+        run.report.broke(format!("the drill could not go on: {error:#}"));
+    }
+    run.mend().await?;
+    let mended = Instant::now();
+    if !run.stays_out {
+        match run.home(bounds::HOME_WITHIN).await {
+            Ok(()) => run.report.home_again_ms = Some(millis(mended.elapsed())),
+            Err(error) => {
+                run.report.broke(format!("not home again within {:?}: {error:#}", bounds::HOME_WITHIN))
+            }
+        }
+    }
+    wait::pause(AFTER).await;
+    load.end(ENDS_WITHIN).await?;
+    run.note("every key has its end");
+    load::ask_again(&field, ASKED_AGAIN).await;
+    run.finish().await
+}
+
+async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
+    match drill {
+        Drill::Kill => losses::kill(run).await,
+        Drill::PauseLong => losses::pause_long(run).await,
+        Drill::PauseShort => losses::pause_short(run).await,
+        Drill::TwoKilled => losses::two_killed(run).await,
+        Drill::PostgresDead => losses::part_dead(run, Part::Postgres).await,
+        Drill::GatewayDead => losses::part_dead(run, Part::Gateway).await,
+        Drill::Isolate => network::isolate(run).await,
+        Drill::LinkCut => network::link_cut(run).await,
+        Drill::OneWay => network::one_way(run).await,
+        Drill::Flap => network::flap(run).await,
+        Drill::Slow => network::slow(run).await,
+        Drill::KillInDrain => moves::kill_in_drain(run).await,
+        Drill::KillInReturn => losses::kill_in_return(run).await,
+        Drill::KillInRingChange => moves::kill_in_ring_change(run).await,
+        Drill::Drain => moves::drain(run).await,
+        Drill::Ring => moves::ring(run).await,
+        Drill::AcceptorReplaced => stores::acceptor_replaced(run).await,
+        Drill::Restored => stores::restored(run).await,
+        Drill::Window => bail!("this drill has deployments of its own"),
+    }
+}
+
+impl Run<'_> {
+    /// Notes what is done, with its time.
+    pub fn note(&self, what: impl Into<String>) {
+        self.watching.note(what);
+    }
+
+    /// A region by number.
+    pub fn region(&self, number: usize) -> &Region {
+        &self.deployment.regions[number % self.deployment.regions.len()]
+    }
+
+    /// Its name.
+    pub fn name(&self, number: usize) -> String {
+        self.region(number).name.to_string()
+    }
+
+    /// The numbers of all regions but one.
+    pub fn others(&self, of: usize) -> Vec<usize> {
+        (0..self.deployment.regions.len()).filter(|number| *number != of).collect()
+    }
+
+    /// How long something lasts that the drill leaves open.
+    pub fn span(&self, usual: Duration) -> Duration {
+        self.settings.span.unwrap_or(usual)
+    }
+
+    /// The lease of every region.
+    pub fn lease(&self) -> Duration {
+        self.file.failover.lease
+    }
+
+    /// Does something to a region. What its clients are told from connections is then allowed.
+    pub async fn act(&mut self, number: usize, action: Action, part: Part) -> Result<()> {
+        self.note(format!("{action:?} {part:?} of {}", self.name(number)));
+        if part != Part::Postgres {
+            self.allowed.harmed.insert(number);
+        }
+        self.region(number).act(action, part).await
+    }
+
+    /// Asks the gateway of region `at` for something, as an operator would. Its standard output; an error if it says no.
+    pub async fn operate(&self, at: usize, words: &[&str]) -> Result<String> {
+        self.note(format!("onceway {}", words.join(" ")));
+        let told = self.region(at).operate(words).await?;
+        self.said(words, &told)
+    }
+
+    /// What a command said, noted too.
+    pub fn said(&self, words: &[&str], told: &std::process::Output) -> Result<String> {
+        let said = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+        let complaint = String::from_utf8_lossy(&told.stderr).trim().to_owned();
+        self.note(format!("onceway {}: {} {said} {complaint}", words.join(" "), told.status));
+        match told.status.code() {
+            Some(0) => Ok(said),
+            code => bail!("`onceway {}` ended with {code:?}: {said} {complaint}", words.join(" ")),
+        }
+    }
+
+    /// Starts a prober for keys of these homes.
+    pub fn prober(&self, word: &'static str, homes: Vec<usize>, via: Vec<usize>, class: usize) -> Prober {
+        let every = Duration::from_secs_f64(1.0 / self.settings.probes);
+        Prober::start(&self.field, Aim { word, homes, via, class, every })
+    }
+
+    /// Waits until every region serves again what is its own, under one epoch.
+    pub async fn home(&self, within: Duration) -> Result<()> {
+        let home = async || {
+            let (mut epochs, mut well) = (Vec::new(), true);
+            for region in &self.deployment.regions {
+                let status = self.watching.last(region.name.as_str());
+                epochs.push(status["authority"]["epoch"].clone());
+                well &= is_home(&status);
+            }
+            epochs.dedup();
+            Ok((well && epochs.len() == 1).then_some(()))
+        };
+        let waited = wait::for_some("every region to be home", within, home).await;
+        waited.with_context(|| self.watching.now().join(" | "))?;
+        self.note("every region is home");
+        Ok(())
+    }
+
+    /// Waits until some region says this of another one: `serving`, `lost`, `sealed` or `drained`.
+    pub async fn until_standing(
+        &self,
+        told_by: usize,
+        about: usize,
+        standing: &str,
+        within: Duration,
+    ) -> Result<()> {
+        let (by, about) = (self.name(told_by), self.name(about));
+        let stands = async || {
+            let status = self.watching.last(&by);
+            let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
+            let found =
+                regions.iter().any(|one| one["name"] == about.as_str() && one["standing"] == standing);
+            Ok(found.then_some(()))
+        };
+        wait::for_some(&format!("{by} to say that {about} is {standing}"), within, stands).await
+    }
+
+    /// Starts what does not run, resumes what is paused, heals all links.
+    async fn mend(&mut self) -> Result<()> {
+        let regions = self.deployment.regions.len();
+        for a in 0..regions {
+            for b in self.others(a) {
+                self.deployment.links.heal(a, b, true)?;
+                self.deployment.links.set_rtt(a, b, self.settings.rtt, true)?;
+            }
+        }
+        for region in &self.deployment.regions {
+            region.act(Action::Resume, Part::Both).await?;
+            region.act(Action::Start, Part::Both).await?;
+        }
+        self.note("everything is mended");
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<Report> {
+        let mut noted: BTreeMap<String, Noted> = BTreeMap::new();
+        for region in &self.deployment.regions {
+            for (key, told) in region.cluster.noted(files::DATABASE, self.field.mark()).await? {
+                noted.entry(key).or_default().merge(told);
+            }
+        }
+        let totals = self.deployment.ledger.totals(None);
+        let mut report = std::mem::take(&mut self.report);
+        report.numbers.insert("keys_held_back", self.field.held_back().into());
+        {
+            let lives = self.field.lives();
+            let (mark, start) = (self.field.mark(), self.start);
+            let remains =
+                Remains { lives: &lives, probes: &self.probes, totals: &totals, noted: &noted, mark, start };
+            verdict::judge(&mut report, &self.allowed, &remains);
+        }
+        let line = |event: &super::watching::Event| {
+            format!("{:7.3} s  {}", (event.at - self.start).as_secs_f64(), event.what)
+        };
+        report.timeline = self.watching.events().iter().map(line).collect();
+        report.held = report.broken.is_empty();
+        Ok(report)
+    }
+}
+
+/// Whether a region says that it runs its keys, sees all others serve, and waits for nothing.
+fn is_home(status: &Value) -> bool {
+    let authority = &status["authority"];
+    let regions = authority["regions"].as_array().cloned().unwrap_or_default();
+    let waits = authority["opening"].as_array().cloned().unwrap_or_default();
+    status["readiness"]["serves"] == true
+        && !regions.is_empty()
+        && regions.iter().all(|region| region["standing"] == "serving")
+        && waits.is_empty()
+        && authority["pending"].is_null()
+}

@@ -1,0 +1,75 @@
+//! Drills on what a region remembers: an acceptor's disk replaced, a Postgres restored from an old copy.
+//!
+//! Neighbours: `schedule` runs them, `cluster_audit` replaces the acceptor. A store that has forgotten promises must be noticed before it is
+//! asked for any. They must not repair what the gateways have to notice.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::time::Instant;
+
+use super::bounds;
+use super::losses::Loss;
+use super::schedule::Run;
+use crate::fleet::region::{Action, Part};
+use crate::fleet::{files, wait};
+
+/// Until the acceptor that came anew has been silent for a lease and is a voter again.
+const ADMITTED: Duration = Duration::from_secs(12);
+/// How long a restored region is watched: it must not serve in all that time.
+const WATCHED: Duration = Duration::from_secs(15);
+/// How long the region runs on after the copy was taken.
+const RUNS_ON: Duration = Duration::from_secs(10);
+
+/// The acceptor of one region is made anew. It must be let in again without a vote that it could contradict; then another region dies, so
+/// that its vote is needed.
+pub async fn acceptor_replaced(run: &mut Run<'_>) -> Result<()> {
+    let (replaced, dies) = (run.victim, (run.victim + 1) % 3);
+    run.note(format!("the acceptor of {} is made anew", run.name(replaced)));
+    run.region(replaced).cluster.replace_acceptor(files::DATABASE).await?;
+    wait::pause(run.span(ADMITTED)).await;
+    let loss = Loss::expect(run, dies, run.others(dies));
+    wait::pause(Duration::from_secs(1)).await;
+    let death = Instant::now();
+    run.act(dies, Action::Kill, Part::Both).await?;
+    loss.measured(run, death).await?;
+    run.act(dies, Action::Start, Part::Both).await
+}
+
+/// A region's Postgres is copied cold, runs on, dies, and comes back as the copy.
+pub async fn restored(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    let data = run.region(victim).cluster.data();
+    let copy = data.with_extension("copy");
+    run.act(victim, Action::Stop, Part::Both).await?;
+    copy_folder(&data, &copy).await?;
+    run.act(victim, Action::Start, Part::Both).await?;
+    run.home(bounds::HOME_WITHIN).await?;
+    wait::pause(run.span(RUNS_ON)).await;
+    run.act(victim, Action::Kill, Part::Both).await?;
+    tokio::fs::remove_dir_all(&data).await.with_context(|| format!("cannot remove {}", data.display()))?;
+    copy_folder(&copy, &data).await?;
+    run.note("its Postgres is the old copy");
+    run.stays_out = true;
+    run.act(victim, Action::Start, Part::Both).await?;
+    let (name, until) = (run.name(victim), Instant::now() + WATCHED);
+    let mut served = 0_u32;
+    while Instant::now() < until {
+        served += u32::from(run.watching.last(&name)["readiness"]["serves"] == true);
+        wait::pause(Duration::from_millis(100)).await;
+    }
+    let reasons = run.watching.last(&name)["readiness"]["reasons"].clone();
+    run.report.numbers.insert("reasons", reasons);
+    if served > 0 {
+        run.report.broke("the restored region served again, though it had forgotten claims");
+    }
+    Ok(())
+}
+
+async fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    let copied = tokio::process::Command::new("cp").arg("-a").arg(from).arg(to).output().await;
+    let copied = copied.with_context(|| format!("cannot copy {}", from.display()))?;
+    ensure!(copied.status.success(), "cp: {}", String::from_utf8_lossy(&copied.stderr));
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! What the window is worth: double effects on a route without escrow, measured and predicted, for several multiples of the observed lag.
+//!
+//! Neighbours: `mod` calls it; each row has a deployment of its own, because the multiple stands in the ring file. Rows are held up, not
+//! requests: the replication link of the dying region is slow or stands still, its peer calls are as fast as before. It must not be read
+//! as a promise: what a region takes with it into its death no waiting brings back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Settings;
+use super::bounds::millis;
+use super::load::Field;
+use super::prober::{Aim, Prober, first_run_elsewhere};
+use super::watching::Watching;
+use crate::fleet::cluster_audit::Noted;
+use crate::fleet::deployment::{Deployment, Options};
+use crate::fleet::region::{Action, Part};
+use crate::fleet::{files, wait};
+
+/// The multiples, in hundredths, and whether the file must say `unsafe_multiple`.
+const MULTIPLES: [(u32, bool); 4] = [(0, true), (100, true), (200, false), (400, false)];
+/// How late rows arrive: longer than the lease, so that an early successor does not have them.
+const LATE: Duration = Duration::from_secs(6);
+/// How long the link stands still before the region dies.
+const STANDS_STILL: Duration = Duration::from_secs(3);
+/// Keys of the dying region per second, all on a route without escrow.
+const KEYS_PER_SECOND: f64 = 10.0;
+/// How long they are started.
+const LOADED: Duration = Duration::from_secs(12);
+/// The dying region, by number.
+const VICTIM: usize = 1;
+/// The class: parked in doubt, no escrow.
+const CLASS: usize = 2;
+/// Longest wait for a takeover: a lease and four times the lag, with room.
+const TAKEN_WITHIN: Duration = Duration::from_secs(90);
+
+/// What happens to the rows of the last seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rows {
+    /// They are on their way and arrive after the death.
+    Late,
+    /// They never left the region.
+    Lost,
+}
+
+/// One row of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Of the observed lag.
+    pub multiple: f64,
+    /// What happened to the last rows.
+    pub rows: Rows,
+    /// How late rows were, or how long the link had stood still, in milliseconds.
+    pub stalled_ms: f64,
+    /// Keys that had been answered when the region died.
+    pub keys: usize,
+    /// From the death until the first key of the region ran elsewhere, in milliseconds.
+    pub opened_ms: Option<f64>,
+    /// Keys per second × the seconds whose rows a successor lacks when it opens.
+    pub predicted: f64,
+    /// Keys with more than one effect.
+    pub measured: usize,
+    /// Those among them that some store lists after the region's return.
+    pub listed: usize,
+}
+
+/// Measures all rows, one after the other. Each takes about a minute.
+pub async fn table(options: &Options, settings: &Settings, say: &(dyn Fn(&str) + Sync)) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for kind in [Rows::Late, Rows::Lost] {
+        for (percent, unsafe_multiple) in MULTIPLES {
+            say(&format!("window: multiple {}, rows {kind:?}", f64::from(percent) / 100.0));
+            let mut failover = format!(
+                "\n[failover]\nlease = \"3s\"\nfloor = \"0s\"\nbeyond = \"60s\"\nstable_for = \"5s\"\nmultiple = {}\n",
+                f64::from(percent) / 100.0
+            );
+            if unsafe_multiple {
+                failover.push_str("unsafe_multiple = true\n");
+            }
+            let options = Options { failover: Some(failover), ..options.clone() };
+            let deployment = Deployment::start(&options, say).await?;
+            let measured = measure(&deployment, settings, percent, kind).await;
+            deployment.shut_down().await?;
+            rows.push(measured?);
+        }
+    }
+    Ok(rows)
+}
+
+async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, rows: Rows) -> Result<Row> {
+    let file = crate::config::load_ring(&deployment.dir().join("ring.toml")).map_err(anyhow::Error::new)?;
+    let field =
+        Field::new(deployment, file.ring.clone(), format!("window-{percent}-{:x}", std::process::id()))?;
+    let watching = Watching::start(deployment);
+    let others = [0, 2];
+    if rows == Rows::Late {
+        for other in others {
+            deployment.links.delay_rows(other, VICTIM, LATE)?;
+        }
+        // The observed lag has to be that of the slow link before anything is compared.
+        let observed = async || {
+            let lag = |other: usize| {
+                watching.last(&field.names[other])["peers"][&field.names[VICTIM]]["lag_ms"].as_f64()
+            };
+            Ok(others
+                .iter()
+                .all(|other| lag(*other).is_some_and(|lag| lag >= millis(LATE) * 0.9))
+                .then_some(()))
+        };
+        wait::for_some("the lag to be observed", LATE * 6, observed).await?;
+    }
+    let answered = started(&field, deployment, rows).await?;
+    let death = Instant::now();
+    let victim = &deployment.regions[VICTIM];
+    victim.act(Action::Kill, Part::Both).await?;
+    let every = Duration::from_secs_f64(1.0 / settings.probes);
+    let aim = Aim { word: "plain", homes: vec![VICTIM], via: others.to_vec(), class: CLASS, every };
+    let prober = Prober::start(&field, aim);
+    let retries = retried(&field, &answered);
+    let first = async || Ok(first_run_elsewhere(&prober.so_far(), &field.names, VICTIM, death));
+    let opened = wait::for_some("the keys to run elsewhere", TAKEN_WITHIN, first).await.ok();
+    wait::pause(Duration::from_secs(2)).await;
+    prober.end().await?;
+    retries.join_all().await;
+    let doubles: Vec<String> = {
+        let twice = deployment.ledger.totals(None).into_iter().filter(|total| total.effects > 1);
+        twice.map(|total| total.key).collect()
+    };
+    for other in others {
+        deployment.links.heal(other, VICTIM, false)?;
+        deployment.links.set_rtt(other, VICTIM, settings.rtt, false)?;
+    }
+    victim.act(Action::Start, Part::Both).await?;
+    victim.serves().await.context("the region's return")?;
+    let mut noted: BTreeMap<String, Noted> = BTreeMap::new();
+    for region in &deployment.regions {
+        for (key, told) in region.cluster.noted(files::DATABASE, field.mark()).await? {
+            noted.entry(key).or_default().merge(told);
+        }
+    }
+    let (stalled, lacking) = match rows {
+        Rows::Late => (LATE, opened.map_or(Duration::ZERO, |opened| LATE.saturating_sub(opened))),
+        Rows::Lost => (STANDS_STILL, STANDS_STILL),
+    };
+    Ok(Row {
+        multiple: f64::from(percent) / 100.0,
+        rows,
+        stalled_ms: millis(stalled),
+        keys: answered.len(),
+        opened_ms: opened.map(millis),
+        predicted: KEYS_PER_SECOND * lacking.as_secs_f64(),
+        measured: doubles.len(),
+        listed: doubles.iter().filter(|key| noted.get(*key).is_some_and(Noted::is_listed)).count(),
+    })
+}
+
+/// Starts keys at their home, at a steady rate, until the moment of the death; those that were answered.
+async fn started(field: &Arc<Field>, deployment: &Deployment, rows: Rows) -> Result<Vec<String>> {
+    let period = Duration::from_secs_f64(1.0 / KEYS_PER_SECOND);
+    let begun = Instant::now();
+    let (mut due, mut number, mut stalled) = (begun, 0_u64, false);
+    let mut asked = JoinSet::new();
+    while due < begun + LOADED {
+        wait::pause_until(due).await;
+        due += period;
+        if rows == Rows::Lost && !stalled && Instant::now() >= begun + LOADED - STANDS_STILL {
+            for other in [0, 2] {
+                deployment.links.freeze_rows(other, VICTIM)?;
+            }
+            stalled = true;
+        }
+        let key = loop {
+            number += 1;
+            let key = format!("{}-{number}", field.mark());
+            if field.order(&key).first() == Some(&VICTIM) {
+                break key;
+            }
+        };
+        let field = field.clone();
+        asked.spawn(async move {
+            let exchange = field.ask(VICTIM, CLASS, &key, Duration::from_secs(3)).await;
+            exchange.told.success().map(|_| key)
+        });
+    }
+    // The death is meant to fall into the stream of keys, so nobody waits for the slowest.
+    let mut answered = Vec::new();
+    while let Some(done) = asked.join_next().await {
+        answered.extend(done?);
+    }
+    Ok(answered)
+}
+
+/// Every client lost its answer and asks again elsewhere, until it has one.
+fn retried(field: &Arc<Field>, answered: &[String]) -> JoinSet<()> {
+    let mut retries = JoinSet::new();
+    for (number, key) in answered.iter().cloned().enumerate() {
+        let (field, until) = (field.clone(), Instant::now() + TAKEN_WITHIN);
+        retries.spawn(async move {
+            let mut via = if number.is_multiple_of(2) { 0 } else { 2 };
+            while Instant::now() < until {
+                let exchange = field.ask(via, CLASS, &key, Duration::from_secs(5)).await;
+                if exchange.told.success().is_some() {
+                    return;
+                }
+                via = 2 - via;
+                wait::pause(Duration::from_millis(250)).await;
+            }
+        });
+    }
+    retries
+}
+
+/// The table, for people.
+pub fn in_words(rows: &[Row]) -> String {
+    let mut text =
+        String::from("multiple  rows  stalled    keys  opened after  predicted  measured  listed\n");
+    for row in rows {
+        let opened = row.opened_ms.map_or("never".to_owned(), |ms| format!("{ms:.0} ms"));
+        let rows = match row.rows {
+            Rows::Late => "late",
+            Rows::Lost => "lost",
+        };
+        text.push_str(&format!(
+            "{:>8}  {rows:<4}  {:>7.0} ms {:>4}  {opened:>12}  {:>9.1}  {:>8}  {:>6}\n",
+            row.multiple, row.stalled_ms, row.keys, row.predicted, row.measured, row.listed
+        ));
+    }
+    text
+}
+
+/// What is wrong with a table: doubles that nobody lists, and a multiple of at least 2 that does not cover rows that arrive.
+pub fn broken(rows: &[Row]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for row in rows {
+        let what = format!("multiple {}, rows {:?}", row.multiple, row.rows);
+        if row.listed < row.measured {
+            broken.push(format!("{what}: {} doubles that no store lists", row.measured - row.listed));
+        }
+        if row.rows == Rows::Late && row.multiple >= 2.0 && row.measured > 0 {
+            broken.push(format!(
+                "{what}: {} doubles although every row arrived within the window",
+                row.measured
+            ));
+        }
+        if row.opened_ms.is_none() {
+            broken.push(format!("{what}: the keys never ran elsewhere"));
+        }
+    }
+    broken
+}

@@ -1,0 +1,3 @@
+//! What onceway is compared with.
+//!
+//! Made below.
