@@ -19,6 +19,8 @@ mod counted;
 mod ends;
 #[path = "gateway/forwards.rs"]
 mod forwards;
+#[path = "gateway/lodged.rs"]
+mod lodged;
 #[path = "gateway/operators.rs"]
 mod operators;
 #[path = "gateway/outcomes.rs"]

@@ -41,14 +41,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
             counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
         }
     }
-    for route in settings.routes.0.iter().map(|route| route.name.clone()) {
-        for name in [observe::RUNS_AT_RISK, observe::LATE_ANSWERS] {
-            counter!(name, "route" => route_label(&route)).absolute(0);
-        }
-    }
-    for result in ["lodged", "alone", "refused", "stale", "unavailable", "answer_lodged", "answer_failed"] {
-        counter!(observe::ESCROWS, "result" => result).absolute(0);
-    }
+    prepare_risks(settings);
     for route in settings.routes.0.iter().map(|route| &*route.name).chain(["unknown"]) {
         for result in ["accepted", "settled", "retried", "waited", "dead"] {
             counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).absolute(0);
@@ -103,6 +96,18 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     clock_suspect(false);
     doubts(0);
     heartbeat(0);
+}
+
+/// The series of what is lodged, and of what a lost region leaves open.
+fn prepare_risks(settings: &Settings) {
+    for route in settings.routes.0.iter().map(|route| route.name.clone()) {
+        for name in [observe::RUNS_AT_RISK, observe::LATE_ANSWERS] {
+            counter!(name, "route" => route_label(&route)).absolute(0);
+        }
+    }
+    for result in ["lodged", "alone", "refused", "stale", "unavailable", "answer_lodged", "answer_failed"] {
+        counter!(observe::ESCROWS, "result" => result).absolute(0);
+    }
 }
 
 /// What a tenant is called in labels: itself, or `(other)` beyond the first 1,000 tenants of this process.

@@ -53,10 +53,10 @@ fn run(regions: &[&str], witnesses: &[&str], seeds: u64) -> BTreeMap<&'static st
     sometimes
 }
 
-/// Whether some seed of three regions breaks an invariant without this check.
-fn notices(check: Plant, seeds: u64) -> bool {
+/// Whether some seed of three regions, from `first` on, breaks an invariant without this check.
+fn notices(check: Plant, first: u64) -> bool {
     let ring = ring(&["a", "b", "c"]);
-    (0..seeds).any(|seed| {
+    (first..first + 40).any(|seed| {
         let run = || {
             let mut world = World::new(seed, &ring, &[]);
             (0..STEPS).for_each(|_| world.step());
@@ -83,6 +83,8 @@ fn three_regions_agree_and_never_own_a_key_twice() {
             "blocked",
             "blocked, then accepted",
             "foreign value finished",
+            "kill loses",
+            "kill wins",
             "lost and back",
             "outbid",
             "sent",
@@ -91,7 +93,7 @@ fn three_regions_agree_and_never_own_a_key_twice() {
             "voter admitted",
             "voter swapped",
         ],
-        &["accepted epoch falls", "kill loses", "kill wins", "lost while sealed"],
+        &["accepted epoch falls", "lost while sealed"],
     );
 }
 
@@ -107,13 +109,15 @@ fn two_regions_and_a_witness_agree_and_never_own_a_key_twice() {
 
 #[test]
 fn what_is_taken_out_is_noticed() {
-    for check in [
-        Plant::GrantOnAccept,
-        Plant::NothingNewer,
-        Plant::ForeignFirst,
-        Plant::ClosedWhenGained,
-        Plant::PendingClosed,
-    ] {
-        assert!(notices(check, 40), "forty seeds went well without {check:?}");
+    // Each with the first seed that is known to show it, so that the short form is short.
+    let checks = [
+        (Plant::GrantOnAccept, 3),
+        (Plant::NothingNewer, 2),
+        (Plant::ForeignFirst, 3),
+        (Plant::ClosedWhenGained, 4),
+        (Plant::PendingClosed, 1),
+    ];
+    for (check, first) in checks {
+        assert!(notices(check, first), "forty seeds went well without {check:?}");
     }
 }

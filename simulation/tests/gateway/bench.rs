@@ -133,6 +133,11 @@ pub struct Bench {
 impl Bench {
     /// Starts three regions and waits until all serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
+        Self::under_escrow(seed, &[]).await
+    }
+
+    /// Starts three regions, of which the claims of these routes are lodged with another one.
+    pub async fn under_escrow(seed: u64, routes: &[&str]) -> Arc<Self> {
         let world = Arc::new(World::new(seed, &regions(), false));
         for from in regions() {
             world.cluster.set_latency(&from, ms(2));
@@ -142,7 +147,7 @@ impl Bench {
                 world.cluster.set_delay(&from, to, ms(40));
             }
         }
-        world.found(view().ring().clone(), BTreeSet::new());
+        world.found(view().ring().clone(), routes.iter().map(|route| Arc::from(*route)).collect());
         let bench = Arc::new(Self { world, gateways: Mutex::default() });
         for name in regions() {
             bench.replace(&name);

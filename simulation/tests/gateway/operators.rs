@@ -87,6 +87,29 @@ fn an_attempt_of_another_region_is_ruled_where_the_key_is_owned() {
     });
 }
 
+/// A row that another region wrote is that region's: the owner writes a record that stands in for it.
+#[test]
+fn the_owner_rules_about_another_regions_attempt() {
+    for ruling in [Ruling::Settled(answer()), Ruling::Released] {
+        play(async {
+            let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
+            let key = key_of(&eu, "foreign");
+            let store = bench.world.cluster.store(&us);
+            let attempt = abandon(&store, "park", &key).await;
+            store.doubt(&attempt, Some(500)).await.unwrap();
+            sleep(ms(500)).await;
+            assert_eq!(bench.send(&us, "/park", &key).await.said(), (409, "outcome-unknown"));
+            let shown = bench.gateway(&eu).rule(&id(&key), &act(ruling.clone())).await.unwrap();
+            let settled = matches!(ruling, Ruling::Settled(_));
+            assert_eq!((shown.state, shown.journal.len()), (if settled { "settled" } else { "released" }, 1));
+            sleep(ms(200)).await;
+            let told = bench.send(&us, "/park", &key).await;
+            assert_eq!((told.status, told.replayed), (201, settled));
+            assert_eq!(bench.effects(&key).len(), usize::from(!settled));
+        });
+    }
+}
+
 #[test]
 fn an_answer_by_hand_is_replayed_everywhere() {
     play(async {

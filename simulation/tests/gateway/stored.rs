@@ -233,10 +233,10 @@ fn a_stop_waits_for_the_worker_that_is_about_to_run() {
             let (bench, eu) = (Bench::start(7).await, region("eu"));
             let key = key_of(&eu, "stopped");
             bench.world.cluster.set_latency(&eu, ms(150));
-            // Just after the workers have looked, or just before.
-            sleep(ms(offset / 10)).await;
+            // Another place in the worker's period each time.
+            sleep(ms(offset * 3 % 500)).await;
             leave(&bench, &eu, &key, Left::default()).await;
-            sleep(ms(offset / 4)).await;
+            sleep(ms(offset / 10)).await;
             assert_eq!(bench.gateway(&eu).stop(Duration::from_secs(60)).await, 0);
             let arrived = bench.arrived(&eu);
             met += arrived;

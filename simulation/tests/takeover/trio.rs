@@ -53,7 +53,7 @@ pub const LAG: Duration = ms(40);
 /// Everything that a takeover takes: the lease with its drift and margin, the window, and the messages.
 pub const TAKEOVER: Duration = ms(5_500);
 
-const HOLD: Duration = ms(10_000);
+const HOLD: Duration = ms(30_000);
 const DAY: Duration = Duration::from_secs(86_400);
 const DRIFT: Drift = Drift { ppm: 1_000, margin: ms(50) };
 /// Routes, each with its recovery; those that begin with `strict` lodge their claims with the next region.

@@ -267,17 +267,15 @@ impl<P: Ports> Gateway<P> {
             StoreHealth::Open(gate) => gate,
             StoreHealth::Closed(why) => return Here::Store(why.clone()),
         };
-        let Some(state) = gate.state.as_ref().filter(|state| state.view.epoch() >= view.epoch()) else {
-            return Here::Store("this region has not adopted the newest view yet".to_owned());
-        };
+        // It may be one view behind: keys that are this region's in both go on under the older one until it is adopted.
+        let Some(state) = &gate.state else { return Here::Closed(Closed::Moving) };
         let leased = self.authority.leased.load();
         let now = self.ports.clock().now();
         let right = authority::right(state, leased.held.as_ref(), leased.tenure, id, &self.settings.me, now);
         match right {
             Right::Run(tenure) => Here::Run(Permit { gate: gate.version, tenure, view: state.view.clone() }),
             Right::Closed(closed) => Here::Closed(closed),
-            Right::Elsewhere(owner) => Here::Elsewhere(owner),
-            Right::Nobody => Here::Nobody,
+            Right::Elsewhere(_) | Right::Nobody => Here::Closed(Closed::Moving),
         }
     }
 

@@ -113,12 +113,12 @@ pub async fn of_two_rows_of_one_origin_the_later_counts<B: ImportBench>(bench: &
 
     let key = copied(bench, &origin, "import-behind", 1, claimed());
     bench.arrives(&key.id, Foreign::Settled).await;
-    import(bench, &origin, &[key.clone()]).await;
+    import(bench, &origin, std::slice::from_ref(&key)).await;
     assert!(is_settled(&key.id).await, "import: an earlier state of the attempt hides its answer");
 
     let key = copied(bench, &origin, "import-ahead", 1, settled());
     bench.arrives(&key.id, Foreign::Claimed).await;
-    import(bench, &origin, &[key.clone()]).await;
+    import(bench, &origin, std::slice::from_ref(&key)).await;
     assert!(is_settled(&key.id).await, "import: the answer that a survivor has must be shown");
     import(bench, &origin, &[CopiedRow { row: Row { state: claimed(), ..key.row.clone() }, ..key.clone() }])
         .await;
@@ -126,13 +126,13 @@ pub async fn of_two_rows_of_one_origin_the_later_counts<B: ImportBench>(bench: &
 
     let key = copied(bench, &origin, "import-higher", 2, claimed());
     bench.arrives(&key.id, Foreign::Settled).await;
-    import(bench, &origin, &[key.clone()]).await;
+    import(bench, &origin, std::slice::from_ref(&key)).await;
     assert_eq!(row(bench, &key.id).await.token, key.row.token, "import: the higher token must be shown");
     let lower = copied(bench, &origin, "import-higher", 1, settled());
     import(bench, &origin, &[lower]).await;
     assert_eq!(row(bench, &key.id).await.token, key.row.token, "import: a lower token replaced a higher");
     let later = copied(bench, &origin, "import-higher", 3, settled());
-    import(bench, &origin, &[later.clone()]).await;
+    import(bench, &origin, std::slice::from_ref(&later)).await;
     assert_eq!(
         row(bench, &key.id).await.token,
         later.row.token,
@@ -146,7 +146,7 @@ pub async fn imported_rows_stand_in_the_way_of_claims<B: ImportBench>(bench: &B)
     let mut ask = asks(bench, &id(bench, "import-claim"), 1).await;
     let doubt = State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
     let known = copied(bench, &origin, "import-claim", 2, doubt);
-    import(bench, &origin, &[known.clone()]).await;
+    import(bench, &origin, std::slice::from_ref(&known)).await;
     let found = finds(bench, &ask, "an imported doubt stands there").await;
     assert_eq!((&found.origin, found.token), (&origin, known.row.token));
     let older = Token { attempt: 1, ..known.row.token };

@@ -1,0 +1,107 @@
+//! What stands between a claim and its send: the escrow, the lease; and doubts that other regions left.
+//!
+//! Neighbours: `claims.rs` has the window to send. Every refusal here is one after which nothing was sent and the same key runs once.
+
+use bytes::Bytes;
+use onceway::ports::KeyStore;
+use onceway::protocol::region::RegionName;
+use simulation::cluster::StoreMode;
+use simulation::peers::LinkMode;
+use simulation::upstream::ProbeMode;
+use tokio::time::sleep;
+
+use super::bench::{Bench, HOLD, ONE_WAY, SETTLE_TIME, id, key_of, ms, play, region, regions, view};
+use super::upkeep::abandon;
+
+/// Where the key's claims are lodged.
+fn target(key: &str) -> RegionName {
+    view().target(&id(key)).unwrap().clone()
+}
+
+#[test]
+fn a_claim_that_cannot_be_lodged_is_not_sent() {
+    for mode in [LinkMode::Refuse, LinkMode::LoseRequest, LinkMode::LoseReply, LinkMode::Silent] {
+        play(async {
+            let (bench, eu) = (Bench::under_escrow(1, &["park"]).await, region("eu"));
+            let key = key_of(&eu, "lodged");
+            bench.world.network.set_link(&eu, &target(&key), mode, ONE_WAY);
+            assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"), "{mode:?}");
+            assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (0, "released"), "{mode:?}");
+            bench.world.network.set_link(&eu, &target(&key), LinkMode::Up, ONE_WAY);
+            bench.all_serve().await;
+            assert_eq!(bench.send(&eu, "/park", &key).await.status, 201, "{mode:?}");
+            assert_eq!(bench.effects(&key).len(), 1, "{mode:?}");
+        });
+    }
+}
+
+#[test]
+fn a_target_whose_store_fails_takes_nothing() {
+    play(async {
+        let (bench, eu) = (Bench::under_escrow(2, &["park"]).await, region("eu"));
+        let key = key_of(&eu, "refused");
+        bench.store(&target(&key), StoreMode::Refuse);
+        assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"));
+        assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (0, "released"));
+        // Other routes do not ask for it.
+        let free = key_of(&eu, "free");
+        assert_eq!(bench.send(&eu, "/rerun", &free).await.status, 201);
+    });
+}
+
+/// The time to send under the claim is not over for long, but the lease is: it could not be renewed while the store stood still.
+#[test]
+fn a_handler_whose_lease_lapsed_since_the_claim_does_not_send() {
+    play(async {
+        let (bench, eu) = (Bench::start(3).await, region("eu"));
+        let key = key_of(&eu, "lapsed");
+        bench.world.cluster.set_latency(&eu, ms(5_000));
+        let sent = bench.begin(&eu, "/park", &key);
+        sleep(ms(4_990)).await;
+        bench.world.cluster.set_latency(&eu, ms(2));
+        assert_eq!(sent.await.unwrap().said(), (503, "not-authoritative"));
+        assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (0, "released"));
+    });
+}
+
+/// Cut off from all others a region cannot renew: it runs nothing more, and replays what is final.
+#[test]
+fn a_region_without_a_lease_replays_and_refuses() {
+    play(async {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        let (old, fresh) = (key_of(&eu, "old"), key_of(&eu, "fresh"));
+        assert_eq!(bench.send(&eu, "/park", &old).await.status, 201);
+        for other in regions().iter().filter(|other| **other != eu) {
+            bench.world.cut(&eu, other, true, ONE_WAY);
+        }
+        sleep(ms(4_000)).await;
+        assert_eq!(bench.send(&eu, "/park", &fresh).await.said(), (503, "not-authoritative"));
+        let told = bench.send(&eu, "/park", &old).await;
+        assert_eq!((told.status, told.replayed, bench.arrived(&eu)), (201, true, 1));
+    });
+}
+
+/// Its own region's upstream is asked about an attempt; its answer is written by the owner.
+#[test]
+fn another_regions_doubt_is_asked_about_where_it_was_sent() {
+    let answer = || ProbeMode::Happened { status: 201, body: Bytes::from_static(b"made") };
+    for (said, replayed) in [(answer(), true), (ProbeMode::DidNotHappen, false)] {
+        play(async {
+            let (bench, eu, us) = (Bench::start(5).await, region("eu"), region("us"));
+            let key = key_of(&eu, "left");
+            let store = bench.world.cluster.store(&us);
+            let attempt = abandon(&store, "probe", &key).await;
+            store.doubt(&attempt, None).await.unwrap();
+            sleep(ms(500)).await;
+            bench.world.upstreams.set_probes(&us, ProbeMode::CannotSay);
+            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (409, "outcome-unknown"));
+            bench.world.upstreams.set_probes(&us, said.clone());
+            sleep((HOLD + SETTLE_TIME) * 2).await;
+            let told = bench.send(&eu, "/probe", &key).await;
+            assert_eq!((told.status, told.replayed), (201, replayed), "{said:?}");
+            assert_eq!(bench.arrived(&eu), usize::from(!replayed), "{said:?}");
+            let again = bench.send(&eu, "/probe", &key).await;
+            assert_eq!((again.status, again.replayed, again.body), (201, true, told.body), "{said:?}");
+        });
+    }
+}
