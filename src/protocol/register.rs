@@ -333,7 +333,7 @@ fn founding(ballot: &Ballot) -> Ballot {
 }
 
 /// Whether the region gave up what it loses by this very view.
-fn has_released(region: &RegionName, view: &View) -> bool {
+pub fn has_released(region: &RegionName, view: &View) -> bool {
     let wanted = Release { base: view.epoch().saturating_sub(1), target: view.placement() };
     let fits = |given: Release| given == wanted || removed(Plant::ReleaseBound);
     view.members().get(region).and_then(|member| member.release).is_some_and(fits)

@@ -15,7 +15,7 @@ use crate::ports::store::{Gate, Written};
 use crate::ports::{Authority as _, Clock, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::region::RegionName;
-use crate::protocol::register::{Accepted, Message, Reply, chosen};
+use crate::protocol::register::{Accepted, Message, Reply, chosen, has_released};
 use crate::protocol::view::{AcceptorId, View};
 
 /// How long a peer may take to tell its views, and an acceptor what it holds.
@@ -102,7 +102,7 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
         .filter(|accepted| accepted.view.epoch() > known.epoch());
     let Some(unfinished) = unfinished.max_by(|a, b| a.ballot.cmp(&b.ballot)) else { return };
     let now = gateway.ports.clock().now();
-    let released = unfinished.view.members().get(me).is_some_and(|member| member.release.is_some());
+    let released = has_released(me, &unfinished.view);
     if known.loses(&unfinished.view, me) && !released {
         // Renewing on would keep it from ever being agreed on, and it us from holding a majority: nobody would serve (H6).
         tracing::warn!(
@@ -125,13 +125,14 @@ pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
         }
         let next = match &gate.state {
             Some(state) if state.view.epoch() >= view.epoch() => return true,
-            Some(state) => state.adopt(view.clone()),
+            // One view after the other: behind one that was skipped everything counts as gained.
+            Some(state) => state.adopt(after(gateway, state.view.epoch(), &view)),
             None if view.epoch() == 0 => return true,
-            None => GateState::founded(view.clone()),
+            None => first(gateway, &view),
         };
         match gateway.ports.store().set_gate(gate.version, &next).await {
             Ok(Written::Done) => {
-                tracing::info!(epoch = view.epoch(), open = next.is_open(), "adopted a view");
+                tracing::info!(epoch = next.view.epoch(), open = next.is_open(), "adopted a view");
                 gateway.authority.renew_now.notify_one();
             }
             Ok(Written::Lost) => {}
@@ -143,6 +144,21 @@ pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
         }
     }
     false
+}
+
+/// The next view after `epoch` that is known here; the newest, if that one is not.
+fn after<P: Ports>(gateway: &Gateway<P>, epoch: u64, newest: &Arc<View>) -> Arc<View> {
+    gateway.authority.views.load().get(&(epoch + 1)).unwrap_or(newest).clone()
+}
+
+/// The state of a gate that follows no view yet. A store that was there at the founding is empty and begins with the first view; whoever
+/// comes later has everything to catch up with.
+fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
+    let views = gateway.authority.views.load();
+    match views.values().next().filter(|oldest| oldest.serves(&gateway.settings.me)) {
+        Some(oldest) => GateState::founded(oldest.clone()),
+        None => GateState::founded(newest.clone()),
+    }
 }
 
 /// The gate was read: requests go by it from now on, if the store is open at all.

@@ -1,0 +1,49 @@
+//! The short form of the drills, on real processes: a region killed, paused, cut off and drained under load.
+//!
+//! The long form is `onceway drill`, by hand. Whatever a drill holds against a bound is held here too; a failed run prints its schedule.
+
+mod support;
+
+use onceway::fleet::deployment::{Deployment, Options};
+use onceway::fleet::drill::{self, Drill, Settings};
+use onceway::fleet::naive::{self, Workload};
+use std::time::Duration;
+use support::{port_base, program, run};
+
+fn options(settings: &Settings) -> Options {
+    let (program, port_base, rtt) = (program(), port_base(), settings.rtt);
+    Options { program, port_base, data: None, rtt, routes: None, failover: None }
+}
+
+#[test]
+fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
+    run(async {
+        let settings = Settings { rate: 10.0, probes: 10.0, ..Settings::default() };
+        let drills = [Drill::Drain, Drill::Kill, Drill::PauseLong, Drill::Isolate];
+        let reports =
+            drill::run(&drills, &options(&settings), &settings, &|_| {}, &mut |_| {}).await.unwrap();
+        let broken: String =
+            reports.iter().filter(|report| !report.held).map(|report| report.in_words()).collect();
+        assert!(broken.is_empty(), "{broken}");
+        assert!(reports.iter().all(|report| report.keys > 50), "there was hardly any load");
+    });
+}
+
+#[test]
+fn the_naive_design_charges_twice_and_leaves_the_deployment_as_it_was() {
+    run(async {
+        let deployment = Deployment::start(&options(&Settings::default()), &|_| {}).await.unwrap();
+        let workload = Workload {
+            rate: 20.0,
+            span: Duration::from_secs(8),
+            victim: 1,
+            killed_after: Duration::from_secs(4),
+        };
+        let counts = naive::run(&deployment, &workload).await.unwrap();
+        assert!(counts.keys > 100 && counts.unanswered == 0, "{counts:?}");
+        assert!(counts.doubles > 0, "the comparison shows nothing: {counts:?}");
+        assert!(deployment.ledger.totals(None).is_empty(), "it has a ledger of its own");
+        deployment.regions[1].serves().await.unwrap();
+        deployment.shut_down().await.unwrap();
+    });
+}
