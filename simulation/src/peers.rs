@@ -73,11 +73,8 @@ impl Plugged {
             process.runs().await;
             reply
         };
-        tokio::select! {
-            biased;
-            () = process.died() => Err(PeerError::Unknown("connection reset".to_owned())),
-            reply = answering => Ok(reply),
-        }
+        let reply = process.while_alive(answering).await;
+        reply.ok_or_else(|| PeerError::Unknown("connection reset".to_owned()))
     }
 }
 

@@ -4,8 +4,10 @@
 //! whatever it did, with its clock run on, and a dead one never wakes. What it had put on the wire goes on without it. It must not know
 //! what a process does.
 
-use std::future::pending;
+use std::future::{Future, pending, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use tokio::sync::watch;
 
@@ -53,8 +55,21 @@ impl Process {
     }
 
     /// Waits until it is dead.
-    pub async fn died(&self) {
+    async fn died(&self) {
         self.becomes(Life::Dead).await;
+    }
+
+    /// Does this while the process lives: `None` if it dies before it is done.
+    pub async fn while_alive<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut died = pin!(self.died());
+        let mut work = pin!(work);
+        poll_fn(move |context| {
+            if died.as_mut().poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(context).map(Some)
+        })
+        .await
     }
 
     async fn becomes(&self, wanted: Life) {

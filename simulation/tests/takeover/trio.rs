@@ -243,11 +243,7 @@ impl Trio {
             node.process.runs().await;
             told
         };
-        tokio::select! {
-            biased;
-            () = node.process.died() => Told::default(),
-            told = asking => told,
-        }
+        node.process.while_alive(asking).await.unwrap_or_default()
     }
 
     /// Sends a request in the background.
