@@ -191,6 +191,9 @@ impl Facts {
             {
                 found.push(format!("4: {what} was sent without its escrow"));
             }
+            if let Some(since) = self.ended(by, token.epoch).filter(|since| since < at) {
+                found.push(format!("3: {what} was sent though the region was lost at {since:?}"));
+            }
             let earlier = before.entry(id).or_default();
             for other in earlier.iter() {
                 if other.token >= *token {
@@ -207,6 +210,17 @@ impl Facts {
             }
             earlier.push(sent);
         }
+    }
+
+    /// When anybody first adopted a view that declared the region lost after this epoch: from then on its lease must be over, whatever the
+    /// window hides.
+    fn ended(&self, region: &RegionName, epoch: u64) -> Option<Duration> {
+        let gates = self.stores.iter().flat_map(|store| &store.history.gates);
+        let lost = gates.filter(|gate| {
+            let standing = gate.state.view.standing(region);
+            matches!(standing, Some(InView::Lost { at, .. }) if at > epoch)
+        });
+        lost.map(|gate| gate.at).min()
     }
 
     /// The claim that a send stands on, and whose it is.

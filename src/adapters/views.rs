@@ -460,8 +460,8 @@ fn acceptor_id(id: AcceptorId) -> String {
 }
 
 fn read_acceptor_id(text: &str) -> Result<AcceptorId, Malformed> {
-    let id = u128::from_str_radix(text, 16).map(AcceptorId).map_err(|_| Malformed("an acceptor's id"))?;
-    if acceptor_id(id) == text { Ok(id) } else { Err(Malformed("an acceptor's id")) }
+    let id = u128::from_str_radix(text, 16).map(AcceptorId).ok();
+    id.filter(|id| acceptor_id(*id) == text).ok_or(Malformed("an acceptor's id"))
 }
 
 /// 64 hex digits, in lower case: one spelling.
@@ -471,8 +471,7 @@ fn digest(text: &str) -> Result<Digest32, Malformed> {
         u8::from_str_radix(pair, 16).map_err(|_| Malformed("a digest"))
     });
     let bytes = pairs.collect::<Result<Vec<u8>, _>>()?;
-    let digest = Digest32::from_slice(&bytes).ok_or(Malformed("a digest"))?;
-    if digest.to_string() == text { Ok(digest) } else { Err(Malformed("a digest")) }
+    Digest32::from_slice(&bytes).filter(|digest| digest.to_string() == text).ok_or(Malformed("a digest"))
 }
 
 /// A map of entries that each come once: of two, none could be preferred.

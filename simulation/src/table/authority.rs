@@ -3,6 +3,7 @@
 //! Neighbours: [`super`] has the gate's version and boot, [`crate::authority`] is the port. The heartbeat of a new epoch is in the same
 //! commit as the gate that adopts it, so it ships behind every claim of the older one. It must not judge a view or a ballot.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,8 +65,8 @@ impl Table {
     pub(crate) fn keep_views(&mut self, views: &[Arc<View>]) {
         let now = self.clock.micros();
         for view in views {
-            if !self.views.contains_key(&view.epoch()) {
-                self.views.insert(view.epoch(), (view.clone(), now));
+            if let Entry::Vacant(place) = self.views.entry(view.epoch()) {
+                place.insert((view.clone(), now));
                 self.history.views.push(view.clone());
             }
         }

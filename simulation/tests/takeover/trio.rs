@@ -209,11 +209,6 @@ impl Trio {
         found.unwrap_or_else(|| panic!("{seen_by} knows no region {of}")).standing
     }
 
-    /// The epoch that a region goes by.
-    pub fn epoch(&self, of: &RegionName) -> u64 {
-        self.node(of).gateway.authority_status().epoch
-    }
-
     /// Cuts a region off the others, or mends that: calls are swallowed, replication stands still.
     pub fn cut_off(&self, name: &RegionName, cut: bool) {
         for other in regions().iter().filter(|other| *other != name) {
