@@ -194,7 +194,19 @@ impl Run<'_> {
 
     /// Starts a prober for keys of these homes.
     pub fn prober(&self, word: &'static str, homes: Vec<usize>, via: Vec<usize>, class: usize) -> Prober {
-        let every = Duration::from_secs_f64(1.0 / self.settings.probes);
+        self.dense_prober(1.0, word, homes, via, class)
+    }
+
+    /// As [`Run::prober`], with `times` as many probes.
+    pub fn dense_prober(
+        &self,
+        times: f64,
+        word: &'static str,
+        homes: Vec<usize>,
+        via: Vec<usize>,
+        class: usize,
+    ) -> Prober {
+        let every = Duration::from_secs_f64(1.0 / (self.settings.probes * times));
         Prober::start(&self.field, Aim { word, homes, via, class, every })
     }
 
