@@ -16,8 +16,8 @@ use super::ask::Exchange;
 use super::load::Field;
 use crate::fleet::wait;
 
-/// A request that took longer would tell nothing about its moment.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// As long as the other clients have: what takes that long was not refused when it should have been.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// Most probes under way.
 const MOST: usize = 24;
 
