@@ -156,7 +156,8 @@ fn cut(run: &Run<'_>, a: usize, b: usize) -> Result<()> {
     Ok(run.deployment.links.cut(a, b, false)?)
 }
 
-fn heal(run: &Run<'_>, a: usize, b: usize) -> Result<()> {
+fn heal(run: &mut Run<'_>, a: usize, b: usize) -> Result<()> {
     run.note(format!("link {} – {} healed", run.name(a), run.name(b)));
+    run.mended = Some(Instant::now());
     Ok(run.deployment.links.heal(a, b, false)?)
 }

@@ -3,6 +3,7 @@
 //! Neighbours: `schedule` starts it beside the load and reads times off it. A probe is asked once and never again, so that it tells about
 //! its own moment only. It must not be so dense that it is the load.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use super::ask::Exchange;
 use super::load::Field;
 use crate::fleet::wait;
 
-/// A request that took longer would tell nothing about its moment.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// As long as the other clients have: what takes that long was not refused when it should have been.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// Most probes under way.
 const MOST: usize = 24;
 
@@ -136,22 +137,60 @@ pub fn first_run_elsewhere(
     probes.iter().filter(run).map(|probe| probe.exchange.done - moment).min()
 }
 
-/// The longest time in which no probe of a bucket was answered by the upstream, per home and next region of the order, between the first and
-/// the last success.
+/// The longest pause per home and next region of the order. A pause lies between two neighbouring successes with a probe between them that
+/// was not run: from the end of the one to the end of the other. A success that itself took longer counts as long as it took. Where every
+/// probe was run at once, there was none.
 pub fn pauses(probes: &[Probe], names: &[String]) -> Vec<(String, Duration)> {
-    let bucket = |probe: &Probe| (probe.order.first().copied(), probe.order.get(1).copied());
-    let mut buckets: Vec<_> = probes.iter().map(bucket).collect();
-    buckets.sort_unstable();
-    buckets.dedup();
+    let mut buckets: BTreeMap<(Option<usize>, Option<usize>), Vec<&Exchange>> = BTreeMap::new();
+    for probe in probes {
+        let bucket = (probe.order.first().copied(), probe.order.get(1).copied());
+        buckets.entry(bucket).or_default().push(&probe.exchange);
+    }
     let name =
         |number: Option<usize>| number.and_then(|number| names.get(number)).map_or("nobody", String::as_str);
-    let longest = |of: &(Option<usize>, Option<usize>)| {
-        let successes =
-            probes.iter().filter(|probe| bucket(probe) == *of && probe.exchange.told.success().is_some());
-        let mut moments: Vec<Instant> = successes.map(|probe| probe.exchange.done).collect();
-        moments.sort_unstable();
-        let longest = moments.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
-        (format!("{} then {}", name(of.0), name(of.1)), longest)
+    let named = |((home, next), of): (_, Vec<&Exchange>)| {
+        (format!("{} then {}", name(home), name(next)), longest_pause(of))
     };
-    buckets.iter().map(longest).collect()
+    buckets.into_iter().map(named).collect()
+}
+
+fn longest_pause(mut exchanges: Vec<&Exchange>) -> Duration {
+    exchanges.sort_by_key(|exchange| exchange.sent);
+    let (mut longest, mut refused, mut last) = (Duration::ZERO, false, None);
+    for exchange in exchanges {
+        if exchange.told.success().is_none() {
+            refused = true;
+            continue;
+        }
+        longest = longest.max(exchange.done - exchange.sent);
+        if let Some(last) = last.filter(|_| refused) {
+            longest = longest.max(exchange.done - last);
+        }
+        (refused, last) = (false, Some(exchange.done));
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ask::{Answered, Told};
+    use super::*;
+
+    #[test]
+    fn a_pause_is_between_successes_around_a_refusal_or_a_slow_success() {
+        let begun = Instant::now();
+        let exchange = |sent: u64, took: u64, status: u16| {
+            let code = if status == 201 { "" } else { "moving" };
+            let (by, body) = ("eu".to_owned(), 0);
+            let answer =
+                Answered { status, code: code.into(), by, replayed: false, retry_after: String::new(), body };
+            let sent = begun + Duration::from_millis(sent);
+            Exchange { via: 0, sent, done: sent + Duration::from_millis(took), told: Told::Answer(answer) }
+        };
+        let longest = |all: &[Exchange]| longest_pause(all.iter().collect()).as_millis();
+        let (first, last) = (exchange(0, 10, 201), exchange(900, 20, 201));
+        assert_eq!(longest(&[first.clone(), last.clone()]), 20, "nobody asked in between");
+        assert_eq!(longest(&[first.clone(), exchange(400, 5, 503), last.clone()]), 910);
+        assert_eq!(longest(&[first, exchange(100, 700, 201), last]), 700);
+    }
 }

@@ -54,6 +54,8 @@ pub struct Run<'a> {
     pub stays_out: bool,
     /// What it came to.
     pub report: Report,
+    /// When the last thing was started, resumed or healed.
+    pub mended: Option<Instant>,
     start: Instant,
 }
 
@@ -74,6 +76,7 @@ pub async fn once(deployment: &Deployment, drill: Drill, number: u32, settings: 
         allowed: Allowed::default(),
         probes: Vec::new(),
         stays_out: false,
+        mended: None,
         report: Report { drill: drill.name(), run: number, ..Report::default() },
         start,
     };
@@ -85,9 +88,12 @@ pub async fn once(deployment: &Deployment, drill: Drill, number: u32, settings: 
         run.report.broke(format!("the drill could not go on: {error:#}"));
     }
     run.mend().await?;
-    let mended = Instant::now();
+    let mended = run.mended.unwrap_or_else(Instant::now);
     if !run.stays_out {
         match run.home(bounds::HOME_WITHIN).await {
+            Ok(()) if mended.elapsed() > bounds::HOME_WITHIN => {
+                run.report.broke(format!("home again after {:?} only", mended.elapsed()));
+            }
             Ok(()) => run.report.home_again_ms = Some(millis(mended.elapsed())),
             Err(error) => {
                 run.report.broke(format!("not home again within {:?}: {error:#}", bounds::HOME_WITHIN))
@@ -159,6 +165,9 @@ impl Run<'_> {
     /// Does something to a region. What its clients are told from connections is then allowed.
     pub async fn act(&mut self, number: usize, action: Action, part: Part) -> Result<()> {
         self.note(format!("{action:?} {part:?} of {}", self.name(number)));
+        if matches!(action, Action::Start | Action::Resume) {
+            self.mended = Some(Instant::now());
+        }
         if part != Part::Postgres {
             self.allowed.harmed.insert(number);
         }
@@ -185,7 +194,19 @@ impl Run<'_> {
 
     /// Starts a prober for keys of these homes.
     pub fn prober(&self, word: &'static str, homes: Vec<usize>, via: Vec<usize>, class: usize) -> Prober {
-        let every = Duration::from_secs_f64(1.0 / self.settings.probes);
+        self.dense_prober(1.0, word, homes, via, class)
+    }
+
+    /// As [`Run::prober`], with `times` as many probes.
+    pub fn dense_prober(
+        &self,
+        times: f64,
+        word: &'static str,
+        homes: Vec<usize>,
+        via: Vec<usize>,
+        class: usize,
+    ) -> Prober {
+        let every = Duration::from_secs_f64(1.0 / (self.settings.probes * times));
         Prober::start(&self.field, Aim { word, homes, via, class, every })
     }
 
