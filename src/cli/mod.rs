@@ -4,7 +4,9 @@
 //! sets logs up. Neighbours: `config` checks files, `server`, `fleet` and `adapters` do the work. It must not decide
 //! anything, and never prints a secret or a key that it was not given for that.
 
+mod audit;
 mod authority;
+mod break_glass;
 mod certs;
 mod check;
 mod coverage;
@@ -83,6 +85,8 @@ enum Command {
     #[command(subcommand)]
     Region(region::Command),
     Takeover(region::Takeover),
+    BreakGlass(break_glass::BreakGlass),
+    Audit(audit::Audit),
     Witness(witness::Witness),
     Status(status::Status),
     Doubts(doubts::Doubts),
@@ -134,6 +138,8 @@ pub fn run() -> ExitCode {
         Command::Init(init) => init.run(),
         Command::Region(command) => command.run(),
         Command::Takeover(takeover) => takeover.run(),
+        Command::BreakGlass(break_glass) => break_glass.run(),
+        Command::Audit(audit) => audit.run(),
         Command::Witness(witness) => witness.run(),
         Command::Status(status) => status.run(),
         Command::Doubts(doubts) => doubts.run(),

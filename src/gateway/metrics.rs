@@ -76,6 +76,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     let plain = [
         observe::CLOCK_STEPS,
+        observe::DOUBLES,
         observe::LOCAL_REPLAYS,
         observe::CLAIMS_UNCONFIRMED,
         observe::SENDS_REFUSED,
@@ -330,6 +331,11 @@ pub(super) fn in_flight(count: usize) {
 /// Whether keys can be run here.
 pub(super) fn store_up(up: bool) {
     gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
+}
+
+/// Keys that were found to have run in two regions.
+pub(super) fn doubles(count: usize) {
+    counter!(observe::DOUBLES).increment(count as u64);
 }
 
 /// The lease as it stands at `now`.

@@ -8,6 +8,7 @@ mod accept;
 pub mod address;
 mod admit;
 mod attach;
+pub mod audit;
 pub mod authority;
 pub mod canonical;
 mod claim;
@@ -279,6 +280,7 @@ impl<P: Ports> Gateway<P> {
         request::start_poller(self);
         jobs::start(self);
         reaper::start(self);
+        audit::start(self);
         sweep::start(self);
     }
 

@@ -298,7 +298,7 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-fn row_status(row: &crate::protocol::record::Row) -> RowStatus {
+pub(super) fn row_status(row: &crate::protocol::record::Row) -> RowStatus {
     let (state, left, status) = match &row.state {
         State::Claimed { left, past: _ } => ("claimed", Some(left), None),
         State::InDoubt { status, left, past: _ } => ("in-doubt", Some(left), *status),

@@ -62,7 +62,7 @@ pub trait Ports: Send + Sync + 'static {
     /// Randomness.
     type Dice: Dice;
     /// The region's store of records, jobs and views.
-    type Store: KeyStore + Replica + Upkeep + Jobs + Authority + Escrows + Imports;
+    type Store: KeyStore + Replica + Upkeep + Jobs + Authority + Escrows + Imports + Audit;
     /// Other regions.
     type Peers: Peers;
     /// The protected service of this region.

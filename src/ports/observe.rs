@@ -77,6 +77,7 @@ metrics! {
     HINDRANCES = Gauge "onceway_hindrances" "What keeps keys that this region gained from starting: how many things are missing. 0 means open.";
     HINDRANCES_OPERATOR = Gauge "onceway_hindrances_for_operator" "How many of these only an operator can lift.";
     REGION_STANDING = Gauge "onceway_region_serving" "1 for a region that the view lets own arcs, else 0, by region.";
+    DOUBLES = Counter "onceway_doubles_total" "Keys that were found to have run in two regions, each counted once. There should be none: see `onceway audit`.";
     STORE_UP = Gauge "onceway_store_up" "1 while this region's store answers and its gate is open, else 0.";
     HEARTBEAT = Gauge "onceway_heartbeat_seq" "Number of this region's newest heartbeat.";
     PEER_UP = Gauge "onceway_peer_up" "1 while a peer answers pings, else 0, by peer.";

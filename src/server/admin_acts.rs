@@ -56,26 +56,36 @@ pub(super) enum Verb {
 
 /// The list.
 pub(super) async fn doubts<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
+    let (most, after) = match page(query) {
+        Ok(page) => page,
+        Err(answer) => return *answer,
+    };
+    match gateway.doubts(after.as_ref(), most).await {
+        Ok(page) => json(StatusCode::OK, &page),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+    }
+}
+
+/// Which page of a list is asked for: how many entries, after which key.
+pub(super) fn page(query: &str) -> Result<(u32, Option<KeyId>), Box<Answer>> {
+    let wrong = |why| Box::new(problem(StatusCode::BAD_REQUEST, why));
     let (mut most, mut after) = (100, None);
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
         match name {
             "limit" => match value.parse() {
                 Ok(limit @ 1..=MOST) => most = limit,
-                Ok(_) | Err(_) => return problem(StatusCode::BAD_REQUEST, "limit is 1 to 1000"),
+                Ok(_) | Err(_) => return Err(wrong("limit is 1 to 1000")),
             },
             "after" => match percent::decode(value).split_once('/').map(|(tenant, key)| id(tenant, key)) {
                 Some(Ok(id)) => after = Some(id),
                 Some(Err(_)) | None => {
-                    return problem(StatusCode::BAD_REQUEST, "after is TENANT/KEY, percent-encoded");
+                    return Err(wrong("after is TENANT/KEY, percent-encoded"));
                 }
             },
-            _ => return problem(StatusCode::BAD_REQUEST, "the parameters are limit and after"),
+            _ => return Err(wrong("the parameters are limit and after")),
         }
     }
-    match gateway.doubts(after.as_ref(), most).await {
-        Ok(page) => json(StatusCode::OK, &page),
-        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-    }
+    Ok((most, after))
 }
 
 /// An act.

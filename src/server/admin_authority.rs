@@ -1,7 +1,7 @@
 //! The operator's part of the admin listener for authority: founding, plans and changes of the ring, drains, returns, takeovers.
 //!
 //! `POST /v1/admin/init`, `/v1/admin/ring/plan`, `/v1/admin/ring/apply`, `/v1/admin/region/drain`, `/v1/admin/region/resume`,
-//! `/v1/admin/takeover`. Neighbours: [`super::admin`] routes and authenticates, [`super::admin_acts`] reads acts, `gateway::authority::acts`
+//! `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET /v1/audit` and `/v1/audit/{tenant}/{key}`. Neighbours: [`super::admin`] routes and authenticates, [`super::admin_acts`] reads acts, `gateway::authority::acts`
 //! performs, `cli::register` asks. A refusal carries the act's `code`: 503 `not-yet` may succeed when asked again, 404 `unknown-region`,
 //! 409 for all others. It must not log bodies: a ring holds the seed.
 
@@ -13,9 +13,9 @@ use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::admin::{Answer, coded, json, problem};
-use super::admin_acts::said;
-use crate::gateway::Gateway;
+use super::admin_acts::{self, said};
 use crate::gateway::authority::acts::ActError;
+use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
@@ -103,6 +103,15 @@ struct SaidTakeover {
     accept_risk: bool,
 }
 
+/// Going on without a majority.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SaidBreakGlass {
+    stopped: BTreeSet<String>,
+    actor: String,
+    attest: String,
+}
+
 /// The epoch of the view that an act led to.
 #[derive(Serialize)]
 struct Done {
@@ -128,9 +137,10 @@ where
         ["region", "drain"] => drain(gateway, headers, body).await,
         ["region", "resume"] => resume(gateway, headers, body).await,
         ["takeover"] => takeover(gateway, headers, body).await,
+        ["break-glass"] => break_glass(gateway, headers, body).await,
         _ => Err(Box::new(problem(
             StatusCode::NOT_FOUND,
-            "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume or takeover",
+            "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume, takeover or break-glass",
         ))),
     };
     answer.unwrap_or_else(|refused| *refused)
@@ -201,6 +211,46 @@ where
     let SaidTakeover { region, actor, reason, accept_risk } = said(headers, body).await?;
     let (actor, reason) = (text("actor", &actor)?, text("reason", &reason)?);
     answer(gateway.takeover(&region_of(&region)?, accept_risk, actor, reason).await)
+}
+
+async fn break_glass<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let SaidBreakGlass { stopped, actor, attest } = said(headers, body).await?;
+    let (actor, attest) = (text("actor", &actor)?, text("attest", &attest)?);
+    let stopped: BTreeSet<RegionName> =
+        stopped.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
+    if stopped.is_empty() {
+        let why = "name at least one region or witness that is stopped";
+        return Err(Box::new(problem(StatusCode::BAD_REQUEST, why)));
+    }
+    answer(gateway.break_glass(&stopped, actor, attest).await.map(|epoch| Done { epoch }))
+}
+
+/// One page of the keys that ran at risk.
+pub(super) async fn audit<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
+    let (most, after) = match admin_acts::page(query) {
+        Ok(page) => page,
+        Err(answer) => return *answer,
+    };
+    match gateway.audit(after.as_ref(), most).await {
+        Ok(page) => json(StatusCode::OK, &page),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+    }
+}
+
+/// The life of one key over all regions.
+pub(super) async fn life<P: Ports>(gateway: &Arc<Gateway<P>>, tenant: &str, key: &str) -> Answer {
+    let id = match admin_acts::id(&percent::decode(tenant), &percent::decode(key)) {
+        Ok(id) => id,
+        Err(why) => return problem(StatusCode::BAD_REQUEST, &why),
+    };
+    match gateway.key_life(&id).await {
+        Ok(life) => json(StatusCode::OK, &life),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+    }
 }
 
 fn answer<T: Serialize>(done: Result<T, ActError>) -> Acted {

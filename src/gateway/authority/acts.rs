@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Gateway, asking, learn, moves, takeover};
 use crate::ports::peers::{OperatorAct, Question, Told};
-use crate::ports::{Peers, Ports};
+use crate::ports::{Peers, Ports, Upkeep};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply};
 use crate::protocol::ring::Ring;
@@ -225,7 +225,8 @@ impl<P: Ports> Gateway<P> {
             let why = format!("the register is at epoch {}, not {expect_epoch}: plan again", base.epoch());
             return Err(ActError { code: "epoch", detail: why });
         }
-        tracing::warn!(actor, epoch = base.epoch(), "an operator changes the ring");
+        self.journal_act("ring-applied", &format!("{actor}: ring {} on epoch {expect_epoch}", ring.digest()))
+            .await;
         self.moved(&base, ring, escrow, &BTreeMap::new()).await
     }
 
@@ -260,7 +261,7 @@ impl<P: Ports> Gateway<P> {
             );
             return Err(ActError::refused(why));
         }
-        tracing::warn!(%region, actor, reason, force, "an operator drains a region");
+        self.journal_act("drained", &format!("{actor}: {region} (force: {force}): {reason}")).await;
         let standings = [(region.clone(), Standing::Sealed { drained: true })].into();
         self.moved(&base, base.ring().clone(), base.escrow().clone(), &standings).await
     }
@@ -281,7 +282,7 @@ impl<P: Ports> Gateway<P> {
                 return Err(ActError::refused(why));
             }
         }
-        tracing::warn!(%region, actor, "an operator resumes a region");
+        self.journal_act("resumed", &format!("{actor}: {region}")).await;
         let standings = [(region.clone(), Standing::Serving)].into();
         self.moved(&base, base.ring().clone(), base.escrow().clone(), &standings).await
     }
@@ -306,6 +307,8 @@ impl<P: Ports> Gateway<P> {
             }
         };
         let at = view.lost().find(|(lost, _)| *lost == region).map_or(view.epoch(), |(_, at)| at);
+        let how = if accept_risk { "takeover-at-risk" } else { "takeover" };
+        self.journal_act(how, &format!("{actor}: {region}, lost in epoch {at}: {reason}")).await;
         let mut waived = Vec::new();
         if accept_risk {
             learn::adopt(self).await;
@@ -337,6 +340,14 @@ impl<P: Ports> Gateway<P> {
             Ok(Told::Refused(why)) => Err(why),
             Ok(other) => Err(format!("it answered {other:?}")),
             Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Journals what an operator did. It is done either way: what cannot be journalled is logged.
+    async fn journal_act(&self, kind: &str, text: &str) {
+        tracing::warn!(kind, text, "an operator acted");
+        if let Err(error) = self.ports.store().note(kind, text).await {
+            tracing::error!(kind, text, %error, "an operator's act could not be journalled");
         }
     }
 

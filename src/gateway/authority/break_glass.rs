@@ -14,6 +14,7 @@ use crate::ports::{Ports, Upkeep};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply, agreed};
+use crate::protocol::view::{AcceptorId, View};
 
 /// How long one acceptor may take.
 const WITHIN: Duration = Duration::from_secs(3);
@@ -33,72 +34,86 @@ impl<P: Ports> Gateway<P> {
         attested: &str,
     ) -> Result<u64, ActError> {
         let base = self.founded()?;
-        if stopped.contains(&self.settings.me) {
-            return Err(ActError::refused("this region answers: it is not stopped"));
-        }
-        let known = |name: &RegionName| base.voters().contains_key(name) || base.standing(name).is_some();
-        if let Some(stranger) = stopped.iter().find(|name| !known(name)) {
-            let detail = format!("{stranger} is neither a region nor a voter");
-            return Err(ActError { code: "unknown-region", detail });
-        }
+        named(&base, &self.settings.me, stopped)?;
         let held = learn::read(self, &base).await;
-        let answering: BTreeSet<RegionName> = held.keys().cloned().collect();
-        let ids = held.iter().map(|(name, (id, _, _))| (name.clone(), *id)).collect();
-        if agreed(base.voters(), &ids) {
-            return Err(ActError::refused(format!(
-                "{answering:?} answer and are a majority: nothing has to be broken; use `onceway takeover`"
-            )));
-        }
-        if let Some(alive) = stopped.iter().find(|name| answering.contains(*name)) {
-            return Err(ActError::refused(format!("{alive} answers: it is not stopped")));
-        }
+        let answering: BTreeMap<RegionName, AcceptorId> =
+            held.iter().map(|(name, (id, _, _))| (name.clone(), *id)).collect();
+        without_majority(&base, stopped, &answering)?;
         let mut frontiers = BTreeMap::new();
         for region in stopped {
             frontiers.insert(region.clone(), takeover::frontier(self, &base, region).await);
         }
-        let next = base
-            .next(&Change::Force { stopped: frontiers })
-            .map_err(|why| ActError::refused(why.to_string()))?;
+        let next = base.next(&Change::Force { stopped: frontiers });
+        let view = Arc::new(next.map_err(|why| ActError::refused(why.to_string()))?);
         let silent: Vec<&RegionName> =
-            next.voters().keys().filter(|name| !answering.contains(*name)).collect();
+            view.voters().keys().filter(|name| !answering.contains_key(*name)).collect();
         if !silent.is_empty() {
-            return Err(ActError::not_yet(format!(
-                "{silent:?} do not answer and are not said to be stopped"
-            )));
+            let why = format!("{silent:?} do not answer and are not said to be stopped");
+            return Err(ActError::not_yet(why));
         }
         let text = format!("{actor} attests that {stopped:?} are stopped: {attested}");
         let noted = self.ports.store().note("glass-broken", &text).await;
         noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))?;
-        tracing::error!(
-            actor,
-            attested,
-            ?stopped,
-            epoch = next.epoch(),
-            "the glass is broken: going on without a majority"
-        );
+        let epoch = view.epoch();
+        tracing::error!(actor, attested, ?stopped, epoch, "the glass is broken: going on without a majority");
         let highest = held.values().map(|(_, accepted, _)| accepted.ballot.counter).max().unwrap_or(0);
-        let ballot = Ballot {
-            counter: highest + ABOVE,
-            region: self.settings.me.clone(),
-            proposer: self.authority.proposer,
-        };
-        let view = Arc::new(next);
+        self.force(&view, highest + ABOVE).await?;
+        learn::learned(self, &view);
+        propose::tell(self, &view);
+        Ok(epoch)
+    }
+
+    /// Has every voter of the view take it.
+    async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<(), ActError> {
+        let region = self.settings.me.clone();
+        let ballot = Ballot { counter, region, proposer: self.authority.proposer };
         for (name, id) in view.voters() {
             let message = Message::Force { ballot: ballot.clone(), view: view.clone() };
             match asking::ask(self, name, Some(*id), message, WITHIN).await {
                 Some(Reply::Accepted) => {}
                 Some(other) => {
-                    return Err(ActError::not_yet(format!(
-                        "acceptor {name} answered {other:?}: run this again"
-                    )));
+                    let why = format!("acceptor {name} answered {other:?}: run this again");
+                    return Err(ActError::not_yet(why));
                 }
                 None => {
-                    return Err(ActError::not_yet(format!("acceptor {name} did not answer: run this again")));
+                    let why = format!("acceptor {name} did not answer: run this again");
+                    return Err(ActError::not_yet(why));
                 }
             }
         }
-        learn::learned(self, &view);
-        propose::tell(self, &view);
-        Ok(view.epoch())
+        Ok(())
+    }
+}
+
+/// Whether all that are said to be stopped are known, and not this region.
+fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
+    if stopped.contains(me) {
+        return Err(ActError::refused("this region answers: it is not stopped"));
+    }
+    let known = |name: &RegionName| base.voters().contains_key(name) || base.standing(name).is_some();
+    match stopped.iter().find(|name| !known(name)) {
+        Some(stranger) => {
+            let detail = format!("{stranger} is neither a region nor a voter");
+            Err(ActError { code: "unknown-region", detail })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether there is something to break: no majority answers, and nobody who does is said to be stopped.
+fn without_majority(
+    base: &View,
+    stopped: &BTreeSet<RegionName>,
+    answering: &BTreeMap<RegionName, AcceptorId>,
+) -> Result<(), ActError> {
+    let names: Vec<&RegionName> = answering.keys().collect();
+    if agreed(base.voters(), answering) {
+        let why =
+            format!("{names:?} answer and are a majority: nothing has to be broken; use `onceway takeover`");
+        return Err(ActError::refused(why));
+    }
+    match stopped.iter().find(|name| answering.contains_key(*name)) {
+        Some(alive) => Err(ActError::refused(format!("{alive} answers: it is not stopped"))),
+        None => Ok(()),
     }
 }

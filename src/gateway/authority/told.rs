@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Gateway, acceptor, learn, mind, moves};
 use crate::ports::peers::{OperatorAct, Question, Told};
-use crate::ports::{Imports, Ports, Replica};
+use crate::ports::{Imports, Ports, Replica, Upkeep};
 use crate::protocol::authority::GateState;
 use crate::protocol::opening;
 use crate::protocol::region::RegionName;
@@ -107,7 +107,11 @@ impl<P: Ports> Gateway<P> {
             Ok(new.then(|| GateState { waived, ..state.clone() }))
         })
         .await?;
-        tracing::warn!(%region, at, actor, reason, "an operator accepted the risk of a lost region");
+        let text = format!("{actor}: the loss of {region} in epoch {at}: {reason}");
+        tracing::warn!(text, "an operator accepted the risk of a lost region");
+        if let Err(error) = self.ports.store().note("risk-accepted", &text).await {
+            tracing::error!(text, %error, "an accepted risk could not be journalled");
+        }
         self.authority.mind_now.notify_one();
         Ok(())
     }

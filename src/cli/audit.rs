@@ -1,0 +1,198 @@
+//! `onceway audit`: keys that ran at risk, those that ran twice, and the life of one key.
+//!
+//! Neighbours: `gateway::audit` is the contract of the JSON. It shows keys: whoever asks an admin listener may see them. It must not
+//! judge: the gateway says which runs are doubles.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::http::{Admin, segment};
+use super::status::word;
+use super::table::{Side, columns};
+use super::{Failure, print};
+
+/// List the keys that a region ran although a lost one may have run them too, and say which of them ran twice.
+///
+/// A key is listed when the window alone allowed its run. Once the lost region is back its records are compared: `clean` means that no
+/// other record is known, `double` that there are two answers, `possible` that the other record has none yet.
+#[derive(Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_long_help = "\
+Exit codes: 0 no double is known, 3 there is one or may be, 1 the gateway could not be asked.
+
+Examples:
+  onceway audit                            each region lists its own runs: ask one gateway of each
+  onceway audit --json | jq '.runs[] | select(.verdict != \"clean\")'
+  onceway audit key acme order-1001        the life of one key over all regions"
+)]
+pub struct Audit {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    gateway: Admin,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Key(Key),
+}
+
+/// Tell the life of one key over all regions: records with their claims' epochs and attempts, answers, and what the journals say.
+#[derive(Args)]
+struct Key {
+    /// The tenant.
+    tenant: String,
+    /// The key.
+    key: String,
+    #[command(flatten)]
+    gateway: Admin,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Audit {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        match &self.command {
+            Some(Command::Key(key)) => key.run(),
+            None => self.list(),
+        }
+    }
+
+    fn list(&self) -> Result<(), Failure> {
+        let mut runs = Vec::new();
+        let mut path = "/v1/audit?limit=1000".to_owned();
+        let region = loop {
+            let page = self.gateway.get(&path)?;
+            let found = page["runs"].as_array().cloned().unwrap_or_default();
+            let last = found.last().map(|last| (word(&last["tenant"]), word(&last["key"])));
+            runs.extend(found);
+            match last {
+                Some((tenant, key)) if page["more"] == true => {
+                    path = format!("/v1/audit?limit=1000&after={}", segment(&format!("{tenant}/{key}")));
+                }
+                Some(_) | None => break page["region"].clone(),
+            }
+        };
+        let doubles = runs.iter().filter(|run| run["verdict"] != "clean").count();
+        if self.json {
+            print(&format!("{}\n", json!({ "region": region, "runs": runs, "doubles": doubles })))?;
+        } else {
+            print(&picture(&runs))?;
+        }
+        match doubles {
+            0 => Ok(()),
+            count => {
+                let region = word(&region);
+                Err(Failure::Incomplete(format!(
+                    "{count} keys ran twice, or may have, in {region} and elsewhere"
+                )))
+            }
+        }
+    }
+}
+
+impl Key {
+    fn run(&self) -> Result<(), Failure> {
+        let path = format!("/v1/audit/{}/{}", segment(&self.tenant), segment(&self.key));
+        let life = self.gateway.get(&path)?;
+        if self.json {
+            return print(&format!("{life}\n"));
+        }
+        print(&story(&life))
+    }
+}
+
+fn picture(runs: &[Value]) -> String {
+    if runs.is_empty() {
+        return "no key ran at risk\n".to_owned();
+    }
+    let header = ["tenant", "key", "route", "token", "state", "risk", "others", "verdict"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for run in runs {
+        let list = |value: &Value, field: Option<&str>| -> String {
+            let all = value.as_array().into_iter().flatten();
+            let words: Vec<String> =
+                all.map(|one| field.map_or_else(|| word(one), |field| word(&one[field]))).collect();
+            if words.is_empty() { "-".to_owned() } else { words.join(",") }
+        };
+        rows.push(vec![
+            word(&run["tenant"]),
+            word(&run["key"]),
+            word(&run["route"]),
+            word(&run["own"]["token"]),
+            word(&run["own"]["state"]),
+            list(&run["risk"], None),
+            list(&run["others"], Some("origin")),
+            word(&run["verdict"]),
+        ]);
+    }
+    columns(&[Side::Left; 8], &rows)
+}
+
+fn story(life: &Value) -> String {
+    let mut text = String::new();
+    for (region, status) in life["regions"].as_object().into_iter().flatten() {
+        text.push_str(&format!("{region}: {}, owner {}\n", word(&status["state"]), word(&status["owner"])));
+        for row in status["rows"].as_array().into_iter().flatten() {
+            text.push_str(&format!(
+                "  record of {}: attempt {} ({}), {}, status {}\n",
+                word(&row["origin"]),
+                word(&row["token"]),
+                word(&row["request_id"]),
+                word(&row["state"]),
+                word(&row["status"])
+            ));
+        }
+        for entry in status["journal"].as_array().into_iter().flatten() {
+            text.push_str(&format!(
+                "  journal: {} {} {} {}\n",
+                super::doubts::date(&entry["at_ms"]),
+                word(&entry["kind"]),
+                word(&entry["token"]),
+                word(&entry["reason"])
+            ));
+        }
+    }
+    for (region, why) in life["silent"].as_object().into_iter().flatten() {
+        text.push_str(&format!("{region} did not answer ({}): what it knows is missing here\n", word(why)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{picture, story};
+
+    #[test]
+    fn doubles_stand_out() {
+        let run = json!({
+            "tenant": "acme", "key": "k1", "route": "emails", "risk": ["eu-west"], "verdict": "double",
+            "own": { "token": "3.1", "state": "settled" }, "others": [{ "origin": "eu-west#1", "state": "settled" }],
+        });
+        let text = picture(&[run]);
+        assert!(
+            text.lines().nth(1).is_some_and(|line| line.contains("double") && line.contains("eu-west#1")),
+            "{text}"
+        );
+        assert_eq!(picture(&[]), "no key ran at risk\n");
+    }
+
+    #[test]
+    fn a_life_names_who_is_silent() {
+        let row = json!({ "origin": "us#1", "token": "3.1", "request_id": "req_1", "state": "settled", "status": 201 });
+        let life = json!({
+            "regions": { "us": { "state": "settled", "owner": "us", "rows": [row], "journal": [] } },
+            "silent": { "eu": "no reply" },
+        });
+        let text = story(&life);
+        assert!(text.contains("record of us#1: attempt 3.1") && text.contains("eu did not answer"), "{text}");
+    }
+}

@@ -1,0 +1,75 @@
+//! `onceway break-glass`: going on without a majority.
+//!
+//! Neighbours: `http` asks a gateway that is left, `gateway::authority` refuses while there is anything else to do. It must not be possible
+//! by accident: what is stopped is named, attested, and confirmed.
+
+use clap::Args;
+use serde_json::json;
+
+use super::http::Admin;
+use super::key::Who;
+use super::status::word;
+use super::{Failure, print};
+use crate::protocol::region::RegionName;
+
+/// Go on without a majority: the regions and witnesses that are left decide alone.
+///
+/// Without a majority of the voters no region runs keys, because nobody can know whether the others still do. If you know, because their
+/// machines are switched off and stay off until they can reach those that are left, you can say so here. From then on they are lost
+/// and vote no more; their keys run elsewhere after the window, as after any loss. If what you attest is not true, keys run twice,
+/// and nothing can notice it. It is journalled, with who and what was attested, before anything is done.
+#[derive(Args)]
+#[command(after_long_help = "\
+Example:
+  onceway break-glass --stopped eu-west --stopped ap-south --confirm eu-west,ap-south \\
+      --attest 'both sites without power since 14:02; breakers locked by J. Doe, OPS-13'
+
+Refused while a majority answers (then `onceway takeover` is enough), and while one that is named answers. Regions that were stopped come
+back as after any loss, and vote again once they are complete.
+
+Exit codes: 0 done; 1 refused, or the gateway does not answer; 2 wrong arguments; 3 one that is left does not answer: run it again.")]
+pub struct BreakGlass {
+    /// A region or witness that is stopped; repeat it for each.
+    #[arg(long, required = true, value_name = "NAME", value_parser = RegionName::parse)]
+    stopped: Vec<RegionName>,
+    /// How you know that they are stopped, and that they stay so.
+    #[arg(long, value_name = "TEXT")]
+    attest: String,
+    /// The same names once more, separated by commas.
+    #[arg(long, required = true, value_name = "NAMES", value_delimiter = ',', value_parser = RegionName::parse)]
+    confirm: Vec<RegionName>,
+    #[command(flatten)]
+    who: Who,
+    #[command(flatten)]
+    gateway: Admin,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl BreakGlass {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let Self { stopped, attest, confirm, who, gateway, json } = self;
+        if attest.trim().is_empty() {
+            return Err(Failure::Bad("--attest must say how you know: it is journalled".to_owned()));
+        }
+        let sorted = |names: &[RegionName]| {
+            let mut names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            names.sort();
+            names.dedup();
+            names
+        };
+        let names = sorted(stopped);
+        if names != sorted(confirm) {
+            let why = format!("--confirm must name what is stopped once more: --confirm {}", names.join(","));
+            return Err(Failure::Bad(why));
+        }
+        let act = json!({ "stopped": names, "actor": who.actor, "attest": attest });
+        let done = gateway.target()?.act("/v1/admin/break-glass", &act)?;
+        if *json {
+            return print(&format!("{done}\n"));
+        }
+        print(&format!("{} are lost and vote no more: epoch {}\n", names.join(", "), word(&done["epoch"])))
+    }
+}
