@@ -88,7 +88,9 @@ pub async fn table(options: &Options, settings: &Settings, say: &(dyn Fn(&str) +
             let deployment = Deployment::start(&options, say).await?;
             let measured = measure(&deployment, settings, percent, kind).await;
             deployment.shut_down().await?;
-            rows.push(measured?);
+            let row = measured?;
+            say(&in_words(std::slice::from_ref(&row)));
+            rows.push(row);
         }
     }
     Ok(rows)
