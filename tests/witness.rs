@@ -304,8 +304,7 @@ async fn a_new_witness_is_silent_for_one_lease() {
     let witness = Arc::new(Witness::new(region("witness-1"), file, clock.clone(), drift, lease));
     let ask = |message| {
         let question = Question::Acceptor { to: Some(AcceptorId(5)), message };
-        let told = witness.clone().ask(region("us-east"), question);
-        async { told.await }
+        witness.clone().ask(region("us-east"), question)
     };
     let prepare = || Message::Prepare { ballot: ballot(3) };
     let not_founded = Told::Acceptor(Reply::NotFounded(AcceptorId(5)));
