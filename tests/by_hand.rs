@@ -148,6 +148,7 @@ fn two_regions_by_the_commands_of_the_readme() {
         }
 
         let [_north, mut south] = [serve(&dir, "north"), serve(&dir, "south")];
+        founded(&dir).await;
         for number in 0..2 {
             let admin = format!("http://127.0.0.1:{}", ports[number * 5 + 1]);
             until("the region to serve", async || {
@@ -162,6 +163,8 @@ fn two_regions_by_the_commands_of_the_readme() {
             let shown = expect(&dir, &["status", "--admin", &admin, "--token-file", "token"], 0).await;
             assert!(NAMES.iter().all(|name| shown.contains(name)), "{shown}");
         }
+        let said = expect(&dir, &["init", "--config", "south.toml"], 1).await;
+        assert!(said.contains("founded"), "{said}");
         let key = key("by-hand");
         let public = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5]);
         let first = ask(post(&public(0), "/v1/charges", &key, BODY)).await;
@@ -170,42 +173,66 @@ fn two_regions_by_the_commands_of_the_readme() {
         assert_eq!((retry.header("idempotent-replayed"), support::effects(&ledger, &key)), ("true", 1));
 
         south.kill().await.unwrap();
-        disputed(&dir, &ports, &ledger, (&key, &first)).await;
+        other_ring(&dir, &ports, &ledger, (&key, &first)).await;
     });
 }
 
-/// South is started again with another ring: each region may think that it owns a key, so neither runs any.
-async fn disputed(dir: &Path, ports: &[u16], ledger: &Ledger, (key, first): (&str, &Answer)) {
+/// `onceway init`, again while somebody is not up; and a second founding is refused.
+async fn founded(dir: &Path) {
+    until("the deployment to be founded", async || {
+        let told = onceway(dir, &["init", "--config", "north.toml"]).await;
+        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(matches!(told.status.code(), Some(0 | 1 | 3)), "{said}");
+        told.status.success()
+    })
+    .await;
+}
+
+async fn epoch(dir: &Path, admin: &str) -> u64 {
+    let said = onceway(dir, &["status", "--admin", admin, "--token-file", "token", "--json"]).await;
+    let status: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+    if status["readiness"]["serves"] == true { status["epoch"].as_u64().unwrap_or(0) } else { 0 }
+}
+
+/// South is started again with another ring in its file: that is a proposal, and the register's ring stays in force until it is applied.
+async fn other_ring(dir: &Path, ports: &[u16], ledger: &Ledger, (key, first): (&str, &Answer)) {
     let public = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5]);
+    let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5 + 1]);
     let ring = fs::read_to_string(dir.join("ring.toml")).unwrap().replacen("weight = 1", "weight = 3", 1);
     fs::write(dir.join("ring.toml"), ring).unwrap();
     let _south = serve(dir, "south");
     for number in 0..2 {
-        // Eight in a row: one alone may have been refused by the other region, to which it was forwarded.
-        until("the region to see that its peer goes by another view", async || {
-            for _ in 0..8 {
-                let fresh = support::key("soon");
-                let told = post(&public(number), "/v1/charges", &fresh, BODY).send(support::PATIENCE).await;
-                if !told.is_ok_and(|answer| answer.json()["code"] == "moving") {
-                    return false;
-                }
-            }
-            true
-        })
-        .await;
+        until("the region to serve again", async || epoch(dir, &admin(number)).await == 1).await;
     }
+    each_key_runs_once(ports, ledger, "proposed").await;
+    let plan = expect(dir, &["ring", "plan", "--config", "south.toml"], 0).await;
+    assert!(plan.contains("south") && plan.contains("north"), "{plan}");
+    let apply = ["ring", "apply", "--config", "south.toml", "--yes", "--expect-epoch"];
+    let stale = expect(dir, &[&apply[..], &["7"]].concat(), 1).await;
+    assert!(stale.contains("epoch 1"), "{stale}");
+    expect(dir, &[&apply[..], &["1"]].concat(), 0).await;
     for number in 0..2 {
-        for _ in 0..8 {
-            let fresh = support::key("disputed");
-            let told = ask(post(&public(number), "/v1/charges", &fresh, BODY)).await;
-            assert_eq!((told.status.as_u16(), support::code(&told).as_str()), (503, "moving"));
-            assert_eq!(support::effects(ledger, &fresh), 0);
-        }
+        until("the region to serve under the new ring", async || epoch(dir, &admin(number)).await == 2).await;
+    }
+    each_key_runs_once(ports, ledger, "applied").await;
+    for number in 0..2 {
         let replay = ask(post(&public(number), "/v1/charges", key, BODY)).await;
-        assert_eq!(
-            (replay.status.as_u16(), &replay.body),
-            (201, &first.body),
-            "a settled answer is replayed"
-        );
+        assert_eq!((replay.status.as_u16(), &replay.body), (201, &first.body), "settled before all that");
+    }
+}
+
+/// Sixteen new keys, each through both regions.
+async fn each_key_runs_once(ports: &[u16], ledger: &Ledger, word: &str) {
+    let public = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5]);
+    for _ in 0..16 {
+        let fresh = support::key(word);
+        for number in 0..2 {
+            until("the key to be answered", async || {
+                let told = post(&public(number), "/v1/charges", &fresh, BODY).send(support::PATIENCE).await;
+                told.is_ok_and(|answer| answer.status.as_u16() == 201)
+            })
+            .await;
+        }
+        assert_eq!(support::effects(ledger, &fresh), 1);
     }
 }

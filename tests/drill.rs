@@ -1,6 +1,6 @@
 //! The short form of the drills, on real processes: a region killed, paused, cut off and drained under load.
 //!
-//! The long form is `onceway drill`, by hand. Whatever a drill holds against a bound is held here too; a failed run prints its schedule.
+//! The long form is `onceway drill`, by hand, which also holds spans against their bounds; a failed run prints its schedule.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn options(settings: &Settings) -> Options {
 #[test]
 fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
     run(async {
-        let settings = Settings { rate: 10.0, probes: 10.0, ..Settings::default() };
+        let settings = Settings { rate: 10.0, probes: 10.0, timed: false, ..Settings::default() };
         let drills = [Drill::Drain, Drill::Kill, Drill::PauseLong, Drill::Isolate];
         let reports =
             drill::run(&drills, &options(&settings), &settings, &|_| {}, &mut |_| {}).await.unwrap();

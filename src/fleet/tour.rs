@@ -3,6 +3,7 @@
 //! Neighbours: `demo` calls it. Every step checks what it claims against the ledger, where nobody can argue, and fails the tour if
 //! it is not so. It must not reach into a gateway by any way that a user does not have.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -11,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::client::{Answer, Ask};
 use super::deployment::Deployment;
+use super::naive::{self, Workload};
 use super::region::{Action, Part, Region};
 use super::{files, wait};
 
@@ -72,7 +74,8 @@ pub async fn show(deployment: &Deployment, narrator: &Narrator) -> Result<()> {
     tour.copies_at_once().await?;
     tour.other_amount().await?;
     tour.killed_in_mid_payment().await?;
-    tour.home_unreachable().await
+    tour.home_unreachable().await?;
+    tour.without_onceway().await
 }
 
 /// Prints the ledger's totals.
@@ -254,15 +257,105 @@ impl Tour<'_> {
         ensure!(refused.status == 503, "answered {}: {}", refused.status, refused.text());
         self.effects(&new, 0)?;
         self.narrator.shown(6, "a new key of ap-south is refused with the reason: nothing ran", json!({}));
+        let successor = self.taken_over(eu, &new).await?;
+        self.effects(&new, 1)?;
+        self.narrator.shown(
+            6,
+            "its lease had run out, the window was over: the key ran on its successor, once",
+            json!({ "successor": successor }),
+        );
+        self.narrator.curl(&format!("curl -X POST {}/regions/ap-south/start", self.control()));
         ap.act(Action::Start, Part::Both).await?;
-        let served = async || {
-            let answer = charge(eu, &new, BODY, None).await?;
-            Ok((answer.status == 201).then_some(()))
-        };
-        wait::for_some("ap-south to run the key after its return", Duration::from_secs(30), served).await?;
+        self.home_again(ap).await?;
+        let retry = charge(ap, &new, BODY, None).await?;
+        ensure!(retry.status == 201, "the retry at home was answered {}: {}", retry.status, retry.text());
         self.effects(&old, 1)?;
         self.effects(&new, 1)?;
-        self.narrator.shown(6, "ap-south is back without help; the same retry runs the key, once", json!({}));
+        self.narrator.shown(
+            6,
+            "ap-south came back without help and took its keys home, with what its successor had run",
+            json!({ "replayed": retry.header("idempotent-replayed") }),
+        );
+        self.audited(&[us, eu]).await
+    }
+
+    /// Waits until a lost region's key runs elsewhere, and says what clients are told meanwhile. Who ran it.
+    async fn taken_over(&self, at: &Region, key: &str) -> Result<String> {
+        let told = Mutex::new(String::new());
+        let served = async || {
+            let answer = charge(at, key, BODY, None).await?;
+            if answer.status == 201 {
+                return Ok(Some(answer.header("onceway-region").to_owned()));
+            }
+            let now = format!("{} {}", answer.status.as_u16(), answer.json()["code"]);
+            let line = format!("{now}, Retry-After: {}", answer.header("retry-after"));
+            let mut before = told.lock().unwrap_or_else(PoisonError::into_inner);
+            if *before != line {
+                self.narrator.say(&line);
+                *before = line;
+            }
+            Ok(None)
+        };
+        let successor = wait::for_some("the key to run on a successor", PATIENCE, served).await?;
+        self.narrator.say(&format!("201, Onceway-Region: {successor}"));
+        ensure!(successor != "ap-south", "a region that was killed answered");
+        Ok(successor)
+    }
+
+    /// Waits until a region serves its arcs again.
+    async fn home_again(&self, region: &Region) -> Result<()> {
+        region.serves().await?;
+        let name = region.name.as_str();
+        let url = format!("{}/v1/status", region.admin());
+        let home = async || {
+            let status = Ask::get(&url).send(PATIENCE).await?.json();
+            let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
+            let own = regions.iter().find(|one| one["name"] == name).map(|one| one["standing"] == "serving");
+            let open = status["authority"]["opening"].as_array().is_some_and(Vec::is_empty);
+            Ok((own == Some(true) && open).then_some(()))
+        };
+        wait::for_some("the region's arcs to be home again", Duration::from_secs(60), home).await
+    }
+
+    /// Every key that ran at risk is listed; none of them ran twice.
+    async fn audited(&self, regions: &[&Region]) -> Result<()> {
+        let mut listed = 0;
+        for region in regions {
+            self.narrator.curl(&format!("onceway audit --admin {}", region.admin()));
+            let page = Ask::get(format!("{}/v1/audit", region.admin())).send(PATIENCE).await?.json();
+            let runs = page["runs"].as_array().context("an audit lists runs")?.clone();
+            ensure!(runs.iter().all(|run| run["verdict"] == "clean"), "the audit found a double: {runs:?}");
+            listed += runs.len();
+        }
+        ensure!(listed > 0, "the key that ran at risk is not listed");
+        let fact = "the audit lists what ran at risk, and that none of it ran twice";
+        self.narrator.shown(6, fact, json!({ "runs_at_risk": listed }));
+        Ok(())
+    }
+
+    /// The same loss without onceway: each region its own store, replicated asynchronously.
+    async fn without_onceway(&self) -> Result<()> {
+        self.narrator.step(
+            7,
+            "The same loss without onceway: each region looks in its own copy, and clients go elsewhere.",
+        );
+        let workload = Workload {
+            rate: 20.0,
+            span: Duration::from_secs(6),
+            victim: 2,
+            killed_after: Duration::from_secs(3),
+        };
+        let naive = naive::run(self.deployment, &workload).await?;
+        let ours = self.deployment.ledger.totals(None);
+        let twice = ours.iter().filter(|total| !total.key.is_empty() && total.effects > 1).count();
+        self.narrator.say(&format!("naive:   {} keys, {} charged twice", naive.keys, naive.doubles));
+        self.narrator.say(&format!("onceway: {} keys, {twice} charged twice", ours.len()));
+        ensure!(twice == 0, "{twice} keys were charged twice");
+        self.narrator.shown(
+            7,
+            "the naive design charges twice, onceway does not",
+            json!({ "naive": naive, "onceway_doubles": twice }),
+        );
         Ok(())
     }
 

@@ -34,6 +34,12 @@ pub(super) fn jittered<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Durati
     span + gateway.ports.dice().jitter(span)
 }
 
+/// When to ask again for a key that is just moving: a move takes well below a second.
+pub(super) fn shortly<P: Ports>(gateway: &Gateway<P>) -> Duration {
+    const LEAST: Duration = Duration::from_millis(250);
+    LEAST + gateway.ports.dice().jitter(LEAST * 2)
+}
+
 /// Renders, counts and logs the reply: the one line per request.
 pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
     let verdict = reply.verdict();

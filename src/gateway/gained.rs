@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::admit::Ask;
 use super::claim::{Stand, store_unavailable};
-use super::ending::{jittered, read};
+use super::ending::{jittered, read, shortly};
 use super::problems::Problem;
 use super::reply::Reply;
 use super::request::{Begun, Step, begin, expired, reused, running, verdict};
@@ -71,6 +71,10 @@ fn in_doubt<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
 }
 
 fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
+    // Nobody is lost: what is missing is on its way, and here in a moment.
+    if gateway.view().lost().next().is_none() {
+        return Problem::Moving { after: shortly(gateway) };
+    }
     let (after, operator) = wait(&gateway.hindrances());
     Problem::CatchingUp { after: upward(gateway, after), operator }
 }

@@ -138,9 +138,17 @@ struct Json<'a> {
     detail: String,
     code: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<u64>,
+    retry_after: Option<RetryAfter>,
     safe_to_retry: bool,
     documentation: String,
+}
+
+/// Seconds until a retry is worth while; to the millisecond where a second would be long.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum RetryAfter {
+    Whole(u64),
+    Fraction(f64),
 }
 
 /// One kind of problem, for the documentation page.
@@ -439,7 +447,10 @@ impl Problem {
             | Problem::UpstreamUnavailable { .. }
             | Problem::Stopping { .. } => kind(code).advice.to_owned(),
         };
-        let after = self.retry_after().map(|span| span.as_secs() + u64::from(span.subsec_nanos() > 0));
+        let after = self.retry_after().map(|span| match self {
+            Problem::Moving { .. } => RetryAfter::Fraction(span.as_millis() as f64 / 1_000.0),
+            _whole => RetryAfter::Whole(span.as_secs() + u64::from(span.subsec_nanos() > 0)),
+        });
         document(code, status, detail, after, self.safe())
     }
 
@@ -475,7 +486,7 @@ pub fn page() -> String {
     page
 }
 
-fn document(code: &str, status: u16, detail: String, retry_after: Option<u64>, safe: Safe) -> Vec<u8> {
+fn document(code: &str, status: u16, detail: String, retry_after: Option<RetryAfter>, safe: Safe) -> Vec<u8> {
     let json = Json {
         r#type: format!("urn:onceway:problem:{code}"),
         title: kind(code).title,

@@ -13,7 +13,7 @@ use http::Response;
 use super::admit::{Ask, By};
 use super::authority::{Here, Permit};
 use super::claim::{Claimed, Stand, Way, claim, store_unavailable};
-use super::ending::{InFlight, finish, jittered, read, unknown};
+use super::ending::{InFlight, finish, jittered, read, shortly, unknown};
 use super::escrow::NotLodged;
 use super::outcome::Claim;
 use super::problems::Problem;
@@ -72,7 +72,7 @@ pub(super) async fn answer_here<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -
 
 /// The refusal of a key whose owner changes just now.
 pub(super) fn moving<P: Ports>(gateway: &Gateway<P>) -> Reply {
-    Reply::Refused(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) }, None)
+    Reply::Refused(Problem::Moving { after: shortly(gateway) }, None)
 }
 
 /// Runs the work in a task of its own, counted, so that neither a client that hangs up nor a stop cuts it short.
@@ -109,13 +109,13 @@ where
 /// Serves a key as far as this region may; what it relied on and found changed is looked at once more. `Err`: that region owns it.
 pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Reply, RegionName> {
     let second = Duration::from_secs(1);
-    let mut told = Problem::Moving { after: second };
+    let mut told = Problem::Moving { after: shortly(gateway) };
     for first in [true, false] {
         let step = match gateway.here(&ask.id) {
             Here::Run(permit) => start(gateway, ask, &permit, first).await,
             Here::Closed(Closed::CatchingUp) => gained::serve(gateway, ask).await,
             Here::Closed(Closed::Moving) => {
-                copy_or(gateway, ask, Problem::Moving { after: jittered(gateway, second) }).await
+                copy_or(gateway, ask, Problem::Moving { after: shortly(gateway) }).await
             }
             Here::Closed(Closed::NoLease) => {
                 copy_or(gateway, ask, Problem::NotAuthoritative { after: jittered(gateway, second) }).await
@@ -178,9 +178,7 @@ pub(super) async fn begin<P: Ports>(
         Ok(Claimed::Ours(claim)) if later => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
         Ok(Claimed::Ours(claim)) => run(gateway, ask, claim).await,
         Ok(Claimed::Found(rows)) => return Begun::Found(rows),
-        Ok(Claimed::Moved) => {
-            Step::Again(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) })
-        }
+        Ok(Claimed::Moved) => Step::Again(Problem::Moving { after: shortly(gateway) }),
         Err(problem) => {
             metrics::claim_failed(&ask.route, ask.id.tenant());
             Step::Ended(Reply::Refused(problem, None))
@@ -198,7 +196,7 @@ pub(super) async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut r
         };
         // Anew each time: somebody may have been waited for or asked, and the permit of before that is none.
         let Here::Run(permit) = gateway.here(&ask.id) else {
-            return Step::Again(Problem::Moving { after: jittered(gateway, Duration::from_secs(1)) });
+            return Step::Again(Problem::Moving { after: shortly(gateway) });
         };
         rows = match begin(gateway, ask, &permit, stand).await {
             Begun::Done(step) => return step,

@@ -148,20 +148,19 @@ pub fn right(
     if let Some(closed) = gate.serves(id, me) {
         return Right::Closed(closed);
     }
-    match holds(gate, held, id, me, now) {
-        true => Right::Run(tenure),
-        false => Right::Closed(Closed::NoLease),
+    let valid = |held: &&Held| now < held.until && held.view.epoch() <= gate.view.epoch();
+    match held.filter(valid) {
+        None => Right::Closed(Closed::NoLease),
+        Some(held) if covers(held, gate, id, me) => Right::Run(tenure),
+        // It was just given to this region, and the renewal that covers it is on its way.
+        Some(_) => Right::Closed(Closed::Moving),
     }
 }
 
-/// Whether the lease covers the key.
-fn holds(gate: &GateState, held: Option<&Held>, id: &KeyId, me: &RegionName, now: Moment) -> bool {
-    let held = held.filter(|held| now < held.until && held.view.epoch() <= gate.view.epoch());
-    let covers = |held: &Held| {
-        let same = held.view.epoch() == gate.view.epoch() || removed(Plant::LeaseOfOlderView);
-        same || held.view.owner(id) == Some(me)
-    };
-    held.is_some_and(covers)
+/// Whether a valid lease covers the key.
+fn covers(held: &Held, gate: &GateState, id: &KeyId, me: &RegionName) -> bool {
+    let same = held.view.epoch() == gate.view.epoch() || removed(Plant::LeaseOfOlderView);
+    same || held.view.owner(id) == Some(me)
 }
 
 /// What this region may do at `now` about a key of which it is proven that no lost region ever sent it (protocol reference, 4.1): what it

@@ -19,6 +19,8 @@ const BUCKETS: u32 = 60;
 #[derive(Clone, Debug)]
 pub struct LagMeter {
     seen: u64,
+    /// When the newest one that is here was first seen.
+    seen_at: Moment,
     open: VecDeque<Announced>,
     latest: Option<Duration>,
     bucket: Duration,
@@ -38,6 +40,7 @@ impl LagMeter {
     pub fn new(period: Duration) -> Self {
         Self {
             seen: 0,
+            seen_at: Moment::from_nanos(0),
             open: VecDeque::new(),
             latest: None,
             bucket: period / BUCKETS,
@@ -56,7 +59,8 @@ impl LagMeter {
     pub fn announced(&mut self, seq: u64, age: Duration, round_trip: Duration, arrived: Moment) {
         let offset = age + round_trip;
         if seq <= self.seen {
-            self.sample(offset, arrived);
+            // It has been here for a while: a store that stopped writing is old, not late.
+            self.sample(offset.saturating_sub(arrived.since(self.seen_at)), arrived);
             return;
         }
         if self.open.back().is_some_and(|last| last.seq >= seq) {
@@ -74,7 +78,9 @@ impl LagMeter {
 
     /// The local copy holds heartbeat `seq` now.
     pub fn seen(&mut self, seq: u64, now: Moment) {
-        self.seen = self.seen.max(seq);
+        if seq > self.seen {
+            (self.seen, self.seen_at) = (seq, now);
+        }
         while let Some(first) = self.open.front().copied().filter(|first| first.seq <= self.seen) {
             self.open.pop_front();
             self.sample(now.since(first.arrived) + first.offset, now);
@@ -157,6 +163,17 @@ mod tests {
         meter.seen(9, at(1));
         meter.announced(9, MS(3), MS(4), at(2));
         assert_eq!(meter.current(at(2)), Some(MS(7)));
+    }
+
+    /// The peer's store stopped while its gateway answers on: the age of its last heartbeat grows, its lag does not.
+    #[test]
+    fn a_store_that_stopped_writing_is_not_late() {
+        let mut meter = meter();
+        meter.announced(9, MS(20), MS(60), at(1_000));
+        meter.seen(9, at(1_010));
+        meter.announced(9, MS(4_000), MS(60), at(5_000));
+        assert_eq!(meter.current(at(5_000)), Some(MS(70)));
+        assert_eq!(meter.maximum(at(5_000)), Some(MS(90)));
     }
 
     #[test]

@@ -109,6 +109,16 @@ impl Lease {
         self.asking = None;
     }
 
+    /// The view lets this region serve no more: what is held is laid down. All that it loses was given up or is over, so nobody has to wait
+    /// for its grants, and it need not be quiet before it may hold a lease again.
+    pub fn lay_down(&mut self) {
+        if self.held.take().is_some() {
+            self.tenure.0 += 1;
+        }
+        self.asking = None;
+        self.in_vain_since = None;
+    }
+
     fn lapse(&mut self, now: Moment) {
         self.held = None;
         self.end_tenure();

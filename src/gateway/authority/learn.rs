@@ -5,6 +5,7 @@
 //! section 8). Adopting is durable before anything follows from it. It must not believe what one acceptor alone holds (H17).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +36,10 @@ pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
     let mut views = (**gateway.authority.views.load()).clone();
     views.insert(view.epoch(), view.clone());
     gateway.authority.views.store(Arc::new(views));
+    let me = &gateway.settings.me;
+    if before.epoch() > 0 && !before.serves(me) && view.serves(me) {
+        gateway.authority.given.store(gateway.ports.clock().now().as_nanos(), Ordering::SeqCst);
+    }
     gateway.authority.view.store(view.clone());
     metrics::view(view);
     if loses {

@@ -106,6 +106,8 @@ pub(super) struct Authority {
     proposing: tokio::sync::Mutex<()>,
     finishing: AtomicBool,
     learning: Mutex<()>,
+    /// When a view let this region serve that did not serve before, by the boot clock; 0 if never.
+    given: AtomicU64,
     recalled: AtomicBool,
     renew_now: Notify,
     mind_now: Notify,
@@ -165,6 +167,7 @@ impl Authority {
             proposing: tokio::sync::Mutex::new(()),
             finishing: AtomicBool::new(false),
             learning: Mutex::default(),
+            given: AtomicU64::new(0),
             recalled: AtomicBool::new(false),
             renew_now: Notify::new(),
             mind_now: Notify::new(),
@@ -274,9 +277,17 @@ impl<P: Ports> Gateway<P> {
         let right = authority::right(state, leased.held.as_ref(), leased.tenure, id, &self.settings.me, now);
         match right {
             Right::Run(tenure) => Here::Run(Permit { gate: gate.version, tenure, view: state.view.clone() }),
+            // It serves since a moment ago: the first renewal is on its way.
+            Right::Closed(Closed::NoLease) if self.was_just_given(now) => Here::Closed(Closed::Moving),
             Right::Closed(closed) => Here::Closed(closed),
             Right::Elsewhere(_) | Right::Nobody => Here::Closed(Closed::Moving),
         }
+    }
+
+    /// Whether this region was let serve less than a lease ago.
+    fn was_just_given(&self, now: Moment) -> bool {
+        let given = Moment::from_nanos(self.authority.given.load(Ordering::SeqCst));
+        given.as_nanos() > 0 && now.since(given) < self.settings.failover.lease / 3
     }
 
     /// The permit for a key that this region was given and has not caught up with, if it is proven that no lost region ever sent it (protocol

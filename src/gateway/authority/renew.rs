@@ -37,7 +37,11 @@ pub(super) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 /// One renewal. Whether a majority granted it.
 async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
     let Some((view, boot)) = may_hold(gateway, now) else {
-        gateway.authority.with_lease(|lease| lease.held(now).is_some());
+        let serves = gateway.view().serves(&gateway.settings.me);
+        gateway.authority.with_lease(|lease| match serves {
+            true => drop(lease.held(now)),
+            false => lease.lay_down(),
+        });
         metrics::lease(gateway, now);
         return false;
     };

@@ -23,26 +23,27 @@ const STEP: Duration = Duration::from_millis(150);
 /// How long one attempt to declare a region lost may take.
 const WITHIN: Duration = Duration::from_secs(5);
 
+/// Since when this process has seen each region serve without a break. A region's grant of before says nothing of it: it is given one
+/// lease's time from then, as is one that never renewed.
+type Since = BTreeMap<RegionName, Moment>;
+
 pub(super) async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
-    let mut begun = None;
+    let mut since = Since::new();
     while let Some(strong) = gateway.upgrade() {
         let now = strong.ports.clock().now();
-        // Who never renewed has no grant that could run out: he is given one lease's time from when anybody could.
-        let since = match (strong.view().epoch() > 0, begun) {
-            (false, _) => None,
-            (true, Some(since)) => Some(since),
-            (true, None) => Some(now),
-        };
-        begun = since;
-        if let Some(since) = since {
-            look(&strong, since).await;
+        let view = strong.view();
+        since.retain(|region, _| view.serves(region));
+        for region in view.serving() {
+            since.entry(region.clone()).or_insert(now);
         }
-        let ahead = LOOK;
-        strong.rest(now + ahead).await;
+        if view.epoch() > 0 {
+            look(&strong, &since).await;
+        }
+        strong.rest(now + LOOK).await;
     }
 }
 
-async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, since: Moment) {
+async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, since: &Since) {
     let Some(own) = acceptor::look(gateway).await else { return };
     if gateway.settings.failover.mode == Mode::Manual {
         return;
@@ -72,12 +73,15 @@ fn is_over<P: Ports>(
     gateway: &Gateway<P>,
     own: &Acceptor,
     region: &RegionName,
-    since: Moment,
+    since: &Since,
     now: Moment,
 ) -> bool {
+    let patience = gateway.settings.drift.judge(gateway.settings.failover.lease);
+    let Some(since) = since.get(region).filter(|since| now.since(**since) > patience) else { return false };
     match own.grants.get(region) {
         Some(grant) => acceptor::watch(gateway).is_over(region, grant, now),
-        None => now.since(since) > gateway.settings.drift.judge(gateway.settings.failover.lease) * 2,
+        // Nobody ever saw it renew: once more as long, as it may just be starting.
+        None => now.since(*since) > patience * 2,
     }
 }
 

@@ -188,3 +188,17 @@ fn giving_up_ends_the_tenure_at_once() {
     lease.lost_keys();
     assert_eq!(lease.tenure(), Tenure(3), "so does a view that takes keys");
 }
+
+/// A drain laid the lease down; the return, two seconds later, must not wait for grants that nobody minds.
+#[test]
+fn a_lease_that_was_laid_down_is_asked_for_again_at_once() {
+    let mut lease = lease();
+    assert_eq!(granted(&mut lease, 0, &["a", "b"], 1), Renewal::Renewed);
+    lease.lay_down();
+    assert!(lease.held(at(2)).is_none() && lease.tenure() > Tenure(1));
+    assert!(lease.may_ask(at(3)));
+    assert_eq!(granted(&mut lease, 3, &["a", "b"], 4), Renewal::Renewed);
+    // One that lapsed is quiet.
+    assert!(lease.held(at(3 + GOOD)).is_none());
+    assert!(!lease.may_ask(at(4 + GOOD)));
+}
