@@ -4,6 +4,7 @@
 //! It must not hold statuses, nor any text that a client or an upstream chose.
 
 mod listeners;
+mod seconds;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::route::Mismatch;
 use super::signature::Unsigned;
 use crate::protocol::key::KeyError;
 use crate::protocol::key_policy::Breach;
+use seconds::Seconds;
 
 /// Where the page of all problems is served.
 pub const PAGE: &str = "/.well-known/onceway/problems";
@@ -138,17 +140,9 @@ struct Json<'a> {
     detail: String,
     code: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<RetryAfter>,
+    retry_after: Option<Seconds>,
     safe_to_retry: bool,
     documentation: String,
-}
-
-/// Seconds until a retry is worth while; to the millisecond where a second would be long.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum RetryAfter {
-    Whole(u64),
-    Fraction(f64),
 }
 
 /// One kind of problem, for the documentation page.
@@ -448,8 +442,8 @@ impl Problem {
             | Problem::Stopping { .. } => kind(code).advice.to_owned(),
         };
         let after = self.retry_after().map(|span| match self {
-            Problem::Moving { .. } => RetryAfter::Fraction(span.as_millis() as f64 / 1_000.0),
-            _whole => RetryAfter::Whole(span.as_secs() + u64::from(span.subsec_nanos() > 0)),
+            Problem::Moving { .. } => Seconds::exact(span),
+            _whole => Seconds::whole(span),
         });
         document(code, status, detail, after, self.safe())
     }
@@ -486,7 +480,7 @@ pub fn page() -> String {
     page
 }
 
-fn document(code: &str, status: u16, detail: String, retry_after: Option<RetryAfter>, safe: Safe) -> Vec<u8> {
+fn document(code: &str, status: u16, detail: String, retry_after: Option<Seconds>, safe: Safe) -> Vec<u8> {
     let json = Json {
         r#type: format!("urn:onceway:problem:{code}"),
         title: kind(code).title,
