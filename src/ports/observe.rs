@@ -60,7 +60,7 @@ metrics! {
     SENDS_REFUSED = Counter "onceway_sends_refused_total" "Claims released unsent because their time to send or the right to it was over.";
     ESCROWS = Counter "onceway_escrows_total" "Claims and answers to be lodged with another region, by result (lodged, alone: no other region serves, refused, stale: the regions go by different views, unavailable, answer_lodged, answer_failed).";
     RUNS_AT_RISK = Counter "onceway_runs_at_risk_total" "Claims of keys that a lost region may have run without a trace here, by route.";
-    LATE_ANSWERS = Counter "onceway_late_answers_total" "Answers to attempts that another claim had taken over, by route; each is in the journal.";
+    LATE_ANSWERS = Counter "onceway_late_answers_total" "Answers to attempts that another claim had taken over, by route; each is an error in the log.";
     SETTLES_RETRIED = Counter "onceway_settles_retried_total" "Outcomes that could not be stored at once and were tried again.";
     REAPED = Counter "onceway_reaped_total" "Rows that the reaper looked at, by result (expired: the answer went, forgotten: the key is new again, kept: put off).";
     SWEPT = Counter "onceway_swept_total" "Keys that the sweep moved on without a client, by result (abandoned: a claim whose hold is over is in doubt now, settled, released).";
