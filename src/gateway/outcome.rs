@@ -133,8 +133,8 @@ async fn settled<P: Ports>(
     }
 }
 
-/// The upstream's answer to an attempt that is not this region's any more. The store that refused it has journalled it: what was
-/// replayed already stays, and people learn that there were two.
+/// The upstream's answer to an attempt that is not this region's any more. What was replayed already stays. Where another region's
+/// answer stands, the store has journalled both.
 fn late(ask: &Ask, attempt: &Attempt) {
     metrics::late(&ask.route);
     tracing::error!(key = %ask.id.digest(), token = %attempt.token, "late: an answer came for an attempt that was taken over");

@@ -158,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn an_already_seen_heartbeat_gives_age_plus_round_trip() {
+    fn an_already_seen_heartbeat_gives_age_plus_round_trip_less_the_time_since() {
         let mut meter = meter();
         meter.seen(9, at(1));
         meter.announced(9, MS(3), MS(4), at(2));
-        assert_eq!(meter.current(at(2)), Some(MS(7)));
+        assert_eq!(meter.current(at(2)), Some(MS(6)), "3 + 4, and it has been here for 1");
     }
 
     /// The peer's store stopped while its gateway answers on: the age of its last heartbeat grows, its lag does not.

@@ -52,7 +52,7 @@ pub fn a_lease_of_an_older_view_is_good_for_what_was_owned_under_it() {
     assert_eq!(may(&gate, &view, &mine, "b"), RUN);
     assert_eq!(
         may(&gate, &view, &gained, "b"),
-        Right::Closed(Closed::NoLease),
+        Right::Closed(Closed::Moving),
         "acceptors do not protect it yet"
     );
     assert_eq!(may(&gate, &lost, &gained, "b"), RUN);
