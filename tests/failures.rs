@@ -14,26 +14,28 @@ use onceway::fleet::region::{Action, Part, Region};
 use support::solo::{Solo, routes};
 use support::{BODY, PATIENCE, ask, code, deployment, effects, key, key_status, post, run, until};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-/// The deployment, for one test at a time.
-async fn three() -> MutexGuard<'static, Deployment> {
-    static THREE: OnceCell<Mutex<Deployment>> = OnceCell::const_new();
-    let start = || async { Mutex::new(deployment(Duration::from_millis(20)).await) };
-    THREE.get_or_init(start).await.lock().await
+/// Three regions of the test's own: what one test breaks must not be another one's beginning.
+async fn three() -> Deployment {
+    deployment(Duration::from_millis(20)).await
 }
 
-/// A key whose home is this region.
+/// A key whose home is this region, once it serves: what came before may have cost it its lease, and then it first has to come home.
 async fn homed_at(three: &Deployment, home: usize, word: &str) -> String {
-    for _ in 0..200 {
+    let name = three.regions[home].name.as_str();
+    let found = std::sync::Mutex::new(None);
+    until("a key that is at home", async || {
         let key = key(word);
-        if key_status(&three.regions[(home + 1) % 3], &key).await["owner"]
-            == three.regions[home].name.as_str()
-        {
-            return key;
+        let owned = key_status(&three.regions[(home + 1) % 3], &key).await["owner"] == name;
+        let at_home = owned && key_status(&three.regions[home], &key).await["owner"] == name;
+        if at_home && three.regions[home].serves().await.is_ok() {
+            *found.lock().unwrap() = Some(key);
+            return true;
         }
-    }
-    panic!("no key of 200 is homed at region {home}");
+        false
+    })
+    .await;
+    found.into_inner().unwrap().unwrap()
 }
 
 async fn charge(region: &Region, key: &str) -> Answer {
@@ -88,8 +90,8 @@ fn the_homes_postgres_killed() {
         let home = &three.regions[2];
         let before = homed_at(&three, 2, "before").await;
         assert_eq!(charge(home, &before).await.status, 201);
-        home.act(Action::Kill, Part::Postgres).await.unwrap();
         let during = homed_at(&three, 2, "during").await;
+        home.act(Action::Kill, Part::Postgres).await.unwrap();
         for region in &three.regions {
             let answer = refused(region, &during, "store-unavailable").await;
             assert_eq!(answer.status, 503);

@@ -50,10 +50,13 @@ pub async fn deployment(rtt: Duration) -> Deployment {
     deployment_with(rtt, None).await
 }
 
+/// The demo's rules, but for the wait before a return: many tests of one deployment break it, and each loss after the third doubles that.
+const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n";
+
 /// A deployment of three regions with routes of the test's choosing.
 pub async fn deployment_with(rtt: Duration, routes: Option<String>) -> Deployment {
-    let options =
-        Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover: None };
+    let failover = Some(FAILOVER.to_owned());
+    let options = Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover };
     Deployment::start(&options, &|_| {}).await.expect("three regions start")
 }
 
