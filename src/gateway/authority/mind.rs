@@ -13,7 +13,7 @@ use super::{Gateway, learn, moves};
 use crate::gateway::{metrics, race};
 use crate::ports::authority::CopiedRow;
 use crate::ports::peers::{Question, Told};
-use crate::ports::store::{PeerMemory, StoreError, Written};
+use crate::ports::store::{GateVersion, PeerMemory, StoreError, Written};
 use crate::ports::{Authority as _, Clock, Escrows, Imports, Peers, Ports, Replica};
 use crate::protocol::authority::GateState;
 use crate::protocol::opening::{self, Facts, Hindrance};
@@ -67,7 +67,7 @@ async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     if !learn::adopt(gateway).await {
         return true;
     }
-    let Some((_, state)) = gateway.gate_state() else { return false };
+    let Some((version, state)) = gateway.gate_state() else { return false };
     measure(gateway, &state);
     moves::watch_pending(gateway, &state);
     if state.is_open() {
@@ -76,7 +76,7 @@ async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
         return false;
     }
     gateway.authority.closed();
-    open(gateway, &state).await;
+    open(gateway, version, &state).await;
     true
 }
 
@@ -136,13 +136,13 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
 }
 
 /// Looks what is missing, sees to it, and opens when nothing is.
-async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
+async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: &GateState) {
     let Ok(missing) = missing(gateway, state).await else { return };
     show(gateway, &state.view, missing.clone());
     if missing.is_empty() {
-        // Compared with the version that was read before anything was looked at.
-        let Some((version, known)) = gateway.gate_state().filter(|(_, known)| known == state) else { return };
-        match gateway.ports.store().set_gate(version, &known.open()).await {
+        // Under the version that was read before anything was looked at: a store that restarted meanwhile may have lost what had just
+        // arrived, and its approval changed the version.
+        match gateway.ports.store().set_gate(version, &state.open()).await {
             Ok(Written::Done) => {
                 tracing::info!(epoch = state.view.epoch(), "opened the keys that were gained");
                 learn::adopt(gateway).await;
