@@ -92,8 +92,9 @@ pub(super) struct Authority {
     judged: AtomicU64,
     /// The epoch in the newest heartbeat of each origin that is applied here.
     heartbeat_epochs: ArcSwap<BTreeMap<Origin, u64>>,
-    /// Since when each other origin surely starts nothing more under keys that are owned here (protocol reference, 3.3).
-    ended: ArcSwap<BTreeMap<Origin, Moment>>,
+    /// Since when each other origin surely starts nothing more under keys that are owned here (protocol reference, 3.3), and under which
+    /// view that was said.
+    ended: ArcSwap<(u64, BTreeMap<Origin, Moment>)>,
     /// What this process saw of the grants of the region's acceptor.
     watch: Mutex<GrantWatch>,
     admission: Mutex<Admission>,
@@ -190,25 +191,19 @@ impl Authority {
         self.recalled.store(true, Ordering::SeqCst);
     }
 
-    /// Everything that this region owns may start: from now on other origins' claims are counted out.
+    /// Everything that this region owns may start: from now on other origins' claims are counted out. Anew under each view: another process of
+    /// this region may have adopted it and opened what it gave before this one looked, and what was gained may be running elsewhere still.
     fn opened(&self, now: Moment, view: &View) {
-        let known = self.ended.load();
-        let origins = view.members().keys().filter_map(|name| view.origin(name));
-        let ended: BTreeMap<Origin, Moment> = origins
-            .chain(view.retired().keys().cloned())
-            .map(|origin| {
-                let since = known.get(&origin).copied().unwrap_or(now);
-                (origin, since)
-            })
-            .collect();
-        if **known != ended {
-            self.ended.store(Arc::new(ended));
+        if self.ended.load().0 != view.epoch() {
+            let origins = view.members().keys().filter_map(|name| view.origin(name));
+            let all = origins.chain(view.retired().keys().cloned()).map(|origin| (origin, now));
+            self.ended.store(Arc::new((view.epoch(), all.collect())));
         }
     }
 
     /// Something was gained that may not start: nothing can be said of other origins' claims until it may.
     fn closed(&self) {
-        if !self.ended.load().is_empty() {
+        if self.ended.load().0 != 0 {
             self.ended.store(Arc::default());
         }
     }
@@ -368,7 +363,7 @@ impl<P: Ports> Gateway<P> {
         let mut reader = Reader::new(self.origin.clone(), self.settings.drift);
         let now = self.ports.clock().now();
         let ended = self.authority.ended.load();
-        reader.ended.extend(ended.iter().map(|(origin, since)| (origin.clone(), now.since(*since))));
+        reader.ended.extend(ended.1.iter().map(|(origin, since)| (origin.clone(), now.since(*since))));
         if let StoreHealth::Open(Gate { state: Some(state), .. }) = &**self.store.load()
             && state.is_open()
         {
@@ -410,5 +405,37 @@ impl<P: Ports> Gateway<P> {
             }
             StoreHealth::Closed(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::change::Change;
+    use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+    use crate::protocol::view::AcceptorId;
+
+    /// Process one adopts a view that gives this region keys, and opens them; process two looks only then. What it knew of other origins
+    /// before says nothing of those keys: their former owner may be running one.
+    #[test]
+    fn claims_of_others_are_counted_out_anew_under_each_view() {
+        let name = |text: &str| RegionName::parse(text).unwrap();
+        let regions = ["a", "b"].map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
+        let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
+        let voters = [(name("a"), AcceptorId(1))].into();
+        let first = View::founding(1, Arc::new(ring.unwrap()), Default::default(), voters);
+        let drift = Drift { ppm: 500, margin: Duration::from_millis(50) };
+        let lease = Lease::new(Duration::from_secs(3), drift);
+        let authority = Authority::new(Arc::new(first.clone()), lease, drift, 7);
+        let (before, later) = (Moment::from_nanos(1_000), Moment::from_nanos(9_000));
+        let since =
+            |authority: &Authority| authority.ended.load().1.get(&first.origin(&name("b")).unwrap()).copied();
+        authority.opened(before, &first);
+        authority.opened(later, &first);
+        assert_eq!(since(&authority), Some(before));
+        authority.opened(later, &first.next(&Change::Kill).unwrap());
+        assert_eq!(since(&authority), Some(later));
+        authority.closed();
+        assert_eq!(since(&authority), None);
     }
 }
