@@ -219,3 +219,19 @@ fn voters_change_one_at_a_time_and_the_ones_before_are_remembered() {
     let moved = moved(&last, draft(&last, &[("a", SEALED)]), &[("a", 1)]);
     assert_eq!(moved.voters_before(), last.voters(), "by a move, too");
 }
+
+#[test]
+fn what_is_attested_to_be_stopped_is_lost_and_votes_no_more() {
+    let view = first();
+    let next = view.next(&Change::Force { stopped: [(name("b"), 7), (name("c"), 0)].into() }).unwrap();
+    assert_eq!(next.epoch(), 2);
+    assert_eq!(next.voters().keys().collect::<Vec<_>>(), [&name("a")]);
+    assert_eq!(next.voters_before(), next.voters(), "there is no majority of the others to ask");
+    for (region, frontier) in [("b", 7), ("c", 0)] {
+        let member = next.members()[&name(region)];
+        assert!(matches!(member.standing, Standing::Lost { at: 2, gap: false }));
+        assert_eq!(member.mark, frontier);
+    }
+    let all: BTreeMap<RegionName, u64> = ["a", "b", "c"].map(|region| (name(region), 0)).into();
+    assert!(view.next(&Change::Force { stopped: all }).is_err(), "somebody is left");
+}

@@ -299,3 +299,25 @@ pub fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
         "nor need it have seen c's admission"
     );
 }
+
+/// The operator's word stands for a majority, not for the acceptor: a ballot below its promise, an old view and one of other voters are
+/// refused all the same.
+#[test]
+fn a_forced_view_is_taken_by_its_own_voters_only_and_only_if_it_is_newer() {
+    let founded = founded();
+    let stopped = [(name("b"), 7), (name("c"), 9)].into();
+    let forced = next(&first(), Change::Force { stopped });
+    let force =
+        |counter, view: &View| Message::Force { ballot: ballot(counter, "a"), view: Arc::new(view.clone()) };
+    let (taken, reply) = founded.answer(None, &force(9, &forced), &runs);
+    assert_eq!(reply, Reply::Accepted, "whatever leases run: that is what was attested");
+    let taken = taken.unwrap();
+    assert_eq!(taken.accepted.as_ref().unwrap().view.epoch(), 2);
+    let promised = after(&founded, &prepare(10), &over);
+    assert!(matches!(says(&promised, &force(9, &forced), &over), Reply::Outbid(_)));
+    assert!(matches!(says(&taken, &force(11, &forced), &over), Reply::NotGranted(_)), "not newer");
+    let other = Acceptor { id: AcceptorId(2), ..founded };
+    assert!(matches!(says(&other, &force(9, &forced), &over), Reply::NotGranted(_)), "no voter of it");
+    let made = Acceptor::made(AcceptorId(1));
+    assert_eq!(says(&made, &force(9, &forced), &over), Reply::NotFounded(AcceptorId(1)));
+}
