@@ -11,5 +11,7 @@ mod escrows;
 mod losses;
 #[path = "takeover/pauses.rs"]
 mod pauses;
+#[path = "takeover/rebuilds.rs"]
+mod rebuilds;
 #[path = "takeover/trio.rs"]
 mod trio;
