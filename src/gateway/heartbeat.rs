@@ -261,6 +261,10 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
     let mut health = gateway.health();
     for past in memory {
         let known = gateway.view().origin(&past.origin.region) == Some(past.origin.clone());
+        if known && !health.peers.contains_key(&past.origin.region) {
+            // It left the ring, and the files do not name it any more.
+            health.gone.extend(past.lag.map(|lag| (past.origin.region.clone(), lag)));
+        }
         if let Some(peer) = health.peers.get_mut(&past.origin.region).filter(|_| known) {
             peer.applied = Some(past.applied);
             if let Some(lag) = past.lag {
@@ -274,8 +278,8 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
 fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
     let mut health = gateway.health();
     for (name, peer) in &mut health.peers {
-        let origin = gateway.view().origin(name);
-        let seq = beats.iter().find(|beat| Some(&beat.origin) == origin.as_ref()).map_or(0, |beat| beat.seq);
+        let origin = authority::origin_of(&gateway.view(), name);
+        let seq = beats.iter().find(|beat| beat.origin == origin).map_or(0, |beat| beat.seq);
         peer.lag.seen(seq, now);
         peer.applied = peer.applied.max(Some(seq));
     }

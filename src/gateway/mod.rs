@@ -176,6 +176,8 @@ pub struct Gateway<P: Ports> {
 struct Health {
     beat: Option<(u64, Moment)>,
     peers: BTreeMap<RegionName, Peer>,
+    /// The lag of regions that are no peers any more, as it was remembered: a window behind one may still be to be measured.
+    gone: BTreeMap<RegionName, Duration>,
 }
 
 /// Whether keys can be run here.
@@ -260,7 +262,7 @@ impl<P: Ports> Gateway<P> {
             generators: generators::Generators::new(),
             publication,
             store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
-            health: Mutex::new(Health { beat: None, peers }),
+            health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
             clock_watch,
             typical,
             in_flight: AtomicUsize::new(0),

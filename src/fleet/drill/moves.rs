@@ -3,6 +3,7 @@
 //! Neighbours: `schedule` runs them. Every move is asked for with the command that an operator would type. They must not ask for more than one
 //! move at a time: that is what an operator's tool must refuse, not what moves are about.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +17,7 @@ use super::schedule::Run;
 use crate::fleet::region::{Action, Part};
 use crate::fleet::{files, wait};
 use crate::protocol::region::RegionName;
+use crate::protocol::ring::Ring;
 
 /// How long an operator asks again, where it is not possible yet.
 const ASKED_WITHIN: Duration = Duration::from_secs(40);
@@ -74,16 +76,21 @@ pub async fn ring(run: &mut Run<'_>) -> Result<()> {
 }
 
 /// A ring that was put in force.
-struct Moved {
-    from: std::sync::Arc<crate::protocol::ring::Ring>,
-    to: std::sync::Arc<crate::protocol::ring::Ring>,
-    asked: Instant,
-    done: Instant,
+pub struct Moved {
+    pub from: Arc<Ring>,
+    pub to: Arc<Ring>,
+    pub asked: Instant,
+    pub done: Instant,
 }
 
 /// Writes the file, plans, compares the plan with the rings, applies.
 async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
     let (from, to) = write_ring(run, weights)?;
+    apply_ring(run, from, to).await
+}
+
+/// The file says another ring than is in force: plans, compares the plan with the rings, applies.
+pub async fn apply_ring(run: &mut Run<'_>, from: Arc<Ring>, to: Arc<Ring>) -> Result<Moved> {
     let at = (run.victim + 1) % 3;
     let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
     let plan: Value = serde_json::from_str(&run.said(&["ring", "plan"], &told)?)?;
@@ -115,13 +122,15 @@ async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
 }
 
 /// Writes a ring file with these weights; the rings before and after.
-fn write_ring(
-    run: &Run<'_>,
-    weights: &[u32],
-) -> Result<(std::sync::Arc<crate::protocol::ring::Ring>, std::sync::Arc<crate::protocol::ring::Ring>)> {
+fn write_ring(run: &Run<'_>, weights: &[u32]) -> Result<(Arc<Ring>, Arc<Ring>)> {
     let names: Vec<RegionName> = run.deployment.regions.iter().map(|region| region.name.clone()).collect();
+    write_ring_of(run, &names, weights)
+}
+
+/// The same for these regions.
+pub fn write_ring_of(run: &Run<'_>, names: &[RegionName], weights: &[u32]) -> Result<(Arc<Ring>, Arc<Ring>)> {
     let from = run.field.ring();
-    files::write(run.deployment.dir(), "ring.toml", &files::ring(&names, weights, files::FAILOVER))?;
+    files::write(run.deployment.dir(), "ring.toml", &files::ring(names, weights, files::FAILOVER))?;
     let to =
         crate::config::load_ring(&run.deployment.dir().join("ring.toml")).map_err(anyhow::Error::new)?.ring;
     run.note(format!("ring.toml: weights {weights:?}"));
@@ -130,7 +139,7 @@ fn write_ring(
 
 /// Holds every probe around a move against the rings: before it the old owner ran it, after it the new one, and what does not move was
 /// never told that it moves.
-fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
+pub fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
     let near = |probe: &&Probe| {
         probe.exchange.done > moved.asked - STANDS && probe.exchange.sent < moved.done + STANDS / 2
     };
@@ -249,7 +258,7 @@ pub async fn kill_in_ring_change(run: &mut Run<'_>) -> Result<()> {
 }
 
 /// Asks until it is done: exit code 3 says that it is not possible yet.
-async fn until_done(run: &Run<'_>, at: usize, words: &[&str]) -> Result<()> {
+pub async fn until_done(run: &Run<'_>, at: usize, words: &[&str]) -> Result<()> {
     let done = async || {
         run.note(format!("onceway {}", words.join(" ")));
         let told = run.region(at).operate(words).await?;

@@ -50,6 +50,11 @@ async fn look<P: Ports>(
     }
     match view.standing(&gateway.settings.me) {
         Some(Standing::Lost { .. }) => seal(gateway, &view).await,
+        // Whoever left the ring has nothing to come home to.
+        Some(Standing::Sealed { drained: false }) if view.ring().weight(&gateway.settings.me).is_none() => {
+            *well = None;
+            Ok(())
+        }
         Some(Standing::Sealed { drained: false }) => {
             let since = match *well {
                 Some((epoch, since)) if epoch == view.epoch() => since,

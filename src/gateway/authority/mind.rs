@@ -124,6 +124,7 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
         if !gathered.windows.contains_key(region) {
             // The outage is not lag: as it was at the last contact.
             let lag = peer.and_then(|peer| peer.lag.maximum(peer.heard.unwrap_or(now)));
+            let lag = lag.or_else(|| health.gone.get(region).copied());
             tracing::info!(%region, at, ?lag, applied, "the window of a lost region begins");
             gathered.converted.remove(region);
             gathered.told.retain(|(_, lost), _| lost != region);

@@ -4,7 +4,7 @@
 //! breath as the send. Its loops: [`renew`] holds the lease, [`mind`] follows views and opens what was gained, [`takeover`] watches other
 //! regions' leases, [`home`] brings this region back, [`voters`] keeps the
 //! voters. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
-//! peers ask, [`propose`] runs rounds, [`moves`] hands arcs over, [`acts`] is for operators. It must not know statuses, and no request
+//! peers ask, [`propose`] runs rounds, [`moves`] hands arcs over, [`acts`] is for operators, [`members`] says who may join and leave. It must not know statuses, and no request
 //! waits for any of this.
 
 mod acceptor;
@@ -13,6 +13,7 @@ mod asking;
 mod break_glass;
 mod home;
 mod learn;
+mod members;
 mod mind;
 mod moves;
 mod propose;
@@ -46,6 +47,7 @@ use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use crate::protocol::window::WindowRule;
 pub(super) use learn::took;
+pub(super) use members::origin_of;
 pub(super) use running::Run;
 
 /// Who may declare a region lost.

@@ -58,6 +58,8 @@ pub struct RegionStatus {
     pub mark: u64,
     /// Generation of its store.
     pub generation: u32,
+    /// Whether the ring has it. One that left stays listed, as rows of its live on.
+    pub in_ring: bool,
 }
 
 /// One thing that is missing.
@@ -121,6 +123,7 @@ fn regions(view: &View, views: &BTreeMap<u64, std::sync::Arc<View>>) -> Vec<Regi
             share: f64::from(shares.get(name).copied().unwrap_or(0)) / f64::from(ARCS),
             mark: member.mark,
             generation: member.generation,
+            in_ring: view.ring().weight(name).is_some(),
         }
     };
     view.members().iter().map(of).collect()
