@@ -334,6 +334,7 @@ impl<P: Ports> Gateway<P> {
             view: self.view().digest(),
             shared: self.settings.shared,
             serving: self.store_is_open() && !self.is_stopping(),
+            upstream_sick: self.upstream_is_sick(),
             beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
             applied,
         }

@@ -98,6 +98,8 @@ pub struct Settings {
     pub shadow: bool,
     /// How regions take over from one another.
     pub failover: authority::Failover,
+    /// How this region's upstream is checked; `None` if it is not.
+    pub upstream_health: Option<authority::upstream::UpstreamHealth>,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
 }

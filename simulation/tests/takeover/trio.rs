@@ -369,6 +369,7 @@ fn settings(me: &RegionName) -> Settings {
         },
         quota: None,
         shadow: false,
+        upstream_health: None,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }

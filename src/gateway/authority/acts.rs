@@ -247,8 +247,14 @@ impl<P: Ports> Gateway<P> {
         match standing(&base, region)? {
             Standing::Serving => {}
             Standing::Sealed { drained: true } => return Ok(base.epoch()),
-            Standing::Sealed { drained: false } | Standing::Lost { .. } => {
-                let why = format!("region {region} does not serve: there is nothing to drain");
+            // It owns nothing, and would come back by itself: now it stays.
+            Standing::Sealed { drained: false } => {
+                self.journal_act("drained", &format!("{actor}: {region}, sealed before: {reason}")).await;
+                let standings = [(region.clone(), Standing::Sealed { drained: true })].into();
+                return self.moved(&base, base.ring().clone(), base.escrow().clone(), &standings).await;
+            }
+            Standing::Lost { .. } => {
+                let why = format!("region {region} is lost: there is nothing to drain");
                 return Err(ActError::refused(why));
             }
         }

@@ -13,8 +13,12 @@ use crate::protocol::view::View;
 
 /// How many regions would own keys under that ring if only `gone` served no more.
 pub(super) fn owners(view: &View, ring: &Ring, gone: Option<&RegionName>) -> usize {
-    let owns = |name: &&RegionName| Some(*name) != gone && ring.weight(name).is_some_and(|weight| weight > 0);
-    view.serving().filter(owns).count()
+    view.serving().filter(|name| Some(*name) != gone && owns(ring, name)).count()
+}
+
+/// Whether that ring lets a region own keys at all: an edge forwards only.
+pub(super) fn owns(ring: &Ring, name: &RegionName) -> bool {
+    ring.weight(name).is_some_and(|weight| weight > 0)
 }
 
 /// Whether this ring may take the place of the one in force.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::{Gateway, Mode};
 use crate::ports::{Clock, Ports};
 use crate::protocol::opening::Hindrance;
+use crate::protocol::region::RegionName;
 use crate::protocol::ring::ARCS;
 use crate::protocol::view::{Standing, View};
 
@@ -60,6 +61,8 @@ pub struct RegionStatus {
     pub generation: u32,
     /// Whether the ring has it. One that left stays listed, as rows of its live on.
     pub in_ring: bool,
+    /// Whether it says that its upstream is sick. Such a region, sealed, comes back by itself once it is well again.
+    pub upstream_sick: bool,
 }
 
 /// One thing that is missing.
@@ -95,7 +98,7 @@ impl<P: Ports> Gateway<P> {
                 Mode::Manual => "manual",
             },
             lease,
-            regions: regions(&view, &self.authority.views.load()),
+            regions: regions(&view, &self.authority.views.load(), &|name| self.says_sick(name)),
             opening: self.hindrances().iter().map(hindrance).collect(),
             pending,
             voters: view.voters().keys().map(ToString::to_string).collect(),
@@ -103,9 +106,13 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-fn regions(view: &View, views: &BTreeMap<u64, std::sync::Arc<View>>) -> Vec<RegionStatus> {
+fn regions(
+    view: &View,
+    views: &BTreeMap<u64, std::sync::Arc<View>>,
+    sick: &dyn Fn(&RegionName) -> bool,
+) -> Vec<RegionStatus> {
     let shares = view.shares();
-    let of = |(name, member): (&crate::protocol::region::RegionName, &crate::protocol::view::Member)| {
+    let of = |(name, member): (&RegionName, &crate::protocol::view::Member)| {
         let before = views.values().rev().filter(|known| known.epoch() <= view.epoch());
         let since = before
             .take_while(|known| known.standing(name) == Some(member.standing))
@@ -123,6 +130,7 @@ fn regions(view: &View, views: &BTreeMap<u64, std::sync::Arc<View>>) -> Vec<Regi
             share: f64::from(shares.get(name).copied().unwrap_or(0)) / f64::from(ARCS),
             mark: member.mark,
             generation: member.generation,
+            upstream_sick: sick(name),
             in_ring: view.ring().weight(name).is_some(),
         }
     };
