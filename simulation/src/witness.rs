@@ -107,7 +107,7 @@ impl Region for Witness {
                 shared,
                 serving: false,
                 beat: None,
-                upstream_sick: false,
+                upstream_failing: false,
                 applied: BTreeMap::new(),
             }
         })

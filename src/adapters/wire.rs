@@ -305,7 +305,7 @@ struct PongMessage {
     applied: BTreeMap<String, u64>,
     /// Left out while it is not, so that older gateways can read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    upstream_sick: bool,
+    upstream_failing: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -325,7 +325,7 @@ pub fn encode_pong(pong: &Pong) -> Bytes {
         serving: pong.serving,
         beat: pong.beat.map(|beat| BeatMessage { seq: beat.seq, age_ns: nanos(beat.age) }),
         applied: pong.applied.iter().map(|(region, seq)| (region.to_string(), *seq)).collect(),
-        upstream_sick: pong.upstream_sick,
+        upstream_failing: pong.upstream_failing,
     };
     serde_json::to_vec(&message).expect("strings and numbers always make JSON").into()
 }
@@ -349,7 +349,7 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
         serving: message.serving,
         beat: message.beat.map(|beat| Beat { seq: beat.seq, age: Duration::from_nanos(beat.age_ns) }),
         applied,
-        upstream_sick: message.upstream_sick,
+        upstream_failing: message.upstream_failing,
     })
 }
 

@@ -334,7 +334,7 @@ impl<P: Ports> Gateway<P> {
             view: self.view().digest(),
             shared: self.settings.shared,
             serving: self.store_is_open() && !self.is_stopping(),
-            upstream_sick: self.upstream_is_sick(),
+            upstream_failing: self.upstream_fails(),
             beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
             applied,
         }

@@ -82,8 +82,8 @@ pub struct Pong {
     pub beat: Option<Beat>,
     /// The highest heartbeat of each region that stands in the peer's store; empty while its store does not answer.
     pub applied: BTreeMap<RegionName, u64>,
-    /// Its upstream is sick: whoever is about to hand keys over for the same reason is not better off with it.
-    pub upstream_sick: bool,
+    /// Its upstream fails its checks: whoever is about to hand keys over for that reason is not better off with it.
+    pub upstream_failing: bool,
 }
 
 /// A peer's newest heartbeat, as told in a ping.

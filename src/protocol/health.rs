@@ -40,7 +40,7 @@ impl Health {
 /// What a region knows when its upstream is sick.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// Other regions that serve, own keys, answer, and whose upstream is not sick.
+    /// Other regions that serve, own keys, answer, and whose upstream fails no check.
     pub others_well: usize,
     /// How many regions must go on serving after a drain.
     pub min_serving: usize,

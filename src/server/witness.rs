@@ -285,7 +285,7 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
             shared: none,
             serving: false,
             beat: None,
-            upstream_sick: false,
+            upstream_failing: false,
             applied: BTreeMap::new(),
         }
     }

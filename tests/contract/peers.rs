@@ -67,7 +67,7 @@ impl Link {
             shared: digest("onceway/test", &[]),
             serving: true,
             beat: None,
-            upstream_sick: false,
+            upstream_failing: false,
             applied: BTreeMap::new(),
         };
         let peer = Arc::new(Played {

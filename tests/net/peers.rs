@@ -84,7 +84,7 @@ fn pong() -> Pong {
         shared: Digest32::new([2; 32]),
         serving: true,
         beat: Some(Beat { seq: 8, age: Duration::from_nanos(1_234_567) }),
-        upstream_sick: false,
+        upstream_failing: false,
         applied: BTreeMap::from([(region("eu"), 3)]),
     }
 }

@@ -194,7 +194,7 @@ impl<P> Link<P> {
             shared: digest("onceway/test", &[]),
             serving: true,
             beat: None,
-            upstream_sick: false,
+            upstream_failing: false,
             applied: Default::default(),
         };
         let peer = Arc::new(Played {

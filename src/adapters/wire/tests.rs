@@ -71,7 +71,7 @@ prop_compose! {
             shared: Digest32::new(shared),
             serving,
             beat: beat.map(|(seq, age)| Beat { seq, age: Duration::from_nanos(age) }),
-            upstream_sick: false,
+            upstream_failing: false,
             applied: applied.into_iter().map(|(name, seq)| (region(&name), seq)).collect(),
         }
     }
@@ -258,7 +258,7 @@ fn pongs_that_are_none_are_refused() {
         shared: Digest32::new([2; 32]),
         serving: true,
         beat: None,
-        upstream_sick: false,
+        upstream_failing: false,
         applied: BTreeMap::from([(region("eu"), 4)]),
     });
     let good = str::from_utf8(&good).unwrap();

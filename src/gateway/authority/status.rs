@@ -61,8 +61,8 @@ pub struct RegionStatus {
     pub generation: u32,
     /// Whether the ring has it. One that left stays listed, as rows of its live on.
     pub in_ring: bool,
-    /// Whether it says that its upstream is sick. Such a region, sealed, comes back by itself once it is well again.
-    pub upstream_sick: bool,
+    /// Whether it says that its upstream fails its checks. Such a region, sealed, comes back by itself once it is well again.
+    pub upstream_failing: bool,
 }
 
 /// One thing that is missing.
@@ -98,7 +98,7 @@ impl<P: Ports> Gateway<P> {
                 Mode::Manual => "manual",
             },
             lease,
-            regions: regions(&view, &self.authority.views.load(), &|name| self.says_sick(name)),
+            regions: regions(&view, &self.authority.views.load(), &|name| self.says_failing(name)),
             opening: self.hindrances().iter().map(hindrance).collect(),
             pending,
             voters: view.voters().keys().map(ToString::to_string).collect(),
@@ -109,7 +109,7 @@ impl<P: Ports> Gateway<P> {
 fn regions(
     view: &View,
     views: &BTreeMap<u64, std::sync::Arc<View>>,
-    sick: &dyn Fn(&RegionName) -> bool,
+    failing: &dyn Fn(&RegionName) -> bool,
 ) -> Vec<RegionStatus> {
     let shares = view.shares();
     let of = |(name, member): (&RegionName, &crate::protocol::view::Member)| {
@@ -130,7 +130,7 @@ fn regions(
             share: f64::from(shares.get(name).copied().unwrap_or(0)) / f64::from(ARCS),
             mark: member.mark,
             generation: member.generation,
-            upstream_sick: sick(name),
+            upstream_failing: failing(name),
             in_ring: view.ring().weight(name).is_some(),
         }
     };

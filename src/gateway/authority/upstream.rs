@@ -114,13 +114,13 @@ async fn look<P: Ports>(
     Ok(())
 }
 
-/// Others that serve, own keys, answer, and do not say that their upstream is sick.
+/// Others that serve, own keys, answer, and do not say that their upstream fails.
 fn others_well<P: Ports>(gateway: &Gateway<P>, view: &View) -> usize {
     let well = |name: &&RegionName| {
         **name != gateway.settings.me
             && members::owns(view.ring(), name)
             && !gateway.is_silent(name)
-            && !gateway.says_sick(name)
+            && !gateway.says_failing(name)
     };
     view.serving().filter(well).count()
 }
@@ -143,10 +143,16 @@ impl<P: Ports> Gateway<P> {
         check.is_some_and(|check| self.upstream().is_sick(check.sick_after, now))
     }
 
-    /// Whether a region, this one or a peer, says that its upstream is sick.
-    pub(super) fn says_sick(&self, name: &RegionName) -> bool {
-        let told = || self.health().peers.get(name)?.pong.as_ref().map(|pong| pong.upstream_sick);
-        if *name == self.settings.me { self.upstream_is_sick() } else { told().unwrap_or(false) }
+    /// Whether the last check of this region's upstream failed. Peers are told that, long before it counts as sick: an outage of all
+    /// upstreams is noticed by one of them first, and nobody must be drained to those who are about to notice.
+    pub(in crate::gateway) fn upstream_fails(&self) -> bool {
+        self.upstream().is_failing()
+    }
+
+    /// Whether a region, this one or a peer, says that its upstream fails its checks.
+    pub(super) fn says_failing(&self, name: &RegionName) -> bool {
+        let told = || self.health().peers.get(name)?.pong.as_ref().map(|pong| pong.upstream_failing);
+        if *name == self.settings.me { self.upstream_fails() } else { told().unwrap_or(false) }
     }
 
     /// What is known of this region's upstream, where it is checked.

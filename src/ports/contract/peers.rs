@@ -291,7 +291,7 @@ fn pong() -> Pong {
         shared: digest("onceway/contract/shared", &[]),
         serving: false,
         beat: None,
-        upstream_sick: false,
+        upstream_failing: false,
         applied: BTreeMap::new(),
     }
 }
