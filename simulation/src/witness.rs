@@ -107,6 +107,7 @@ impl Region for Witness {
                 shared,
                 serving: false,
                 beat: None,
+                origin: None,
                 upstream_failing: false,
                 applied: BTreeMap::new(),
             }

@@ -67,6 +67,7 @@ impl Link {
             shared: digest("onceway/test", &[]),
             serving: true,
             beat: None,
+            origin: None,
             upstream_failing: false,
             applied: BTreeMap::new(),
         };

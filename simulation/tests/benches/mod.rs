@@ -194,6 +194,7 @@ impl<P> Link<P> {
             shared: digest("onceway/test", &[]),
             serving: true,
             beat: None,
+            origin: None,
             upstream_failing: false,
             applied: Default::default(),
         };

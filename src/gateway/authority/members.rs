@@ -62,7 +62,7 @@ fn may_join<P: Ports>(gateway: &Gateway<P>, base: &View, name: &RegionName) -> R
     }
     let applied = |by: &RegionName, of: &RegionName| match by == me {
         true => health.peers.get(of).map(|peer| peer.applied.unwrap_or(0)),
-        false => pong(by).and_then(|pong| pong.applied.get(of).copied()),
+        false => pong(by).and_then(|pong| pong.applied.get(&origin_of(base, of)).copied()),
     };
     for other in base.serving().filter(|other| *other != name) {
         for (by, of) in [(other, name), (name, other)] {
@@ -80,6 +80,13 @@ fn may_join<P: Ports>(gateway: &Gateway<P>, base: &View, name: &RegionName) -> R
                 Some(_) => {}
             }
         }
+    }
+    let origin = pong(name).and_then(|pong| pong.origin.as_ref());
+    if origin.is_some_and(|origin| *origin != origin_of(base, name)) {
+        let should = origin_of(base, name);
+        return not_yet(format!(
+            "its store is not {should}: `generation` in its region file is wrong, or its store is another one"
+        ));
     }
     // One that left comes back with the store that it left with, or it has forgotten what it ran.
     let beat = pong(name).and_then(|pong| pong.beat).map_or(u64::MAX, |beat| beat.seq);
