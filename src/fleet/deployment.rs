@@ -220,6 +220,13 @@ impl Deployment {
         write_file(&self.dir, &names, &self.ports, &self.links, mine, members).map(drop)
     }
 
+    /// Lets a region's sample upstream fail its health checks, or not.
+    pub fn set_sick(&self, number: usize, sick: bool) {
+        if let Some(upstream) = self.upstreams.get(number) {
+            upstream.set_sick(sick);
+        }
+    }
+
     /// Where its files are: what all regions share lies there, a region's own in a folder of its name.
     pub fn dir(&self) -> &Path {
         &self.dir
