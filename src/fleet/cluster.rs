@@ -155,6 +155,14 @@ impl Cluster {
         fs::rename(&fresh, self.data()).with_context(|| format!("cannot rename {}", fresh.display()))
     }
 
+    /// An empty one in place of one that is stopped: its data folder is deleted.
+    pub async fn make_anew(&self) -> Result<()> {
+        fs::remove_dir_all(self.data())
+            .with_context(|| format!("cannot remove {}", self.data().display()))?;
+        self.initdb().await?;
+        self.write_settings(&[])
+    }
+
     fn write_settings(&self, settings: &[(&str, &str)]) -> Result<()> {
         let mut text = format!(
             "# Written by onceway at each start of the deployment: changes here are lost.\nport = {}\n",

@@ -62,6 +62,8 @@ pub enum Drill {
     AcceptorReplaced,
     /// Postgres restored from an old copy.
     Restored,
+    /// A disk gone.
+    DiskLost,
     /// A planned drain and return.
     Drain,
     /// A planned change of weights.
@@ -74,7 +76,7 @@ pub enum Drill {
 
 impl Drill {
     /// All of them, the table last.
-    pub const ALL: [Drill; 20] = [
+    pub const ALL: [Drill; 21] = [
         Drill::Kill,
         Drill::PauseLong,
         Drill::PauseShort,
@@ -94,6 +96,7 @@ impl Drill {
         Drill::Ring,
         Drill::RingMembers,
         Drill::Restored,
+        Drill::DiskLost,
         Drill::Window,
     ];
 
@@ -116,6 +119,7 @@ impl Drill {
             Drill::GatewayDead => "gateway-dead",
             Drill::AcceptorReplaced => "acceptor-replaced",
             Drill::Restored => "restored",
+            Drill::DiskLost => "disk-lost",
             Drill::Drain => "drain",
             Drill::Ring => "ring",
             Drill::RingMembers => "ring-members",
@@ -145,7 +149,12 @@ impl Drill {
             Drill::AcceptorReplaced => {
                 "an acceptor made anew, then another region killed, so that its vote is needed"
             }
-            Drill::Restored => "a region's Postgres comes back as an old copy: noticed, and serves nothing",
+            Drill::Restored => {
+                "a region's Postgres comes back as an old copy: noticed, serves nothing until it is rebuilt"
+            }
+            Drill::DiskLost => {
+                "a region dies with its disk: rebuilt from the others while they serve its keys"
+            }
             Drill::Drain => "a planned drain and return under load: pauses below a second, nothing twice",
             Drill::Ring => "other weights and back under load: exactly the planned arcs move, nothing twice",
             Drill::RingMembers => {
@@ -223,7 +232,7 @@ pub async fn run(
                 }
             };
             // What one run has broken for good must not be held against the next.
-            if report.held && !matches!(drill, Drill::Restored | Drill::RingMembers) {
+            if report.held && !matches!(drill, Drill::Restored | Drill::DiskLost | Drill::RingMembers) {
                 deployment = Some(ready);
             } else {
                 ready.shut_down().await?;

@@ -128,6 +128,7 @@ async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
         Drill::RingMembers => members::members(run).await,
         Drill::AcceptorReplaced => stores::acceptor_replaced(run).await,
         Drill::Restored => stores::restored(run).await,
+        Drill::DiskLost => stores::disk_lost(run).await,
         Drill::Window => bail!("this drill has deployments of its own"),
     }
 }
