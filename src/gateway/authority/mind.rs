@@ -273,9 +273,10 @@ async fn import<P: Ports>(
         };
         store.import(origin, &rows).await.map_err(|error| error.to_string())?;
         all += rows.len();
+        // A page may be short because its rows are large.
         match rows.last() {
-            Some(last) if rows.len() >= PAGE as usize => after = Some(last.id.clone()),
-            Some(_) | None => break,
+            Some(last) => after = Some(last.id.clone()),
+            None => break,
         }
     }
     let lag = gateway.authority.gathered().windows.get(origin).and_then(Window::lag);
