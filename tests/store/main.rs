@@ -7,6 +7,7 @@
 mod authority;
 mod jobs;
 mod keys;
+mod leaving;
 mod provisioning;
 mod support;
 mod upkeep;
