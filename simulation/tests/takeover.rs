@@ -15,5 +15,7 @@ mod losses;
 mod members;
 #[path = "takeover/pauses.rs"]
 mod pauses;
+#[path = "takeover/rebuilds.rs"]
+mod rebuilds;
 #[path = "takeover/trio.rs"]
 mod trio;

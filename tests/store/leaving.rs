@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{DATABASE, Region, eventually, init_until_complete, open, seq};
 use onceway::adapters::postgres::provision::{self, Report, Status};
-use onceway::ports::{Authority, Replica};
+use onceway::ports::{Authority, KeyStore, Replica};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::view::{AcceptorId, Content, Member, Standing, View};

@@ -45,7 +45,8 @@ async fn look<P: Ports>(
         return Ok(());
     };
     let view = state.view;
-    if view.epoch() < gateway.view().epoch() || gateway.is_stopping() {
+    let present = view.is_present(&gateway.origin);
+    if view.epoch() < gateway.view().epoch() || gateway.is_stopping() || !present {
         return Ok(());
     }
     match view.standing(&gateway.settings.me) {
