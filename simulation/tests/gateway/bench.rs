@@ -360,15 +360,15 @@ pub fn settings(me: &RegionName) -> Settings {
         let policy = Policy { fingerprint, mismatch, body_limit: 16 << 20, ..policy(Recovery::Park) };
         Route { protection: Protection::Required(Arc::new(policy)), ..route(name, Recovery::Park) }
     };
-    let key_policy = KeyPolicy { min_length: 8, max_length: 64, entropy_bits: 32, ..KeyPolicy::default() };
-    let picky = Policy { key_policy, ..policy(Recovery::Park) };
+    let strict = KeyPolicy { min_length: 8, max_length: 64, entropy_bits: 32, ..KeyPolicy::default() };
+    let picky = Policy { key_policy: strict, ..policy(Recovery::Park) };
     let mut credentials = Credentials::default();
     for (token, principal) in TOKENS {
         let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
         credentials.insert(digest(token.as_bytes()), caller);
     }
-    let globex = Caller::new(Tenant::parse("globex").unwrap(), Voucher::File, None);
-    credentials.insert(digest(b"sk-globex"), globex);
+    credentials
+        .insert(digest(b"sk-globex"), Caller::new(Tenant::parse("globex").unwrap(), Voucher::File, None));
     let bound = Policy { bind: Binding::Principal, ..policy(Recovery::Rerun { max_attempts: 3 }) };
     let bound = Route { protection: Protection::Required(Arc::new(bound)), ..route("bound", Recovery::Park) };
     Settings {

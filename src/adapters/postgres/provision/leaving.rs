@@ -5,13 +5,10 @@
 //! reason. It must not drop a subscription before all that the region sealed is here, nor any row.
 
 use tokio_postgres::Client;
-use tokio_postgres::types::Json;
 
-use super::super::super::views::{Spelled, ViewDoc};
 use super::super::names;
-use super::{Error, Plan, Report, Status, execute, get, query};
+use super::{Error, Plan, Report, Status, execute, generations, get, query};
 use crate::protocol::region::Origin;
-use crate::protocol::view::View;
 
 const WHAT: &str = "untying a region that left";
 
@@ -108,11 +105,7 @@ fn status(plan: &Plan, left: &Left, here: &Here) -> Next {
 
 /// Regions that the adopted view lists and its ring does not. One that the files name is about to come back.
 async fn left(client: &Client, plan: &Plan) -> Result<Vec<Left>, Error> {
-    let rows = query(client, WHAT, "select view from onceway.gate where view is not null", &[]).await?;
-    let Some(row) = rows.first() else { return Ok(Vec::new()) };
-    let Json(doc) = get::<Json<ViewDoc>>(row, WHAT, 0)?;
-    let view: std::sync::Arc<View> =
-        Spelled::from_doc(doc).map_err(|malformed| Error::Sql { what: WHAT, why: malformed.0.to_owned() })?;
+    let Some(view) = generations::view(client).await? else { return Ok(Vec::new()) };
     let named = |origin: &Origin| plan.all.iter().any(|named| named.region == origin.region);
     let members = view.members().iter().filter(|(name, _)| view.ring().weight(name).is_none());
     let left = members.map(|(name, member)| Left {
