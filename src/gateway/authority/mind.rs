@@ -118,7 +118,7 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
     let retired = state.view.retired();
     gathered.windows.retain(|origin, window| lost.get(origin) == Some(&window.at()));
     gathered.converted.retain(|origin| lost.contains_key(origin));
-    gathered.told.retain(|(_, origin), _| lost.contains_key(origin) || retired.contains_key(origin));
+    gathered.told.retain(|(_, origin), _| lost.contains_key(origin) || state.view.is_gone(origin));
     for (origin, at) in lost.into_iter().filter(|(origin, _)| !retired.contains_key(origin)) {
         let peer = health.peers.get(&origin.region).filter(|peer| peer.origin.as_ref() == Some(&origin));
         let applied = peer.and_then(|peer| peer.applied).unwrap_or(0);
