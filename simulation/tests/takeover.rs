@@ -7,9 +7,15 @@
 mod cuts;
 #[path = "takeover/escrows.rs"]
 mod escrows;
+#[path = "takeover/faults.rs"]
+mod faults;
 #[path = "takeover/losses.rs"]
 mod losses;
 #[path = "takeover/pauses.rs"]
 mod pauses;
+#[path = "takeover/settings.rs"]
+mod settings;
+#[path = "takeover/swarm.rs"]
+mod swarm;
 #[path = "takeover/trio.rs"]
 mod trio;
