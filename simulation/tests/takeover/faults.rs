@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use onceway::protocol::region::RegionName;
+use onceway::protocol::view::Standing;
 use simulation::cluster::StoreMode;
 use simulation::dice::SimDice;
 use simulation::upstream::UpstreamMode;
@@ -170,7 +171,7 @@ impl Faults {
         let gateway = self.trio.node(&by).gateway;
         tokio::spawn(async move {
             let escrow = ["strict", "strict-probe"].map(Arc::from).into();
-            let epoch = gateway.authority_status().epoch;
+            let epoch = gateway.pong().await.epoch;
             gateway.apply(ring(&weights), escrow, epoch, "swarm").await
         });
         told
@@ -195,22 +196,22 @@ impl Faults {
         }
         for _ in 0..200 {
             let gateway = self.trio.node(&regions()[0]).gateway;
-            let status = gateway.authority_status();
-            let drained: Vec<_> =
-                status.regions.iter().filter(|region| region.standing == "drained").collect();
-            if drained.is_empty() {
+            let Some(drained) = self.drained() else {
                 sleep(ms(5_000)).await;
-                if gateway.authority_status().regions.iter().all(|region| region.standing != "drained") {
-                    return;
+                match self.drained() {
+                    None => return,
+                    Some(_) => continue,
                 }
-            }
-            for region in drained {
-                let name = RegionName::parse(&region.name).unwrap();
-                // Refused while something else changes: then again.
-                let _ = gateway.resume(&name, "swarm").await;
-            }
+            };
+            // Refused while something else changes: then again.
+            let _ = gateway.resume(&drained, "swarm").await;
             sleep(ms(1_000)).await;
         }
         panic!("a drained region cannot be resumed");
+    }
+
+    fn drained(&self) -> Option<RegionName> {
+        let view = self.trio.gate(&regions()[0]).view;
+        regions().into_iter().find(|name| view.standing(name) == Some(Standing::Sealed { drained: true }))
     }
 }

@@ -1,11 +1,12 @@
 //! Random losses, cuts, pauses, moves and requests, from a seed; then everything is healed, and every key has to end.
 //!
 //! A failing seed prints itself: `ONCEWAY_SEED=<seed> cargo test -p simulation --test takeover swarm` plays it alone, `ONCEWAY_SEEDS=<n>`
-//! plays so many. The invariants are checked after every step. Requests favour keys that were sent before, most of all just after a view
+//! or `<from>..<to>` plays so many. The invariants are checked after every step. Requests favour keys that were sent before, most of all just after a view
 //! changed: that is where what was forgotten hurts. Neighbours: `faults.rs` has the faults. It must draw from its own dice only.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use onceway::protocol::job::JobState;
@@ -20,7 +21,7 @@ use super::settings::{HOLD, SETTLE_TIME};
 use super::trio::{Told, Trio, id, key_of, ms, play, regions};
 
 /// How many seeds a run plays.
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 20;
 /// How many steps a seed has.
 const STEPS: usize = 70;
 const PATHS: [&str; 6] = ["park", "probe", "rerun", "strict", "strict-probe", "later"];
@@ -28,7 +29,7 @@ const PATHS: [&str; 6] = ["park", "probe", "rerun", "strict", "strict-probe", "l
 /// What was reached, over all seeds: a swarm that reaches nothing shows nothing.
 #[derive(Default, Debug)]
 struct Reached {
-    views: u64,
+    views: usize,
     losses: usize,
     returns: usize,
     moves: usize,
@@ -38,6 +39,20 @@ struct Reached {
     doubles: usize,
 }
 
+impl Reached {
+    fn add(&mut self, more: &Reached) {
+        let Reached { views, losses, returns, moves, at_risk, lodged, answered, doubles } = more;
+        self.views += views;
+        self.losses += losses;
+        self.returns += returns;
+        self.moves += moves;
+        self.at_risk += at_risk;
+        self.lodged += lodged;
+        self.answered += answered;
+        self.doubles += doubles;
+    }
+}
+
 struct Asked {
     path: &'static str,
     key: String,
@@ -45,7 +60,6 @@ struct Asked {
 }
 
 struct Swarm {
-    seed: u64,
     dice: SimDice,
     trio: Arc<Trio>,
     keys: Vec<(&'static str, String)>,
@@ -53,7 +67,7 @@ struct Swarm {
     log: Arc<Mutex<Vec<Asked>>>,
     text: Arc<Mutex<String>>,
     begun: Instant,
-    /// The newest epoch that any gateway went by, and since when.
+    /// The newest epoch that any region went by, and since when.
     epoch: (u64, Instant),
 }
 
@@ -72,7 +86,6 @@ impl Swarm {
         let dice = SimDice::new(seed, u64::MAX);
         let begun = Instant::now();
         Self {
-            seed,
             dice,
             trio,
             keys,
@@ -95,7 +108,7 @@ impl Swarm {
 
     /// Begins a request; it ends when it ends.
     fn request(&mut self) -> tokio::task::JoinHandle<()> {
-        let newest = regions().iter().map(|name| self.trio.node(name).gateway.authority_status().epoch).max();
+        let newest = regions().iter().map(|name| self.trio.gate(name).view.epoch()).max();
         if newest.is_some_and(|newest| newest > self.epoch.0) {
             self.epoch = (newest.unwrap_or_default(), Instant::now());
             self.note(&format!("epoch {newest:?}"));
@@ -203,7 +216,8 @@ impl Swarm {
         }
     }
 
-    fn reached(&self, reached: &mut Reached) {
+    fn reached(&self) -> Reached {
+        let mut reached = Reached::default();
         let truths = self.trio.world.cluster.truths();
         let views: BTreeMap<u64, _> = truths
             .iter()
@@ -220,7 +234,7 @@ impl Swarm {
             }
             reached.moves += usize::from(before.ring().digest() != after.ring().digest());
         }
-        reached.views += views.len() as u64;
+        reached.views += views.len();
         let records = truths.iter().flat_map(|store| &store.writes).filter_map(|write| write.record.as_ref());
         reached.at_risk += records
             .filter(|record| !record.risk.is_empty())
@@ -232,6 +246,7 @@ impl Swarm {
         reached.answered += log.iter().filter(|asked| asked.told.status == 201).count();
         let ledger = self.trio.world.upstreams.ledger();
         reached.doubles += ledger.values().filter(|effects| effects.len() > 1).count();
+        reached
     }
 }
 
@@ -242,42 +257,63 @@ fn is_end(path: &str, told: &Told) -> bool {
 }
 
 /// Plays a seed; the text says what happened.
-fn run(seed: u64, text: &Arc<Mutex<String>>, reached: &mut Reached) {
+fn run(seed: u64, text: &Arc<Mutex<String>>) -> Reached {
     play(async {
         let mut swarm = Swarm::start(seed).await;
         swarm.text = text.clone();
         swarm.play().await;
         swarm.check();
-        swarm.reached(reached);
-    });
+        swarm.reached()
+    })
 }
 
 #[test]
 fn random_losses_and_moves_run_nothing_twice_and_everything_ends() {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let seeds: Vec<u64> = match (number("ONCEWAY_SEED"), number("ONCEWAY_SEEDS")) {
-        (Some(seed), _) => vec![seed],
-        (None, count) => (0..count.unwrap_or(SEEDS)).collect(),
-    };
-    let (mut reached, mut failed) = (Reached::default(), Vec::new());
-    for seed in seeds.iter().copied() {
-        let text = Arc::new(Mutex::new(String::new()));
-        let played =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &text, &mut reached)));
-        if played.is_err() {
-            let text = text.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            eprintln!("{text}\nagain: ONCEWAY_SEED={seed} cargo test -p simulation --test takeover swarm");
-            failed.push(seed);
+    let seeds = seeds();
+    let most = seeds.len();
+    let queue = Mutex::new(seeds.into_iter());
+    let (reached, failed) = (Mutex::new(Reached::default()), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(seed) = locked(&queue).next() {
+                    let text = Arc::new(Mutex::new(String::new()));
+                    let played = std::panic::catch_unwind(AssertUnwindSafe(|| run(seed, &text)));
+                    match played {
+                        Ok(more) => locked(&reached).add(&more),
+                        Err(_) => {
+                            let text = locked(&text);
+                            eprintln!("{text}\nagain: ONCEWAY_SEED={seed} cargo test -p simulation --test takeover swarm");
+                            locked(&failed).push(seed);
+                        }
+                    }
+                }
+            });
         }
-    }
-    eprintln!("{} seeds reached {reached:?}", seeds.len());
+    });
+    let (reached, failed) = (locked(&reached), locked(&failed));
+    eprintln!("{most} seeds reached {reached:?}");
     assert!(failed.is_empty(), "seeds {failed:?} failed");
-    if seeds.len() >= SEEDS as usize {
-        let most = seeds.len();
+    if most >= SEEDS as usize {
         assert!(reached.losses > most && reached.returns > most, "{reached:?}");
         assert!(reached.moves > 0 && reached.at_risk > 0 && reached.lodged > most, "{reached:?}");
         assert!(reached.answered > most * PATHS.len(), "{reached:?}");
     }
+}
+
+/// `ONCEWAY_SEED=7`, `ONCEWAY_SEEDS=100` or `ONCEWAY_SEEDS=100..200`.
+fn seeds() -> Vec<u64> {
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    if let Ok(seed) = std::env::var("ONCEWAY_SEED") {
+        return vec![number(&seed)];
+    }
+    let range = std::env::var("ONCEWAY_SEEDS").unwrap_or_else(|_| SEEDS.to_string());
+    let (from, to) = range.split_once("..").unwrap_or(("0", &range));
+    (number(from)..number(to)).collect()
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The regions of a swarm, as faults pick them.

@@ -208,14 +208,12 @@ impl Trio {
 
     /// The gate of a region's store as it is.
     pub fn gate(&self, of: &RegionName) -> GateState {
-        let truths = self.world.cluster.truths();
-        let store = truths.iter().rfind(|store| store.origin.region == *of).unwrap();
-        store.history.gates.last().unwrap().state.clone()
+        self.world.cluster.gate(of).unwrap()
     }
 
     /// Whether this region serves in the eyes of all, has opened everything and holds its lease.
     pub fn is_home(&self, name: &RegionName) -> bool {
-        let seen = |by: &RegionName| self.standing(name, by) == "serving";
+        let seen = |by: &RegionName| self.gate(by).view.serves(name);
         self.names.iter().all(seen) && self.serves(name) && self.gate(name).is_open()
     }
 
