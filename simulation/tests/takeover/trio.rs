@@ -17,7 +17,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
-use onceway::protocol::view::View;
+use onceway::protocol::view::{Standing, View};
 use simulation::checker;
 use simulation::clock::SimClock;
 use simulation::cluster::StoreMode;
@@ -262,6 +262,29 @@ impl Trio {
         self.begin_process(name);
     }
 
+    /// An operator asks a region to drain another one, again while it is told to.
+    pub async fn drain(&self, by: &RegionName, region: &RegionName) {
+        let end = Instant::now() + ms(5_000);
+        loop {
+            match self.node(by).gateway.drain(region, true, "ann", "a test").await {
+                Ok(_) => return,
+                Err(why) => assert!(why.code == "not-yet" && Instant::now() < end, "{why}"),
+            }
+            sleep(ms(100)).await;
+        }
+    }
+
+    /// Nothing that a region commits reaches these any more, or does again.
+    pub fn hold(&self, from: &RegionName, to: &[RegionName], held: bool) {
+        to.iter().for_each(|to| self.world.cluster.hold(from, to, held));
+    }
+
+    /// Waits until a region is lost in the eyes of another.
+    pub async fn until_lost(&self, name: &RegionName, by: &RegionName) {
+        let lost = async || matches!(self.gate(by).view.standing(name), Some(Standing::Lost { .. }));
+        self.until("it is lost", TAKEOVER, lost).await;
+    }
+
     /// Sends a request to a region's gateway; its connection breaks with the process.
     pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> Told {
         let node = self.node(to);
@@ -315,6 +338,20 @@ impl Trio {
     /// The effects on a key.
     pub fn effects(&self, key: &str) -> Vec<Happening> {
         self.world.upstreams.effects(&id(key))
+    }
+
+    /// The lost regions at whose risk claims of a key were made.
+    pub fn risk(&self, key: &str) -> Vec<RegionName> {
+        let truths = self.world.cluster.truths();
+        let writes = truths.iter().flat_map(|store| &store.writes).filter(|write| write.id == id(key));
+        writes.filter_map(|write| write.record.as_ref()).flat_map(|record| record.risk.clone()).collect()
+    }
+
+    /// Keys that some journal has an entry of this kind for.
+    pub fn journalled(&self, kind: &str) -> Vec<KeyId> {
+        let truths = self.world.cluster.truths();
+        let entries = truths.iter().flat_map(|store| &store.journal).filter(|(_, entry)| entry.kind == kind);
+        entries.filter_map(|(id, _)| id.clone()).collect()
     }
 
     /// How many requests arrived at a region's upstream under a key.
