@@ -195,6 +195,8 @@ struct Peer {
     asked: Option<Moment>,
     round_trip: Option<Duration>,
     pong: Option<Pong>,
+    /// Its store in the view, which what follows is about; a replaced one is followed anew.
+    origin: Option<Origin>,
     /// Its highest heartbeat seen in this region's store, or remembered; `None` until the store was read.
     applied: Option<u64>,
     lag: LagMeter,
@@ -211,10 +213,19 @@ impl Peer {
             asked: None,
             round_trip: None,
             pong: None,
+            origin: None,
             applied: None,
             lag,
             tried: false,
             trouble: None,
+        }
+    }
+
+    /// Its store in the view is this one: what was known of another says nothing.
+    fn follow(&mut self, origin: Option<Origin>) {
+        if self.origin != origin {
+            (self.origin, self.applied) = (origin, None);
+            self.lag = LagMeter::new(LAG_PERIOD);
         }
     }
 }

@@ -94,7 +94,8 @@ fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
     view.serving().all(|name: &RegionName| {
         let peer = health.peers.get(name);
         let pong = peer.filter(|peer| peer.heard.is_some()).and_then(|peer| peer.pong.as_ref());
-        pong.and_then(|pong| pong.applied.get(me)).is_some_and(|applied| *applied > 0 && *applied >= recent)
+        pong.and_then(|pong| pong.applied.get(&gateway.origin))
+            .is_some_and(|applied| *applied > 0 && *applied >= recent)
     })
 }
 
