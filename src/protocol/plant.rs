@@ -56,6 +56,8 @@ pub enum Plant {
     LeaseOfOlderView,
     /// A region that is back is a risk until it was heard of.
     LossUntilHeard,
+    /// A sealed region that may hold what is needed of a lost one is asked for it.
+    SealedAsked,
     /// The window of a loss is waited for.
     Window,
 }

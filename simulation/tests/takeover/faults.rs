@@ -170,7 +170,7 @@ impl Faults {
         let told = format!("{by} weighs {weights:?}");
         let gateway = self.trio.node(&by).gateway;
         tokio::spawn(async move {
-            let escrow = ["strict", "strict-probe"].map(Arc::from).into();
+            let escrow = ["strict", "strict-probe", "strict-alone"].map(Arc::from).into();
             let epoch = gateway.pong().await.epoch;
             gateway.apply(ring(&weights), escrow, epoch, "swarm").await
         });

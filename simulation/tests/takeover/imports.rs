@@ -49,7 +49,7 @@ fn nothing_opens_while_a_survivor_is_silent() {
 
 /// Rows of the lost region arrive at c after its loss was agreed on; c is drained: what c has seen becomes the frontier, and b fetches it.
 #[test]
-fn a_frontier_is_raised_by_what_a_loser_has_seen() {
+pub fn a_frontier_is_raised_by_what_a_loser_has_seen() {
     play(async {
         let trio = Trio::start(3).await;
         let key = key_of(&a(), &b(), "raised");

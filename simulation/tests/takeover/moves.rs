@@ -155,16 +155,16 @@ pub fn what_was_lodged_moves_on_with_the_arcs() {
         let trio = Trio::start(5).await;
         let key = key_of(&a(), &b(), "lodged");
         trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
+        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
         trio.lose(&a());
         trio.until_lost(&a(), &b()).await;
         trio.drain(&c(), &b()).await;
         for _ in 0..80 {
-            let told = trio.send(&c(), "/strict", &key).await;
+            let told = trio.send(&c(), "/strict-alone", &key).await;
             assert!([409, 503].contains(&told.status), "{told:?}");
             sleep(ms(100)).await;
         }
-        assert_eq!(trio.send(&c(), "/strict", &key).await.status, 409);
+        assert_eq!(trio.send(&c(), "/strict-alone", &key).await.status, 409);
         assert_eq!(trio.effects(&key).len(), 1);
         trio.check();
     });

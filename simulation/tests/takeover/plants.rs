@@ -19,6 +19,8 @@ fn without_its_check_the_scenario_of_each_rule_fails() {
         (Plant::Conversion, moves::what_was_lodged_moves_on_with_the_arcs),
         (Plant::EscrowGate, gates::a_lodging_that_comes_after_the_loss_is_refused),
         (Plant::HeartbeatOfEpoch, early::no_heartbeat_of_the_new_targets_time_denies_the_proof),
+        (Plant::SealedAsked, early::no_heartbeat_of_the_new_targets_time_denies_the_proof),
+        (Plant::SealedAsked, imports::a_frontier_is_raised_by_what_a_loser_has_seen),
         (Plant::Over, risk::a_release_at_risk_does_not_hide_the_lost_regions_doubt),
         (Plant::BootClock, pauses::a_region_that_wakes_after_its_takeover_sends_nothing),
     ];

@@ -40,14 +40,15 @@ pub const SETTLE_TIME: Duration = ms(2_000);
 pub const DRIFT: Drift = Drift { ppm: 1_000, margin: ms(50) };
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Routes, each with its recovery; those that begin with `strict` lodge their claims with the next region, those that begin with `later`
+/// Routes, each with its recovery; those that begin with `strict` lodge their claims with the next region (`strict-alone` runs them where there is none), those that begin with `later`
 /// accept.
-pub const ROUTES: [(&str, Recovery); 7] = [
+pub const ROUTES: [(&str, Recovery); 8] = [
     ("park", Recovery::Park),
     ("probe", Recovery::Probe),
     ("rerun", Recovery::Rerun { max_attempts: 3 }),
     ("strict", Recovery::Park),
     ("strict-probe", Recovery::Probe),
+    ("strict-alone", Recovery::Park),
     ("later", Recovery::Probe),
     ("later-park", Recovery::Park),
 ];
@@ -100,7 +101,8 @@ pub fn settings(me: &RegionName, failover: Failover) -> Settings {
 }
 
 fn route(name: &str, recovery: Recovery) -> Route {
-    let escrow = if name.starts_with("strict") { Escrow::Claim(Alone::Refuse) } else { Escrow::Off };
+    let alone = if name == "strict-alone" { Alone::Run } else { Alone::Refuse };
+    let escrow = if name.starts_with("strict") { Escrow::Claim(alone) } else { Escrow::Off };
     let policy = Policy {
         syntax: Syntax::Lenient,
         key_policy: KeyPolicy::default(),

@@ -176,6 +176,8 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
     let applied = applied(gateway).await?;
     let now = gateway.ports.clock().now();
     let rule = gateway.settings.failover.window;
+    let (views, epochs) = (gateway.authority.views.load(), gateway.authority.heartbeat_epochs.load());
+    let keepers = opening::keepers(&state.view, &views, &epochs);
     let gathered = gateway.authority.gathered();
     let windows: BTreeMap<Origin, window::Standing> = gathered
         .windows
@@ -190,6 +192,7 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
         told: &gathered.told,
         waived: &state.waived,
         converted: &gathered.converted,
+        keepers: &keepers,
     }))
 }
 
