@@ -17,6 +17,8 @@ mod faults;
 mod gates;
 #[path = "takeover/imports.rs"]
 mod imports;
+#[path = "takeover/jobs.rs"]
+mod jobs;
 #[path = "takeover/losses.rs"]
 mod losses;
 #[path = "takeover/moves.rs"]
