@@ -15,18 +15,24 @@ mod escrows;
 mod faults;
 #[path = "takeover/gates.rs"]
 mod gates;
+#[path = "takeover/healths.rs"]
+mod healths;
 #[path = "takeover/imports.rs"]
 mod imports;
 #[path = "takeover/jobs.rs"]
 mod jobs;
 #[path = "takeover/losses.rs"]
 mod losses;
+#[path = "takeover/members.rs"]
+mod members;
 #[path = "takeover/moves.rs"]
 mod moves;
 #[path = "takeover/pauses.rs"]
 mod pauses;
 #[path = "takeover/plants.rs"]
 mod plants;
+#[path = "takeover/rebuilds.rs"]
+mod rebuilds;
 #[path = "takeover/risk.rs"]
 mod risk;
 #[path = "takeover/settings.rs"]

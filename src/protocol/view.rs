@@ -228,6 +228,11 @@ impl View {
         Some(Origin { region: region.clone(), generation: member.generation })
     }
 
+    /// Whether this is the present store of its region.
+    pub fn is_present(&self, origin: &Origin) -> bool {
+        self.members.get(&origin.region).is_some_and(|member| member.generation == origin.generation)
+    }
+
     /// The first serving region of the key's order: the home normally. `None` if no region of its order serves.
     pub fn owner(&self, id: &KeyId) -> Option<&RegionName> {
         self.first_serving(self.ring.order(id))

@@ -35,7 +35,7 @@ fn a_new_target_proves_absence_once_a_heartbeat_of_its_time_has_come() {
         let trio = Trio::start(1).await;
         let (early, ran) = (key_of(&a(), &c(), "early"), key_of(&a(), &c(), "ran"));
         long_window(&trio).await;
-        trio.drain(&b(), &c()).await;
+        trio.drain(&b(), &c(), true).await.unwrap();
         // Until all go by it.
         sleep(ms(500)).await;
         assert_eq!(trio.send(&a(), "/strict", &ran).await.status, 201);
@@ -60,7 +60,7 @@ pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
         let key = key_of(&a(), &b(), "lodged");
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
-        trio.drain(&c(), &b()).await;
+        trio.drain(&c(), &b(), true).await.unwrap();
         sleep(ms(1_000)).await;
         // b makes a record of it, which takes its time to c: longer than the window.
         trio.world.cluster.set_delay(&b(), &c(), ms(10_000));
@@ -82,7 +82,7 @@ fn another_route_or_another_target_denies_the_proof() {
         trio.lose(&a());
         trio.until_lost(&a(), &c()).await;
         // The key was b's to prove anything about, and b hands it on at once.
-        trio.drain(&b(), &b()).await;
+        trio.drain(&b(), &b(), true).await.unwrap();
         is_refused(&trio, "/park", &unlodged, ms(2_000)).await;
         is_refused(&trio, "/strict", &elsewhere, ms(2_000)).await;
         trio.check();

@@ -67,7 +67,7 @@ pub fn a_frontier_is_raised_by_what_a_loser_has_seen() {
         trio.until_lost(&a(), &b()).await;
         let frontier = trio.gate(&b()).view.members()[&a()].mark;
         sleep(ms(2_500)).await;
-        trio.drain(&b(), &c()).await;
+        trio.drain(&b(), &c(), true).await.unwrap();
         trio.until("c has gone", ms(2_000), async || !trio.gate(&b()).view.serves(&c())).await;
         let member = trio.gate(&b()).view.members()[&a()];
         assert!(matches!(member.standing, Standing::Lost { .. }));

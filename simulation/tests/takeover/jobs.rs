@@ -73,7 +73,7 @@ fn a_job_follows_its_key_through_a_drain() {
         let key = key_of(&a(), &b(), "drained");
         trio.world.upstreams.set_mode(&a(), UpstreamMode::Refuse);
         assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
-        trio.drain(&c(), &a()).await;
+        trio.drain(&c(), &a(), true).await.unwrap();
         trio.until("b runs it", ms(40_000), async || is_settled(&trio, &key).await).await;
         assert_eq!(trio.effects(&key).len(), 1);
         assert_eq!(trio.effects(&key)[0].region, b());

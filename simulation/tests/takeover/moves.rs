@@ -65,7 +65,7 @@ fn a_region_is_drained_and_resumed_under_load() {
         let trio = Trio::start(1).await;
         let mut load = Load::new();
         load.run(&trio, ms(500)).await;
-        trio.drain(&b(), &a()).await;
+        trio.drain(&b(), &a(), true).await.unwrap();
         assert_eq!(trio.standing(&a(), &b()), "drained");
         load.run(&trio, LEASE * 3).await;
         trio.node(&c()).gateway.resume(&a(), "ann").await.unwrap();
@@ -115,7 +115,7 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
         assert_eq!(view.ring().digest(), first_ring().digest());
         // The report of before serves no later change: this one is asked for anew, and a seals anew.
         let seal = view.members()[&a()].mark;
-        trio.drain(&b(), &a()).await;
+        trio.drain(&b(), &a(), true).await.unwrap();
         let sealed = async || trio.gate(&b()).view.members()[&a()].mark > seal;
         trio.until("a sealed anew", ms(2_000), sealed).await;
         let replay = trio.insist(&b(), "/park", &key, ms(3_000)).await;
@@ -133,9 +133,9 @@ pub fn marks_accumulate_over_two_moves() {
         let key = key_of(&a(), &b(), "forgotten");
         trio.hold(&a(), &[c()], true);
         assert_eq!(trio.send(&a(), "/park", &key).await.by, a().as_str());
-        trio.drain(&b(), &a()).await;
+        trio.drain(&b(), &a(), true).await.unwrap();
         sleep(ms(500)).await;
-        trio.drain(&b(), &b()).await;
+        trio.drain(&b(), &b(), true).await.unwrap();
         for _ in 0..40 {
             assert_eq!(trio.send(&c(), "/park", &key).await.said(), (503, "moving"));
             trio.check();
@@ -158,7 +158,7 @@ pub fn what_was_lodged_moves_on_with_the_arcs() {
         assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
         trio.lose(&a());
         trio.until_lost(&a(), &b()).await;
-        trio.drain(&c(), &b()).await;
+        trio.drain(&c(), &b(), true).await.unwrap();
         for _ in 0..80 {
             let told = trio.send(&c(), "/strict-alone", &key).await;
             assert!([409, 503].contains(&told.status), "{told:?}");
@@ -177,7 +177,7 @@ fn a_sealed_region_that_is_gone_is_declared_lost_by_hand() {
         let trio = Trio::start(6).await;
         let key = key_of(&a(), &b(), "sealed");
         trio.hold(&a(), &[b(), c()], true);
-        trio.drain(&b(), &a()).await;
+        trio.drain(&b(), &a(), true).await.unwrap();
         trio.lose(&a());
         for _ in 0..60 {
             assert_eq!(trio.send(&b(), "/park", &key).await.status, 503, "not covered for ever");

@@ -76,7 +76,7 @@ fn the_next_gainer_knows_of_the_risk_too() {
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         trio.lose(&a());
         trio.until_lost(&a(), &b()).await;
-        trio.drain(&c(), &b()).await;
+        trio.drain(&c(), &b(), true).await.unwrap();
         let told = trio.insist(&c(), "/park", &key, TAKEOVER).await;
         assert_eq!((told.by.as_str(), told.replayed), (c().as_str(), false));
         assert!(trio.risk(&key).contains(&a()));

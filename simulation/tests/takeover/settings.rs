@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Uri};
+use onceway::gateway::authority::upstream::UpstreamHealth;
 use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
 use onceway::gateway::route::{
@@ -74,6 +75,7 @@ pub fn settings(me: &RegionName, failover: Failover) -> Settings {
     Settings {
         failover,
         me: me.clone(),
+        generation: 1,
         routes: Routes(ROUTES.map(|(name, recovery)| route(name, recovery)).to_vec()),
         credentials: Arc::new(credentials),
         drift: DRIFT,
@@ -96,6 +98,13 @@ pub fn settings(me: &RegionName, failover: Failover) -> Settings {
         },
         quota: None,
         shadow: false,
+        upstream_health: Some(UpstreamHealth {
+            path: Uri::from_static("/healthz"),
+            every: ms(500),
+            within: ms(200),
+            sick_after: ms(2_000),
+            cool_down: ms(20_000),
+        }),
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }

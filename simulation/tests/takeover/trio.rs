@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use onceway::gateway::Gateway;
 use onceway::gateway::authority::Failover;
+use onceway::gateway::authority::acts::ActError;
+use onceway::gateway::{Gateway, Settings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
@@ -199,7 +200,8 @@ impl Trio {
     pub fn begin_process(&self, name: &RegionName) {
         let ports = self.world.ports(name);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
-        let told = settings(name, self.failover.clone());
+        let generation = self.world.cluster.origin(name).generation;
+        let told = Settings { generation, ..settings(name, self.failover.clone()) };
         let gateway = Gateway::new(ports, told, View::unfounded(self.ring.clone())).unwrap();
         gateway.start();
         self.world.network.plug_process(name.clone(), Arc::new(gateway.clone()), process.clone());
@@ -240,6 +242,23 @@ impl Trio {
         found.unwrap_or_else(|| panic!("{seen_by} knows no region {of}")).standing
     }
 
+    /// Asks for an operator's act again while it is not possible yet, for ten seconds.
+    pub async fn ask(&self, mut act: impl AsyncFnMut() -> Result<u64, ActError>) -> Result<u64, ActError> {
+        let end = Instant::now() + ms(10_000);
+        loop {
+            match act().await {
+                Err(error) if error.code == "not-yet" && Instant::now() < end => sleep(ms(200)).await,
+                told => return told,
+            }
+        }
+    }
+
+    /// Drains a region, asked for at another one.
+    pub async fn drain(&self, at: &RegionName, region: &RegionName, force: bool) -> Result<u64, ActError> {
+        let gateway = self.node(at).gateway;
+        self.ask(async || gateway.drain(region, force, "test", "test").await).await
+    }
+
     /// Cuts a region off the others, or mends that: calls are swallowed, replication stands still.
     pub fn cut_off(&self, name: &RegionName, cut: bool) {
         for other in self.names.iter().filter(|other| *other != name) {
@@ -260,18 +279,6 @@ impl Trio {
         self.world.cluster.restart(name);
         self.cut_off(name, false);
         self.begin_process(name);
-    }
-
-    /// An operator asks a region to drain another one, again while it is told to.
-    pub async fn drain(&self, by: &RegionName, region: &RegionName) {
-        let end = Instant::now() + ms(5_000);
-        loop {
-            match self.node(by).gateway.drain(region, true, "ann", "a test").await {
-                Ok(_) => return,
-                Err(why) => assert!(why.code == "not-yet" && Instant::now() < end, "{why}"),
-            }
-            sleep(ms(100)).await;
-        }
     }
 
     /// Nothing that a region commits reaches these any more, or does again.

@@ -232,6 +232,18 @@ pub fn a_region_that_is_back_is_a_risk_until_it_was_heard_of_since() {
 }
 
 #[test]
+fn a_store_that_comes_later_has_everything_to_catch_up_with() {
+    let one = first();
+    let key = key(&one, &["a", "b"]);
+    let founded = GateState::founded(Arc::new(one.clone()));
+    assert!(founded.is_open());
+    let joined = GateState::joined(Arc::new(one));
+    assert!(!joined.is_open());
+    assert_eq!(joined.serves(&key, &name("a")), Some(Closed::CatchingUp));
+    assert_eq!(joined.open().serves(&key, &name("a")), None);
+}
+
+#[test]
 fn a_store_that_was_replaced_stays_a_risk() {
     let one = first();
     let key = key(&one, &["a", "b"]);
