@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onceway::ports::Clock;
+use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::time::{Date, Moment};
 use tokio::time::{Instant, sleep_until};
 
@@ -91,7 +92,11 @@ impl SimClock {
 
 impl Clock for SimClock {
     fn now(&self) -> Moment {
-        Moment::from_nanos(0) + self.boot().shows(self.elapsed())
+        let mut elapsed = self.elapsed();
+        if removed(Plant::BootClock) {
+            elapsed = elapsed.saturating_sub(self.process.slept());
+        }
+        Moment::from_nanos(0) + self.boot().shows(elapsed)
     }
 
     fn date(&self) -> Date {

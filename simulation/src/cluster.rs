@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onceway::ports::store::Subscription;
+use onceway::protocol::authority::GateState;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Ballot;
 use onceway::protocol::view::{AcceptorId, View};
@@ -101,6 +102,11 @@ impl Cluster {
     /// Steps the wall clock of a region's Postgres, ahead or back.
     pub fn step_clock(&self, region: &RegionName, micros: i64) {
         self.lock().region(region).clock.step(micros);
+    }
+
+    /// The state of a region's gate, as its store holds it; `None` before the founding.
+    pub fn gate(&self, region: &RegionName) -> Option<GateState> {
+        self.lock().region(region).table.gate().state
     }
 
     /// What a region's journal says about no key, oldest first.

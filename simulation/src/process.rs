@@ -6,10 +6,12 @@
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
@@ -20,11 +22,21 @@ enum Life {
 
 /// A process. Cheap to clone; clones are the same process. It runs at first.
 #[derive(Clone, Debug)]
-pub struct Process(Arc<watch::Sender<Life>>);
+pub struct Process {
+    life: Arc<watch::Sender<Life>>,
+    slept: Arc<Mutex<Slept>>,
+}
+
+/// How long a process has been paused, by the world's time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slept {
+    before: Duration,
+    since: Option<Instant>,
+}
 
 impl Default for Process {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(Life::Running)))
+        Self { life: Arc::new(watch::Sender::new(Life::Running)), slept: Arc::default() }
     }
 }
 
@@ -44,9 +56,15 @@ impl Process {
         self.change(Life::Dead);
     }
 
+    /// For how long it was paused so far: what a clock does not count that stands still meanwhile.
+    pub(crate) fn slept(&self) -> Duration {
+        let slept = self.slept.lock().unwrap_or_else(PoisonError::into_inner);
+        slept.before + slept.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     /// Whether it is dead.
     pub fn is_dead(&self) -> bool {
-        *self.0.borrow() == Life::Dead
+        *self.life.borrow() == Life::Dead
     }
 
     /// Waits until it runs: at once if it does, for ever if it is dead.
@@ -73,18 +91,23 @@ impl Process {
     }
 
     async fn becomes(&self, wanted: Life) {
-        if *self.0.borrow() == wanted {
+        if *self.life.borrow() == wanted {
             return;
         }
-        if self.0.subscribe().wait_for(|life| *life == wanted).await.is_err() {
+        if self.life.subscribe().wait_for(|life| *life == wanted).await.is_err() {
             pending().await
         }
     }
 
     fn change(&self, to: Life) {
-        self.0.send_if_modified(|life| {
+        self.life.send_if_modified(|life| {
             let changes = *life != Life::Dead && *life != to;
             if changes {
+                let mut slept = self.slept.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(since) = slept.since.take() {
+                    slept.before += since.elapsed();
+                }
+                slept.since = (to == Life::Paused).then(Instant::now);
                 *life = to;
             }
             changes

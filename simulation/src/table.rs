@@ -23,6 +23,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::decide::Basis;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{NEVER, Retention};
+use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::{Answer, Nonce, Row, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::register::Acceptor;
@@ -161,7 +162,8 @@ impl Table {
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
             return ClaimReply::Won { token: own.token, expires: own.expires };
         }
-        if !self.is_open() || ask.gate != self.version {
+        let moved = ask.gate != self.version && !removed(Plant::GateInClaim);
+        if moved || (!self.is_open() && !removed(Plant::BootInGate)) {
             return ClaimReply::GateMoved;
         }
         let (over, attempt) = match &ask.basis {

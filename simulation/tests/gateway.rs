@@ -25,6 +25,8 @@ mod lodged;
 mod operators;
 #[path = "gateway/outcomes.rs"]
 mod outcomes;
+#[path = "gateway/plants.rs"]
+mod plants;
 #[path = "gateway/policies.rs"]
 mod policies;
 #[path = "gateway/principals.rs"]

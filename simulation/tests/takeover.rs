@@ -3,19 +3,43 @@
 //! Neighbours: `takeover/trio.rs` has the deployment; `simulation::checker` has the invariants. Time is virtual; what is asserted is what
 //! clients were told, what the upstreams saw and what the stores went through.
 
+#[path = "takeover/break_glass.rs"]
+mod break_glass;
 #[path = "takeover/cuts.rs"]
 mod cuts;
+#[path = "takeover/early.rs"]
+mod early;
 #[path = "takeover/escrows.rs"]
 mod escrows;
+#[path = "takeover/faults.rs"]
+mod faults;
+#[path = "takeover/gates.rs"]
+mod gates;
 #[path = "takeover/healths.rs"]
 mod healths;
+#[path = "takeover/imports.rs"]
+mod imports;
+#[path = "takeover/jobs.rs"]
+mod jobs;
 #[path = "takeover/losses.rs"]
 mod losses;
 #[path = "takeover/members.rs"]
 mod members;
+#[path = "takeover/moves.rs"]
+mod moves;
 #[path = "takeover/pauses.rs"]
 mod pauses;
+#[path = "takeover/plants.rs"]
+mod plants;
 #[path = "takeover/rebuilds.rs"]
 mod rebuilds;
+#[path = "takeover/risk.rs"]
+mod risk;
+#[path = "takeover/settings.rs"]
+mod settings;
+#[path = "takeover/swarm.rs"]
+mod swarm;
 #[path = "takeover/trio.rs"]
 mod trio;
+#[path = "takeover/witness.rs"]
+mod witness;

@@ -2,7 +2,8 @@
 //!
 //! Neighbours: [`super::accept`] stores the jobs, [`super::request`] performs them, so that claim, token, send-by and recovery are the same
 //! code. A worker that dies loses nothing: its job is due again by itself, and the record says what happened. Whatever was
-//! settled meanwhile is found there first. It must not send anything itself, nor touch a key that this region does not own.
+//! settled meanwhile is found there first. It must not send anything itself; a
+//! key that this region does not own any more it hands on to the owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +15,16 @@ use super::admit::{Ask, By};
 use super::authority::Here;
 use super::ending::{InFlight, read};
 use super::problems::Problem;
-use super::race::race;
+use super::race::{Won, race};
 use super::reply::{self, Reply};
 use super::route::{Matched, Policy};
 use super::{Gateway, metrics, request};
 use crate::ports::jobs::{Content, Job, StoredRequest};
-use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
+use crate::ports::peers::{Forward, ForwardReply};
+use crate::ports::{Clock, Dice, Jobs, KeyStore, Peers, Ports};
 use crate::protocol::fingerprint;
 use crate::protocol::record::{Reading, Row};
+use crate::protocol::region::RegionName;
 
 /// How many jobs one gateway runs at a time.
 const MOST_AT_ONCE: usize = 16;
@@ -184,6 +187,10 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     }
     let own = rows.iter().find(|row| row.origin == gateway.origin);
     let Some(own) = own.filter(|own| own.accepted) else { return Err(End::Done) };
+    if rows.iter().any(|row| row.accepted && supersedes(row, own)) {
+        // Another region has accepted it since, over this acceptance: its job ends it.
+        return Err(End::Done);
+    }
     let request = match &job.content {
         Content::Unreadable(why) => return Err(dead(why)),
         Content::Erased => return Err(dead("its stored request was erased")),
@@ -195,7 +202,7 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     }
     match gateway.here(id) {
         Here::Run(_) => {}
-        Here::Elsewhere(_) => return Err(waits(ELSEWHERE, "another region owns the key")),
+        Here::Elsewhere(owner) => return Err(handed_on(gateway, job, own, request, &owner).await),
         Here::Closed(_) | Here::Nobody | Here::Store(_) => {
             return Err(waits(Duration::from_secs(1), "the region may not run its key now"));
         }
@@ -203,6 +210,49 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     match ask(gateway, job, own, request) {
         Some(ask) => Ok((ask, rows)),
         None => Err(dead("no route takes its request any more")),
+    }
+}
+
+fn supersedes(row: &Row, own: &Row) -> bool {
+    row.over.iter().any(|(origin, token)| *origin == own.origin && *token >= own.token)
+}
+
+/// The key's arc has moved since the request was accepted here: its owner gets it as a client's retry would bring it, and accepts it, or says
+/// what became of it. That is as safe as any retry is, so it is done again until the key has its end. Who owns nothing runs nothing.
+async fn handed_on<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    job: &Job,
+    own: &Row,
+    request: StoredRequest,
+    owner: &RegionName,
+) -> End {
+    let Some(ask) = ask(gateway, job, own, request) else {
+        return End::Dead("no route takes its request any more".to_owned());
+    };
+    let (clock, deadline) = (gateway.ports.clock(), ask.deadline);
+    let forward = Forward {
+        id: ask.id,
+        principal: ask.principal,
+        method: ask.method,
+        target: ask.target,
+        headers: ask.headers,
+        body: ask.body,
+        request_id: ask.request_id,
+        epoch: gateway.view().epoch(),
+        deadline,
+    };
+    let until = clock.now() + deadline;
+    match race(gateway.ports.peers().forward(owner, forward), clock.sleep_until(until)).await {
+        Won::First(Ok(ForwardReply::Answer(answer))) => {
+            let status = answer.status().as_u16();
+            waits(
+                ELSEWHERE,
+                &format!("another region owns the key: {owner} was asked, and answered {status}"),
+            )
+        }
+        Won::First(Ok(ForwardReply::NotOwner { .. }) | Err(_)) | Won::Second(()) => {
+            waits(ELSEWHERE, "another region owns the key")
+        }
     }
 }
 

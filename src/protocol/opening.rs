@@ -5,6 +5,7 @@
 //! forgotten when arcs move on quickly (mutation 7). It must not perform anything.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::plant::{Plant, removed};
@@ -29,9 +30,11 @@ pub struct Facts<'a> {
     pub waived: &'a BTreeSet<(RegionName, u64)>,
     /// Lost stores whose escrow rows here are all turned into own records.
     pub converted: &'a BTreeSet<Origin>,
+    /// Sealed regions that may hold claims of a lost store: [`keepers`].
+    pub keepers: &'a BTreeSet<(RegionName, Origin)>,
 }
 
-/// What a serving region said about a lost or replaced store.
+/// What a region said about a lost or replaced store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The highest heartbeat of that store that it has applied or imported.
@@ -113,6 +116,34 @@ impl Hindrance {
     }
 }
 
+/// Sealed regions with which a lost store may have lodged claims that are not here. They serve nothing and are nobody's target any more: a
+/// heartbeat of the lost one from after their time brings all its older claims along. Until one is here, what they hold may be all there
+/// is of a claim (H3). `views` and `epochs` as in `authority::losses`.
+pub fn keepers(
+    view: &View,
+    views: &BTreeMap<u64, Arc<View>>,
+    epochs: &BTreeMap<Origin, u64>,
+) -> BTreeSet<(RegionName, Origin)> {
+    let sealed = view.members().iter().filter(|(_, member)| is_sealed(member)).map(|(name, _)| name);
+    let mut found = BTreeSet::new();
+    for name in sealed {
+        // The last view under which it served, as far as is known; one that is not known counts as such.
+        let idle = |epoch: &u64| views.get(epoch).is_some_and(|known| !known.serves(name));
+        let served = (0..view.epoch()).rev().find(|epoch| !idle(epoch)).unwrap_or(0);
+        let reached = |origin: &Origin| epochs.get(origin).copied().unwrap_or(0);
+        let missing = view.losses().filter(|(origin, _)| reached(origin) <= served);
+        found.extend(missing.map(|(origin, _)| (name.clone(), origin)));
+    }
+    found
+}
+
+fn is_sealed(member: &Member) -> bool {
+    match member.standing {
+        Standing::Sealed { .. } => true,
+        Standing::Serving | Standing::Lost { .. } => false,
+    }
+}
+
 /// All that is missing; empty if the region may open.
 pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
     let given = |member: &Member| {
@@ -156,6 +187,12 @@ fn applied(facts: &Facts<'_>, origin: &Origin) -> u64 {
     facts.applied.get(origin).copied().unwrap_or(0)
 }
 
+fn mark(view: &View, origin: &Origin) -> u64 {
+    let current = view.members().get(&origin.region);
+    let current = current.filter(|member| member.generation == origin.generation).map(|member| member.mark);
+    current.or_else(|| view.retired().get(origin).map(|retired| retired.mark)).unwrap_or(0)
+}
+
 fn waived(facts: &Facts<'_>, origin: &Origin, at: u64) -> bool {
     facts.waived.contains(&(origin.region.clone(), at))
 }
@@ -179,11 +216,21 @@ fn wait(facts: &Facts<'_>, origin: Origin) -> Option<Hindrance> {
     }
 }
 
-/// Copies of survivors differ, and a mark of before the loss says nothing of the last rows: everybody who serves is asked (H4).
+/// Copies of survivors differ, and a mark of before the loss says nothing of the last rows: everybody who serves is asked (H4). So is a
+/// sealed region that may hold what is needed: claims that were lodged with it, or rows up to the mark, which it may be the only one to
+/// have seen.
 fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let mine = applied(facts, origin);
     let mut missing = Vec::new();
-    for by in facts.view.serving().filter(|by| **by != facts.me.region && !removed(Plant::Import)) {
+    let short = mine < mark(facts.view, origin);
+    let asked = |by: &RegionName, member: &Member| match member.standing {
+        Standing::Serving => true,
+        Standing::Sealed { .. } if removed(Plant::SealedAsked) => false,
+        Standing::Sealed { .. } => short || facts.keepers.contains(&(by.clone(), origin.clone())),
+        Standing::Lost { .. } => false,
+    };
+    let others = facts.view.members().iter().filter(|(by, member)| asked(by, member)).map(|(by, _)| by);
+    for by in others.filter(|by| **by != facts.me.region && !removed(Plant::Import)) {
         match facts.told.get(&(by.clone(), origin.clone())) {
             None if waived => {}
             None => missing.push(Hindrance::NotTold { origin: origin.clone(), by: by.clone() }),

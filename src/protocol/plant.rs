@@ -14,6 +14,8 @@ pub enum Plant {
     UntilFromBefore,
     /// 4: a lapse, or the loss of keys, ends the tenure.
     Tenure,
+    /// 5: a claim compares the gate in the statement that writes.
+    GateInClaim,
     /// 6: a release is for one change of one view.
     ReleaseBound,
     /// 7: every region's newest mark counts.
@@ -22,12 +24,22 @@ pub enum Plant {
     Import,
     /// 9: escrow rows of a lost region become records before anything opens.
     Conversion,
+    /// 10: where a claim is lodged, the view is compared, in the statement that stores it too.
+    EscrowGate,
     /// 11: a heartbeat has come from the epoch that a proof by escrow begins with.
     HeartbeatOfEpoch,
     /// 12: what somebody else began is finished first.
     ForeignFirst,
+    /// 13: a claim passes only while the running server is the approved one.
+    BootInGate,
+    /// 14: a row hides another origin's only if it names it.
+    Over,
     /// 15: a new voter is silent for one grant.
     NewVoterSilent,
+    /// 16: processes go by a clock that counts the time in which they slept.
+    BootClock,
+    /// 17: what masks another origin's open row outlives it.
+    MaskingKept,
     /// A renewal that was long on its way puts no older view in a grant's place.
     LateRenewal,
     /// A majority is of those who vote, and of those who voted before.
@@ -44,6 +56,8 @@ pub enum Plant {
     LeaseOfOlderView,
     /// A region that is back is a risk until it was heard of.
     LossUntilHeard,
+    /// A sealed region that may hold what is needed of a lost one is asked for it.
+    SealedAsked,
     /// The window of a loss is waited for.
     Window,
 }
@@ -61,7 +75,7 @@ pub fn removed(check: Plant) -> bool {
 
 /// No check is ever taken out.
 #[cfg(not(any(test, feature = "plant")))]
-pub(crate) const fn removed(_check: Plant) -> bool {
+pub const fn removed(_check: Plant) -> bool {
     false
 }
 

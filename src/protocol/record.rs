@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
+use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::time::{Date, Drift};
 
@@ -237,6 +238,9 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
             | State::Released
             | State::Settled { expired: false, .. } => Reading::Settled(row),
         };
+    }
+    if removed(Plant::Over) {
+        rows.truncate(1);
     }
     if let Some(at) = rows.iter().position(|row| row.origin == reader.me && is_running(row, reader)) {
         return Reading::InProgress(rows.swap_remove(at));

@@ -129,6 +129,7 @@ impl World {
             told: &told,
             waived: &BTreeSet::new(),
             converted: &lost,
+            keepers: &BTreeSet::new(),
         };
         let waits = hindrances(&facts);
         // Nobody accepts a risk here, so who waits for a gap waits for ever: the loss itself is over once the region is back.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use onceway::ports::store::{Attempt, Written};
 use onceway::ports::upkeep::{Act, ClaimPage, Entry, ListedDoubt, OpenAttempt, Place, Reaped, Ruling};
 use onceway::protocol::key::KeyId;
+use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::Token;
 use onceway::protocol::time::Date;
 
@@ -77,7 +78,7 @@ impl Table {
         let hides = others().any(|row| matches!(row.phase, Phase::Settled(..)) && row.token <= own.token);
         let over = own.left(now).is_zero();
         match own.phase {
-            Phase::Tombstone if masks => Fate::Keep,
+            Phase::Tombstone if masks && !removed(Plant::MaskingKept) => Fate::Keep,
             Phase::Tombstone => Fate::Forget,
             Phase::Settled(..) => Fate::Expire { until: None },
             Phase::Released | Phase::InDoubt(_) | Phase::Claimed if hides => Fate::Keep,

@@ -28,7 +28,7 @@ async fn stays_closed(bench: &Bench, at: &RegionName, span: Duration, why: &str)
 }
 
 #[test]
-fn nothing_is_sent_after_a_restart_until_the_boot_is_approved() {
+pub fn nothing_is_sent_after_a_restart_until_the_boot_is_approved() {
     play(async {
         let (bench, eu) = (Bench::start(1).await, region("eu"));
         let key = key_of(&eu, "restarted");

@@ -20,6 +20,7 @@ use onceway::protocol::key::Tenant;
 use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Nonce, RequestId};
 use onceway::protocol::region::RegionName;
+use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
@@ -85,6 +86,8 @@ fn a_worker_leaves_keys_alone_that_another_region_owns() {
     play(async {
         let (bench, eu, us) = (Bench::start(1).await, region("eu"), region("us"));
         let key = key_of(&us, "elsewhere");
+        // Nor can it be handed on.
+        bench.links(&us, LinkMode::Refuse);
         leave(&bench, &eu, &key, Left::default()).await;
         sleep(ACCEPT.request_retention - ms(2_000)).await;
         let waiting = job(&bench, &eu, &key).await.unwrap();
@@ -94,6 +97,19 @@ fn a_worker_leaves_keys_alone_that_another_region_owns() {
         let erased =
             async || job(&bench, &eu, &key).await.is_some_and(|job| job.state == "dead" && !job.kept);
         until("its request to be erased", ms(10_000), erased).await;
+    });
+}
+
+/// The owner gets it as a retry, accepts and runs it: what a client was told with 202 holds when arcs move.
+#[test]
+fn a_worker_hands_on_what_another_region_owns_now() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(3).await, region("eu"), region("us"));
+        let key = key_of(&us, "handed-on");
+        leave(&bench, &eu, &key, Left::default()).await;
+        until("its end", ms(5_000), async || bench.state(&us, &key).await == "settled").await;
+        until("the job to go", ms(40_000), async || job(&bench, &eu, &key).await.is_none()).await;
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 0));
     });
 }
 

@@ -73,7 +73,7 @@ fn a_backlog_is_reaped_in_batches() {
 /// Mutation 17 of the protocol reference: a's doubt 5.1, over which b ran the key, is all that would be left if b forgot its own row: a
 /// retry would run a third time. a does not reap while it is away.
 #[test]
-fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
+pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
     play(async {
         let (bench, eu, us) = (Bench::start(4).await, region("eu"), region("us"));
         let key = key_of(&us, "masked");

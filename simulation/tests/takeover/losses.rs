@@ -1,15 +1,7 @@
 //! A region is gone: its keys are refused until nothing of it can run any more, then its successors run them; and it comes home.
 
-use super::trio::{FLOOR, LEASE, STABLE, TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions};
+use super::trio::{FLOOR, LEASE, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions};
 use tokio::time::{Instant, sleep};
-
-/// The rows of a key that its successor wrote say which region's loss they stand on.
-fn risk(trio: &Trio, key: &str) -> Vec<String> {
-    let truths = trio.world.cluster.truths();
-    let writes = truths.iter().flat_map(|store| &store.writes).filter(|write| write.id == id(key));
-    let records = writes.filter_map(|write| write.record.as_ref());
-    records.flat_map(|record| record.risk.iter().map(ToString::to_string)).collect()
-}
 
 #[test]
 fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() {
@@ -46,7 +38,7 @@ fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() {
         assert_eq!((again.status, again.replayed), (201, true));
         assert_eq!(trio.effects(&fresh).len(), 1);
         assert_eq!(trio.effects(&known).len(), 1);
-        assert!(risk(&trio, &fresh).contains(&a().to_string()), "it ran by the window alone");
+        assert!(trio.risk(&fresh).contains(&a()), "it ran by the window alone");
         trio.check();
     });
 }

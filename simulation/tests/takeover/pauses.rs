@@ -5,7 +5,7 @@ use tokio::time::sleep;
 
 /// A claims, sleeps before it sends, and wakes when b has run the key: it must not send (H1).
 #[test]
-fn a_region_that_wakes_after_its_takeover_sends_nothing() {
+pub fn a_region_that_wakes_after_its_takeover_sends_nothing() {
     play(async {
         let trio = Trio::start(1).await;
         let key = key_of(&a(), &b(), "asleep");
@@ -32,7 +32,7 @@ fn a_region_that_wakes_after_its_takeover_sends_nothing() {
 /// The confirmation of a claim takes so long that its handler goes on when its region was taken over and is home again: the lease is
 /// valid, the time to send is not over, and only the tenure is another (H1).
 #[test]
-fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
+pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
     play(async {
         let trio = Trio::start(2).await;
         let key = key_of(&a(), &b(), "slept");

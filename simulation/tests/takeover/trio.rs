@@ -9,28 +9,16 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Uri};
+use http::Request;
+use onceway::gateway::authority::Failover;
 use onceway::gateway::authority::acts::ActError;
-use onceway::gateway::authority::upstream::UpstreamHealth;
-use onceway::gateway::authority::{Failover, Mode as Failing};
-use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
-use onceway::gateway::route::{
-    Accept, Alone, Binding, Escrow, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
-};
-use onceway::gateway::signature::FingerprintRule;
-use onceway::gateway::{Gateway, Settings, Timings};
+use onceway::gateway::{Gateway, Settings};
 use onceway::ports::body::{self, Collected};
-use onceway::protocol::decide::Recovery;
-use onceway::protocol::job::Backoff;
-use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
-use onceway::protocol::key_policy::KeyPolicy;
-use onceway::protocol::lifetime::Retention;
-use onceway::protocol::outcome::OutcomeSets;
+use onceway::protocol::authority::GateState;
+use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
-use onceway::protocol::time::Drift;
-use onceway::protocol::view::View;
-use onceway::protocol::window::WindowRule;
+use onceway::protocol::view::{Standing, View};
 use simulation::checker;
 use simulation::clock::SimClock;
 use simulation::cluster::StoreMode;
@@ -42,30 +30,15 @@ use simulation::world::World;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
-/// How long a lease runs.
-pub const LEASE: Duration = ms(3_000);
-/// The shortest window.
-pub const FLOOR: Duration = ms(1_000);
-/// How long a region that came back must have been well.
-pub const STABLE: Duration = ms(2_000);
+use super::settings::{DRIFT, ROUTES, failover, settings};
+pub use super::settings::{FLOOR, LEASE, STABLE};
+
 /// One way between two regions.
 pub const ONE_WAY: Duration = ms(20);
 /// How long a commit takes from one region to another.
 pub const LAG: Duration = ms(40);
 /// Everything that a takeover takes: the lease with its drift and margin, the window, and the messages.
 pub const TAKEOVER: Duration = ms(5_500);
-
-const HOLD: Duration = ms(30_000);
-const DAY: Duration = Duration::from_secs(86_400);
-const DRIFT: Drift = Drift { ppm: 1_000, margin: ms(50) };
-/// Routes, each with its recovery; those that begin with `strict` lodge their claims with the next region.
-const ROUTES: [(&str, Recovery); 5] = [
-    ("park", Recovery::Park),
-    ("probe", Recovery::Probe),
-    ("rerun", Recovery::Rerun { max_attempts: 3 }),
-    ("strict", Recovery::Park),
-    ("strict-probe", Recovery::Probe),
-];
 
 /// Whole milliseconds.
 pub const fn ms(millis: u64) -> Duration {
@@ -87,6 +60,11 @@ pub fn c() -> RegionName {
     RegionName::parse("c-east").unwrap()
 }
 
+/// The witness.
+pub fn witness() -> RegionName {
+    RegionName::parse("w-ness").unwrap()
+}
+
 /// All three.
 pub fn regions() -> [RegionName; 3] {
     [a(), b(), c()]
@@ -97,20 +75,29 @@ pub fn play<T>(scenario: impl Future<Output = T>) -> T {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(scenario)
 }
 
-fn ring() -> Arc<Ring> {
-    static RING: LazyLock<Arc<Ring>> = LazyLock::new(|| {
-        let regions = regions().map(|name| RegionSpec { name, weight: 100 }).to_vec();
-        let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-        Arc::new(Ring::build(&spec).unwrap())
-    });
+/// A ring of these regions with these weights.
+pub fn ring(weights: &[(RegionName, u32)]) -> Arc<Ring> {
+    let regions = weights.iter().map(|(name, weight)| RegionSpec { name: name.clone(), weight: *weight });
+    let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions: regions.collect(), pins: Vec::new() };
+    Arc::new(Ring::build(&spec).unwrap())
+}
+
+/// The ring that three regions begin with.
+pub fn first_ring() -> Arc<Ring> {
+    static RING: LazyLock<Arc<Ring>> = LazyLock::new(|| ring(&regions().map(|name| (name, 100))));
     RING.clone()
 }
 
 /// A key of this word whose home and first successor are these.
 pub fn key_of(home: &RegionName, next: &RegionName, word: &str) -> String {
     static FIRST: LazyLock<View> =
-        LazyLock::new(|| View::founding(1, ring(), BTreeSet::new(), BTreeMap::new()));
-    let is = |key: &String| FIRST.owner(&id(key)) == Some(home) && FIRST.target(&id(key)) == Some(next);
+        LazyLock::new(|| View::founding(1, first_ring(), BTreeSet::new(), BTreeMap::new()));
+    key_under(&FIRST, home, Some(next), word)
+}
+
+/// A key of this word whose owner and target are these under a view.
+pub fn key_under(view: &View, owner: &RegionName, target: Option<&RegionName>, word: &str) -> String {
+    let is = |key: &String| view.owner(&id(key)) == Some(owner) && view.target(&id(key)) == target;
     (0_u32..).map(|number| format!("{word}-{number}")).find(is).unwrap()
 }
 
@@ -158,26 +145,51 @@ pub struct Node {
 pub struct Trio {
     /// Everything below the gateways.
     pub world: Arc<World>,
+    names: Vec<RegionName>,
+    ring: Arc<Ring>,
+    failover: Failover,
     nodes: Mutex<BTreeMap<RegionName, Node>>,
 }
 
 impl Trio {
     /// Three founded regions that serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
-        let world = Arc::new(World::new(seed, &regions(), false));
-        for from in regions() {
-            world.cluster.set_latency(&from, ms(2));
-            world.upstreams.set_mode(&from, UpstreamMode::Receipt { after: ms(50) });
-            for to in regions().iter().filter(|to| **to != from) {
-                world.network.set_link(&from, to, LinkMode::Up, ONE_WAY);
-                world.cluster.set_delay(&from, to, LAG);
+        Self::begin_with(seed, &regions(), failover()).await
+    }
+
+    /// The same, which take over in this way.
+    pub async fn start_as(seed: u64, change: impl FnOnce(Failover) -> Failover) -> Arc<Self> {
+        Self::begin_with(seed, &regions(), change(failover())).await
+    }
+
+    /// Two regions and a witness.
+    pub async fn duo(seed: u64) -> Arc<Self> {
+        Self::begin_with(seed, &[a(), b()], Failover { witnesses: vec![witness()], ..failover() }).await
+    }
+
+    async fn begin_with(seed: u64, names: &[RegionName], failover: Failover) -> Arc<Self> {
+        let world = Arc::new(World::new(seed, names, false));
+        for witness in &failover.witnesses {
+            world.add_witness(witness, DRIFT);
+        }
+        for from in names {
+            world.cluster.set_latency(from, ms(2));
+            world.upstreams.set_mode(from, UpstreamMode::Receipt { after: ms(50) });
+            for to in names.iter().filter(|to| *to != from) {
+                world.network.set_link(from, to, LinkMode::Up, ONE_WAY);
+                world.cluster.set_delay(from, to, LAG);
             }
         }
+        let ring = match names.len() {
+            3 => first_ring(),
+            _ => ring(&names.iter().map(|name| (name.clone(), 100)).collect::<Vec<_>>()),
+        };
         let escrowed = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
-        world.found(ring(), escrowed.map(|(name, _)| Arc::from(*name)).collect());
-        let trio = Arc::new(Self { world, nodes: Mutex::default() });
-        regions().iter().for_each(|name| trio.begin_process(name));
-        trio.until("all regions serve", ms(20_000), async || regions().iter().all(|name| trio.serves(name)))
+        world.found(ring.clone(), escrowed.map(|(name, _)| Arc::from(*name)).collect());
+        let names = names.to_vec();
+        let trio = Arc::new(Self { world, names, ring, failover, nodes: Mutex::default() });
+        trio.names.iter().for_each(|name| trio.begin_process(name));
+        trio.until("all regions serve", ms(20_000), async || trio.names.iter().all(|name| trio.serves(name)))
             .await;
         // Long enough for a lag to be measured: without one, no window ever ends.
         sleep(ms(2_000)).await;
@@ -189,11 +201,28 @@ impl Trio {
         let ports = self.world.ports(name);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
         let generation = self.world.cluster.origin(name).generation;
-        let settings = Settings { generation, ..settings(name) };
-        let gateway = Gateway::new(ports, settings, View::unfounded(ring())).unwrap();
+        let told = Settings { generation, ..settings(name, self.failover.clone()) };
+        let gateway = Gateway::new(ports, told, View::unfounded(self.ring.clone())).unwrap();
         gateway.start();
         self.world.network.plug_process(name.clone(), Arc::new(gateway.clone()), process.clone());
         self.nodes.lock().unwrap().insert(name.clone(), Node { gateway, process, clock });
+    }
+
+    /// The gate of a region's store as it is.
+    pub fn gate(&self, of: &RegionName) -> GateState {
+        self.world.cluster.gate(of).unwrap()
+    }
+
+    /// Whether this region serves in the eyes of all, has opened everything and holds its lease.
+    pub fn is_home(&self, name: &RegionName) -> bool {
+        let seen = |by: &RegionName| self.gate(by).view.serves(name);
+        self.names.iter().all(seen) && self.serves(name) && self.gate(name).is_open()
+    }
+
+    /// Waits until every region is home.
+    pub async fn all_home(&self, within: Duration) {
+        let home = async || self.names.iter().all(|name| self.is_home(name));
+        self.until("all regions are home", within, home).await;
     }
 
     /// A region's process.
@@ -232,7 +261,7 @@ impl Trio {
 
     /// Cuts a region off the others, or mends that: calls are swallowed, replication stands still.
     pub fn cut_off(&self, name: &RegionName, cut: bool) {
-        for other in regions().iter().filter(|other| *other != name) {
+        for other in self.names.iter().filter(|other| *other != name) {
             self.world.cut(name, other, cut, ONE_WAY);
         }
     }
@@ -250,6 +279,17 @@ impl Trio {
         self.world.cluster.restart(name);
         self.cut_off(name, false);
         self.begin_process(name);
+    }
+
+    /// Nothing that a region commits reaches these any more, or does again.
+    pub fn hold(&self, from: &RegionName, to: &[RegionName], held: bool) {
+        to.iter().for_each(|to| self.world.cluster.hold(from, to, held));
+    }
+
+    /// Waits until a region is lost in the eyes of another.
+    pub async fn until_lost(&self, name: &RegionName, by: &RegionName) {
+        let lost = async || matches!(self.gate(by).view.standing(name), Some(Standing::Lost { .. }));
+        self.until("it is lost", TAKEOVER, lost).await;
     }
 
     /// Sends a request to a region's gateway; its connection breaks with the process.
@@ -307,6 +347,20 @@ impl Trio {
         self.world.upstreams.effects(&id(key))
     }
 
+    /// The lost regions at whose risk claims of a key were made.
+    pub fn risk(&self, key: &str) -> Vec<RegionName> {
+        let truths = self.world.cluster.truths();
+        let writes = truths.iter().flat_map(|store| &store.writes).filter(|write| write.id == id(key));
+        writes.filter_map(|write| write.record.as_ref()).flat_map(|record| record.risk.clone()).collect()
+    }
+
+    /// Keys that some journal has an entry of this kind for.
+    pub fn journalled(&self, kind: &str) -> Vec<KeyId> {
+        let truths = self.world.cluster.truths();
+        let entries = truths.iter().flat_map(|store| &store.journal).filter(|(_, entry)| entry.kind == kind);
+        entries.filter_map(|(id, _)| id.clone()).collect()
+    }
+
     /// How many requests arrived at a region's upstream under a key.
     pub fn arrived(&self, at: &RegionName, key: &str) -> usize {
         let arrivals = self.world.upstreams.arrivals(at);
@@ -321,7 +375,7 @@ impl Trio {
             let gateway = self.node(name).gateway;
             format!("{name}: {:?} {:?}", gateway.readiness().reasons, gateway.authority_status())
         };
-        regions().iter().map(of).collect::<Vec<_>>().join("\n")
+        self.names.iter().map(of).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -350,90 +404,5 @@ async fn told(response: http::Response<onceway::ports::Body>) -> Told {
         by: header("onceway-region").to_owned(),
         retry_after: header("retry-after").parse().ok(),
         body: bytes,
-    }
-}
-
-fn settings(me: &RegionName) -> Settings {
-    let mut credentials = Credentials::default();
-    credentials.insert(digest(b"sk"), Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, None));
-    Settings {
-        failover: Failover {
-            mode: Failing::Automatic,
-            lease: LEASE,
-            window: WindowRule { percent: 200, floor: FLOOR, beyond: ms(60_000) },
-            drain_limit: ms(300),
-            kill_after: ms(5_000),
-            stable_for: STABLE,
-            min_serving: 1,
-            witnesses: Vec::new(),
-        },
-        me: me.clone(),
-        generation: 1,
-        routes: Routes(ROUTES.map(|(name, recovery)| route(name, recovery)).to_vec()),
-        credentials: Arc::new(credentials),
-        drift: DRIFT,
-        skew: ms(100),
-        seals_requests: false,
-        timings: Timings {
-            heartbeat: ms(100),
-            ping: ms(100),
-            silent_after: ms(1_000),
-            poll: ms(100),
-            attach_poll: ms(50),
-            body_within: ms(5_000),
-            claim_within: ms(2_000),
-            settle_within: ms(2_000),
-            probe_within: ms(1_000),
-            jobs_poll: ms(200),
-            sweep: ms(1_000),
-            reap: ms(1_000),
-            reap_pause: ms(20),
-        },
-        quota: None,
-        shadow: false,
-        upstream_health: Some(UpstreamHealth {
-            path: Uri::from_static("/healthz"),
-            every: ms(500),
-            within: ms(200),
-            sick_after: ms(2_000),
-            cool_down: ms(20_000),
-        }),
-        shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
-    }
-}
-
-fn route(name: &str, recovery: Recovery) -> Route {
-    let escrow = if name.starts_with("strict") { Escrow::Claim(Alone::Refuse) } else { Escrow::Off };
-    let policy = Policy {
-        syntax: Syntax::Lenient,
-        key_policy: KeyPolicy::default(),
-        fingerprint: FingerprintRule::Whole,
-        mismatch: Mismatch::Unprocessable,
-        recovery,
-        probe: Some(Uri::from_static("/status")),
-        hold: HOLD,
-        wait: ms(2_000),
-        upstream_timeout: ms(3_000),
-        settle_time: ms(2_000),
-        escrow,
-        retention: Retention::For(DAY),
-        tombstone: DAY,
-        body_limit: 1 << 16,
-        stored_limit: 1 << 10,
-        outcomes: OutcomeSets::default(),
-        replay_headers: Vec::new(),
-        mode: Mode::Sync,
-        accept: Accept {
-            request_retention: ms(60_000),
-            max_runs: 5,
-            backoff: Backoff { first: ms(400), most: ms(1_600) },
-        },
-        bind: Binding::Tenant,
-    };
-    Route {
-        name: Arc::from(name),
-        methods: vec![Method::POST],
-        path: PathPattern::parse(&format!("/{name}")).unwrap(),
-        protection: Protection::Required(Arc::new(policy)),
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Gathered {
     pub(super) windows: BTreeMap<Origin, Window>,
     /// What serving regions said of lost and replaced stores: by whom, of which.
     told: BTreeMap<(RegionName, Origin), opening::Told>,
+    /// The epoch that they were asked under: what was said before a mark was raised does not say who has its rows.
+    told_under: u64,
     /// Lost stores whose escrow rows here are own records.
     converted: BTreeSet<Origin>,
     /// The change that keys are given up for, and since when this process has seen it.
@@ -118,6 +120,10 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
     let retired = state.view.retired();
     gathered.windows.retain(|origin, window| lost.get(origin) == Some(&window.at()));
     gathered.converted.retain(|origin| lost.contains_key(origin));
+    if gathered.told_under != state.view.epoch() {
+        gathered.told.clear();
+        gathered.told_under = state.view.epoch();
+    }
     gathered.told.retain(|(_, origin), _| lost.contains_key(origin) || state.view.is_gone(origin));
     for (origin, at) in lost.into_iter().filter(|(origin, _)| !retired.contains_key(origin)) {
         let peer = health.peers.get(&origin.region).filter(|peer| peer.origin.as_ref() == Some(&origin));
@@ -177,6 +183,8 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
     let applied = applied(gateway).await?;
     let now = gateway.ports.clock().now();
     let rule = gateway.settings.failover.window;
+    let (views, epochs) = (gateway.authority.views.load(), gateway.authority.heartbeat_epochs.load());
+    let keepers = opening::keepers(&state.view, &views, &epochs);
     let gathered = gateway.authority.gathered();
     let windows: BTreeMap<Origin, window::Standing> = gathered
         .windows
@@ -191,6 +199,7 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
         told: &gathered.told,
         waived: &state.waived,
         converted: &gathered.converted,
+        keepers: &keepers,
     }))
 }
 

@@ -15,6 +15,7 @@ struct World {
     told: BTreeMap<(RegionName, Origin), Told>,
     waived: BTreeSet<(RegionName, u64)>,
     converted: BTreeSet<Origin>,
+    keepers: BTreeSet<(RegionName, Origin)>,
 }
 
 impl World {
@@ -30,6 +31,7 @@ impl World {
             told: none.1,
             waived: none.2,
             converted: none.3,
+            keepers: BTreeSet::new(),
         }
     }
 
@@ -43,8 +45,8 @@ impl World {
     }
 
     fn missing(&self) -> Vec<Hindrance> {
-        let Self { view, me, applied, windows, told, waived, converted } = self;
-        hindrances(&Facts { view, me, applied, windows, told, waived, converted })
+        let Self { view, me, applied, windows, told, waived, converted, keepers } = self;
+        hindrances(&Facts { view, me, applied, windows, told, waived, converted, keepers })
     }
 }
 
@@ -248,4 +250,33 @@ fn two_losses_are_two_waits() {
     world.converted.insert(origin("c#1"));
     world.windows.insert(origin("c#1"), window::Standing::Unmeasured);
     assert_eq!(world.missing(), [Hindrance::Unmeasured { origin: origin("c#1") }]);
+}
+
+/// c was drained in epoch 2, a lost in epoch 3: what a lodged with c before is here once a heartbeat of a from epoch 2 is.
+#[test]
+pub fn a_sealed_region_is_asked_while_it_may_hold_what_is_not_here() {
+    let (one, two) = (first(), drained(&first(), "c", 50));
+    let three = lose(&two, "a", 40);
+    let views: BTreeMap<u64, Arc<View>> =
+        [one, two].into_iter().map(|view| (view.epoch(), Arc::new(view))).collect();
+    let reached = |epoch| keepers(&three, &views, &[(origin("a#1"), epoch)].into());
+    assert_eq!(reached(1), [(name("c"), origin("a#1"))].into());
+    assert_eq!(reached(2), [].into());
+    assert_eq!(keepers(&three, &BTreeMap::new(), &[(origin("a#1"), 2)].into()).len(), 1, "no view is known");
+    let mut world = World::new(three.clone());
+    world.windows.insert(origin("a#1"), window::Standing::Over);
+    world.converted.insert(origin("a#1"));
+    assert_eq!(world.missing(), [], "nobody else serves, and c holds nothing that is not here");
+    world.keepers = reached(1);
+    assert_eq!(world.missing(), [Hindrance::NotTold { origin: origin("a#1"), by: name("c") }]);
+    world.told.insert((name("c"), origin("a#1")), Told { applied: 40, seal: 60 });
+    assert_eq!(world.missing(), [not_covered("c#1", 60, 50)], "what c made of it has to arrive");
+    world.applied.insert(origin("c#1"), 60);
+    assert_eq!(world.missing(), []);
+    // c had seen more of a than anybody else, and said so: nobody but c can give it.
+    world.keepers.clear();
+    world.told.clear();
+    world.applied.insert(origin("a#1"), 30);
+    let asked = Hindrance::NotTold { origin: origin("a#1"), by: name("c") };
+    assert_eq!(world.missing(), [not_covered("a#1", 40, 30), asked]);
 }

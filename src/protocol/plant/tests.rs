@@ -20,6 +20,7 @@ fn without_its_check_the_test_of_each_rule_fails() {
         (Plant::ReleaseBound, register::tests::a_release_of_before_opens_no_later_change),
         (Plant::MarksAccumulate, opening::tests::every_newest_mark_counts_not_only_the_predecessors),
         (Plant::Import, opening::tests::everybody_who_serves_is_asked_what_it_has_of_the_lost_one),
+        (Plant::SealedAsked, opening::tests::a_sealed_region_is_asked_while_it_may_hold_what_is_not_here),
         (Plant::Conversion, opening::tests::escrow_rows_become_records_before_anything_opens),
         (Plant::HeartbeatOfEpoch, escrow::tests::three_a_heartbeat_has_come_from_then_or_later),
         (Plant::ForeignFirst, round::tests::what_somebody_else_began_is_finished_unchanged_first),

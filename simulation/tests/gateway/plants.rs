@@ -1,0 +1,22 @@
+//! Checks of the request path, taken out: the test of each rule then fails.
+//!
+//! Neighbours: `protocol::plant` lists them; the suite `takeover` does the same for those that show only when regions are lost. It must not
+//! plant two at a time.
+
+use std::panic::catch_unwind;
+
+use onceway::protocol::plant::{Plant, planted, removed};
+
+use super::{approval, upkeep};
+
+#[test]
+fn without_its_check_the_test_of_each_rule_fails() {
+    let rules: &[(Plant, fn())] = &[
+        (Plant::BootInGate, approval::nothing_is_sent_after_a_restart_until_the_boot_is_approved),
+        (Plant::MaskingKept, upkeep::a_row_that_masks_a_doubt_stays_until_that_is_gone),
+    ];
+    for (plant, test) in rules {
+        assert!(planted(*plant, || catch_unwind(test)).is_err(), "nothing notices that {plant:?} is gone");
+        assert!(!removed(*plant), "it is back");
+    }
+}

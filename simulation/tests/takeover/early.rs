@@ -1,0 +1,127 @@
+//! A proof by escrow: where absence shows that a lost region never sent a key, the key runs before the window ends; and each thing that
+//! denies it (protocol reference, 4.1).
+
+use tokio::time::{Instant, sleep};
+
+use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
+
+/// Makes the window after a loss of a long: what runs before its end runs by proof.
+async fn long_window(trio: &Trio) {
+    for other in [b(), c()] {
+        trio.world.cluster.set_delay(&a(), &other, ms(6_000));
+    }
+    sleep(ms(14_000)).await;
+    for other in [b(), c()] {
+        trio.world.cluster.set_delay(&a(), &other, ms(40));
+    }
+    sleep(ms(500)).await;
+}
+
+/// Nothing is answered but refusals, so long.
+async fn is_refused(trio: &Trio, path: &str, key: &str, so_long: std::time::Duration) {
+    let end = Instant::now() + so_long;
+    while Instant::now() < end {
+        let told = trio.send(&c(), path, key).await;
+        assert!([409, 503].contains(&told.status), "{told:?}");
+        trio.check();
+        sleep(ms(100)).await;
+    }
+}
+
+/// c was the target, left and came back: the proof begins with its return, and with a heartbeat of a from then.
+#[test]
+fn a_new_target_proves_absence_once_a_heartbeat_of_its_time_has_come() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let (early, ran) = (key_of(&a(), &c(), "early"), key_of(&a(), &c(), "ran"));
+        long_window(&trio).await;
+        trio.drain(&b(), &c(), true).await.unwrap();
+        // Until all go by it.
+        sleep(ms(500)).await;
+        assert_eq!(trio.send(&a(), "/strict", &ran).await.status, 201);
+        trio.node(&b()).gateway.resume(&c(), "ann").await.unwrap();
+        trio.all_home(ms(10_000)).await;
+        trio.lose(&a());
+        let told = trio.insist(&c(), "/strict", &early, TAKEOVER).await;
+        assert_eq!((told.by.as_str(), told.replayed), (c().as_str(), false));
+        assert!(trio.risk(&early).is_empty(), "proven, so at no risk");
+        let replay = trio.send(&c(), "/strict", &ran).await;
+        assert_eq!((replay.status, replay.replayed), (201, true));
+        trio.check();
+    });
+}
+
+/// (iii) b was the target, and left; c is it now, and nothing of a has come from that time: what a lodged with b before may be anything
+/// (mutation 11). b serves nothing any more, and holds all there is of the claim: it is asked.
+#[test]
+pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let key = key_of(&a(), &b(), "lodged");
+        trio.hold(&a(), &[b(), c()], true);
+        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
+        trio.drain(&c(), &b(), true).await.unwrap();
+        sleep(ms(1_000)).await;
+        // b makes a record of it, which takes its time to c: longer than the window.
+        trio.world.cluster.set_delay(&b(), &c(), ms(10_000));
+        trio.lose(&a());
+        trio.until_lost(&a(), &c()).await;
+        is_refused(&trio, "/strict-alone", &key, ms(15_000)).await;
+        assert_eq!(trio.send(&c(), "/strict-alone", &key).await.said(), (409, "outcome-unknown"));
+        assert_eq!(trio.effects(&key).len(), 1);
+    });
+}
+
+/// (ii) The route is not under escrow, or this region was not the target.
+#[test]
+fn another_route_or_another_target_denies_the_proof() {
+    play(async {
+        let trio = Trio::start(3).await;
+        let (unlodged, elsewhere) = (key_of(&a(), &c(), "unlodged"), key_of(&a(), &b(), "elsewhere"));
+        long_window(&trio).await;
+        trio.lose(&a());
+        trio.until_lost(&a(), &c()).await;
+        // The key was b's to prove anything about, and b hands it on at once.
+        trio.drain(&b(), &b(), true).await.unwrap();
+        is_refused(&trio, "/park", &unlodged, ms(2_000)).await;
+        is_refused(&trio, "/strict", &elsewhere, ms(2_000)).await;
+        trio.check();
+    });
+}
+
+/// (v) A claim that was lodged here, whatever became of it, is no absence.
+#[test]
+fn a_lodged_claim_denies_the_proof() {
+    play(async {
+        let trio = Trio::start(4).await;
+        let key = key_of(&a(), &c(), "lodged");
+        long_window(&trio).await;
+        trio.hold(&a(), &[b(), c()], true);
+        assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
+        trio.lose(&a());
+        trio.until_lost(&a(), &c()).await;
+        is_refused(&trio, "/strict", &key, ms(20_000)).await;
+        assert_eq!(trio.effects(&key).len(), 1);
+    });
+}
+
+/// The owner cannot reach the target at the moment of the claim: nothing was sent, and nothing needs to be proven later.
+#[test]
+fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
+    play(async {
+        let trio = Trio::start(5).await;
+        let key = key_of(&a(), &c(), "unsent");
+        long_window(&trio).await;
+        trio.world.cut(&a(), &c(), true, ms(20));
+        let told = trio.send(&a(), "/strict", &key).await;
+        assert_eq!(told.said(), (503, "escrow-unavailable"));
+        trio.world.cut(&a(), &c(), false, ms(20));
+        sleep(ms(500)).await;
+        trio.lose(&a());
+        let told = trio.insist(&c(), "/strict", &key, TAKEOVER).await;
+        assert_eq!(told.by, c().as_str());
+        assert_eq!(trio.effects(&key).len(), 1);
+        assert!(trio.risk(&key).is_empty());
+        trio.check();
+    });
+}

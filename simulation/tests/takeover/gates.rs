@@ -1,0 +1,76 @@
+//! Claims and lodgings that are late: executed when the gate that they were made under is closed, or has moved on.
+//!
+//! Neighbours: `plants.rs` takes out what keeps them from passing. The statement itself compares the gate: whoever looked before and wrote
+//! later would write under another one.
+
+use onceway::gateway::authority::{Failover, Mode};
+use simulation::peers::LinkMode;
+use tokio::time::sleep;
+
+use super::trio::{ONE_WAY, Trio, a, b, c, key_of, ms, play};
+
+/// A claim waits in a's pool while a gives the key up and seals; b starts the key; then the claim is executed, and a, which has not
+/// heard that the change was agreed on, still holds its lease (mutation 5).
+#[test]
+pub fn a_claim_that_comes_after_the_seal_is_refused() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let key = key_of(&a(), &b(), "late");
+        trio.world.cluster.set_latency(&a(), ms(1_900));
+        let begun = trio.begin(&a(), "/park", &key);
+        sleep(ms(1)).await;
+        trio.world.cluster.set_latency(&a(), ms(2));
+        let by = trio.node(&b()).gateway;
+        let drained = tokio::spawn(async move { by.drain(&a(), true, "ann", "a test").await });
+        let sealed = async || trio.gate(&a()).pending.is_some_and(|pending| pending.seal.is_some());
+        while !sealed().await {
+            sleep(ms(1)).await;
+        }
+        // Long enough for the report and the seal to arrive; what comes back does not.
+        sleep(ms(45)).await;
+        trio.cut_off(&a(), true);
+        drained.await.unwrap().unwrap();
+        assert_eq!(trio.insist(&b(), "/park", &key, ms(500)).await.by, b().as_str());
+        assert!(!begun.is_finished(), "the claim was not executed yet");
+        let told = begun.await.unwrap();
+        assert_eq!(told.status, 503, "{told:?}");
+        assert_eq!(trio.arrived(&a(), &key), 0);
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// A lodging is on its way into b's store while b adopts the loss of its sender and proves that the key was never sent; then it is
+/// executed. The sender's clock stands nearly still, so that only the refusal keeps it from sending (mutation 10).
+#[test]
+pub fn a_lodging_that_comes_after_the_loss_is_refused() {
+    play(async {
+        let trio = Trio::start_as(2, |failover| Failover { mode: Mode::Manual, ..failover }).await;
+        let key = key_of(&a(), &b(), "slow");
+        trio.cut_off(&a(), true);
+        trio.node(&a()).clock.drift(-950_000);
+        sleep(ms(4_000)).await;
+        // It first asks a, too, and waits a second for its answer.
+        let by = trio.node(&c()).gateway;
+        let taken = tokio::spawn(async move { by.takeover(&a(), false, "ann", "a test").await });
+        sleep(ms(950)).await;
+        trio.world.network.set_link(&a(), &b(), LinkMode::Up, ONE_WAY);
+        let begun = trio.begin(&a(), "/strict", &key);
+        sleep(ms(15)).await;
+        trio.world.cluster.set_latency(&b(), ms(940));
+        sleep(ms(9)).await;
+        trio.world.cluster.set_latency(&b(), ms(2));
+        taken.await.unwrap().unwrap();
+        let told = trio.insist(&b(), "/strict", &key, ms(280)).await;
+        assert_eq!((told.by.as_str(), told.replayed), (b().as_str(), false));
+        assert!(trio.risk(&key).is_empty(), "absence was proven");
+        let truths = trio.world.cluster.truths();
+        let lodged = truths.iter().flat_map(|store| &store.history.lodged);
+        assert!(lodged.into_iter().all(|lodged| lodged.origin.region != a()), "not executed yet");
+        let told = begun.await.unwrap();
+        assert_eq!(told.status, 503, "{told:?}");
+        assert_eq!(trio.arrived(&a(), &key), 0);
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}

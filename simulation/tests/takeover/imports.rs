@@ -1,0 +1,80 @@
+//! Survivors' copies of a lost region differ: nobody opens before it has what any of them has (H4).
+
+use onceway::protocol::view::Standing;
+use simulation::cluster::StoreMode;
+use simulation::peers::LinkMode;
+use tokio::time::sleep;
+
+use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, key_of, ms, play};
+
+/// c has the row, b takes over (mutation 8).
+#[test]
+pub fn the_gainer_fetches_what_another_survivor_has() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let key = key_of(&a(), &b(), "fetched");
+        trio.hold(&a(), &[b()], true);
+        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+        sleep(ms(500)).await;
+        trio.lose(&a());
+        let told = trio.insist(&b(), "/park", &key, TAKEOVER).await;
+        assert!(told.replayed, "{told:?}");
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// The other survivor cannot be asked: nothing that was gained opens, whatever the window says, until it answers.
+#[test]
+fn nothing_opens_while_a_survivor_is_silent() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let key = key_of(&a(), &b(), "silent");
+        trio.hold(&a(), &[b()], true);
+        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+        sleep(ms(500)).await;
+        trio.lose(&a());
+        trio.until_lost(&a(), &b()).await;
+        trio.world.cut(&b(), &c(), true, ONE_WAY);
+        for _ in 0..40 {
+            assert_eq!(trio.send(&b(), "/park", &key).await.status, 503);
+            sleep(ms(100)).await;
+        }
+        trio.world.cut(&b(), &c(), false, ONE_WAY);
+        assert!(trio.insist(&b(), "/park", &key, ms(20_000)).await.replayed);
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// Rows of the lost region arrive at c after its loss was agreed on; c is drained: what c has seen becomes the frontier, and b fetches it.
+#[test]
+pub fn a_frontier_is_raised_by_what_a_loser_has_seen() {
+    play(async {
+        let trio = Trio::start(3).await;
+        let key = key_of(&a(), &b(), "raised");
+        trio.hold(&a(), &[b()], true);
+        trio.world.cluster.set_delay(&a(), &c(), ms(4_600));
+        sleep(ms(5_500)).await;
+        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+        // Gone, but what it committed is still under way to c.
+        trio.node(&a()).process.kill();
+        trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
+        for other in [b(), c()] {
+            trio.world.network.set_link(&a(), &other, LinkMode::Silent, ONE_WAY);
+            trio.world.network.set_link(&other, &a(), LinkMode::Silent, ONE_WAY);
+        }
+        trio.until_lost(&a(), &b()).await;
+        let frontier = trio.gate(&b()).view.members()[&a()].mark;
+        sleep(ms(2_500)).await;
+        trio.drain(&b(), &c(), true).await.unwrap();
+        trio.until("c has gone", ms(2_000), async || !trio.gate(&b()).view.serves(&c())).await;
+        let member = trio.gate(&b()).view.members()[&a()];
+        assert!(matches!(member.standing, Standing::Lost { .. }));
+        assert!(member.mark > frontier, "{} after {frontier}", member.mark);
+        let told = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
+        assert!(told.replayed, "{told:?}");
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}

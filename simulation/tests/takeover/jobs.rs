@@ -1,0 +1,82 @@
+//! Accepted requests while their regions are lost and return: each takes effect once, and each has its end without its client.
+
+use onceway::protocol::job::JobState;
+use simulation::upstream::UpstreamMode;
+use tokio::time::sleep;
+
+use super::trio::{TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions};
+
+async fn is_settled(trio: &Trio, key: &str) -> bool {
+    trio.node(&c()).gateway.key_status(&id(key)).await.unwrap().state == "settled"
+}
+
+async fn jobs(trio: &Trio) -> usize {
+    let mut count = 0;
+    for name in regions() {
+        let gateway = trio.node(&name).gateway;
+        count += gateway.jobs(Some(JobState::Waiting)).await.unwrap().len();
+        count += gateway.jobs(Some(JobState::Dead)).await.unwrap().len();
+    }
+    count
+}
+
+/// a is cut off with a job that it has not run; its client asks b, which accepts it at a's risk and runs it; a is back, and finds it ended.
+#[test]
+fn what_the_successor_ran_its_home_does_not_run_again() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let key = key_of(&a(), &b(), "cut");
+        trio.world.upstreams.set_mode(&a(), UpstreamMode::Refuse);
+        assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
+        sleep(ms(200)).await;
+        trio.cut_off(&a(), true);
+        trio.until_lost(&a(), &b()).await;
+        let accepted = async || trio.send(&b(), "/later", &key).await.status == 202;
+        trio.until("b accepts it", TAKEOVER, accepted).await;
+        trio.until("b runs it", ms(5_000), async || is_settled(&trio, &key).await).await;
+        trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(50) });
+        trio.cut_off(&a(), false);
+        trio.all_home(ms(20_000)).await;
+        trio.until("no job is left", ms(90_000), async || jobs(&trio).await == 0).await;
+        assert_eq!((trio.effects(&key).len(), trio.arrived(&a(), &key)), (1, 0));
+        trio.check();
+    });
+}
+
+/// b accepts in a's place, and cannot run it before the arcs are home again: a gets it from b, without its client.
+#[test]
+fn what_was_accepted_in_between_goes_home_with_the_arcs() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let key = key_of(&a(), &b(), "between");
+        trio.lose(&a());
+        trio.until_lost(&a(), &b()).await;
+        trio.world.upstreams.set_mode(&b(), UpstreamMode::Refuse);
+        let accepted = async || trio.send(&c(), "/later", &key).await.status == 202;
+        trio.until("b accepts it", TAKEOVER, accepted).await;
+        trio.bring_back(&a());
+        trio.all_home(ms(20_000)).await;
+        trio.until("a runs it", ms(40_000), async || is_settled(&trio, &key).await).await;
+        trio.until("no job is left", ms(90_000), async || jobs(&trio).await == 0).await;
+        let effects = trio.effects(&key);
+        assert_eq!(effects.len(), 1);
+        assert_eq!(effects[0].region, a());
+        trio.check();
+    });
+}
+
+/// A job that waits when its arc is drained away is run by whoever owns the key then.
+#[test]
+fn a_job_follows_its_key_through_a_drain() {
+    play(async {
+        let trio = Trio::start(3).await;
+        let key = key_of(&a(), &b(), "drained");
+        trio.world.upstreams.set_mode(&a(), UpstreamMode::Refuse);
+        assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
+        trio.drain(&c(), &a(), true).await.unwrap();
+        trio.until("b runs it", ms(40_000), async || is_settled(&trio, &key).await).await;
+        assert_eq!(trio.effects(&key).len(), 1);
+        assert_eq!(trio.effects(&key)[0].region, b());
+        trio.check();
+    });
+}

@@ -1,0 +1,196 @@
+//! Clean moves: drains and returns, changed weights, changes that nobody agrees on; nothing is lost, and nobody is declared lost.
+
+use onceway::gateway::authority::{Failover, Mode};
+use onceway::protocol::view::View;
+use tokio::time::{Instant, sleep};
+
+use super::settings::ROUTES;
+use super::trio::{
+    LEASE, ONE_WAY, TAKEOVER, Told, Trio, a, b, c, first_ring, key_of, ms, play, regions, ring,
+};
+
+/// New keys of every home and retries of older ones, sent while something moves.
+struct Load {
+    keys: Vec<String>,
+    told: Vec<tokio::task::JoinHandle<Told>>,
+}
+
+impl Load {
+    fn new() -> Self {
+        Self { keys: Vec::new(), told: Vec::new() }
+    }
+
+    /// Sends for so long.
+    async fn run(&mut self, trio: &std::sync::Arc<Trio>, so_long: std::time::Duration) {
+        let end = Instant::now() + so_long;
+        while Instant::now() < end {
+            let number = self.keys.len();
+            let homes = regions();
+            let home = &homes[number % 3];
+            let next = homes.iter().find(|name| *name != home).unwrap();
+            self.keys.push(key_of(home, next, &format!("load{number}")));
+            let old = self.keys[number / 2].clone();
+            for key in [self.keys[number].clone(), old] {
+                self.told.push(trio.begin(&homes[(number + 1) % 3], "/park", &key));
+            }
+            sleep(ms(40)).await;
+            trio.check();
+        }
+    }
+
+    /// Each was answered, or refused for a moment; in the end each key took effect once.
+    async fn end(self, trio: &Trio) {
+        for told in self.told {
+            let told = told.await.unwrap();
+            let refused = told.said() == (503, "moving") || told.said() == (409, "in-progress");
+            assert!(told.status == 201 || refused, "{told:?}");
+        }
+        for key in &self.keys {
+            trio.insist(&c(), "/park", key, ms(5_000)).await;
+            assert_eq!(trio.effects(key).len(), 1, "{key}");
+        }
+        trio.check();
+    }
+}
+
+fn nobody_was_lost(trio: &Trio) -> bool {
+    let truths = trio.world.cluster.truths();
+    truths.iter().flat_map(|store| &store.history.views).all(|view| view.lost().next().is_none())
+}
+
+/// Drained for longer than a lease, and back: that takes two views, and nobody is declared lost.
+#[test]
+fn a_region_is_drained_and_resumed_under_load() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let mut load = Load::new();
+        load.run(&trio, ms(500)).await;
+        trio.drain(&b(), &a(), true).await.unwrap();
+        assert_eq!(trio.standing(&a(), &b()), "drained");
+        load.run(&trio, LEASE * 3).await;
+        trio.node(&c()).gateway.resume(&a(), "ann").await.unwrap();
+        load.run(&trio, LEASE * 2).await;
+        assert!(trio.is_home(&a()));
+        assert_eq!(trio.gate(&a()).view.epoch(), 3);
+        assert!(nobody_was_lost(&trio));
+        load.end(&trio).await;
+    });
+}
+
+#[test]
+fn weights_change_under_load() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let mut load = Load::new();
+        load.run(&trio, ms(500)).await;
+        let escrow = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
+        let escrow = escrow.map(|(name, _)| (*name).into()).collect();
+        let weighed = ring(&[(a(), 20), (b(), 200), (c(), 100)]);
+        trio.node(&b()).gateway.apply(weighed.clone(), escrow, 1, "ann").await.unwrap();
+        load.run(&trio, ms(3_000)).await;
+        assert_eq!(trio.gate(&a()).view.ring().digest(), weighed.digest());
+        assert!(nobody_was_lost(&trio));
+        load.end(&trio).await;
+    });
+}
+
+/// Whoever asked for the change dies when its loser has sealed: the loser ends the change, and runs its keys again.
+#[test]
+fn a_change_whose_proposer_died_is_ended_by_its_loser() {
+    play(async {
+        let trio = Trio::start_as(3, |failover| Failover { mode: Mode::Manual, ..failover }).await;
+        let key = key_of(&a(), &b(), "reopened");
+        let by = trio.node(&b());
+        let gateway = by.gateway.clone();
+        drop(tokio::spawn(async move { gateway.drain(&a(), false, "ann", "a test").await }));
+        let sealed = async || trio.gate(&a()).pending.is_some_and(|pending| pending.seal.is_some());
+        trio.until("a has sealed", ms(2_000), sealed).await;
+        by.process.kill();
+        trio.begin_process(&b());
+        assert_eq!(trio.send(&a(), "/park", &key).await.said(), (503, "moving"));
+        let told = trio.insist(&a(), "/park", &key, ms(12_000)).await;
+        assert_eq!(told.by, a().as_str());
+        let view: std::sync::Arc<View> = trio.gate(&a()).view;
+        assert!(view.epoch() > 1 && view.serves(&a()), "ended by a view that changes nothing");
+        assert_eq!(view.ring().digest(), first_ring().digest());
+        // The report of before serves no later change: this one is asked for anew, and a seals anew.
+        let seal = view.members()[&a()].mark;
+        trio.drain(&b(), &a(), true).await.unwrap();
+        let sealed = async || trio.gate(&b()).view.members()[&a()].mark > seal;
+        trio.until("a sealed anew", ms(2_000), sealed).await;
+        let replay = trio.insist(&b(), "/park", &key, ms(3_000)).await;
+        assert!(replay.replayed);
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// a to b to c, while nothing of a arrives at c: b's mark alone says nothing of what a ran (mutation 7).
+#[test]
+pub fn marks_accumulate_over_two_moves() {
+    play(async {
+        let trio = Trio::start(4).await;
+        let key = key_of(&a(), &b(), "forgotten");
+        trio.hold(&a(), &[c()], true);
+        assert_eq!(trio.send(&a(), "/park", &key).await.by, a().as_str());
+        trio.drain(&b(), &a(), true).await.unwrap();
+        sleep(ms(500)).await;
+        trio.drain(&b(), &b(), true).await.unwrap();
+        for _ in 0..40 {
+            assert_eq!(trio.send(&c(), "/park", &key).await.said(), (503, "moving"));
+            trio.check();
+            sleep(ms(100)).await;
+        }
+        trio.hold(&a(), &[c()], false);
+        assert!(trio.insist(&c(), "/park", &key, ms(2_000)).await.replayed);
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// What was lodged with b goes on with b's arcs: as a record of b's own, before anything of the lost region opens (mutation 9).
+#[test]
+pub fn what_was_lodged_moves_on_with_the_arcs() {
+    play(async {
+        let trio = Trio::start(5).await;
+        let key = key_of(&a(), &b(), "lodged");
+        trio.hold(&a(), &[b(), c()], true);
+        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
+        trio.lose(&a());
+        trio.until_lost(&a(), &b()).await;
+        trio.drain(&c(), &b(), true).await.unwrap();
+        for _ in 0..80 {
+            let told = trio.send(&c(), "/strict-alone", &key).await;
+            assert!([409, 503].contains(&told.status), "{told:?}");
+            sleep(ms(100)).await;
+        }
+        assert_eq!(trio.send(&c(), "/strict-alone", &key).await.status, 409);
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// Sealed, and gone before its mark has spread: nobody can be covered, so an operator declares it lost and the window decides.
+#[test]
+fn a_sealed_region_that_is_gone_is_declared_lost_by_hand() {
+    play(async {
+        let trio = Trio::start(6).await;
+        let key = key_of(&a(), &b(), "sealed");
+        trio.hold(&a(), &[b(), c()], true);
+        trio.drain(&b(), &a(), true).await.unwrap();
+        trio.lose(&a());
+        for _ in 0..60 {
+            assert_eq!(trio.send(&b(), "/park", &key).await.status, 503, "not covered for ever");
+            sleep(ms(100)).await;
+        }
+        trio.node(&b()).gateway.takeover(&a(), true, "ann", "a test").await.unwrap();
+        assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
+        assert!(trio.risk(&key).contains(&a()));
+        trio.bring_back(&a());
+        trio.world.cut(&a(), &b(), false, ONE_WAY);
+        let sealed = async || !matches!(trio.standing(&a(), &b()), "lost");
+        trio.until("a has sealed again", ms(20_000), sealed).await;
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}

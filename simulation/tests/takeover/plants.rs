@@ -1,0 +1,35 @@
+//! Each check of the protocol that shows in a whole deployment, taken out: the scenario of its rule then fails.
+//!
+//! Neighbours: `protocol::plant` lists the checks; the scenarios stand beside their rules. `protocol::plant::tests` does the same for the
+//! machines by themselves. It must not plant two at a time.
+
+use std::panic::catch_unwind;
+
+use onceway::protocol::plant::{Plant, planted, removed};
+
+use super::{early, gates, imports, moves, pauses, risk};
+
+#[test]
+fn without_its_check_the_scenario_of_each_rule_fails() {
+    let rules: &[(Plant, fn())] = &[
+        (Plant::Tenure, pauses::a_handler_that_slept_through_takeover_and_return_sends_nothing),
+        (Plant::GateInClaim, gates::a_claim_that_comes_after_the_seal_is_refused),
+        (Plant::MarksAccumulate, moves::marks_accumulate_over_two_moves),
+        (Plant::Import, imports::the_gainer_fetches_what_another_survivor_has),
+        (Plant::Conversion, moves::what_was_lodged_moves_on_with_the_arcs),
+        (Plant::EscrowGate, gates::a_lodging_that_comes_after_the_loss_is_refused),
+        (Plant::HeartbeatOfEpoch, early::no_heartbeat_of_the_new_targets_time_denies_the_proof),
+        (Plant::SealedAsked, early::no_heartbeat_of_the_new_targets_time_denies_the_proof),
+        (Plant::SealedAsked, imports::a_frontier_is_raised_by_what_a_loser_has_seen),
+        (Plant::Over, risk::a_release_at_risk_does_not_hide_the_lost_regions_doubt),
+        (Plant::BootClock, pauses::a_region_that_wakes_after_its_takeover_sends_nothing),
+    ];
+    let mut unnoticed = Vec::new();
+    for (plant, scenario) in rules {
+        if planted(*plant, || catch_unwind(scenario)).is_ok() {
+            unnoticed.push(plant);
+        }
+        assert!(!removed(*plant), "it is back");
+    }
+    assert!(unnoticed.is_empty(), "nothing notices that these are gone: {unnoticed:?}");
+}

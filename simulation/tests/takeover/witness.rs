@@ -1,0 +1,79 @@
+//! Two regions and a witness: each of the three may be lost, and the other two go on.
+
+use simulation::peers::LinkMode;
+use tokio::time::sleep;
+
+use super::trio::{LEASE, ONE_WAY, TAKEOVER, Trio, a, b, key_under, ms, play, witness};
+
+fn cut_witness(trio: &Trio, cut: bool) {
+    for from in [a(), b()] {
+        let mode = if cut { LinkMode::Silent } else { LinkMode::Up };
+        trio.world.network.set_link(&from, &witness(), mode, ONE_WAY);
+    }
+}
+
+fn keys(trio: &Trio, word: &str) -> (String, String) {
+    let view = trio.gate(&a()).view;
+    (key_under(&view, &a(), Some(&b()), word), key_under(&view, &b(), Some(&a()), word))
+}
+
+#[test]
+fn either_region_is_taken_over_with_the_witness_and_comes_home() {
+    for (lost, left) in [(a(), b()), (b(), a())] {
+        play(async {
+            let trio = Trio::duo(1).await;
+            let (of_a, of_b) = keys(&trio, "either");
+            let (gone, other) = if lost == a() { (of_a, of_b) } else { (of_b, of_a) };
+            trio.lose(&lost);
+            trio.world.network.set_link(&lost, &witness(), LinkMode::Silent, ONE_WAY);
+            assert_eq!(trio.send(&left, "/park", &other).await.status, 201, "its own keys go on");
+            assert_eq!(trio.insist(&left, "/park", &gone, TAKEOVER).await.by, left.as_str());
+            trio.world.network.set_link(&lost, &witness(), LinkMode::Up, ONE_WAY);
+            trio.bring_back(&lost);
+            trio.all_home(ms(20_000)).await;
+            assert_eq!(trio.effects(&gone).len(), 1);
+            trio.check();
+        });
+    }
+}
+
+#[test]
+fn the_witness_may_be_gone_as_long_as_both_regions_are_there() {
+    play(async {
+        let trio = Trio::duo(2).await;
+        cut_witness(&trio, true);
+        sleep(LEASE * 3).await;
+        let (of_a, of_b) = keys(&trio, "without");
+        assert_eq!(trio.send(&b(), "/park", &of_a).await.by, a().as_str());
+        assert_eq!(trio.send(&a(), "/park", &of_b).await.by, b().as_str());
+        let (lonely, _) = keys(&trio, "lonely");
+        trio.lose(&b());
+        sleep(LEASE).await;
+        for _ in 0..60 {
+            assert_eq!(trio.send(&a(), "/park", &lonely).await.status, 503, "no majority");
+            sleep(ms(100)).await;
+        }
+        cut_witness(&trio, false);
+        assert_eq!(trio.insist(&a(), "/park", &lonely, TAKEOVER).await.by, a().as_str());
+        trio.check();
+    });
+}
+
+/// Each region sees the witness and not the other: one of them is taken over, and never do both run a key.
+#[test]
+fn a_cut_between_the_two_leaves_one_owner_for_each_key() {
+    play(async {
+        let trio = Trio::duo(3).await;
+        trio.world.cut(&a(), &b(), true, ONE_WAY);
+        for number in 0..60 {
+            let (of_a, of_b) = keys(&trio, &format!("split{number}"));
+            for (at, key) in [(a(), &of_a), (b(), &of_a), (a(), &of_b), (b(), &of_b)] {
+                drop(trio.begin(&at, "/park", key));
+            }
+            sleep(ms(150)).await;
+            trio.check();
+        }
+        trio.world.cut(&a(), &b(), false, ONE_WAY);
+        trio.all_home(ms(40_000)).await;
+    });
+}
