@@ -9,6 +9,8 @@ mod cuts;
 mod escrows;
 #[path = "takeover/losses.rs"]
 mod losses;
+#[path = "takeover/overtaken.rs"]
+mod overtaken;
 #[path = "takeover/pauses.rs"]
 mod pauses;
 #[path = "takeover/trio.rs"]
