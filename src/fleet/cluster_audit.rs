@@ -55,6 +55,14 @@ impl Cluster {
         Ok(all)
     }
 
+    /// The keys that begin with `mark` and of which this store holds a row that `region` wrote.
+    pub async fn written_by(&self, database: &str, region: &str, mark: &str) -> Result<BTreeSet<String>> {
+        let client = self.connect(database).await?;
+        let rows = "select distinct convert_from(key, 'UTF8') from onceway.records \
+                    where starts_with(convert_from(key, 'UTF8'), $1) and starts_with(origin, $2)";
+        client.query(rows, &[&mark, &region]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
     /// Throws this region's acceptor away and makes another one, as a new disk would.
     pub async fn replace_acceptor(&self, database: &str) -> Result<()> {
         let client = self.connect(database).await?;

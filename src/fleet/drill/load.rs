@@ -310,13 +310,14 @@ fn may_retry(told: &Told) -> bool {
 
 /// Brings keys to their end that were asked for once and have no answer, as their clients would, and adds their histories.
 pub async fn bring_all(field: &Arc<Field>, lives: Vec<KeyLife>, within: Duration) {
-    field.phase.send_replace(Phase::Ending(Instant::now() + within));
     let mut bringing = JoinSet::new();
     for (number, mut life) in lives.into_iter().enumerate() {
         let field = field.clone();
         if bringing.len() >= AT_ONCE {
             bringing.join_next().await;
         }
+        // Each has as much time as the first, however many there are.
+        field.phase.send_replace(Phase::Ending(Instant::now() + within));
         bringing.spawn(async move {
             let via = life.exchanges.last().map_or(0, |last| last.via);
             bring_to_end(&field, &mut life, via, number).await;

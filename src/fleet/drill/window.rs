@@ -4,7 +4,7 @@
 //! requests: the replication link of the dying region is slow or stands still, its peer calls are as fast as before. It must not be read
 //! as a promise: what a region takes with it into its death no waiting brings back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +65,8 @@ pub struct Row {
     pub opened_ms: Option<f64>,
     /// Keys per second × the seconds whose rows a successor lacks when it opens.
     pub predicted: f64,
+    /// Answered keys of which no survivor had a row then, by the stores.
+    pub missing: usize,
     /// Keys with more than one effect.
     pub measured: usize,
     /// Those among them that some store lists after the region's return.
@@ -128,6 +130,7 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     let retries = retried(&field, &answered);
     let first = async || Ok(first_run_elsewhere(&prober.so_far(), &field.names, VICTIM, death));
     let opened = wait::for_some("the keys to run elsewhere", TAKEN_WITHIN, first).await.ok();
+    let missing = missing(deployment, &field, &answered).await?;
     wait::pause(Duration::from_secs(2)).await;
     prober.end().await?;
     retries.join_all().await;
@@ -158,9 +161,20 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
         keys: answered.len(),
         opened_ms: opened.map(millis),
         predicted: KEYS_PER_SECOND * lacking.as_secs_f64(),
+        missing,
         measured: doubles.len(),
         listed: doubles.iter().filter(|key| noted.get(*key).is_some_and(Noted::is_listed)).count(),
     })
+}
+
+/// How many of these keys the survivors have no row of.
+async fn missing(deployment: &Deployment, field: &Field, answered: &[String]) -> Result<usize> {
+    let mut here = BTreeSet::new();
+    for region in deployment.regions.iter().enumerate().filter(|(number, _)| *number != VICTIM) {
+        let written = region.1.cluster.written_by(files::DATABASE, &field.names[VICTIM], field.mark());
+        here.extend(written.await?);
+    }
+    Ok(answered.iter().filter(|key| !here.contains(*key)).count())
 }
 
 /// Starts keys at their home, at a steady rate, until the moment of the death; those that were answered.
@@ -221,8 +235,9 @@ fn retried(field: &Arc<Field>, answered: &[String]) -> JoinSet<()> {
 
 /// The table, for people.
 pub fn in_words(rows: &[Row]) -> String {
-    let mut text =
-        String::from("multiple  rows  stalled    keys  opened after  predicted  measured  listed\n");
+    let mut text = String::from(
+        "multiple  rows  stalled    keys  opened after  predicted  rows missing  doubles  listed\n",
+    );
     for row in rows {
         let opened = row.opened_ms.map_or("never".to_owned(), |ms| format!("{ms:.0} ms"));
         let rows = match row.rows {
@@ -230,8 +245,8 @@ pub fn in_words(rows: &[Row]) -> String {
             Rows::Lost => "lost",
         };
         text.push_str(&format!(
-            "{:>8}  {rows:<4}  {:>7.0} ms {:>4}  {opened:>12}  {:>9.1}  {:>8}  {:>6}\n",
-            row.multiple, row.stalled_ms, row.keys, row.predicted, row.measured, row.listed
+            "{:>8}  {rows:<4}  {:>7.0} ms {:>4}  {opened:>12}  {:>9.1}  {:>12}  {:>7}  {:>6}\n",
+            row.multiple, row.stalled_ms, row.keys, row.predicted, row.missing, row.measured, row.listed
         ));
     }
     text
