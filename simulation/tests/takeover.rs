@@ -13,5 +13,7 @@ mod losses;
 mod overtaken;
 #[path = "takeover/pauses.rs"]
 mod pauses;
+#[path = "takeover/rebuilds.rs"]
+mod rebuilds;
 #[path = "takeover/trio.rs"]
 mod trio;

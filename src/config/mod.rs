@@ -119,6 +119,7 @@ impl Config {
     pub fn settings(&self) -> Settings {
         Settings {
             me: self.me.clone(),
+            generation: self.process.store.generation,
             routes: self.routes.clone(),
             credentials: self.credentials.clone(),
             drift: self.drift,

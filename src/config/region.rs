@@ -108,6 +108,8 @@ pub struct Store {
     pub url: Secret,
     /// The most connections at once.
     pub pool: usize,
+    /// Which build of the store this is: 1, and one more each time it was replaced.
+    pub generation: u32,
 }
 
 /// The protected service.
@@ -310,11 +312,16 @@ fn store(top: &Section<'_>, environment: Environment<'_>) -> Option<Store> {
     let section = needed(top, "store", "say where the region's Postgres is: url or url_env, and pool")?;
     let source = SecretSource::read(&section, "url", "url_env", database_url);
     let pool = section.optional("pool", |value| reader::number(value, 2, 1_000)).unwrap_or(16);
+    let generation = section.optional("generation", |value| reader::number(value, 1, u64::from(u32::MAX)));
     let url = source.and_then(|source| {
         source.resolve(environment, database_url).map_err(|why| section.fail_at("url_env", why)).ok()
     });
     section.finish();
-    Some(Store { url: url?, pool: usize::try_from(pool).unwrap_or(usize::MAX) })
+    Some(Store {
+        url: url?,
+        pool: usize::try_from(pool).unwrap_or(usize::MAX),
+        generation: generation.and_then(|number| u32::try_from(number).ok()).unwrap_or(1),
+    })
 }
 
 fn quota(section: Section<'_>) -> Option<Quota> {

@@ -80,6 +80,8 @@ use shadow::Shadow;
 pub struct Settings {
     /// The region it serves in.
     pub me: RegionName,
+    /// Which build of its store this is, as its region file says.
+    pub generation: u32,
     /// Which requests need a key, and how they are performed.
     pub routes: Routes,
     /// Who may ask at first; [`Gateway::reload_credentials`] brings what comes later.
@@ -195,6 +197,8 @@ struct Peer {
     asked: Option<Moment>,
     round_trip: Option<Duration>,
     pong: Option<Pong>,
+    /// Its store in the view, which what follows is about; a replaced one is followed anew.
+    origin: Option<Origin>,
     /// Its highest heartbeat seen in this region's store, or remembered; `None` until the store was read.
     applied: Option<u64>,
     lag: LagMeter,
@@ -211,10 +215,19 @@ impl Peer {
             asked: None,
             round_trip: None,
             pong: None,
+            origin: None,
             applied: None,
             lag,
             tried: false,
             trouble: None,
+        }
+    }
+
+    /// Its store in the view is this one: what was known of another says nothing.
+    fn follow(&mut self, origin: Option<Origin>) {
+        if self.origin != origin {
+            (self.origin, self.applied) = (origin, None);
+            self.lag = LagMeter::new(LAG_PERIOD);
         }
     }
 }
@@ -233,7 +246,10 @@ pub struct NotInRing(RegionName);
 impl<P: Ports> Gateway<P> {
     /// A gateway that has done nothing yet.
     pub fn new(ports: P, settings: Settings, view: View) -> Result<Arc<Self>, NotInRing> {
-        let origin = view.origin(&settings.me).ok_or_else(|| NotInRing(settings.me.clone()))?;
+        if view.standing(&settings.me).is_none() {
+            return Err(NotInRing(settings.me));
+        }
+        let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();

@@ -285,6 +285,7 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
             shared: none,
             serving: false,
             beat: None,
+            origin: None,
             applied: BTreeMap::new(),
         }
     }

@@ -67,6 +67,7 @@ impl Link {
             shared: digest("onceway/test", &[]),
             serving: true,
             beat: None,
+            origin: None,
             applied: BTreeMap::new(),
         };
         let peer = Arc::new(Played {

@@ -194,6 +194,7 @@ impl<P> Link<P> {
             shared: digest("onceway/test", &[]),
             serving: true,
             beat: None,
+            origin: None,
             applied: Default::default(),
         };
         let peer = Arc::new(Played {

@@ -374,6 +374,7 @@ pub fn settings(me: &RegionName) -> Settings {
     Settings {
         failover: failover(),
         me: me.clone(),
+        generation: 1,
         routes: Routes(vec![
             route("probe", Recovery::Probe),
             route("park", Recovery::Park),

@@ -186,7 +186,9 @@ impl Trio {
     pub fn begin_process(&self, name: &RegionName) {
         let ports = self.world.ports(name);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
-        let gateway = Gateway::new(ports, settings(name), View::unfounded(ring())).unwrap();
+        let generation = self.world.cluster.origin(name).generation;
+        let settings = Settings { generation, ..settings(name) };
+        let gateway = Gateway::new(ports, settings, View::unfounded(ring())).unwrap();
         gateway.start();
         self.world.network.plug_process(name.clone(), Arc::new(gateway.clone()), process.clone());
         self.nodes.lock().unwrap().insert(name.clone(), Node { gateway, process, clock });
@@ -347,6 +349,7 @@ fn settings(me: &RegionName) -> Settings {
             witnesses: Vec::new(),
         },
         me: me.clone(),
+        generation: 1,
         routes: Routes(ROUTES.map(|(name, recovery)| route(name, recovery)).to_vec()),
         credentials: Arc::new(credentials),
         drift: DRIFT,

@@ -35,6 +35,12 @@ impl ActError {
         Self { code: "refused", detail: detail.into() }
     }
 
+    /// No such region in the view.
+    pub(super) fn unknown(view: &View, region: &RegionName) -> Self {
+        let known: Vec<_> = view.members().keys().collect();
+        Self { code: "unknown-region", detail: format!("there is no region {region}: {known:?} are known") }
+    }
+
     /// Nothing was wrong with the act; the world is not ready for it.
     pub(super) fn not_yet(detail: impl Into<String>) -> Self {
         Self { code: "not-yet", detail: detail.into() }
@@ -344,7 +350,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Journals what an operator did. It is done either way: what cannot be journalled is logged.
-    async fn journal_act(&self, kind: &str, text: &str) {
+    pub(super) async fn journal_act(&self, kind: &str, text: &str) {
         tracing::warn!(kind, text, "an operator acted");
         if let Err(error) = self.ports.store().note(kind, text).await {
             tracing::error!(kind, text, %error, "an operator's act could not be journalled");
@@ -373,11 +379,5 @@ impl<P: Ports> Gateway<P> {
 }
 
 fn standing(view: &View, region: &RegionName) -> Result<Standing, ActError> {
-    view.standing(region).ok_or_else(|| ActError {
-        code: "unknown-region",
-        detail: format!(
-            "there is no region {region}: {:?} are known",
-            view.members().keys().collect::<Vec<_>>()
-        ),
-    })
+    view.standing(region).ok_or_else(|| ActError::unknown(view, region))
 }

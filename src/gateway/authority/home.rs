@@ -45,7 +45,8 @@ async fn look<P: Ports>(
         return Ok(());
     };
     let view = state.view;
-    if view.epoch() < gateway.view().epoch() || gateway.is_stopping() {
+    let present = view.is_present(&gateway.origin);
+    if view.epoch() < gateway.view().epoch() || gateway.is_stopping() || !present {
         return Ok(());
     }
     match view.standing(&gateway.settings.me) {
@@ -94,7 +95,8 @@ fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
     view.serving().all(|name: &RegionName| {
         let peer = health.peers.get(name);
         let pong = peer.filter(|peer| peer.heard.is_some()).and_then(|peer| peer.pong.as_ref());
-        pong.and_then(|pong| pong.applied.get(me)).is_some_and(|applied| *applied > 0 && *applied >= recent)
+        pong.and_then(|pong| pong.applied.get(&gateway.origin))
+            .is_some_and(|applied| *applied > 0 && *applied >= recent)
     })
 }
 

@@ -16,6 +16,7 @@ mod learn;
 mod mind;
 mod moves;
 mod propose;
+mod rebuild;
 mod renew;
 mod running;
 pub mod status;
@@ -79,6 +80,8 @@ pub struct Failover {
 }
 
 /// Why a deployment whose register was not founded runs no keys.
+/// Why the gateway of a replaced store runs nothing.
+const REPLACED: &str = "this store was replaced: by the view the region has another generation of it";
 const NOT_FOUNDED: &str = "the register is not founded: run `onceway init` once, when all regions are up";
 
 /// What one gateway holds about authority. Read by every request without a lock, replaced whole by the loops.
@@ -259,6 +262,9 @@ impl<P: Ports> Gateway<P> {
             None => return Here::Nobody,
             Some(owner) if *owner != self.settings.me => return Here::Elsewhere(owner.clone()),
             Some(_) => {}
+        }
+        if !view.is_present(&self.origin) {
+            return Here::Store(REPLACED.to_owned());
         }
         let store = self.store.load();
         let gate = match &**store {
