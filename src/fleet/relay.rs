@@ -242,18 +242,19 @@ async fn deliver(
     direction: Direction,
     mut conditions: watch::Receiver<Conditions>,
 ) -> Result<(), Broken> {
+    let mut dead = false;
     while let Some((due, item)) = arriving.recv().await {
         wait::pause_until(due).await;
         conditions.wait_for(|now| !now.way(direction).frozen).await.map_err(|_| Broken)?;
         let taken = match item {
+            Item::Reset => return Err(Broken),
+            Item::Data(_) | Item::End if dead => Ok(()),
             Item::Data(bytes) => to.write_all(&bytes).await,
             Item::End => to.shutdown().await,
-            Item::Reset => return Err(Broken),
         };
-        // Whoever is dead takes nothing, and what it sent before is still under way: its end travels behind that, the other way.
-        if taken.is_err() {
-            break;
-        }
+        // Whoever is dead takes nothing, and what it sent before is still under way: its end travels behind that, the other way. Words to
+        // it are swallowed until then: a reset now would reach the other end before what is under way is read.
+        dead |= taken.is_err();
     }
     Ok(())
 }
