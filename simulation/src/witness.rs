@@ -101,7 +101,16 @@ impl Region for Witness {
         let view = accepted.map_or_else(|| digest("witness", &[]), |accepted| accepted.view.digest());
         let shared = digest("witness", &[]);
         Box::pin(async move {
-            Pong { epoch, view, shared, serving: false, beat: None, origin: None, applied: BTreeMap::new() }
+            Pong {
+                epoch,
+                view,
+                shared,
+                serving: false,
+                beat: None,
+                origin: None,
+                upstream_failing: false,
+                applied: BTreeMap::new(),
+            }
         })
     }
 

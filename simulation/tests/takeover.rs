@@ -7,8 +7,12 @@
 mod cuts;
 #[path = "takeover/escrows.rs"]
 mod escrows;
+#[path = "takeover/healths.rs"]
+mod healths;
 #[path = "takeover/losses.rs"]
 mod losses;
+#[path = "takeover/members.rs"]
+mod members;
 #[path = "takeover/overtaken.rs"]
 mod overtaken;
 #[path = "takeover/pauses.rs"]

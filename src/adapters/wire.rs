@@ -304,6 +304,9 @@ struct PongMessage {
     beat: Option<BeatMessage>,
     origin: Option<String>,
     applied: BTreeMap<String, u64>,
+    /// Left out while it is not, so that older gateways can read it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    upstream_failing: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -324,6 +327,7 @@ pub fn encode_pong(pong: &Pong) -> Bytes {
         beat: pong.beat.map(|beat| BeatMessage { seq: beat.seq, age_ns: nanos(beat.age) }),
         origin: pong.origin.as_ref().map(ToString::to_string),
         applied: pong.applied.iter().map(|(origin, seq)| (origin.to_string(), *seq)).collect(),
+        upstream_failing: pong.upstream_failing,
     };
     serde_json::to_vec(&message).expect("strings and numbers always make JSON").into()
 }
@@ -352,6 +356,7 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
             .transpose()
             .map_err(|_| wrong("an origin"))?,
         applied,
+        upstream_failing: message.upstream_failing,
     })
 }
 

@@ -17,6 +17,8 @@ use super::listen::{self, Listen};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Environment, Secret, SecretSource};
+use super::upstream_health;
+use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::quota::Quota;
 use crate::protocol::region::RegionName;
 
@@ -121,6 +123,8 @@ pub struct Upstream {
     pub shared: bool,
     /// `http://host:port` of other regions' upstreams, for probes.
     pub elsewhere: BTreeMap<RegionName, String>,
+    /// How its health is checked; `None` if it is not.
+    pub health: Option<UpstreamHealth>,
 }
 
 /// How a gateway and its peers know and find each other.
@@ -346,10 +350,11 @@ fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bo
     let advice = "say true if any region's upstream can tell whether an effect happened anywhere, false if each knows its own only";
     let shared = section.required("shared", advice, reader::flag);
     let elsewhere = by_region(section.table("elsewhere"), section.at(), ELSEWHERE, http_address);
+    let health = section.table("health").and_then(upstream_health::read);
     section.finish();
     let values = elsewhere.clone().values();
     let upstream =
-        address.zip(shared).map(|(address, shared)| Upstream { address, shared, elsewhere: values });
+        address.zip(shared).map(|(address, shared)| Upstream { address, shared, elsewhere: values, health });
     (upstream, elsewhere, shared)
 }
 

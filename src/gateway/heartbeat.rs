@@ -263,6 +263,10 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
     let mut health = gateway.health();
     for past in memory {
         let known = gateway.view().origin(&past.origin.region) == Some(past.origin.clone());
+        if known && !health.peers.contains_key(&past.origin.region) {
+            // It left the ring, and the files do not name it any more.
+            health.gone.extend(past.lag.map(|lag| (past.origin.clone(), lag)));
+        }
         if let Some(peer) = health.peers.get_mut(&past.origin.region).filter(|_| known) {
             peer.follow(Some(past.origin));
             peer.applied = Some(past.applied);
@@ -277,9 +281,9 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
 fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
     let mut health = gateway.health();
     for (name, peer) in &mut health.peers {
-        let origin = gateway.view().origin(name);
-        let seq = beats.iter().find(|beat| Some(&beat.origin) == origin.as_ref()).map_or(0, |beat| beat.seq);
-        peer.follow(origin);
+        let origin = authority::origin_of(&gateway.view(), name);
+        let seq = beats.iter().find(|beat| beat.origin == origin).map_or(0, |beat| beat.seq);
+        peer.follow(Some(origin));
         peer.lag.seen(seq, now);
         peer.applied = peer.applied.max(Some(seq));
     }
@@ -333,6 +337,7 @@ impl<P: Ports> Gateway<P> {
             view: self.view().digest(),
             shared: self.settings.shared,
             serving: self.store_is_open() && !self.is_stopping(),
+            upstream_failing: self.upstream_fails(),
             beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
             origin: Some(self.origin.clone()),
             applied,

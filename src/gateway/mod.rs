@@ -100,6 +100,8 @@ pub struct Settings {
     pub shadow: bool,
     /// How regions take over from one another.
     pub failover: authority::Failover,
+    /// How this region's upstream is checked; `None` if it is not.
+    pub upstream_health: Option<authority::upstream::UpstreamHealth>,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
 }
@@ -178,6 +180,8 @@ pub struct Gateway<P: Ports> {
 struct Health {
     beat: Option<(u64, Moment)>,
     peers: BTreeMap<RegionName, Peer>,
+    /// The lag of regions that are no peers any more, as it was remembered: a window behind one may still be to be measured.
+    gone: BTreeMap<Origin, Duration>,
 }
 
 /// Whether keys can be run here.
@@ -276,7 +280,7 @@ impl<P: Ports> Gateway<P> {
             generators: generators::Generators::new(),
             publication,
             store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
-            health: Mutex::new(Health { beat: None, peers }),
+            health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
             clock_watch,
             typical,
             in_flight: AtomicUsize::new(0),

@@ -84,6 +84,8 @@ pub struct Pong {
     pub origin: Option<Origin>,
     /// The highest heartbeat of each other region's present store that stands in the peer's store; empty while its store does not answer.
     pub applied: BTreeMap<Origin, u64>,
+    /// Its upstream fails its checks: whoever is about to hand keys over for that reason is not better off with it.
+    pub upstream_failing: bool,
 }
 
 /// A peer's newest heartbeat, as told in a ping.

@@ -286,6 +286,7 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
             serving: false,
             beat: None,
             origin: None,
+            upstream_failing: false,
             applied: BTreeMap::new(),
         }
     }

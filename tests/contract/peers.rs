@@ -68,6 +68,7 @@ impl Link {
             serving: true,
             beat: None,
             origin: None,
+            upstream_failing: false,
             applied: BTreeMap::new(),
         };
         let peer = Arc::new(Played {

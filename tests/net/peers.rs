@@ -86,6 +86,7 @@ fn pong() -> Pong {
         beat: Some(Beat { seq: 8, age: Duration::from_nanos(1_234_567) }),
         origin: None,
         applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 3)]),
+        upstream_failing: false,
     }
 }
 

@@ -195,6 +195,7 @@ impl<P> Link<P> {
             serving: true,
             beat: None,
             origin: None,
+            upstream_failing: false,
             applied: Default::default(),
         };
         let peer = Arc::new(Played {

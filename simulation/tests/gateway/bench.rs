@@ -410,6 +410,7 @@ pub fn settings(me: &RegionName) -> Settings {
         },
         quota: None,
         shadow: false,
+        upstream_health: None,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }

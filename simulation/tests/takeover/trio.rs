@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Uri};
+use onceway::gateway::authority::acts::ActError;
+use onceway::gateway::authority::upstream::UpstreamHealth;
 use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
 use onceway::gateway::route::{
@@ -211,6 +213,23 @@ impl Trio {
         found.unwrap_or_else(|| panic!("{seen_by} knows no region {of}")).standing
     }
 
+    /// Asks for an operator's act again while it is not possible yet, for ten seconds.
+    pub async fn ask(&self, mut act: impl AsyncFnMut() -> Result<u64, ActError>) -> Result<u64, ActError> {
+        let end = Instant::now() + ms(10_000);
+        loop {
+            match act().await {
+                Err(error) if error.code == "not-yet" && Instant::now() < end => sleep(ms(200)).await,
+                told => return told,
+            }
+        }
+    }
+
+    /// Drains a region, asked for at another one.
+    pub async fn drain(&self, at: &RegionName, region: &RegionName, force: bool) -> Result<u64, ActError> {
+        let gateway = self.node(at).gateway;
+        self.ask(async || gateway.drain(region, force, "test", "test").await).await
+    }
+
     /// Cuts a region off the others, or mends that: calls are swallowed, replication stands still.
     pub fn cut_off(&self, name: &RegionName, cut: bool) {
         for other in regions().iter().filter(|other| *other != name) {
@@ -372,6 +391,13 @@ fn settings(me: &RegionName) -> Settings {
         },
         quota: None,
         shadow: false,
+        upstream_health: Some(UpstreamHealth {
+            path: Uri::from_static("/healthz"),
+            every: ms(500),
+            within: ms(200),
+            sick_after: ms(2_000),
+            cool_down: ms(20_000),
+        }),
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }

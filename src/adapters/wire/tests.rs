@@ -79,6 +79,7 @@ prop_compose! {
             beat: beat.map(|(seq, age)| Beat { seq, age: Duration::from_nanos(age) }),
             origin: own,
             applied,
+            upstream_failing: false,
         }
     }
 }
@@ -266,6 +267,7 @@ fn pongs_that_are_none_are_refused() {
         beat: None,
         origin: None,
         applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 4)]),
+        upstream_failing: false,
     });
     let good = str::from_utf8(&good).unwrap();
     assert!(decode_pong(good.as_bytes()).is_ok());

@@ -1,12 +1,12 @@
 //! Return: a region that was lost, sealed or added takes its arcs (protocol reference, 2.7).
 //!
 //! Neighbours: [`super::propose`] has the seal agreed, [`super::moves`] hands the arcs over, [`super::mind`] opens them once covered. Until then it
-//! forwards. A region that keeps being lost waits longer each time. It must not hurry: nothing depends on an early return.
+//! forwards. A region that keeps being lost waits longer each time, and one whose upstream fails its checks until they are answered again. It must not hurry: nothing depends on an early return.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, mind, moves, propose};
+use super::{Gateway, mind, moves, propose, upstream};
 use crate::ports::{Authority as _, Clock, Ports, Replica};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
@@ -51,11 +51,20 @@ async fn look<P: Ports>(
     }
     match view.standing(&gateway.settings.me) {
         Some(Standing::Lost { .. }) => seal(gateway, &view).await,
+        // Whoever left the ring has nothing to come home to.
+        Some(Standing::Sealed { drained: false }) if view.ring().weight(&gateway.settings.me).is_none() => {
+            *well = None;
+            Ok(())
+        }
         Some(Standing::Sealed { drained: false }) => {
             let since = match *well {
                 Some((epoch, since)) if epoch == view.epoch() => since,
                 Some(_) | None => now,
             };
+            if upstream::holds_back(gateway, &view) {
+                *well = None;
+                return Ok(());
+            }
             *well = Some((view.epoch(), since));
             if now.since(since) < stable_for(gateway).await || !is_covered(gateway, &view).await? {
                 return Ok(());

@@ -125,6 +125,7 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
         if !gathered.windows.contains_key(&origin) {
             // The outage is not lag: as it was at the last contact.
             let lag = peer.and_then(|peer| peer.lag.maximum(peer.heard.unwrap_or(now)));
+            let lag = lag.or_else(|| health.gone.get(&origin).copied());
             tracing::info!(%origin, at, ?lag, applied, "the window of a lost store begins");
             gathered.converted.remove(&origin);
             gathered.told.retain(|(_, lost), _| *lost != origin);

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Gateway, Mode};
 use crate::ports::{Clock, Ports};
 use crate::protocol::opening::Hindrance;
-use crate::protocol::region::Origin;
+use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::ring::ARCS;
 use crate::protocol::view::{Standing, View};
 
@@ -59,6 +59,10 @@ pub struct RegionStatus {
     pub mark: u64,
     /// Generation of its store.
     pub generation: u32,
+    /// Whether the ring has it. One that left stays listed, as rows of its live on.
+    pub in_ring: bool,
+    /// Whether it says that its upstream fails its checks. Such a region, sealed, comes back by itself once it is well again.
+    pub upstream_failing: bool,
 }
 
 /// One thing that is missing.
@@ -94,7 +98,7 @@ impl<P: Ports> Gateway<P> {
                 Mode::Manual => "manual",
             },
             lease,
-            regions: regions(&view, &self.authority.views.load()),
+            regions: regions(&view, &self.authority.views.load(), &|name| self.says_failing(name)),
             opening: self.hindrances().iter().map(hindrance).collect(),
             pending,
             voters: view.voters().keys().map(ToString::to_string).collect(),
@@ -102,9 +106,13 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-fn regions(view: &View, views: &BTreeMap<u64, std::sync::Arc<View>>) -> Vec<RegionStatus> {
+fn regions(
+    view: &View,
+    views: &BTreeMap<u64, std::sync::Arc<View>>,
+    failing: &dyn Fn(&RegionName) -> bool,
+) -> Vec<RegionStatus> {
     let shares = view.shares();
-    let of = |(name, member): (&crate::protocol::region::RegionName, &crate::protocol::view::Member)| {
+    let of = |(name, member): (&RegionName, &crate::protocol::view::Member)| {
         let before = views.values().rev().filter(|known| known.epoch() <= view.epoch());
         let since = before
             .take_while(|known| known.standing(name) == Some(member.standing))
@@ -122,6 +130,8 @@ fn regions(view: &View, views: &BTreeMap<u64, std::sync::Arc<View>>) -> Vec<Regi
             share: f64::from(shares.get(name).copied().unwrap_or(0)) / f64::from(ARCS),
             mark: member.mark,
             generation: member.generation,
+            upstream_failing: failing(name),
+            in_ring: view.ring().weight(name).is_some(),
         }
     };
     view.members().iter().map(of).collect()

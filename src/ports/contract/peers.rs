@@ -294,6 +294,7 @@ fn pong() -> Pong {
         serving: false,
         beat: None,
         origin: None,
+        upstream_failing: false,
         applied: BTreeMap::new(),
     }
 }

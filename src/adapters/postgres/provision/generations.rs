@@ -44,7 +44,7 @@ pub(super) async fn present(client: &Client, plan: &Plan) -> Result<Plan, Error>
 }
 
 /// The view that this store follows, if there is a store and it follows one.
-async fn view(client: &Client) -> Result<Option<std::sync::Arc<View>>, Error> {
+pub(super) async fn view(client: &Client) -> Result<Option<std::sync::Arc<View>>, Error> {
     if !holds(client, WHAT, "select to_regclass('onceway.gate') is not null", &[]).await? {
         return Ok(None);
     }

@@ -1,12 +1,13 @@
 //! Makes a region's store, connects it to its peers, and says what is missing: `onceway store init` and `store check`.
 //!
 //! `generations` (which stores), `schema` (migrations, leaves, routines, the gate), `roles` (least rights), `mesh` (publication and subscriptions),
-//! `publisher` (a peer), `reseed` (a subscription whose slot was lost), `report`.
+//! `publisher` (a peer), `leaving` (regions that left), `reseed` (a subscription whose slot was lost), `report`.
 //! [`init`] may run in any order of regions, again and again, on a live deployment: it adds what is missing and changes nothing else.
 //! Neighbours: `cli` and `fleet` call it with a [`Plan`]. It must not re-create what may have lost rows (a slot, a leaf's content), must not
 //! touch another region's store, and must not copy a server's DETAIL lines into its report.
 
 mod generations;
+mod leaving;
 mod mesh;
 mod publisher;
 mod report;
@@ -132,6 +133,7 @@ async fn init_within(plan: &Plan) -> Result<Report, Error> {
     for (peer, conninfo) in &plan.subscribe {
         mesh::init_subscription(&client, plan, peer, conninfo, &mut report).await?;
     }
+    leaving::init(&client, plan, &mut report).await?;
     tracing::info!(region = %plan.me, changes = report.changes(), complete = report.is_complete(), "store init");
     Ok(report)
 }
@@ -150,6 +152,7 @@ async fn check_within(plan: &Plan) -> Result<Report, Error> {
     for (peer, conninfo) in &plan.subscribe {
         mesh::check_subscription(&client, plan, peer, conninfo, &mut report).await?;
     }
+    leaving::check(&client, plan, &mut report).await?;
     Ok(report)
 }
 
