@@ -1,11 +1,13 @@
 //! Drills: real regions under load, broken on purpose, with every key's history held against the ledger.
 //!
-//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken; [`load`] and [`prober`] are the
-//! clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a [`report`];
-//! [`window`] makes the table of windows. Neighbours: `cli::drill` prints, `tests/drill.rs` runs a short form. Drills act as operators and
+//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken; [`load`] and
+//! [`prober`] are the clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a
+//! [`report`], [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of windows. Neighbours:
+//! `cli::drill` prints, `tests/drill.rs` runs a short form. Drills act as operators and
 //! clients can, and read stores only to check the audit. They must not make a bound wider to hold it.
 
 pub mod ask;
+mod audited;
 pub mod bounds;
 pub mod load;
 mod losses;
@@ -16,6 +18,7 @@ pub mod prober;
 pub mod report;
 mod schedule;
 mod stores;
+pub mod summary;
 pub mod verdict;
 pub mod watching;
 pub mod window;
@@ -24,7 +27,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use self::report::Report;
+use self::report::{FirstRun, Report};
 use super::deployment::{Deployment, Options};
 
 /// A drill.
@@ -253,10 +256,7 @@ pub async fn run(
 
 /// The bound on the first run elsewhere is one at the 95th percentile: with fewer than twenty runs none may be over it.
 fn hold_first_runs(reports: &mut [Report]) {
-    let over = |report: &Report| match &report.first_run {
-        Some(first) => first.ms.is_some_and(|ms| ms > first.bound.bound),
-        None => false,
-    };
+    let over = |report: &Report| report.first_run.as_ref().is_some_and(FirstRun::is_over);
     let late = reports.iter().filter(|report| over(report)).count();
     if late * 20 <= reports.len() {
         return;
