@@ -230,6 +230,8 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
         Standing::Lost { .. } => false,
     };
     let others = facts.view.members().iter().filter(|(by, member)| asked(by, member)).map(|(by, _)| by);
+    // The region itself, where its store was replaced or it left, has no more of it than it can ask of the others.
+    let others = others.filter(|by| **by != origin.region);
     for by in others.filter(|by| **by != facts.me.region && !removed(Plant::Import)) {
         match facts.told.get(&(by.clone(), origin.clone())) {
             None if waived => {}
