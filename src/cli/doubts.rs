@@ -6,7 +6,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::http::{Admin, segment};
+use super::http::Admin;
 use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
@@ -35,21 +35,7 @@ pub struct Doubts {
 impl Doubts {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let mut all = Vec::new();
-        let mut path = "/v1/doubts?limit=1000".to_owned();
-        let region = loop {
-            let page = self.gateway.get(&path)?;
-            let region = page["region"].clone();
-            let found = page["doubts"].as_array().cloned().unwrap_or_default();
-            let last = found.last().map(|last| (word(&last["tenant"]), word(&last["key"])));
-            all.extend(found);
-            match last {
-                Some((tenant, key)) if page["more"] == true => {
-                    path = format!("/v1/doubts?limit=1000&after={}", segment(&format!("{tenant}/{key}")));
-                }
-                Some(_) | None => break region,
-            }
-        };
+        let (region, all) = self.gateway.list("/v1/doubts?limit=1000", "doubts")?;
         if self.json {
             print(&format!("{}\n", json!({ "region": region, "doubts": all })))?;
         } else {

@@ -15,6 +15,7 @@ mod doubts;
 mod drill;
 mod http;
 mod init;
+mod instant;
 mod janitor;
 mod jobs;
 mod key;
@@ -161,10 +162,15 @@ pub fn run() -> ExitCode {
 
 /// Writes to stdout. A reader that has left (`| head`) is no failure.
 fn print(text: &str) -> Result<(), Failure> {
+    print_on(text).map(|_| ())
+}
+
+/// Writes to stdout; false once the reader has left.
+fn print_on(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::Failed(format!("cannot write to stdout: {error}"))),
     }
 }

@@ -63,7 +63,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in ["claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge"] {
+    for op in
+        ["claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge", "late"]
+    {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
         }
@@ -76,7 +78,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     let plain = [
         observe::CLOCK_STEPS,
-        observe::DOUBLES,
         observe::LOCAL_REPLAYS,
         observe::CLAIMS_UNCONFIRMED,
         observe::SENDS_REFUSED,
@@ -333,9 +334,10 @@ pub(super) fn store_up(up: bool) {
     gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
 }
 
-/// Keys that were found to have run in two regions.
-pub(super) fn doubles(count: usize) {
-    counter!(observe::DOUBLES).increment(count as u64);
+/// How many keys the region's journal says have run in two regions: the same at every gateway of the region, and over restarts. The series
+/// begins with the first look at the journal: one that began with zero would seem to grow when a gateway starts.
+pub(super) fn doubles(count: u64) {
+    counter!(observe::DOUBLES).absolute(count);
 }
 
 /// The lease as it stands at `now`.

@@ -16,6 +16,7 @@ pub mod coverage;
 pub mod credentials;
 mod ending;
 mod escrow;
+pub mod export;
 mod forward;
 mod gained;
 mod generators;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Gateway;
+use super::audit::cursor;
 use super::authority::Here;
 use super::claim::lifetime;
 use super::ending::read;
@@ -63,6 +64,9 @@ pub struct Doubts {
     pub doubts: Vec<DoubtStatus>,
     /// Whether more follow after the last.
     pub more: bool,
+    /// What to ask for the next page with; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// One entry of the journal about a key.
@@ -70,10 +74,16 @@ pub struct Doubts {
 pub struct JournalEntry {
     /// When, milliseconds since 1970.
     pub at_ms: i64,
-    /// `settled-by-hand` or `released-by-hand`.
+    /// `settled-by-hand`, `released-by-hand`, `double` or `late`.
     pub kind: String,
     /// The attempt's token.
     pub token: Option<String>,
+    /// The request that made the attempt, where the entry says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// The status of the attempt's answer, where the entry is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
     /// Who.
     pub actor: Option<String>,
     /// Why.
@@ -133,20 +143,14 @@ impl<P: Ports> Gateway<P> {
         for listed in &mut found {
             self.distrust(std::slice::from_mut(&mut listed.open.row));
         }
+        let next = found.last().filter(|_| more).map(|last| cursor(&last.open.id));
         let doubts = found.iter().map(doubt_status).collect();
-        Ok(Doubts { region: self.settings.me.to_string(), doubts, more })
+        Ok(Doubts { region: self.settings.me.to_string(), doubts, more, next })
     }
 
     /// What the journal says about a key, newest first.
     pub(super) async fn journal_of(&self, id: &KeyId) -> Result<Vec<JournalEntry>, StoreError> {
-        let of = |entry: Entry| JournalEntry {
-            at_ms: entry.at.as_millis(),
-            kind: entry.kind,
-            token: entry.token.map(|token| token.to_string()),
-            actor: entry.actor,
-            reason: entry.reason,
-        };
-        Ok(self.ports.store().journal(id).await?.into_iter().map(of).collect())
+        Ok(self.ports.store().journal(id).await?.into_iter().map(journal_entry).collect())
     }
 
     /// Ends an attempt in doubt by hand, and wakes who waits. Returns the key as it is then.
@@ -236,6 +240,19 @@ impl<P: Ports> Gateway<P> {
             NotClaimed::Changed => Refusal::Changed,
             NotClaimed::Store(error) => Refusal::Store(error),
         })
+    }
+}
+
+/// An entry as it is told.
+pub(super) fn journal_entry(entry: Entry) -> JournalEntry {
+    JournalEntry {
+        at_ms: entry.at.as_millis(),
+        kind: entry.kind,
+        token: entry.token.map(|token| token.to_string()),
+        request_id: entry.request_id.map(|id| id.to_string()),
+        status: entry.status,
+        actor: entry.actor,
+        reason: entry.reason,
     }
 }
 

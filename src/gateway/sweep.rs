@@ -192,7 +192,7 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     let Some(row) = own.filter(|own| own.token == open.row.token) else { return Some(None) };
     let doubt = doubt(&row, policy.settle_time);
     let (fact, result) = match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
-        Said::Happened(answer) => (Fact::Settled(answer), "settled"),
+        Said::Happened(answer) => (Fact::Settled(answer, doubt.request_id), "settled"),
         Said::DidNotHappen => (Fact::Released, "released"),
         Said::TooEarly(after) => return Some(Some(after)),
         Said::CannotSay => return Some(None),

@@ -60,7 +60,7 @@ metrics! {
     SENDS_REFUSED = Counter "onceway_sends_refused_total" "Claims released unsent because their time to send or the right to it was over.";
     ESCROWS = Counter "onceway_escrows_total" "Claims and answers to be lodged with another region, by result (lodged, alone: no other region serves, refused, stale: the regions go by different views, unavailable, answer_lodged, answer_failed).";
     RUNS_AT_RISK = Counter "onceway_runs_at_risk_total" "Claims of keys that a lost region may have run without a trace here, by route.";
-    LATE_ANSWERS = Counter "onceway_late_answers_total" "Answers to attempts that another claim had taken over, by route; each is an error in the log.";
+    LATE_ANSWERS = Counter "onceway_late_answers_total" "Answers to attempts that were not this region's any more, by route; each is in the journal once (`onceway audit`), and an error in the log.";
     SETTLES_RETRIED = Counter "onceway_settles_retried_total" "Outcomes that could not be stored at once and were tried again.";
     REAPED = Counter "onceway_reaped_total" "Rows that the reaper looked at, by result (expired: the answer went, forgotten: the key is new again, kept: put off).";
     SWEPT = Counter "onceway_swept_total" "Keys that the sweep moved on without a client, by result (abandoned: a claim whose hold is over is in doubt now, settled, released).";
@@ -77,7 +77,7 @@ metrics! {
     HINDRANCES = Gauge "onceway_hindrances" "What keeps keys that this region gained from starting: how many things are missing. 0 means open.";
     HINDRANCES_OPERATOR = Gauge "onceway_hindrances_for_operator" "How many of these only an operator can lift.";
     REGION_STANDING = Gauge "onceway_region_serving" "1 for a region that the view lets own arcs, else 0, by region.";
-    DOUBLES = Counter "onceway_doubles_total" "Keys that were found to have run in two regions, each counted once. There should be none: see `onceway audit`.";
+    DOUBLES = Counter "onceway_doubles_total" "Keys that were found to have run in two regions, as this region's journal has them: each counted once, the same at all gateways of the region and over restarts. There should be none: see `onceway audit`.";
     STORE_UP = Gauge "onceway_store_up" "1 while this region's store answers and its gate is open, else 0.";
     HEARTBEAT = Gauge "onceway_heartbeat_seq" "Number of this region's newest heartbeat.";
     PEER_UP = Gauge "onceway_peer_up" "1 while a peer answers pings, else 0, by peer.";

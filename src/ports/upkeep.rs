@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::store::{Attempt, StoreError, Written};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Answer, Row, Token};
+use crate::protocol::record::{Answer, RequestId, Row, Token};
 use crate::protocol::time::Date;
 
 /// What one batch of reaping came to; each row it looked at counts once.
@@ -100,10 +100,14 @@ pub struct Act {
 pub struct Entry {
     /// When, by the database's clock.
     pub at: Date,
-    /// What: `settled-by-hand`, `released-by-hand`, `clock-suspect`, `double`.
+    /// What: `settled-by-hand`, `released-by-hand`, `clock-suspect`, `double`, `late`.
     pub kind: String,
     /// The attempt that it is about.
     pub token: Option<Token>,
+    /// The request that made the attempt, where the entry says so.
+    pub request_id: Option<RequestId>,
+    /// The status of the attempt's answer, where the entry is about one.
+    pub status: Option<u16>,
     /// Who.
     pub actor: Option<String>,
     /// Why.

@@ -2,7 +2,7 @@
 //!
 //! `GET /healthz`, `GET /readyz` (for the health checks of global DNS: can serve *or forward*), `GET /metrics` (Prometheus),
 //! `GET /v1/status`, `GET /v1/coverage`, `GET /v1/shadow`, `GET /v1/keys/{tenant}/{key}`, `GET /v1/audit`,
-//! `GET /v1/audit/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
+//! `GET /v1/audit/export`, `GET /v1/audit/journal`, `GET /v1/audit/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
 //! and acts on keys, [`super::admin_authority`] those on regions. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password, but must be asked by a name of
 //! loopback; elsewhere every path but the two health checks needs the token (config refuses otherwise). It must not log paths: they hold keys.
 
@@ -121,10 +121,16 @@ impl<P: Ports> Admin<P> {
             ["v1", "audit"] => {
                 admin_authority::audit(&self.gateway, head.uri.query().unwrap_or_default()).await
             }
+            ["v1", "audit", "export"] => {
+                admin_authority::export(&self.gateway, head.uri.query().unwrap_or_default()).await
+            }
+            ["v1", "audit", "journal"] => {
+                admin_authority::findings(&self.gateway, head.uri.query().unwrap_or_default()).await
+            }
             ["v1", "audit", tenant, key] => admin_authority::life(&self.gateway, tenant, key).await,
             _ => problem(
                 StatusCode::NOT_FOUND,
-                "ask /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/{tenant}/{key} or /v1/keys/{tenant}/{key}",
+                "ask /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key} or /v1/keys/{tenant}/{key}",
             ),
         })
     }

@@ -187,7 +187,8 @@ impl Table {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let (actor, reason) = said.unwrap_or_default();
         let (at, kind) = (self.date(), kind.to_owned());
-        let entry = Entry { at, kind, token, actor: text(actor), reason: text(reason) };
+        let (actor, reason) = (text(actor), text(reason));
+        let entry = Entry { at, kind, token, request_id: None, status: None, actor, reason };
         self.journal.push((id.cloned(), entry));
     }
 

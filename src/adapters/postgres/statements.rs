@@ -7,6 +7,14 @@ use super::names;
 use crate::protocol::region::Origin;
 
 const COLUMNS: &str = include_str!("sql/columns.sql");
+/// The answer in the columns: with everything it holds.
+const WHOLE: [&str; 2] = ["r.answer_headers, r.answer_body", "r.answer_coding, r.answer_length"];
+/// The same as an answer without headers (version 1 of their coding, and none) and body: pages of many rows are read for what they say, and
+/// a body may be long.
+const LIGHT: [&str; 2] = [
+    "case when r.state = 4 then '\\x01'::bytea end as answer_headers, null::bytea as answer_body",
+    "0::smallint as answer_coding, null::int as answer_length",
+];
 /// Whether each row of another origin is superseded knowingly, or nothing came of it: a condition of a claim on known rows.
 const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
 /// Whether a row `o` is not the one of its origin that counts: of a replicated and an imported row the later one does.
@@ -58,6 +66,10 @@ pub(super) const REMEMBER: &str = include_str!("sql/remember.sql");
 pub(super) const RECALL: &str = include_str!("sql/recall.sql");
 pub(super) const NOTED: &str = include_str!("sql/noted.sql");
 pub(super) const JOURNAL: &str = include_str!("sql/journal.sql");
+pub(super) const JOURNAL_OF_MANY: &str = include_str!("sql/journal_of_many.sql");
+pub(super) const FINDINGS: &str = include_str!("sql/findings.sql");
+pub(super) const DOUBLES: &str = include_str!("sql/doubles.sql");
+pub(super) const KEYS_AFTER: &str = include_str!("sql/keys_after.sql");
 pub(super) const SUBSCRIPTIONS: &str = include_str!("sql/subscriptions.sql");
 
 /// Statements with the own leaves in them.
@@ -82,6 +94,8 @@ pub(super) struct Statements {
     pub(super) note: String,
     pub(super) runs_at_risk: String,
     pub(super) audit: String,
+    pub(super) late: String,
+    pub(super) histories: String,
     pub(super) lodge: String,
     pub(super) convert: String,
     pub(super) rows_of: String,
@@ -111,6 +125,8 @@ impl Statements {
             note: fill(include_str!("sql/note.sql"), me),
             runs_at_risk: fill(include_str!("sql/runs_at_risk.sql"), me),
             audit: fill(include_str!("sql/audit.sql"), me),
+            late: fill(include_str!("sql/late.sql"), me),
+            histories: fill(include_str!("sql/histories.sql"), me),
             lodge: fill(include_str!("sql/lodge.sql"), me),
             convert: fill(include_str!("sql/convert.sql"), me),
             rows_of: fill(include_str!("sql/rows_of.sql"), me),
@@ -149,8 +165,12 @@ pub(super) fn leaves(origin: &Origin) -> String {
 }
 
 fn fill(template: &str, origin: &Origin) -> String {
+    let columns = |[answer, coding]: [&str; 2]| {
+        COLUMNS.trim_end().replace("{answer}", answer).replace("{coding}", coding)
+    };
     template
-        .replace("{columns}", COLUMNS.trim_end())
+        .replace("{columns}", &columns(WHOLE))
+        .replace("{light}", &columns(LIGHT))
         .replace("{other_answer}", OTHER_ANSWER.trim_end())
         .replace("{outdone}", OUTDONE.trim_end())
         .replace("{never}", NEVER)
@@ -188,6 +208,8 @@ mod tests {
             all.note,
             all.runs_at_risk,
             all.audit,
+            all.late,
+            all.histories,
             all.lodge,
             all.convert,
             all.rows_of,

@@ -16,7 +16,7 @@ use crate::ports::Upkeep;
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, ClaimPage, Entry, ListedDoubt, OpenAttempt, Place, Reaped, Ruling};
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::record::Token;
+use crate::protocol::record::{RequestId, Token};
 use crate::protocol::time::Date;
 
 impl Upkeep for PgStore {
@@ -126,20 +126,30 @@ impl Upkeep for PgStore {
         const WHAT: &str = "reading the journal";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOURNAL };
         let found = self.on_upkeep(call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
-        let read = |row: &tokio_postgres::Row| {
-            let token = match get::<Option<i64>>(row, "epoch")? {
-                Some(_) => Some(rows::token(row)?),
-                None => None::<Token>,
-            };
-            let (kind, at) = (get(row, "kind")?, Date(get(row, "at_ms")?));
-            Ok(Entry { at, kind, token, actor: get(row, "actor")?, reason: get(row, "reason")? })
-        };
         found
             .iter()
-            .map(read)
+            .map(entry)
             .collect::<Result<_, _>>()
             .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
     }
+}
+
+/// An entry of the journal.
+pub(super) fn entry(row: &tokio_postgres::Row) -> Result<Entry, rows::Unreadable> {
+    let token = match get::<Option<i64>>(row, "epoch")? {
+        Some(_) => Some(rows::token(row)?),
+        None => None::<Token>,
+    };
+    let status = get::<Option<i16>>(row, "status")?.map(u16::try_from).transpose().map_err(|_| "status")?;
+    Ok(Entry {
+        at: Date(get(row, "at_ms")?),
+        kind: get(row, "kind")?,
+        token,
+        request_id: get::<Option<Uuid>>(row, "request_id")?.map(|id| RequestId(id.as_u128())),
+        status,
+        actor: get(row, "actor")?,
+        reason: get(row, "reason")?,
+    })
 }
 
 /// The key of a row.
