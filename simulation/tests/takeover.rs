@@ -5,6 +5,8 @@
 
 #[path = "takeover/cuts.rs"]
 mod cuts;
+#[path = "takeover/doubts.rs"]
+mod doubts;
 #[path = "takeover/escrows.rs"]
 mod escrows;
 #[path = "takeover/losses.rs"]

@@ -12,6 +12,7 @@ pub mod audit;
 pub mod authority;
 pub mod canonical;
 mod claim;
+mod comb;
 pub mod coverage;
 pub mod credentials;
 mod ending;

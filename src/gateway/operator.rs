@@ -58,7 +58,7 @@ pub struct DoubtStatus {
 /// One page of the list.
 #[derive(Clone, Debug, Serialize)]
 pub struct Doubts {
-    /// The region that lists: its own attempts only.
+    /// The region that lists: its own attempts, and those of other regions under keys that it owns.
     pub region: String,
     /// The keys, in their order.
     pub doubts: Vec<DoubtStatus>,
@@ -140,12 +140,28 @@ impl<P: Ports> Gateway<P> {
         let mut found = self.ports.store().doubts(after, most.saturating_add(1)).await?;
         let more = found.len() > most as usize;
         found.truncate(most as usize);
-        for listed in &mut found {
-            self.distrust(std::slice::from_mut(&mut listed.open.row));
-        }
         let next = found.last().filter(|_| more).map(|last| cursor(&last.open.id));
-        let doubts = found.iter().map(doubt_status).collect();
+        let ids: Vec<KeyId> = found.iter().map(|listed| listed.open.id.clone()).collect();
+        let rows = self.ports.store().look_up(&ids).await?;
+        let shown = found.into_iter().zip(rows).filter_map(|(listed, rows)| self.in_doubt_here(listed, rows));
+        let doubts = shown.map(|listed| doubt_status(&listed)).collect();
         Ok(Doubts { region: self.settings.me.to_string(), doubts, more, next })
+    }
+
+    /// A listed key as it is shown: of another region's attempts those that are in doubt under keys that are owned here, with what is left of
+    /// their holds as it is judged here.
+    fn in_doubt_here(&self, mut listed: ListedDoubt, rows: Vec<Row>) -> Option<ListedDoubt> {
+        if listed.open.row.origin == self.origin {
+            self.distrust(std::slice::from_mut(&mut listed.open.row));
+            return Some(listed);
+        }
+        if self.view().owner(&listed.open.id) != Some(&self.settings.me) {
+            return None;
+        }
+        let Reading::InDoubt(row, ground) = read(self, rows) else { return None };
+        listed.open.row =
+            std::iter::once(row).chain(ground.beside).find(|row| row.origin == listed.open.row.origin)?;
+        Some(listed)
     }
 
     /// What the journal says about a key, newest first.
@@ -210,7 +226,7 @@ impl<P: Ports> Gateway<P> {
             Some(_) if left.is_zero() && row.origin == self.origin => {
                 Ok(Attempt { id: id.clone(), token: row.token, nonce: row.nonce })
             }
-            Some(ground) if left.is_zero() => self.stand_in_for(id, &row, ground).await,
+            Some(ground) if left.is_zero() => self.stand_in_for(id, &row, ruling, ground).await,
             Some(_) | None => Err(match self.clock_suspect_for() {
                 Some(left) => Refusal::Suspect { left },
                 None => Refusal::Running { left },
@@ -220,7 +236,13 @@ impl<P: Ports> Gateway<P> {
 
     /// A claim in the place of another region's attempt, to be ruled like it. Its row does not say how long it is remembered: as long as any
     /// key may be.
-    async fn stand_in_for(&self, id: &KeyId, row: &Row, ground: Ground) -> Result<Attempt, Refusal> {
+    async fn stand_in_for(
+        &self,
+        id: &KeyId,
+        row: &Row,
+        ruling: &Ruling,
+        ground: Ground,
+    ) -> Result<Attempt, Refusal> {
         let all = self.settings.routes.policies();
         let policy = all.max_by_key(|policy| match policy.retention {
             Retention::For(span) => span,
@@ -232,6 +254,10 @@ impl<P: Ports> Gateway<P> {
             fingerprint: row.fingerprint,
             principal: row.principal,
             request_id: row.request_id,
+            nonce: match ruling {
+                Ruling::Settled(_) => Some(row.nonce),
+                Ruling::Released => None,
+            },
             basis: basis(ground),
             lifetime: lifetime(self, policy),
             request: ("", ""),

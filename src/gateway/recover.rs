@@ -166,6 +166,7 @@ async fn attempt_of<P: Ports>(
         fingerprint: ask.fingerprint,
         principal: ask.bound_to(),
         request_id: doubt.request_id,
+        nonce: Some(doubt.nonce),
         basis,
         lifetime: lifetime(gateway, &ask.policy),
         request: (&ask.route, ask.target.path()),

@@ -64,7 +64,7 @@ metrics! {
     SETTLES_RETRIED = Counter "onceway_settles_retried_total" "Outcomes that could not be stored at once and were tried again.";
     REAPED = Counter "onceway_reaped_total" "Rows that the reaper looked at, by result (expired: the answer went, forgotten: the key is new again, kept: put off).";
     SWEPT = Counter "onceway_swept_total" "Keys that the sweep moved on without a client, by result (abandoned: a claim whose hold is over is in doubt now, settled, released).";
-    DOUBTS = Gauge "onceway_doubts" "Keys of this region that are in doubt, as listed for the operator.";
+    DOUBTS = Gauge "onceway_doubts" "Keys in doubt, as this region lists them for the operator: its own attempts, and those of other regions under keys that it owns.";
     CLOCK_STEPS = Counter "onceway_clock_steps_total" "Steps of the database's clock against this process's boot clock.";
     CLOCK_SUSPECT = Gauge "onceway_clock_suspect" "1 while the database's clock is not believed, so that no hold counts as over and nothing is reaped, else 0.";
     STORE_ERRORS = Counter "onceway_store_errors_total" "Failed store calls by operation and kind (definite, unknown).";

@@ -12,7 +12,7 @@ use super::errors::{self, Effect};
 use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::Call;
-use super::upkeep::{entry, key_id};
+use super::upkeep::{columns, entry, key_id};
 use super::{PgStore, statements};
 use crate::ports::Audit;
 use crate::ports::audit::{Double, Finding, History, RunAtRisk, Told};
@@ -112,8 +112,8 @@ impl Audit for PgStore {
         let keys = self.on_upkeep(call(statements::KEYS_AFTER), &[&tenant, &key, &i64::from(most)]).await?;
         let mut page =
             all(WHAT, &keys, |row| Ok(History { id: key_id(row)?, rows: Vec::new(), journal: Vec::new() }))?;
-        let tenants: Vec<String> = page.iter().map(|one| one.id.tenant().to_string()).collect();
-        let keys: Vec<Vec<u8>> = page.iter().map(|one| one.id.key().as_bytes().to_vec()).collect();
+        let ids: Vec<KeyId> = page.iter().map(|one| one.id.clone()).collect();
+        let (tenants, keys) = columns(&ids);
         let found = self.on_upkeep(call(&self.sql.histories), &[&tenants, &keys]).await?;
         for (at, told) in all(WHAT, &found, |row| Ok((place(row)?, told(row)?)))? {
             page.get_mut(at).ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?.rows.push(told);

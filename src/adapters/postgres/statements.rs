@@ -19,6 +19,8 @@ const LIGHT: [&str; 2] = [
 const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
 /// Whether a row `o` is not the one of its origin that counts: of a replicated and an imported row the later one does.
 const OUTDONE: &str = include_str!("sql/outdone.sql");
+/// Whether nothing answers for an open row `o`: no final row of any origin, and none that superseded it knowingly.
+const UNANSWERED: &str = include_str!("sql/unanswered.sql");
 /// What the journal keeps of the answer of a row `o`: no body.
 const OTHER_ANSWER: &str = include_str!("sql/other_answer.sql");
 /// When a key that is kept for ever expires: `protocol::lifetime::NEVER`.
@@ -70,6 +72,7 @@ pub(super) const JOURNAL_OF_MANY: &str = include_str!("sql/journal_of_many.sql")
 pub(super) const FINDINGS: &str = include_str!("sql/findings.sql");
 pub(super) const DOUBLES: &str = include_str!("sql/doubles.sql");
 pub(super) const KEYS_AFTER: &str = include_str!("sql/keys_after.sql");
+pub(super) const ENLIST: &str = include_str!("sql/enlist.sql");
 pub(super) const SUBSCRIPTIONS: &str = include_str!("sql/subscriptions.sql");
 
 /// Statements with the own leaves in them.
@@ -89,6 +92,8 @@ pub(super) struct Statements {
     pub(super) open_claims: String,
     pub(super) doubts: String,
     pub(super) unlist: String,
+    pub(super) foreign: String,
+    pub(super) delist: String,
     pub(super) settle_by_hand: String,
     pub(super) release_by_hand: String,
     pub(super) note: String,
@@ -120,6 +125,8 @@ impl Statements {
             open_claims: fill(include_str!("sql/open_claims.sql"), me),
             doubts: fill(include_str!("sql/doubts.sql"), me),
             unlist: fill(include_str!("sql/unlist.sql"), me),
+            foreign: fill(include_str!("sql/foreign.sql"), me),
+            delist: fill(include_str!("sql/delist.sql"), me),
             settle_by_hand: fill(include_str!("sql/settle_by_hand.sql"), me),
             release_by_hand: fill(include_str!("sql/release_by_hand.sql"), me),
             note: fill(include_str!("sql/note.sql"), me),
@@ -172,6 +179,7 @@ fn fill(template: &str, origin: &Origin) -> String {
         .replace("{columns}", &columns(WHOLE))
         .replace("{light}", &columns(LIGHT))
         .replace("{other_answer}", OTHER_ANSWER.trim_end())
+        .replace("{unanswered}", UNANSWERED.trim_end())
         .replace("{outdone}", OUTDONE.trim_end())
         .replace("{never}", NEVER)
         .replace("{records}", &names::records(origin))
@@ -203,6 +211,8 @@ mod tests {
             all.open_claims,
             all.doubts,
             all.unlist,
+            all.foreign,
+            all.delist,
             all.settle_by_hand,
             all.release_by_hand,
             all.note,

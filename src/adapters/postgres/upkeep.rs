@@ -14,7 +14,9 @@ use super::run::{Call, Params};
 use super::{PgStore, statements};
 use crate::ports::Upkeep;
 use crate::ports::store::{Attempt, StoreError, Written};
-use crate::ports::upkeep::{Act, ClaimPage, Entry, ListedDoubt, OpenAttempt, Place, Reaped, Ruling};
+use crate::ports::upkeep::{
+    Act, ClaimPage, Entry, ForeignPage, ListedDoubt, OpenAttempt, Place, Reaped, Ruling,
+};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{RequestId, Token};
 use crate::protocol::time::Date;
@@ -70,6 +72,42 @@ impl Upkeep for PgStore {
             .map(read)
             .collect::<Result<_, _>>()
             .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn foreign(&self, after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError> {
+        const WHAT: &str = "looking for what other regions left open";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.foreign };
+        // No tenant is empty: everything comes after the empty one.
+        let tenant = after.map_or("", |id| id.tenant().as_str());
+        let key = after.map_or(&b""[..], |id| id.key().as_bytes());
+        let found = self.on_upkeep(call, &[&tenant, &key, &i64::from(most)]).await?;
+        let read = || {
+            let mut page = ForeignPage::default();
+            for row in &found {
+                match get::<bool>(row, "through")? {
+                    true => {
+                        page.through = Some(key_id(row)?);
+                        page.more = count(row, "looked_at")? >= u64::from(most);
+                    }
+                    false => page.open.push(key_id(row)?),
+                }
+            }
+            page.open.sort();
+            Ok(page)
+        };
+        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
+        let call = Call { what: "listing doubts", effect: Effect::Writes, sql: statements::ENLIST };
+        let (tenants, keys) = columns(ids);
+        self.on_upkeep(call, &[&tenants, &keys]).await.map(|_| ())
+    }
+
+    async fn delist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
+        let call = Call { what: "taking doubts off the list", effect: Effect::Writes, sql: &self.sql.delist };
+        let (tenants, keys) = columns(ids);
+        self.on_upkeep(call, &[&tenants, &keys]).await.map(|_| ())
     }
 
     async fn unlist(&self) -> Result<u64, StoreError> {
@@ -132,6 +170,11 @@ impl Upkeep for PgStore {
             .collect::<Result<_, _>>()
             .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
     }
+}
+
+/// Keys as parameters.
+pub(super) fn columns(ids: &[KeyId]) -> (Vec<&str>, Vec<&[u8]>) {
+    ids.iter().map(|id| (id.tenant().as_str(), id.key().as_bytes())).unzip()
 }
 
 /// An entry of the journal.

@@ -59,7 +59,7 @@ fn rows_are_taken_by_key_and_the_rest_is_told_in_the_order_of_the_file() {
     assert_eq!((ledger.rows(), ledger.unnamed, ledger.matched()), (7, 1, 0));
     assert_eq!(take(&mut ledger, "a"), [3]);
     assert_eq!(take(&mut ledger, "b"), [2, 5]);
-    assert_eq!(take(&mut ledger, "absent"), []);
+    assert!(take(&mut ledger, "absent").is_empty());
     assert_eq!(ledger.matched(), 3);
     assert_eq!(
         rest(&ledger),
