@@ -11,7 +11,8 @@ use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
 
-/// List the keys of a region whose effect may or may not have happened. Each region lists its own.
+/// List the keys of a region whose effect may or may not have happened: its own attempts, and those that other regions left under keys that
+/// it owns now.
 #[derive(Args)]
 #[command(after_long_help = "\
 Exit codes: 0 none is in doubt, 3 some are, 1 the gateway could not be asked.

@@ -56,6 +56,7 @@ Start here:
   onceway status                                    who owns what, since when, and what do keys wait for?
   onceway region drain us-east                      take a region out of service; `resume` brings it back
   onceway doubts                                    which keys are in doubt? `onceway key` ends one by hand
+  onceway audit compare provider.csv --tenant acme  what does a provider's ledger say differently? `audit export` prints all
   onceway coverage                                  which state-changing requests came without a key's protection?
 
 Environment:

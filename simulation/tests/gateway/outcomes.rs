@@ -2,7 +2,7 @@
 
 use onceway::ports::store::Written;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply};
-use onceway::ports::{KeyStore, Ports};
+use onceway::ports::{KeyStore, Ports, Upkeep};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
