@@ -126,6 +126,7 @@ pub struct Arrival {
 struct Service {
     mode: UpstreamMode,
     probes: ProbeMode,
+    sick: bool,
     arrivals: Vec<Arrival>,
     questions: usize,
 }
@@ -155,13 +156,19 @@ impl Upstreams {
     pub fn add(&self, region: RegionName) {
         let mode =
             UpstreamMode::Answer { after: Duration::ZERO, status: 200, body: Bytes::new(), effect: true };
-        let service = Service { mode, probes: ProbeMode::Ledger, arrivals: Vec::new(), questions: 0 };
+        let service =
+            Service { mode, probes: ProbeMode::Ledger, sick: false, arrivals: Vec::new(), questions: 0 };
         self.lock().services.insert(region, service);
     }
 
     /// Switches what a region's upstream does.
     pub fn set_mode(&self, region: &RegionName, mode: UpstreamMode) {
         self.lock().service(region).mode = mode;
+    }
+
+    /// Whether a region's upstream fails its health checks. It answers requests as before.
+    pub fn set_sick(&self, region: &RegionName, sick: bool) {
+        self.lock().service(region).sick = sick;
     }
 
     /// Switches what a region's status address answers.
@@ -389,6 +396,12 @@ impl Upstream for SimUpstream {
             ProbeMode::CannotSay | ProbeMode::Ledger => ProbeReply::CannotSay("no usable answer".to_owned()),
             ProbeMode::Silent => ProbeReply::CannotSay(format!("no answer within {within:?}")),
         }
+    }
+
+    async fn check(&self, _path: &Uri, _within: Duration) -> Result<(), String> {
+        self.process.runs().await;
+        let sick = self.upstreams.lock().service(&self.region).sick;
+        if sick { Err("503 Service Unavailable".to_owned()) } else { Ok(()) }
     }
 
     async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {

@@ -100,9 +100,18 @@ impl Region for Witness {
         let epoch = accepted.as_ref().map_or(0, |accepted| accepted.view.epoch());
         let view = accepted.map_or_else(|| digest("witness", &[]), |accepted| accepted.view.digest());
         let shared = digest("witness", &[]);
-        Box::pin(
-            async move { Pong { epoch, view, shared, serving: false, beat: None, applied: BTreeMap::new() } },
-        )
+        Box::pin(async move {
+            Pong {
+                epoch,
+                view,
+                shared,
+                serving: false,
+                beat: None,
+                origin: None,
+                upstream_failing: false,
+                applied: BTreeMap::new(),
+            }
+        })
     }
 
     fn ask(&self, _from: RegionName, question: Question) -> Answering<'_, Told> {

@@ -9,9 +9,15 @@ mod cuts;
 mod doubts;
 #[path = "takeover/escrows.rs"]
 mod escrows;
+#[path = "takeover/healths.rs"]
+mod healths;
 #[path = "takeover/losses.rs"]
 mod losses;
+#[path = "takeover/members.rs"]
+mod members;
 #[path = "takeover/pauses.rs"]
 mod pauses;
+#[path = "takeover/rebuilds.rs"]
+mod rebuilds;
 #[path = "takeover/trio.rs"]
 mod trio;

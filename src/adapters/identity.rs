@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose, SigningKey,
 };
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
@@ -204,6 +204,8 @@ fn content(path: &Path, cause: String) -> IdentityError {
     IdentityError::Content { path: path.to_owned(), cause }
 }
 
+/// The name of every generated authority.
+const AUTHORITY: &str = "onceway authority";
 /// How long generated region certificates are valid.
 const REGION_LIFE: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
 /// How long a generated authority is valid.
@@ -227,10 +229,36 @@ pub struct Generated {
 /// # Errors
 /// Only if the cryptographic library fails.
 pub fn generate(regions: &[RegionName]) -> Result<Generated, IdentityError> {
-    let mut params = params(Vec::new(), "onceway authority", AUTHORITY_LIFE)?;
+    let authority = CertifiedIssuer::self_signed(authority_params()?, KeyPair::generate()?)?;
+    let regions = signed(regions, &authority)?;
+    Ok(Generated { authority: authority.pem(), authority_key: authority.key().serialize_pem(), regions })
+}
+
+fn authority_params() -> Result<CertificateParams, rcgen::Error> {
+    let mut params = params(Vec::new(), AUTHORITY, AUTHORITY_LIFE)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+    Ok(params)
+}
+
+/// Certificates for more regions, under the authority that [`Generated::write`] put into `directory`: of a region that is added. Blocks.
+///
+/// # Errors
+/// The authority's key is not there or is none; a file that is there already is never overwritten.
+pub fn add(directory: &Path, regions: &[RegionName]) -> Result<(), IdentityError> {
+    let path = directory.join("ca.key");
+    let text =
+        fs::read_to_string(&path).map_err(|cause| IdentityError::File { path: path.clone(), cause })?;
+    // An authority's name and key are all that its certificates say of it, and the name is always the same.
+    let authority = Issuer::new(authority_params()?, KeyPair::from_pem(&text)?);
+    write_regions(directory, &signed(regions, &authority)?)
+}
+
+/// Each region's certificate and key.
+fn signed(
+    regions: &[RegionName],
+    authority: &Issuer<'_, impl SigningKey>,
+) -> Result<Vec<(RegionName, String, String)>, IdentityError> {
     let mut signed = Vec::with_capacity(regions.len());
     for region in regions {
         let name = dns_name(region);
@@ -241,14 +269,10 @@ pub fn generate(regions: &[RegionName]) -> Result<Generated, IdentityError> {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &authority)?;
+        let certificate = params.signed_by(&key, authority)?;
         signed.push((region.clone(), certificate.pem(), key.serialize_pem()));
     }
-    Ok(Generated {
-        authority: authority.pem(),
-        authority_key: authority.key().serialize_pem(),
-        regions: signed,
-    })
+    Ok(signed)
 }
 
 fn params(names: Vec<String>, title: &str, life: Duration) -> Result<CertificateParams, rcgen::Error> {
@@ -271,13 +295,17 @@ impl Generated {
     pub fn write(&self, directory: &Path) -> Result<(), IdentityError> {
         create(&directory.join("ca.pem"), 0o644, &self.authority)?;
         create(&directory.join("ca.key"), 0o600, &self.authority_key)?;
-        for (region, certificate, key) in &self.regions {
-            let files = files_in(directory, region);
-            create(&files.certificate, 0o644, certificate)?;
-            create(&files.key, 0o600, key)?;
-        }
-        Ok(())
+        write_regions(directory, &self.regions)
     }
+}
+
+fn write_regions(directory: &Path, regions: &[(RegionName, String, String)]) -> Result<(), IdentityError> {
+    for (region, certificate, key) in regions {
+        let files = files_in(directory, region);
+        create(&files.certificate, 0o644, certificate)?;
+        create(&files.key, 0o600, key)?;
+    }
+    Ok(())
 }
 
 /// The names under which [`Generated::write`] puts a region's files.
@@ -307,6 +335,31 @@ mod tests {
 
     fn region(name: &str) -> RegionName {
         RegionName::parse(name).unwrap()
+    }
+
+    #[test]
+    fn a_region_that_is_added_is_signed_by_the_same_authority() {
+        let directory = tempfile::tempdir().unwrap();
+        let (eu, us, stranger) = (region("eu"), region("us"), tempfile::tempdir().unwrap());
+        generate(&[eu]).unwrap().write(directory.path()).unwrap();
+        add(directory.path(), std::slice::from_ref(&us)).unwrap();
+        generate(std::slice::from_ref(&us)).unwrap().write(stranger.path()).unwrap();
+        let files = files_in(directory.path(), &us);
+        PeerIdentity::load(us.clone(), &files).unwrap();
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(&files.authorities, &read(&files.authorities).unwrap()).unwrap() {
+            roots.add(authority).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        let now = rustls::pki_types::UnixTime::now();
+        for (folder, good) in [(directory.path(), true), (stranger.path(), false)] {
+            let file = files_in(folder, &us).certificate;
+            let chain = certificates(&file, &read(&file).unwrap()).unwrap();
+            assert_eq!(verifier.verify_client_cert(&chain[0], &[], now).is_ok(), good);
+        }
+        assert!(add(directory.path(), &[us]).is_err(), "files were overwritten");
     }
 
     #[test]

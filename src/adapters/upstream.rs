@@ -150,6 +150,19 @@ impl Upstream for HttpUpstream {
             .unwrap_or_else(ProbeReply::CannotSay)
     }
 
+    async fn check(&self, path: &Uri, within: Duration) -> Result<(), String> {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, self.own.host.clone());
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let request = assemble(Method::GET, path, headers, empty());
+        let answered = self.own.pool.exchange(request, Some(Instant::now() + within)).await;
+        let answer = answered.map_err(|error| error.to_string())?;
+        match answer.status() {
+            status if status.is_success() || status.is_redirection() => Ok(()),
+            status => Err(format!("it answered {status}")),
+        }
+    }
+
     async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
         let (head, body) = request.into_parts();
         let mut headers = head.headers;

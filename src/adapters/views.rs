@@ -17,7 +17,7 @@ use crate::protocol::key::Tenant;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
-use crate::protocol::view::{AcceptorId, Content, Member, Release, Standing, View};
+use crate::protocol::view::{AcceptorId, Content, Member, Release, Retired, Standing, View};
 
 /// A document that says nothing: which part of it, in our own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -135,6 +135,7 @@ struct ReleaseDoc {
 struct RetiredDoc {
     origin: String,
     mark: u64,
+    lost: Option<u64>,
 }
 
 /// A ballot.
@@ -220,7 +221,11 @@ impl Spelled for Arc<View> {
             members: members.iter().map(|(name, member)| member_doc(name, member)).collect(),
             retired: retired
                 .iter()
-                .map(|(origin, mark)| RetiredDoc { origin: origin.to_string(), mark: *mark })
+                .map(|(origin, Retired { mark, lost })| RetiredDoc {
+                    origin: origin.to_string(),
+                    mark: *mark,
+                    lost: *lost,
+                })
                 .collect(),
         }
     }
@@ -238,8 +243,9 @@ impl Spelled for Arc<View> {
                 "a member twice",
             )?,
             retired: map(
-                retired.iter().map(|doc| {
-                    Ok((Origin::parse(&doc.origin).map_err(|_| Malformed("a retired origin"))?, doc.mark))
+                retired.into_iter().map(|doc| {
+                    let origin = Origin::parse(&doc.origin).map_err(|_| Malformed("a retired origin"))?;
+                    Ok((origin, Retired { mark: doc.mark, lost: doc.lost }))
                 }),
                 "a retired origin twice",
             )?,

@@ -24,7 +24,7 @@ use crate::ports::peers::{Beat, Forward, ForwardReply, Pong};
 use crate::protocol::digest::Digest32;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::RequestId;
-use crate::protocol::region::RegionName;
+use crate::protocol::region::{Origin, RegionName};
 
 /// Where forwards go, by POST.
 pub const FORWARD_PATH: &str = "/peer/v1/forward";
@@ -302,7 +302,11 @@ struct PongMessage {
     shared: String,
     serving: bool,
     beat: Option<BeatMessage>,
+    origin: Option<String>,
     applied: BTreeMap<String, u64>,
+    /// Left out while it is not, so that older gateways can read it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    upstream_failing: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -321,7 +325,9 @@ pub fn encode_pong(pong: &Pong) -> Bytes {
         shared: pong.shared.to_string(),
         serving: pong.serving,
         beat: pong.beat.map(|beat| BeatMessage { seq: beat.seq, age_ns: nanos(beat.age) }),
-        applied: pong.applied.iter().map(|(region, seq)| (region.to_string(), *seq)).collect(),
+        origin: pong.origin.as_ref().map(ToString::to_string),
+        applied: pong.applied.iter().map(|(origin, seq)| (origin.to_string(), *seq)).collect(),
+        upstream_failing: pong.upstream_failing,
     };
     serde_json::to_vec(&message).expect("strings and numbers always make JSON").into()
 }
@@ -336,7 +342,7 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
         serde_json::from_slice(json).map_err(|error| WireError::Pong(error.to_string()))?;
     let mut applied = BTreeMap::new();
     for (name, seq) in message.applied {
-        applied.insert(RegionName::parse(&name).map_err(|_| wrong("a region's name"))?, seq);
+        applied.insert(Origin::parse(&name).map_err(|_| wrong("an origin"))?, seq);
     }
     Ok(Pong {
         epoch: message.epoch,
@@ -344,7 +350,13 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
         shared: hex(&message.shared).ok_or_else(|| wrong("shared"))?,
         serving: message.serving,
         beat: message.beat.map(|beat| Beat { seq: beat.seq, age: Duration::from_nanos(beat.age_ns) }),
+        origin: message
+            .origin
+            .map(|origin| Origin::parse(&origin))
+            .transpose()
+            .map_err(|_| wrong("an origin"))?,
         applied,
+        upstream_failing: message.upstream_failing,
     })
 }
 

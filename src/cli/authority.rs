@@ -88,6 +88,11 @@ fn waits(authority: &Value) -> String {
 /// What the word means: nobody should have to look it up while a region is down.
 fn standing(region: &Value) -> String {
     let why = match region["standing"].as_str() {
+        Some(_) if region["in_ring"] == false => "left the ring: listed while rows of it live on",
+        Some("sealed") if region["upstream_failing"] == true => {
+            "sealed: its upstream is sick, comes back by itself"
+        }
+        Some("serving") if region["upstream_failing"] == true => "serving, but its upstream FAILS its checks",
         Some("serving") => "serving",
         Some("sealed") => "sealed: complete, comes back by itself",
         Some("drained") => "drained: out until `onceway region resume`",

@@ -12,12 +12,14 @@ use crate::protocol::region::RegionName;
 
 /// Make an authority and one certificate per region, with which regions know each other.
 ///
-/// Writes ca.pem, ca.key and for each region REGION.pem and REGION.key. Give each region's machines ca.pem and its own two
+/// Writes ca.pem, ca.key and for each region REGION.pem and REGION.key. Where ca.key is there already, as for a region that is added later,
+/// that authority signs. Give each region's machines ca.pem and its own two
 /// files, nothing else: whoever has ca.key can be any region. Files that are there already are never overwritten.
 #[derive(Args)]
 #[command(after_long_help = "\
-Example:
+Examples:
   onceway certs --out certificates --region us-east eu-west ap-south
+  onceway certs --out certificates --region sa-east                     one more, under the same authority
 
 Region certificates are valid for two years, the authority for ten.")]
 pub struct Certs {
@@ -42,10 +44,17 @@ impl Certs {
         }
         std::fs::create_dir_all(&self.out)
             .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", self.out.display())))?;
-        let made = identity::generate(&regions).map_err(Failure::failed)?;
-        made.write(&self.out).map_err(Failure::failed)?;
         let names: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
         let dir = self.out.display();
+        if self.out.join("ca.key").exists() {
+            identity::add(&self.out, &regions).map_err(Failure::failed)?;
+            let names = names.join(", ");
+            return print(&format!(
+                "{dir}: NAME.pem and NAME.key for {names}, signed by the authority that was there\n"
+            ));
+        }
+        let made = identity::generate(&regions).map_err(Failure::failed)?;
+        made.write(&self.out).map_err(Failure::failed)?;
         print(&format!(
             "{dir}: ca.pem, and NAME.pem and NAME.key for {}\nkeep {dir}/ca.key off the regions' machines: who has it can be any region\n",
             names.join(", ")

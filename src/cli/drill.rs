@@ -70,7 +70,7 @@ impl Drill {
         }
         let base = match self.port_base {
             Some(base) => base,
-            None => ports::free_run(30).map_err(Failure::failed)?,
+            None => ports::free_run(40).map_err(Failure::failed)?,
         };
         let program =
             std::env::current_exe().context("where is the onceway binary?").map_err(Failure::failed)?;

@@ -1,4 +1,4 @@
-//! `onceway region drain | resume | status`, and `onceway takeover`: acts on one region, and how it stands.
+//! `onceway region drain | resume | status | rebuild`, and `onceway takeover`: acts on one region, and how it stands.
 //!
 //! Neighbours: `http` asks any gateway of the deployment, `gateway::authority::acts` performs. It must not force anything that was not named
 //! twice.
@@ -15,12 +15,13 @@ use super::status::word;
 use super::{Failure, print};
 use crate::protocol::region::RegionName;
 
-/// Take a region out of service, bring it back, or see how it stands.
+/// Take a region out of service, bring it back, see how it stands, or give it a new store.
 #[derive(Subcommand)]
 pub enum Command {
     Drain(Drain),
     Resume(Resume),
     Status(Status),
+    Rebuild(Rebuild),
 }
 
 /// Take a region out of service: its keys move to their next regions, without a gap in the record.
@@ -83,6 +84,33 @@ pub struct Status {
     which: Which,
 }
 
+/// Give a region an empty store in place of one that is gone, forgot what it had written, or is to be replaced.
+///
+/// The old store is retired: what the other regions have of it stays, and the new one fetches it from them before it serves. A region whose
+/// Postgres was restored from an old copy says so (`onceway status`) and serves nothing until this was done.
+///
+/// A region that is lost may have rows that no other region has: they are gone then, and keys whose rows never left it may run a second
+/// time. That has to be accepted by --accept-risk, and is journalled. A drained one has given everything away: nothing is at risk.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway region rebuild eu-west --accept-risk --reason 'disks are gone, OPS-14'
+  onceway region rebuild eu-west --reason 'drained for Postgres 17, OPS-15'
+
+Ask a gateway of a region that serves. It prints what to do next: an empty database, `generation` in the region file, `onceway store
+init` in every region, and the gateway's start.
+
+Exit codes: 0 done, or done before; 1 refused, or the gateway does not answer; 2 wrong arguments; 3 not possible yet: run it again.")]
+pub struct Rebuild {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    why: Why,
+    /// Go on although rows that never left the old store are gone.
+    #[arg(long)]
+    accept_risk: bool,
+}
+
 /// The region, and whom to ask.
 #[derive(Args)]
 struct Which {
@@ -130,6 +158,7 @@ impl Command {
             Self::Drain(drain) => drain.run(),
             Self::Resume(resume) => resume.run(),
             Self::Status(status) => status.run(),
+            Self::Rebuild(rebuild) => rebuild.run(),
         }
     }
 }
@@ -180,6 +209,35 @@ impl Status {
             Some("serving") => Ok(()),
             Some(_) | None => Err(Failure::Incomplete(format!("{region} is {}", word(&found["standing"])))),
         }
+    }
+}
+
+impl Rebuild {
+    fn run(&self) -> Result<(), Failure> {
+        let Self { which, why, accept_risk } = self;
+        if why.reason.trim().is_empty() {
+            return Err(Failure::Bad("--reason must say why: it is journalled".to_owned()));
+        }
+        let act = json!({
+            "region": which.region.as_str(), "accept_risk": accept_risk, "actor": why.who.actor, "reason": why.reason,
+        });
+        let done = which.gateway.target()?.act("/v1/admin/region/rebuild", &act)?;
+        let region = &which.region;
+        let (epoch, generation) = (word(&done["epoch"]), word(&done["generation"]));
+        let begun = if done["again"] == true {
+            format!("{region} waits for its store of generation {generation} already (epoch {epoch}).")
+        } else {
+            format!("{region} gets a new store, generation {generation} (epoch {epoch}).")
+        };
+        which.say(
+            &done,
+            &format!(
+                "{begun} Now:
+  1. give it an empty database, and write `generation = {generation}` under [store] in the region file of its gateways
+  2. run `onceway store init` there, then in every other region, then there again with --wait 60s, until all say complete
+  3. start its gateways: they fetch what the others have, and take its keys home unless it was drained (`onceway region resume`)"
+            ),
+        )
     }
 }
 

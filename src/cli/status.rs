@@ -70,6 +70,16 @@ fn picture(status: &Value) -> String {
     if let Some(left) = store["clock_suspect_ms"].as_u64() {
         rows.push(("clock", format!("SUSPECT for {} s: no hold counts as over", left.div_ceil(1_000))));
     }
+    let upstream = &status["upstream"];
+    if let Some(failing) = upstream["failing_ms"].as_u64() {
+        let seconds = failing / 1_000;
+        let then = match (upstream["keeps_out"] == true, upstream["sick"] == true) {
+            (true, _) => "this region stays out until it is well",
+            (false, true) => "long enough to drain this region, if enough others are well",
+            (false, false) => "not for long enough to drain this region",
+        };
+        rows.push(("upstream", format!("FAILS its checks for {seconds} s: {then}")));
+    }
     for reason in readiness["reasons"].as_array().into_iter().flatten() {
         rows.push(("because", word(reason)));
     }

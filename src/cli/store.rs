@@ -1,4 +1,4 @@
-//! `onceway store init | check`: make a region's store, or say what it lacks.
+//! `onceway store init | check | reseed`: make a region's store, say what it lacks, follow a peer anew.
 //!
 //! Neighbours: `config` names roles and publishers, `adapters::postgres::provision` does it. It must not print a connection string.
 
@@ -12,12 +12,14 @@ use crate::adapters::postgres::provision::{self, Plan, Report, Role};
 use crate::config::region::LogFormat;
 use crate::config::secret::SecretSource;
 use crate::config::{Config, span};
+use crate::protocol::region::{Origin, RegionName};
 
-/// Make a region's store, or say what it lacks.
+/// Make a region's store, say what it lacks, or follow a peer anew whose slot was lost.
 #[derive(Subcommand)]
 pub enum Command {
     Init(Init),
     Check(Check),
+    Reseed(Reseed),
 }
 
 impl Command {
@@ -26,6 +28,7 @@ impl Command {
         match self {
             Self::Init(init) => init.run(),
             Self::Check(check) => check.run(),
+            Self::Reseed(reseed) => reseed.run(),
         }
     }
 }
@@ -65,22 +68,58 @@ pub struct Check {
     config: PathBuf,
 }
 
+/// Follow a peer anew: its slot for this region was lost, or is missing.
+///
+/// A slot is lost where it held back more WAL than the peer's max_slot_wal_keep_size allows, or where the peer failed over to a standby.
+/// Rows were lost on the way, and `store check` says so; until this was done the region gains no keys. What is here of the peer stays
+/// readable throughout; then everything is copied again. Safe while gateways run.
+#[derive(Args)]
+#[command(after_long_help = "\
+Example:
+  onceway store reseed --config config/us-east.toml --from eu-west --wait 10m
+
+Exit codes: 0 copied; 1 failed, or the slot is well and there is nothing to repair; 2 wrong arguments or configuration; 3 the copy runs.")]
+pub struct Reseed {
+    /// The region file.
+    #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
+    config: PathBuf,
+    /// The peer.
+    #[arg(long, value_name = "REGION", value_parser = RegionName::parse)]
+    from: RegionName,
+    /// How long to wait for the copy.
+    #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse)]
+    wait: Duration,
+}
+
 /// Between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Init {
     fn run(&self) -> Result<(), Failure> {
         let plan = plan(&self.config)?;
+        tell(&block_on(complete(&plan, self.wait))?)
+    }
+}
+
+/// Makes what is missing, again and again while something is pending and there is time.
+async fn complete(plan: &Plan, wait: Duration) -> Result<Report, Failure> {
+    let until = tokio::time::Instant::now() + wait;
+    loop {
+        let report = provision::init(plan).await.map_err(Failure::failed)?;
+        let now = tokio::time::Instant::now();
+        if report.is_complete() || report.is_broken() || now >= until {
+            return Ok(report);
+        }
+        tokio::time::sleep_until(until.min(now + AGAIN)).await;
+    }
+}
+
+impl Reseed {
+    fn run(&self) -> Result<(), Failure> {
+        let plan = plan(&self.config)?;
         let report = block_on(async {
-            let until = tokio::time::Instant::now() + self.wait;
-            loop {
-                let report = provision::init(&plan).await.map_err(Failure::failed)?;
-                let now = tokio::time::Instant::now();
-                if report.is_complete() || report.is_broken() || now >= until {
-                    return Ok(report);
-                }
-                tokio::time::sleep_until(until.min(now + AGAIN)).await;
-            }
+            let report = provision::reseed(&plan, &self.from).await.map_err(Failure::failed)?;
+            if self.wait.is_zero() { Ok(report) } else { complete(&plan, self.wait).await }
         })?;
         tell(&report)
     }
@@ -106,7 +145,7 @@ fn tell(report: &Report) -> Result<(), Failure> {
     }
 }
 
-/// What the region's store has to be. The first generation of every region: rebuilt stores come with moving arcs.
+/// What the region's store has to be. Which build of their stores other regions have, provisioning finds out.
 fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
     let config = Config::load(file)?;
     logging::set_up(LogFormat::Text)?;
@@ -125,7 +164,7 @@ fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
     let origin = |name| view.origin(name).ok_or_else(|| bad(file, &format!("{name} is not in the ring")));
     let subscribe = provision.publishers.iter();
     Ok(Plan {
-        me: origin(&config.me)?,
+        me: Origin { region: config.me.clone(), generation: config.process.store.generation },
         all: view.members().keys().map(origin).collect::<Result<_, _>>()?,
         deployment: config.deployment.clone(),
         gateway_role: role(&provision.gateway_role, provision.gateway_password.as_ref())?,

@@ -28,6 +28,7 @@ mod shared;
 pub mod span;
 mod stamp;
 pub mod trusted;
+mod upstream_health;
 pub mod witness;
 
 use std::collections::BTreeSet;
@@ -119,6 +120,7 @@ impl Config {
     pub fn settings(&self) -> Settings {
         Settings {
             me: self.me.clone(),
+            generation: self.process.store.generation,
             routes: self.routes.clone(),
             credentials: self.credentials.clone(),
             drift: self.drift,
@@ -127,6 +129,7 @@ impl Config {
             timings: timings(self.heartbeat),
             quota: self.process.quota,
             shadow: self.process.shadow,
+            upstream_health: self.process.upstream.health.clone(),
             failover: self.failover.clone(),
             shared: self.shared,
         }

@@ -17,6 +17,8 @@ use super::listen::{self, Listen};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Environment, Secret, SecretSource};
+use super::upstream_health;
+use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::quota::Quota;
 use crate::protocol::region::RegionName;
 
@@ -108,6 +110,8 @@ pub struct Store {
     pub url: Secret,
     /// The most connections at once.
     pub pool: usize,
+    /// Which build of the store this is: 1, and one more each time it was replaced.
+    pub generation: u32,
 }
 
 /// The protected service.
@@ -119,6 +123,8 @@ pub struct Upstream {
     pub shared: bool,
     /// `http://host:port` of other regions' upstreams, for probes.
     pub elsewhere: BTreeMap<RegionName, String>,
+    /// How its health is checked; `None` if it is not.
+    pub health: Option<UpstreamHealth>,
 }
 
 /// How a gateway and its peers know and find each other.
@@ -310,11 +316,16 @@ fn store(top: &Section<'_>, environment: Environment<'_>) -> Option<Store> {
     let section = needed(top, "store", "say where the region's Postgres is: url or url_env, and pool")?;
     let source = SecretSource::read(&section, "url", "url_env", database_url);
     let pool = section.optional("pool", |value| reader::number(value, 2, 1_000)).unwrap_or(16);
+    let generation = section.optional("generation", |value| reader::number(value, 1, u64::from(u32::MAX)));
     let url = source.and_then(|source| {
         source.resolve(environment, database_url).map_err(|why| section.fail_at("url_env", why)).ok()
     });
     section.finish();
-    Some(Store { url: url?, pool: usize::try_from(pool).unwrap_or(usize::MAX) })
+    Some(Store {
+        url: url?,
+        pool: usize::try_from(pool).unwrap_or(usize::MAX),
+        generation: generation.and_then(|number| u32::try_from(number).ok()).unwrap_or(1),
+    })
 }
 
 fn quota(section: Section<'_>) -> Option<Quota> {
@@ -339,10 +350,11 @@ fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bo
     let advice = "say true if any region's upstream can tell whether an effect happened anywhere, false if each knows its own only";
     let shared = section.required("shared", advice, reader::flag);
     let elsewhere = by_region(section.table("elsewhere"), section.at(), ELSEWHERE, http_address);
+    let health = section.table("health").and_then(upstream_health::read);
     section.finish();
     let values = elsewhere.clone().values();
     let upstream =
-        address.zip(shared).map(|(address, shared)| Upstream { address, shared, elsewhere: values });
+        address.zip(shared).map(|(address, shared)| Upstream { address, shared, elsewhere: values, health });
     (upstream, elsewhere, shared)
 }
 

@@ -55,6 +55,15 @@ impl Cluster {
         Ok(all)
     }
 
+    /// How many subscriptions and slots here name that region.
+    pub async fn ties_to(&self, database: &str, region: &str) -> Result<i64> {
+        let client = self.connect(database).await?;
+        let like = format!("%{}%", region.replace('-', "\\_"));
+        let sql = "select (select count(*) from pg_subscription where subname like $1) + \
+                          (select count(*) from pg_replication_slots where slot_name like $1)";
+        Ok(client.query_one(sql, &[&like]).await?.try_get(0)?)
+    }
+
     /// Throws this region's acceptor away and makes another one, as a new disk would.
     pub async fn replace_acceptor(&self, database: &str) -> Result<()> {
         let client = self.connect(database).await?;

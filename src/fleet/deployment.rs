@@ -20,7 +20,7 @@ use super::files::{self, RegionFile};
 use super::janitor::Janitor;
 use super::ledger::Ledger;
 use super::links::{Endpoints, LinkKind, Links};
-use super::ports::FleetPorts;
+use super::ports::{FleetPorts, RegionPorts};
 use super::process::Launch;
 use super::region::{Action, Part, Region};
 use super::upstream::Upstream;
@@ -30,6 +30,9 @@ use crate::protocol::region::{Origin, RegionName};
 
 /// The regions of the demo, in the order of their ports.
 pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
+
+/// One more, which [`Deployment::start_with_spare`] prepares.
+pub const SPARE: &str = "sa-east";
 
 /// How long everything may take until every region serves.
 const SERVES_WITHIN: Duration = Duration::from_secs(60);
@@ -59,6 +62,8 @@ pub struct Options {
 pub struct Deployment {
     /// The regions, in order.
     pub regions: Vec<Region>,
+    /// Machines for one more region: ports, links, an upstream and certificates are there, nothing runs, no file of the others names it.
+    pub spare: Option<Region>,
     /// The network between them.
     pub links: Links,
     /// Every effect.
@@ -75,9 +80,23 @@ impl Deployment {
     /// Starts everything and returns when every region serves and every replication is caught up. `progress` hears what is
     /// going on, in words.
     pub async fn start(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        let names = names()?;
-        let ports = FleetPorts::lay_out(options.port_base, names.len())?;
-        ports.check_free(&REGIONS.map(ToOwned::to_owned))?;
+        Deployment::launch(options, None, progress).await
+    }
+
+    /// The same, and machines for one more region, which is left to be added.
+    pub async fn start_with_spare(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
+        Deployment::launch(options, Some(SPARE), progress).await
+    }
+
+    async fn launch(
+        options: &Options,
+        spare: Option<&str>,
+        progress: &(dyn Fn(&str) + Sync),
+    ) -> Result<Deployment> {
+        let all = names(spare)?;
+        let names = &all[..REGIONS.len()];
+        let ports = FleetPorts::lay_out(options.port_base, all.len())?;
+        ports.check_free(&all.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         progress("looking for Postgres");
         let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
         let (dir, scratch) = match &options.data {
@@ -90,35 +109,41 @@ impl Deployment {
         let janitor = Janitor::spawn(&options.program, &dir, scratch)?;
         let links = Links::start(&endpoints(&ports)).await?;
         let made = async {
-            set_rtt(&links, names.len(), options.rtt)?;
+            set_rtt(&links, all.len(), options.rtt)?;
             let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
             let ledger = Ledger::create(&dir.join(format!("ledger-{stamp}.jsonl")))?;
             let mut upstreams = Vec::new();
-            for (name, ports) in names.iter().zip(&ports.regions) {
+            for (name, ports) in all.iter().zip(&ports.regions) {
                 upstreams.push(Upstream::start(name.as_str(), local(ports.upstream), ledger.clone()).await?);
             }
-            files::write_shared(&dir, &names)?;
+            files::write_shared(&dir, names, &all)?;
             if let Some(routes) = &options.routes {
                 files::write(&dir, "routes.toml", routes)?;
             }
             if let Some(failover) = &options.failover {
-                files::write(&dir, "ring.toml", &files::ring(&names, &[1; 3], failover))?;
+                files::write(&dir, "ring.toml", &files::ring(names, &[1; 3], failover))?;
             }
             let mut regions = Vec::new();
-            for number in 0..names.len() {
-                regions.push(region(number, &names, &ports, &links, &dir, &binaries, options).await?);
+            for number in 0..all.len() {
+                let members: Vec<usize> = (0..names.len()).collect();
+                let file = write_file(&dir, &all, &ports, &links, number, &members)?;
+                regions.push(
+                    region(&all[number], ports.regions[number], &file, &dir, &binaries, options).await?,
+                );
             }
-            Ok((ledger, upstreams, regions))
+            let spare = regions.split_off(names.len()).pop();
+            Ok((ledger, upstreams, regions, spare))
         };
-        let (ledger, upstreams, regions) = match made.await {
+        let (ledger, upstreams, regions, spare) = match made.await {
             Ok(made) => made,
             Err(error) => {
                 drop(janitor);
                 return Err(error);
             }
         };
-        let deployment = Deployment { regions, links, ledger, ports, upstreams, dir, scratch, janitor };
-        match deployment.bring_up(&names, progress).await {
+        let deployment =
+            Deployment { regions, spare, links, ledger, ports, upstreams, dir, scratch, janitor };
+        match deployment.bring_up(names, progress).await {
             Ok(()) => Ok(deployment),
             Err(error) => {
                 let error = error.context(format!("logs were in {}", deployment.dir.display()));
@@ -170,14 +195,7 @@ impl Deployment {
         let mut subscribe = Vec::new();
         for (number, name) in names.iter().enumerate().filter(|(number, _)| *number != mine) {
             let at = self.links.address(mine, number, LinkKind::Replication)?;
-            let conninfo = format!(
-                "host={} port={} user={} dbname={}",
-                at.ip(),
-                at.port(),
-                files::REPLICATION_ROLE,
-                files::DATABASE
-            );
-            subscribe.push((origin(name), conninfo));
+            subscribe.push((origin(name), files::conninfo(at)));
         }
         let role = |name: &str| provision::Role { name: name.to_owned(), password: None };
         Ok(provision::Plan {
@@ -189,6 +207,24 @@ impl Deployment {
             admin: region.cluster.url(files::DATABASE).parse()?,
             subscribe,
         })
+    }
+
+    /// All regions that there are machines for.
+    pub fn all(&self) -> impl Iterator<Item = &Region> {
+        self.regions.iter().chain(&self.spare)
+    }
+
+    /// Writes the file of region `mine` anew, for a deployment of these regions, by number; the spare one has the last.
+    pub fn write_file(&self, mine: usize, members: &[usize]) -> Result<()> {
+        let names: Vec<RegionName> = self.all().map(|region| region.name.clone()).collect();
+        write_file(&self.dir, &names, &self.ports, &self.links, mine, members).map(drop)
+    }
+
+    /// Lets a region's sample upstream fail its health checks, or not.
+    pub fn set_sick(&self, number: usize, sick: bool) {
+        if let Some(upstream) = self.upstreams.get(number) {
+            upstream.set_sick(sick);
+        }
     }
 
     /// Where its files are: what all regions share lies there, a region's own in a folder of its name.
@@ -210,7 +246,7 @@ impl Deployment {
     pub async fn shut_down(self) -> Result<()> {
         let keep = !self.scratch;
         let mut ending = JoinSet::new();
-        for region in self.regions {
+        for region in self.regions.into_iter().chain(self.spare) {
             ending.spawn(async move {
                 if keep {
                     region.act(Action::Resume, Part::Both).await?;
@@ -254,8 +290,8 @@ impl Region {
     }
 }
 
-fn names() -> Result<Vec<RegionName>> {
-    REGIONS.iter().map(|name| RegionName::parse(name).context("a region's name")).collect()
+fn names(spare: Option<&str>) -> Result<Vec<RegionName>> {
+    REGIONS.into_iter().chain(spare).map(|name| RegionName::parse(name).context("a region's name")).collect()
 }
 
 fn local(port: u16) -> SocketAddr {
@@ -279,27 +315,38 @@ fn set_rtt(links: &Links, regions: usize, rtt: Duration) -> Result<()> {
     Ok(())
 }
 
-async fn region(
-    number: usize,
+/// Writes the file of one region: who its neighbours are, and how it reaches them.
+fn write_file(
+    dir: &Path,
     names: &[RegionName],
     ports: &FleetPorts,
     links: &Links,
+    mine: usize,
+    members: &[usize],
+) -> Result<PathBuf> {
+    let (mut peers, mut publishers) = (Vec::new(), Vec::new());
+    for other in members.iter().copied().filter(|other| *other != mine) {
+        peers.push((names[other].clone(), links.address(mine, other, LinkKind::Peer)?));
+        publishers.push((names[other].clone(), links.address(mine, other, LinkKind::Replication)?));
+    }
+    let file = RegionFile { name: &names[mine], ports: ports.regions[mine], peers, publishers };
+    files::write_region(dir, &file)
+}
+
+async fn region(
+    name: &RegionName,
+    own: RegionPorts,
+    file: &Path,
     dir: &Path,
     binaries: &Binaries,
     options: &Options,
 ) -> Result<Region> {
-    let (name, own) = (&names[number], ports.regions[number]);
-    let mut peers = Vec::new();
-    for (other, peer) in names.iter().enumerate().filter(|(other, _)| *other != number) {
-        peers.push((peer.clone(), links.address(number, other, LinkKind::Peer)?));
-    }
-    let file = files::write_region(dir, &RegionFile { name, ports: own, peers })?;
     let home = dir.join(name.as_str());
     fs::create_dir_all(&home).with_context(|| format!("cannot make folder {}", home.display()))?;
     let cluster = Cluster::create(binaries, &home.join("postgres"), own.postgres, &[]).await?;
     let launch = Launch {
         program: options.program.clone(),
-        args: vec![OsString::from("serve"), OsString::from("--config"), file.into_os_string()],
+        args: vec![OsString::from("serve"), OsString::from("--config"), file.into()],
         env: Vec::new(),
         cwd: home.clone(),
         log: home.join("gateway.log"),

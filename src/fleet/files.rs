@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::cluster::SUPERUSER;
 use super::ports::RegionPorts;
 use crate::adapters::identity;
 use crate::gateway::credentials;
@@ -94,10 +95,12 @@ pub struct RegionFile<'a> {
     pub ports: RegionPorts,
     /// The peers' listeners, as reached from here.
     pub peers: Vec<(RegionName, SocketAddr)>,
+    /// Their Postgres, as reached from here.
+    pub publishers: Vec<(RegionName, SocketAddr)>,
 }
 
-/// Writes what all regions share into `dir`: ring, routes, credentials, certificates.
-pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
+/// Writes what all regions share into `dir`: ring, routes, credentials; and certificates, for those to come too.
+pub fn write_shared(dir: &Path, regions: &[RegionName], certified: &[RegionName]) -> Result<()> {
     let mut ring = ring(regions, &vec![1; regions.len()], FAILOVER);
     if regions.len() == 2 {
         // Two voters have no majority without each other.
@@ -120,7 +123,7 @@ pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
     let certificates = dir.join("certificates");
     if !certificates.join("ca.pem").exists() {
         fs::create_dir_all(&certificates)?;
-        identity::generate(regions)?.write(&certificates)?;
+        identity::generate(certified)?.write(&certificates)?;
     }
     Ok(())
 }
@@ -137,7 +140,7 @@ pub fn ring(regions: &[RegionName], weights: &[u32], failover: &str) -> String {
 
 /// Writes one region's file into `dir` and returns its name.
 pub fn write_region(dir: &Path, region: &RegionFile<'_>) -> Result<std::path::PathBuf> {
-    let RegionFile { name, ports, peers } = region;
+    let RegionFile { name, ports, peers, publishers } = region;
     let mut text = format!(
         r#"region = "{name}"
 ring = "ring.toml"
@@ -172,9 +175,19 @@ ca = "certificates/ca.pem"
     for (peer, address) in peers {
         writeln!(text, "{peer} = \"{address}\"")?;
     }
+    let admin = format!("postgres://{SUPERUSER}@127.0.0.1:{}/{DATABASE}", ports.postgres);
+    write!(text, "\n[provision]\nadmin_url = \"{admin}\"\n\n[provision.publishers]\n")?;
+    for (peer, address) in publishers {
+        writeln!(text, "{peer} = \"{}\"", conninfo(*address))?;
+    }
     let file = format!("{name}.toml");
     write(dir, &file, &text)?;
     Ok(dir.join(file))
+}
+
+/// How a region's Postgres reaches another one that listens there.
+pub fn conninfo(at: SocketAddr) -> String {
+    format!("host={} port={} user={REPLICATION_ROLE} dbname={DATABASE}", at.ip(), at.port())
 }
 
 /// Writes one file into `dir`, in place of an older one. Errors name it.

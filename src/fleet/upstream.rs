@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ use super::behave::{Behave, Then};
 use super::ledger::{Answer, Ledger, Order, Outcome};
 use super::wait;
 
+/// Where a gateway checks its health; 503 while it is told to be sick.
+const HEALTH_PATH: &str = "/healthz";
 /// Where probes are asked. Request headers: `Idempotency-Key`, `Onceway-Tenant` and, to tell operations apart,
 /// [`EFFECT_PATH`]. Every answer carries [`EFFECT`].
 pub const PROBE_PATH: &str = "/onceway/effects";
@@ -58,6 +61,7 @@ const KINDS: [(&str, &str, &str); 4] = [
 pub struct Upstream {
     address: SocketAddr,
     stopping: watch::Sender<bool>,
+    door: Arc<Door>,
     accepting: JoinHandle<()>,
 }
 
@@ -67,14 +71,19 @@ impl Upstream {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let (stopping, stopped) = watch::channel(false);
-        let door = Arc::new(Door { region: region.to_owned(), ledger });
-        let accepting = tokio::spawn(accept(listener, door, stopped));
-        Ok(Upstream { address, stopping, accepting })
+        let door = Arc::new(Door { region: region.to_owned(), ledger, sick: AtomicBool::new(false) });
+        let accepting = tokio::spawn(accept(listener, door.clone(), stopped));
+        Ok(Upstream { address, stopping, door, accepting })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether it fails its health checks. It works as before.
+    pub fn set_sick(&self, sick: bool) {
+        self.door.sick.store(sick, Ordering::SeqCst);
     }
 
     /// Stops listening, lets the calls in progress end within `bound`, then closes what is left.
@@ -139,6 +148,7 @@ type Reply = Result<Response<Padded>, NoAnswer>;
 struct Door {
     region: String,
     ledger: Arc<Ledger>,
+    sick: AtomicBool,
 }
 
 impl Door {
@@ -148,6 +158,9 @@ impl Door {
         let writing = request.method() == Method::POST;
         if reading && path == PROBE_PATH {
             return Ok(self.probe(request.headers()));
+        }
+        if reading && path == HEALTH_PATH && self.sick.load(Ordering::SeqCst) {
+            return Ok(problem(StatusCode::SERVICE_UNAVAILABLE, "sick, as it was told to be"));
         }
         let lines =
             request.headers().get_all(BEHAVE).iter().map(|value| value.to_str().unwrap_or("(not text)"));

@@ -105,18 +105,19 @@ fn upward<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::region::RegionName;
+    use crate::protocol::region::{Origin, RegionName};
 
     #[test]
     fn a_client_is_told_the_longest_wait_and_that_only_an_operator_helps() {
         let region = || RegionName::parse("eu").unwrap();
-        let runs = |secs| Hindrance::Window { region: region(), left: Duration::from_secs(secs) };
-        let import = Hindrance::Import { region: region(), from: region(), upto: 9 };
+        let origin = || Origin { region: region(), generation: 1 };
+        let runs = |secs| Hindrance::Window { origin: origin(), left: Duration::from_secs(secs) };
+        let import = Hindrance::Import { origin: origin(), from: region(), upto: 9 };
         let told = |hindrances: &[Hindrance]| wait(hindrances);
         assert_eq!(told(&[]), (Duration::from_secs(1), false));
         assert_eq!(told(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
         assert_eq!(told(&[import]), (Duration::from_secs(1), false));
-        let gap = Hindrance::Gap { region: region() };
+        let gap = Hindrance::Gap { origin: origin() };
         assert_eq!(told(&[runs(300), gap]), (UNTIL_AN_OPERATOR, true));
     }
 }

@@ -13,7 +13,7 @@ use super::{Gateway, StoreHealth, authority, metrics, trust};
 use crate::ports::peers::{Beat, Pong};
 use crate::ports::store::{Boot, Gate, Heartbeat, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
-use crate::protocol::region::RegionName;
+use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Moment;
 
 /// How long a ping may take.
@@ -206,7 +206,9 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
             None => tracing::info!(peer = %name, "a peer answers"),
         }
     }
-    if let Some(beat) = pong.beat {
+    if let Some(beat) = pong.beat
+        && peer.origin == pong.origin
+    {
         peer.lag.announced(beat.seq, beat.age, round_trip, arrived);
     }
     peer.trouble = trouble;
@@ -261,7 +263,12 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
     let mut health = gateway.health();
     for past in memory {
         let known = gateway.view().origin(&past.origin.region) == Some(past.origin.clone());
+        if known && !health.peers.contains_key(&past.origin.region) {
+            // It left the ring, and the files do not name it any more.
+            health.gone.extend(past.lag.map(|lag| (past.origin.clone(), lag)));
+        }
         if let Some(peer) = health.peers.get_mut(&past.origin.region).filter(|_| known) {
+            peer.follow(Some(past.origin));
             peer.applied = Some(past.applied);
             if let Some(lag) = past.lag {
                 peer.lag.restore(lag, now);
@@ -274,8 +281,9 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
 fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
     let mut health = gateway.health();
     for (name, peer) in &mut health.peers {
-        let origin = gateway.view().origin(name);
-        let seq = beats.iter().find(|beat| Some(&beat.origin) == origin.as_ref()).map_or(0, |beat| beat.seq);
+        let origin = authority::origin_of(&gateway.view(), name);
+        let seq = beats.iter().find(|beat| beat.origin == origin).map_or(0, |beat| beat.seq);
+        peer.follow(Some(origin));
         peer.lag.seen(seq, now);
         peer.applied = peer.applied.max(Some(seq));
     }
@@ -284,16 +292,15 @@ fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
 fn memory<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Vec<PeerMemory> {
     let health = gateway.health();
     // Lag as it was at the last contact: an outage is no lag, and must not make a window endless after a restart (L2).
-    let of = |(name, peer): (&RegionName, &super::Peer)| {
-        let origin = gateway.view().origin(name)?;
+    let of = |peer: &super::Peer| {
         Some(PeerMemory {
-            origin,
+            origin: peer.origin.clone()?,
             imported: 0,
             applied: peer.applied?,
             lag: peer.lag.maximum(peer.heard.unwrap_or(now)),
         })
     };
-    health.peers.iter().filter_map(of).collect()
+    health.peers.values().filter_map(of).collect()
 }
 
 fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
@@ -323,14 +330,16 @@ impl<P: Ports> Gateway<P> {
     pub async fn pong(&self) -> Pong {
         let now = self.ports.clock().now();
         let health = self.health();
-        let applied: BTreeMap<RegionName, u64> =
-            health.peers.iter().filter_map(|(name, peer)| Some((name.clone(), peer.applied?))).collect();
+        let applied: BTreeMap<Origin, u64> =
+            health.peers.values().filter_map(|peer| Some((peer.origin.clone()?, peer.applied?))).collect();
         Pong {
             epoch: self.view().epoch(),
             view: self.view().digest(),
             shared: self.settings.shared,
             serving: self.store_is_open() && !self.is_stopping(),
+            upstream_failing: self.upstream_fails(),
             beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
+            origin: Some(self.origin.clone()),
             applied,
         }
     }
@@ -352,7 +361,7 @@ impl<P: Ports> Gateway<P> {
         let mut answers = Answers { knowing: 0, silent: 0, highest: own };
         for peer in health.peers.values() {
             let pong = peer.pong.as_ref().filter(|_| peer.asked.is_some_and(|asked| asked >= moment));
-            match pong.and_then(|pong| pong.applied.get(&self.settings.me)) {
+            match pong.and_then(|pong| pong.applied.get(&self.origin)) {
                 Some(seen) => {
                     answers.knowing += 1;
                     answers.highest = answers.highest.max(*seen);
@@ -369,6 +378,14 @@ impl<P: Ports> Gateway<P> {
 
     fn disagreement(&self, pong: &Pong) -> Option<String> {
         let view = self.view();
+        if let Some(origin) = &pong.origin
+            && pong.epoch == view.epoch()
+            && let Some(should) = view.origin(&origin.region).filter(|should| should != origin)
+        {
+            return Some(format!(
+                "it writes as {origin}, but by the view its store is {should}: it was replaced, or `generation` in its region file is wrong"
+            ));
+        }
         if pong.epoch == view.epoch() && pong.view != view.digest() {
             return Some(match view.epoch() {
                 0 => "its ring differs: compare ring.toml in both regions before the founding".to_owned(),

@@ -78,6 +78,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     let plain = [
         observe::CLOCK_STEPS,
+        observe::DRAINED_BY_HEALTH,
         observe::LOCAL_REPLAYS,
         observe::CLAIMS_UNCONFIRMED,
         observe::SENDS_REFUSED,
@@ -96,6 +97,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     in_flight(0);
     store_up(false);
     clock_suspect(false);
+    upstream_sick(false);
     doubts(0);
     heartbeat(0);
 }
@@ -110,6 +112,16 @@ fn prepare_risks(settings: &Settings) {
     for result in ["lodged", "alone", "refused", "stale", "unavailable", "answer_lodged", "answer_failed"] {
         counter!(observe::ESCROWS, "result" => result).absolute(0);
     }
+}
+
+/// Whether the upstream is sick.
+pub(super) fn upstream_sick(sick: bool) {
+    gauge!(observe::UPSTREAM_SICK).set(f64::from(u8::from(sick)));
+}
+
+/// This region was drained for it.
+pub(super) fn drained_by_health() {
+    counter!(observe::DRAINED_BY_HEALTH).increment(1);
 }
 
 /// What a tenant is called in labels: itself, or `(other)` beyond the first 1,000 tenants of this process.

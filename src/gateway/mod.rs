@@ -82,6 +82,8 @@ use shadow::Shadow;
 pub struct Settings {
     /// The region it serves in.
     pub me: RegionName,
+    /// Which build of its store this is, as its region file says.
+    pub generation: u32,
     /// Which requests need a key, and how they are performed.
     pub routes: Routes,
     /// Who may ask at first; [`Gateway::reload_credentials`] brings what comes later.
@@ -100,6 +102,8 @@ pub struct Settings {
     pub shadow: bool,
     /// How regions take over from one another.
     pub failover: authority::Failover,
+    /// How this region's upstream is checked; `None` if it is not.
+    pub upstream_health: Option<authority::upstream::UpstreamHealth>,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
 }
@@ -178,6 +182,8 @@ pub struct Gateway<P: Ports> {
 struct Health {
     beat: Option<(u64, Moment)>,
     peers: BTreeMap<RegionName, Peer>,
+    /// The lag of regions that are no peers any more, as it was remembered: a window behind one may still be to be measured.
+    gone: BTreeMap<Origin, Duration>,
 }
 
 /// Whether keys can be run here.
@@ -197,6 +203,8 @@ struct Peer {
     asked: Option<Moment>,
     round_trip: Option<Duration>,
     pong: Option<Pong>,
+    /// Its store in the view, which what follows is about; a replaced one is followed anew.
+    origin: Option<Origin>,
     /// Its highest heartbeat seen in this region's store, or remembered; `None` until the store was read.
     applied: Option<u64>,
     lag: LagMeter,
@@ -213,10 +221,19 @@ impl Peer {
             asked: None,
             round_trip: None,
             pong: None,
+            origin: None,
             applied: None,
             lag,
             tried: false,
             trouble: None,
+        }
+    }
+
+    /// Its store in the view is this one: what was known of another says nothing.
+    fn follow(&mut self, origin: Option<Origin>) {
+        if self.origin != origin {
+            (self.origin, self.applied) = (origin, None);
+            self.lag = LagMeter::new(LAG_PERIOD);
         }
     }
 }
@@ -235,7 +252,10 @@ pub struct NotInRing(RegionName);
 impl<P: Ports> Gateway<P> {
     /// A gateway that has done nothing yet.
     pub fn new(ports: P, settings: Settings, view: View) -> Result<Arc<Self>, NotInRing> {
-        let origin = view.origin(&settings.me).ok_or_else(|| NotInRing(settings.me.clone()))?;
+        if view.standing(&settings.me).is_none() {
+            return Err(NotInRing(settings.me));
+        }
+        let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
@@ -262,7 +282,7 @@ impl<P: Ports> Gateway<P> {
             generators: generators::Generators::new(),
             publication,
             store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
-            health: Mutex::new(Health { beat: None, peers }),
+            health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
             clock_watch,
             typical,
             in_flight: AtomicUsize::new(0),

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::authority::status::AuthorityStatus;
+use super::authority::upstream::UpstreamStatus;
 use super::ending::read;
 use super::operator::JournalEntry;
 use super::{Gateway, SHADOWED, StoreHealth};
@@ -45,6 +46,9 @@ pub struct Status {
     pub shared: String,
     /// The register, the lease and the gate.
     pub authority: AuthorityStatus,
+    /// Its upstream, where that is checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<UpstreamStatus>,
     /// Its readiness.
     pub readiness: Readiness,
     /// Its store.
@@ -225,6 +229,7 @@ impl<P: Ports> Gateway<P> {
             view: self.view().digest().to_string(),
             shared: self.settings.shared.to_string(),
             authority: self.authority_status(),
+            upstream: self.upstream_status(),
             readiness: self.readiness(),
             store: self.store_status(),
             in_flight: self.in_flight.load(std::sync::atomic::Ordering::SeqCst),

@@ -77,6 +77,8 @@ metrics! {
     HINDRANCES = Gauge "onceway_hindrances" "What keeps keys that this region gained from starting: how many things are missing. 0 means open.";
     HINDRANCES_OPERATOR = Gauge "onceway_hindrances_for_operator" "How many of these only an operator can lift.";
     REGION_STANDING = Gauge "onceway_region_serving" "1 for a region that the view lets own arcs, else 0, by region.";
+    UPSTREAM_SICK = Gauge "onceway_upstream_sick" "1 while this region's upstream has failed every check for long enough to ask for a drain, else 0; 0 where it is not checked.";
+    DRAINED_BY_HEALTH = Counter "onceway_drains_by_health_total" "Drains of this region that this gateway asked for because its upstream was sick.";
     DOUBLES = Counter "onceway_doubles_total" "Keys that were found to have run in two regions, as this region's journal has them: each counted once, the same at all gateways of the region and over restarts. There should be none: see `onceway audit`.";
     STORE_UP = Gauge "onceway_store_up" "1 while this region's store answers and its gate is open, else 0.";
     HEARTBEAT = Gauge "onceway_heartbeat_seq" "Number of this region's newest heartbeat.";

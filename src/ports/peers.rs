@@ -80,8 +80,12 @@ pub struct Pong {
     pub serving: bool,
     /// The peer's newest heartbeat; `None` before its first.
     pub beat: Option<Beat>,
-    /// The highest heartbeat of each region that stands in the peer's store; empty while its store does not answer.
-    pub applied: BTreeMap<RegionName, u64>,
+    /// The origin under which the peer writes; `None` for a witness.
+    pub origin: Option<Origin>,
+    /// The highest heartbeat of each other region's present store that stands in the peer's store; empty while its store does not answer.
+    pub applied: BTreeMap<Origin, u64>,
+    /// Its upstream fails its checks: whoever is about to hand keys over for that reason is not better off with it.
+    pub upstream_failing: bool,
 }
 
 /// A peer's newest heartbeat, as told in a ping.
@@ -119,11 +123,11 @@ pub enum Question {
         /// The draft.
         target: Arc<View>,
     },
-    /// What do you have of a region that this epoch declared lost?
+    /// What do you have of a lost or replaced store?
     Frontier {
-        /// The region.
-        region: RegionName,
-        /// The epoch of its loss, which the asked region must have adopted.
+        /// The store.
+        origin: Origin,
+        /// The epoch of its loss, which the asked region must have adopted; 0 if it was not lost.
         at: u64,
     },
     /// One page of the rows that stand there of an origin.

@@ -87,6 +87,14 @@ pub trait Upstream: std::marker::Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = ProbeReply> + std::marker::Send;
 
+    /// Asks this region's upstream how it is, with GET, without a key. The error says in words what was wrong: no answer within that time, or
+    /// another status than 200 to 399.
+    fn check(
+        &self,
+        path: &Uri,
+        within: Duration,
+    ) -> impl Future<Output = Result<(), String>> + std::marker::Send;
+
     /// Passes a request without key handling straight through, streaming both ways.
     fn pass(
         &self,

@@ -42,6 +42,12 @@ impl GateState {
         Self { since: vec![view.clone()], view, pending: None, waived: BTreeSet::new() }
     }
 
+    /// The state of a region whose store was not there at the founding: whatever `view` gives it counts as gained.
+    pub fn joined(view: Arc<View>) -> Self {
+        let nobody = Arc::new(View::unfounded(view.ring().clone()));
+        Self { since: vec![nobody, view.clone()], view, pending: None, waived: BTreeSet::new() }
+    }
+
     /// After adopting `view`: what was gained stays closed, what was pending is over, and waivers of losses that are over are gone. A
     /// view that is not newer changes nothing: what is pending for the next one stays pending.
     ///
@@ -59,7 +65,7 @@ impl GateState {
             since.push(view.clone());
         }
         let lost: BTreeSet<(RegionName, u64)> =
-            view.lost().map(|(region, at)| (region.clone(), at)).collect();
+            view.losses().map(|(origin, at)| (origin.region, at)).collect();
         let waived = self.waived.intersection(&lost).cloned().collect();
         Self { view, since, pending: None, waived }
     }
@@ -211,11 +217,12 @@ pub fn losses(
         }
     }
     let mine = view.origin(me);
+    let replaced = |origin: &Origin| view.retired().get(origin).and_then(|retired| retired.lost);
     let open = |(origin, at): &(Origin, u64)| {
         let lost =
             matches!(view.standing(&origin.region), Some(Standing::Lost { at: now, .. }) if now == *at);
         let current = view.origin(&origin.region).as_ref() == Some(origin);
-        let matters = current || view.retired().contains_key(origin);
+        let matters = current || replaced(origin) == Some(*at);
         let heard = epochs.get(origin).is_some_and(|epoch| epoch >= at) || removed(Plant::LossUntilHeard);
         mine.as_ref() != Some(origin) && matters && ((lost && current) || !heard)
     };

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::region::RegionName;
+use super::region::{Origin, RegionName};
 use super::ring::Ring;
-use super::view::{AcceptorId, Member, Release, Standing, View};
+use super::view::{AcceptorId, Member, Release, Retired, Standing, View};
 
 /// What a region reports that has stopped and sealed what it gives up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +19,8 @@ pub struct Report {
     pub seal: u64,
     /// What it gave up, and for which change.
     pub release: Release,
-    /// The highest heartbeat of each lost region that it has applied: what it knew when it served their keys (H4).
-    pub seen: BTreeMap<RegionName, u64>,
+    /// The highest heartbeat of each lost store that it has applied: what it knew when it served their keys (H4).
+    pub seen: BTreeMap<Origin, u64>,
 }
 
 /// A change of a view.
@@ -49,7 +49,8 @@ pub enum Change {
         /// Its seal.
         seal: u64,
     },
-    /// A region's store is replaced by an empty one: its rows live on under the retired origin.
+    /// The store of a region that is sealed or lost is replaced by an empty one: its rows live on under the retired origin. The new
+    /// one is complete when it has the marks of all, like that of a region that was added.
     Rebuild {
         /// The region.
         region: RegionName,
@@ -198,10 +199,14 @@ impl View {
                 return Err(Illegal::MarkGoesBack(name.clone()));
             }
             (member.mark, member.release) = (report.seal, Some(report.release));
-            for (lost, seen) in &report.seen {
-                let member = next.members.get_mut(lost);
-                if let Some(member) = member.filter(|lost| matches!(lost.standing, Standing::Lost { .. })) {
+            for (origin, seen) in &report.seen {
+                let current = next.members.get_mut(&origin.region);
+                let current = current.filter(|member| member.generation == origin.generation);
+                if let Some(member) = current.filter(|lost| matches!(lost.standing, Standing::Lost { .. })) {
                     member.mark = member.mark.max(*seen);
+                }
+                if let Some(retired) = next.retired.get_mut(origin).filter(|retired| retired.lost.is_some()) {
+                    retired.mark = retired.mark.max(*seen);
                 }
             }
         }
@@ -263,17 +268,17 @@ fn sealed(mut next: View, region: &RegionName, generation: u32, seal: u64) -> Re
 }
 
 fn rebuilt(mut next: View, region: &RegionName) -> Result<View, Illegal> {
-    let old = next.origin(region);
     let member = next.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
-    match member.standing {
-        Standing::Lost { .. } => {
-            next.retired.extend(old.map(|origin| (origin, member.mark)));
-            member.generation += 1;
-            (member.mark, member.release) = (0, None);
-            Ok(next)
-        }
-        Standing::Serving | Standing::Sealed { .. } => Err(Illegal::Standing(region.clone())),
-    }
+    let (lost, drained) = match member.standing {
+        Standing::Lost { at, gap: _ } => (Some(at), false),
+        Standing::Sealed { drained } => (None, drained),
+        Standing::Serving => return Err(Illegal::Standing(region.clone())),
+    };
+    let old = Origin { region: region.clone(), generation: member.generation };
+    let generation = member.generation.checked_add(1).ok_or_else(|| Illegal::Generation(region.clone()))?;
+    next.retired.insert(old, Retired { mark: member.mark, lost });
+    *member = Member { generation, standing: Standing::Sealed { drained }, mark: 0, release: None };
+    Ok(next)
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@
 //! names the *owner*; the *observed lag* comes from a [`lag::LagMeter`]; a database clock that stepped is noticed by a
 //! [`suspect::ClockWatch`]. The view is agreed by [`register::Acceptor`]s and a [`round::Round`], changed by a [`change::Change`]; a region's
 //! *lease* is a [`lease::Lease`], its *gate* an [`authority::GateState`]; *marks* stand in [`view::Member`], the *window* is a
-//! [`window::Window`], what keeps a gate closed an [`opening::Hindrance`], what *escrow* proves [`escrow::proves_absence`].
+//! [`window::Window`], what keeps a gate closed an [`opening::Hindrance`], what *escrow* proves [`escrow::proves_absence`]; a sick upstream a
+//! [`health::Health`].
 
 pub mod authority;
 pub mod change;
@@ -22,6 +23,7 @@ mod example_tests;
 pub mod fingerprint;
 pub mod generator;
 pub mod grants;
+pub mod health;
 pub mod hold;
 pub mod job;
 pub mod key;

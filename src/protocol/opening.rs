@@ -17,26 +17,26 @@ use super::window;
 pub struct Facts<'a> {
     /// The adopted view.
     pub view: &'a View,
-    /// This region.
-    pub me: &'a RegionName,
+    /// The store of this region.
+    pub me: &'a Origin,
     /// The highest heartbeat of each origin that is applied or imported here, counted only where the copy is known to be whole.
     pub applied: &'a BTreeMap<Origin, u64>,
-    /// How the window of each lost region stands.
-    pub windows: &'a BTreeMap<RegionName, window::Standing>,
-    /// What each serving region said it has applied of each lost one, asked after this view was adopted here.
-    pub told: &'a BTreeMap<(RegionName, RegionName), Told>,
+    /// How the window of each lost store stands.
+    pub windows: &'a BTreeMap<Origin, window::Standing>,
+    /// What each serving region said it has applied of each lost or replaced store, asked after this view was adopted here.
+    pub told: &'a BTreeMap<(RegionName, Origin), Told>,
     /// Losses whose risk an operator has accepted, by region and epoch.
     pub waived: &'a BTreeSet<(RegionName, u64)>,
-    /// Lost regions whose escrow rows here are all turned into own records.
-    pub converted: &'a BTreeSet<RegionName>,
+    /// Lost stores whose escrow rows here are all turned into own records.
+    pub converted: &'a BTreeSet<Origin>,
 }
 
-/// What a serving region said about a lost one.
+/// What a serving region said about a lost or replaced store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// The highest heartbeat of the lost region that it has applied or imported.
+    /// The highest heartbeat of that store that it has applied or imported.
     pub applied: u64,
-    /// Its own heartbeat after every escrow row of the lost region there had become a record of its own (H3): what must have arrived here.
+    /// Its own heartbeat after every escrow row of the store there had become a record of its own (H3): what must have arrived here.
     pub seal: u64,
 }
 
@@ -52,50 +52,50 @@ pub enum Hindrance {
         /// What is here.
         applied: u64,
     },
-    /// The window of a lost region runs.
+    /// The window of a lost store runs.
     Window {
-        /// The region.
-        region: RegionName,
+        /// The store.
+        origin: Origin,
         /// For this long.
         left: Duration,
     },
     /// The window would be longer than `beyond`.
     Beyond {
-        /// The region.
-        region: RegionName,
+        /// The store.
+        origin: Origin,
         /// How long it would be.
         window: Duration,
     },
-    /// No lag was ever measured behind that region.
+    /// No lag was ever measured behind that store.
     Unmeasured {
-        /// The region.
-        region: RegionName,
+        /// The store.
+        origin: Origin,
     },
-    /// Rows of that region are known to be missing everywhere.
+    /// Rows of that store are known to be missing everywhere.
     Gap {
-        /// The region.
-        region: RegionName,
+        /// The store.
+        origin: Origin,
     },
-    /// A serving region has not said what it has of a lost one (H4).
+    /// A serving region has not said what it has of a lost or replaced store (H4).
     NotTold {
-        /// The lost region.
-        region: RegionName,
+        /// The store.
+        origin: Origin,
         /// Who is silent.
         by: RegionName,
     },
-    /// A serving region has rows of a lost one that are not here.
+    /// A serving region has rows of a lost or replaced store that are not here.
     Import {
-        /// The lost region.
-        region: RegionName,
+        /// The store.
+        origin: Origin,
         /// Who has them.
         from: RegionName,
         /// Up to where.
         upto: u64,
     },
-    /// Escrow rows of a lost region are not own records yet (H3).
+    /// Escrow rows of a lost store are not own records yet (H3).
     Escrow {
-        /// The lost region.
-        region: RegionName,
+        /// The store.
+        origin: Origin,
     },
 }
 
@@ -115,80 +115,87 @@ impl Hindrance {
 
 /// All that is missing; empty if the region may open.
 pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
-    let mut missing = Vec::new();
-    let applied = |origin: &Origin| facts.applied.get(origin).copied().unwrap_or(0);
     let given = |member: &Member| {
         let now = member.release.is_some_and(|release| release.base + 1 == facts.view.epoch());
         now || !removed(Plant::MarksAccumulate)
     };
-    let others = facts.view.members().iter().filter(|(name, member)| *name != facts.me && given(member));
-    let marks = others
-        .map(|(name, member)| (Origin { region: name.clone(), generation: member.generation }, member.mark));
-    // Its own loss keeps a region from nothing: it owns no key until it has returned.
-    let lost: BTreeMap<&RegionName, u64> = facts.view.lost().filter(|(name, _)| *name != facts.me).collect();
-    let waived = |region: &RegionName| {
-        lost.get(region).is_some_and(|at| facts.waived.contains(&(region.clone(), *at)))
-    };
-    let retired = facts.view.retired().iter().map(|(origin, mark)| (origin.clone(), *mark));
-    for (origin, mark) in marks.chain(retired) {
-        let have = applied(&origin);
+    let members =
+        facts.view.members().iter().filter(|(_, member)| given(member)).map(|(name, member)| {
+            (Origin { region: name.clone(), generation: member.generation }, member.mark)
+        });
+    let retired = facts.view.retired().iter().map(|(origin, retired)| (origin.clone(), retired.mark));
+    // Its own loss keeps a store from nothing: it owns no key until it has returned. That of the store before it does.
+    let lost: BTreeMap<Origin, u64> = facts.view.losses().filter(|(origin, _)| origin != facts.me).collect();
+    let mut missing = Vec::new();
+    for (origin, mark) in members.chain(retired).filter(|(origin, _)| origin != facts.me) {
+        let applied = applied(facts, &origin);
         // Whoever accepted the loss of a region accepted that its last rows may not be here.
-        if have < mark && !waived(&origin.region) {
-            missing.push(Hindrance::NotCovered { origin, mark, applied: have });
+        if applied < mark && !lost.get(&origin).is_some_and(|at| waived(facts, &origin, *at)) {
+            missing.push(Hindrance::NotCovered { origin: origin.clone(), mark, applied });
+            // Replication brings nothing of a store that was replaced: others have it.
+            if facts.view.retired().contains_key(&origin) && !lost.contains_key(&origin) {
+                missing.extend(import(facts, &origin, false));
+            }
         }
     }
-    for region in lost.keys().copied() {
-        if facts.converted.contains(region) || removed(Plant::Conversion) {
-            missing.extend(import(facts, region, applied, waived(region)));
+    for (origin, at) in lost {
+        let waived = waived(facts, &origin, at);
+        if facts.converted.contains(&origin) || removed(Plant::Conversion) {
+            missing.extend(import(facts, &origin, waived));
         } else {
-            missing.push(Hindrance::Escrow { region: region.clone() });
+            missing.push(Hindrance::Escrow { origin: origin.clone() });
         }
-        if !waived(region) {
-            missing.extend(wait(facts, region));
+        if !waived {
+            missing.extend(wait(facts, origin));
         }
     }
     missing
 }
 
-fn wait(facts: &Facts<'_>, lost: &RegionName) -> Option<Hindrance> {
-    let region = lost.clone();
-    if matches!(facts.view.standing(lost), Some(Standing::Lost { gap: true, .. })) {
-        return Some(Hindrance::Gap { region });
+fn applied(facts: &Facts<'_>, origin: &Origin) -> u64 {
+    facts.applied.get(origin).copied().unwrap_or(0)
+}
+
+fn waived(facts: &Facts<'_>, origin: &Origin, at: u64) -> bool {
+    facts.waived.contains(&(origin.region.clone(), at))
+}
+
+fn wait(facts: &Facts<'_>, origin: Origin) -> Option<Hindrance> {
+    // Of a store that was replaced nothing is on its way any more.
+    if facts.view.retired().contains_key(&origin) {
+        return None;
+    }
+    if matches!(facts.view.standing(&origin.region), Some(Standing::Lost { gap: true, .. })) {
+        return Some(Hindrance::Gap { origin });
     }
     if removed(Plant::Window) {
         return None;
     }
-    match facts.windows.get(lost) {
+    match facts.windows.get(&origin) {
         Some(window::Standing::Over) => None,
-        Some(window::Standing::Runs { left }) => Some(Hindrance::Window { region, left: *left }),
-        Some(window::Standing::Beyond { window }) => Some(Hindrance::Beyond { region, window: *window }),
-        Some(window::Standing::Unmeasured) | None => Some(Hindrance::Unmeasured { region }),
+        Some(window::Standing::Runs { left }) => Some(Hindrance::Window { origin, left: *left }),
+        Some(window::Standing::Beyond { window }) => Some(Hindrance::Beyond { origin, window: *window }),
+        Some(window::Standing::Unmeasured) | None => Some(Hindrance::Unmeasured { origin }),
     }
 }
 
 /// Copies of survivors differ, and a mark of before the loss says nothing of the last rows: everybody who serves is asked (H4).
-fn import(
-    facts: &Facts<'_>,
-    lost: &RegionName,
-    applied: impl Fn(&Origin) -> u64,
-    waived: bool,
-) -> Vec<Hindrance> {
-    let mine = facts.view.origin(lost).map_or(0, |origin| applied(&origin));
+fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
+    let mine = applied(facts, origin);
     let mut missing = Vec::new();
-    for by in facts.view.serving().filter(|by| *by != facts.me && !removed(Plant::Import)) {
-        let region = lost.clone();
-        match facts.told.get(&(by.clone(), lost.clone())) {
+    for by in facts.view.serving().filter(|by| **by != facts.me.region && !removed(Plant::Import)) {
+        match facts.told.get(&(by.clone(), origin.clone())) {
             None if waived => {}
-            None => missing.push(Hindrance::NotTold { region, by: by.clone() }),
+            None => missing.push(Hindrance::NotTold { origin: origin.clone(), by: by.clone() }),
             Some(told) => {
                 if told.applied > mine {
-                    missing.push(Hindrance::Import { region, from: by.clone(), upto: told.applied });
+                    let (origin, from) = (origin.clone(), by.clone());
+                    missing.push(Hindrance::Import { origin, from, upto: told.applied });
                 }
-                let origin = facts.view.origin(by);
-                missing.extend(origin.and_then(|origin| {
-                    let have = applied(&origin);
-                    let mark = told.seal;
-                    (have < mark).then_some(Hindrance::NotCovered { origin, mark, applied: have })
+                let of_teller = facts.view.origin(by);
+                missing.extend(of_teller.and_then(|origin| {
+                    let (mark, applied) = (told.seal, applied(facts, &origin));
+                    (applied < mark).then_some(Hindrance::NotCovered { origin, mark, applied })
                 }));
             }
         }

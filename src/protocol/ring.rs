@@ -205,6 +205,11 @@ impl Ring {
         &self.regions
     }
 
+    /// The weight of a region; `None` if the ring does not have it.
+    pub fn weight(&self, region: &RegionName) -> Option<u32> {
+        self.regions.iter().find(|spec| spec.name == *region).map(|spec| spec.weight)
+    }
+
     /// What part of the arcs (0 to 1) has this region as its home; 0 for an unknown one. Counts all arcs: for people.
     pub fn share(&self, region: &RegionName) -> f64 {
         let homes = self.homes().filter(|home| *home == region).count();

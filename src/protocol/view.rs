@@ -61,6 +61,16 @@ pub struct Member {
     pub release: Option<Release>,
 }
 
+/// A store that was replaced: its rows live on in the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retired {
+    /// The heartbeat that whoever gains arcs must have applied or imported: its last seal, or, where it was lost, its frontier.
+    pub mark: u64,
+    /// The epoch that declared it lost, if it was replaced without having sealed. What of it had not arrived anywhere never will: nobody
+    /// waits for that any more, and whoever had it replaced has accepted so.
+    pub lost: Option<u64>,
+}
+
 /// Drawn when an acceptor is made: one that was made anew is another, and no voter until it is admitted (H7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AcceptorId(pub u128);
@@ -74,7 +84,7 @@ pub struct View {
     pub(super) voters: BTreeMap<RegionName, AcceptorId>,
     pub(super) voters_before: BTreeMap<RegionName, AcceptorId>,
     pub(super) members: BTreeMap<RegionName, Member>,
-    pub(super) retired: BTreeMap<Origin, u64>,
+    pub(super) retired: BTreeMap<Origin, Retired>,
 }
 
 /// All that a view says: what is agreed, stored and sent.
@@ -92,8 +102,8 @@ pub struct Content {
     pub voters_before: BTreeMap<RegionName, AcceptorId>,
     /// Every region of the ring, and those that left it while rows of theirs live.
     pub members: BTreeMap<RegionName, Member>,
-    /// Origins of stores that were rebuilt, with their marks.
-    pub retired: BTreeMap<Origin, u64>,
+    /// Origins of stores that were replaced.
+    pub retired: BTreeMap<Origin, Retired>,
 }
 
 impl View {
@@ -176,8 +186,8 @@ impl View {
         &self.members
     }
 
-    /// Origins of stores that were rebuilt, with their marks.
-    pub fn retired(&self) -> &BTreeMap<Origin, u64> {
+    /// Origins of stores that were replaced.
+    pub fn retired(&self) -> &BTreeMap<Origin, Retired> {
         &self.retired
     }
 
@@ -204,10 +214,23 @@ impl View {
         })
     }
 
+    /// The stores whose last rows may be missing elsewhere: of regions that are lost, and those that were replaced after a loss.
+    /// Each with the epoch that declared it lost.
+    pub fn losses(&self) -> impl Iterator<Item = (Origin, u64)> {
+        let members = self.lost().filter_map(|(region, at)| Some((self.origin(region)?, at)));
+        members
+            .chain(self.retired.iter().filter_map(|(origin, retired)| Some((origin.clone(), retired.lost?))))
+    }
+
     /// The origin under which a region writes its rows.
     pub fn origin(&self, region: &RegionName) -> Option<Origin> {
         let member = self.members.get(region)?;
         Some(Origin { region: region.clone(), generation: member.generation })
+    }
+
+    /// Whether this is the present store of its region.
+    pub fn is_present(&self, origin: &Origin) -> bool {
+        self.members.get(&origin.region).is_some_and(|member| member.generation == origin.generation)
     }
 
     /// The first serving region of the key's order: the home normally. `None` if no region of its order serves.
@@ -307,8 +330,11 @@ impl View {
             parts.push(format!("{name} {} {}", member.mark, release.unwrap_or_default()).into_bytes());
         }
         parts.push(b"retired".to_vec());
-        parts.extend(self.retired.iter().map(|(origin, mark)| format!("{origin} {mark}").into_bytes()));
-        slices("onceway/view/3", &parts)
+        for (origin, Retired { mark, lost }) in &self.retired {
+            let lost = lost.map(|at| format!(" lost {at}")).unwrap_or_default();
+            parts.push(format!("{origin} {mark}{lost}").into_bytes());
+        }
+        slices("onceway/view/4", &parts)
     }
 }
 

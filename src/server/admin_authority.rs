@@ -1,8 +1,8 @@
 //! The operator's part of the admin listener for authority: founding, plans and changes of the ring, drains, returns, takeovers.
 //!
-//! `POST /v1/admin/init`, `/v1/admin/ring/plan`, `/v1/admin/ring/apply`, `/v1/admin/region/drain`, `/v1/admin/region/resume`,
-//! `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET /v1/audit`, `/v1/audit/export`,
-//! `/v1/audit/journal` and `/v1/audit/{tenant}/{key}`. Neighbours: [`super::admin`] routes and authenticates, [`super::admin_acts`] reads acts, `gateway::authority::acts`
+//! `POST /v1/admin/init`, `/v1/admin/ring/plan`, `/v1/admin/ring/apply`, `/v1/admin/region/{drain,resume,rebuild}`,
+//! `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET /v1/audit`, `/v1/audit/export`, `/v1/audit/journal` and
+//! `/v1/audit/{tenant}/{key}`. Neighbours: [`super::admin`] routes and authenticates, [`super::admin_acts`] reads acts, `gateway::authority::acts`
 //! performs, `cli::register` asks. A refusal carries the act's `code`: 503 `not-yet` may succeed when asked again, 404 `unknown-region`,
 //! 409 for all others. It must not log bodies: a ring holds the seed.
 
@@ -95,7 +95,7 @@ struct SaidRegionAct {
     force: bool,
 }
 
-/// A takeover by hand.
+/// A takeover by hand, or the replacement of a store.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SaidTakeover {
@@ -139,11 +139,12 @@ where
         ["ring", "apply"] => apply(gateway, headers, body).await,
         ["region", "drain"] => drain(gateway, headers, body).await,
         ["region", "resume"] => resume(gateway, headers, body).await,
+        ["region", "rebuild"] => rebuild(gateway, headers, body).await,
         ["takeover"] => takeover(gateway, headers, body).await,
         ["break-glass"] => break_glass(gateway, headers, body).await,
         _ => Err(Box::new(problem(
             StatusCode::NOT_FOUND,
-            "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume, takeover or break-glass",
+            "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume, region/rebuild, takeover or break-glass",
         ))),
     };
     answer.unwrap_or_else(|refused| *refused)
@@ -204,6 +205,16 @@ where
     }
     let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
     answer(gateway.resume(&region, actor).await.map(|epoch| Done { epoch }))
+}
+
+async fn rebuild<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let SaidTakeover { region, actor, reason, accept_risk } = said(headers, body).await?;
+    let (actor, reason) = (text("actor", &actor)?, text("reason", &reason)?);
+    answer(gateway.rebuild(&region_of(&region)?, accept_risk, actor, reason).await)
 }
 
 async fn takeover<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted

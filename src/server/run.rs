@@ -33,7 +33,7 @@ use crate::gateway::Gateway;
 use crate::gateway::credentials::digest;
 use crate::ports::Body;
 use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
-use crate::protocol::region::RegionName;
+use crate::protocol::region::{Origin, RegionName};
 
 /// How long connections may take to finish once the last request was answered.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -145,7 +145,7 @@ fn identity(config: &Config) -> Result<PeerIdentity> {
 
 fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
     let process = &config.process;
-    let origin = config.view().origin(&config.me).context("this region is not in the ring")?;
+    let origin = Origin { region: config.me.clone(), generation: process.store.generation };
     // The parser's error may quote the URL, and the URL may hold a password.
     let postgres = process.store.url.reveal().parse().ok().context("store.url is not a Postgres URL")?;
     let sealer = match &process.accept_key {

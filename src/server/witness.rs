@@ -285,6 +285,8 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
             shared: none,
             serving: false,
             beat: None,
+            origin: None,
+            upstream_failing: false,
             applied: BTreeMap::new(),
         }
     }

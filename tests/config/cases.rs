@@ -403,6 +403,14 @@ pub const CASES: &[Case] = &[
         "region.toml:11: [quota]: new_keys_per_second is missing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100",
         "region.toml:12: [quota]: burst: must be a whole number from 1 to 1000000",
     ]),
+    ("region", "[upstream]\n", "[upstream.health]\nevery = \"10ms\"\n[upstream]\n", &[
+        "region.toml:11: [upstream.health]: path is missing: name a path of the upstream that answers 200 to 399 while it is well, such as path = \"/healthz\"",
+        "region.toml:12: [upstream.health]: every: \"10ms\" is out of range: use \"100ms\" to \"1m\"",
+    ]),
+    ("region", "[upstream]\n", "[upstream.health]\npath = \"healthz\"\nsick_after = \"5s\"\n[upstream]\n", &[
+        "region.toml:12: [upstream.health]: path: \"healthz\" must be a path on the upstream, such as \"/healthz\"",
+        "region.toml:13: [upstream.health]: sick_after 5s must be at least two checks long (every 2s and within 1s, twice): lengthen it",
+    ]),
     ("region", "region = \"east\"", "region = \"east\"\nshadow = \"on\"", &[
         "region.toml:2: shadow: must be true or false, not a text",
     ]),

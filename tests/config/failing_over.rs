@@ -218,10 +218,12 @@ fn the_demos_files_are_right_for_any_number_of_regions() {
     {
         let folder = tempfile::tempdir().unwrap();
         let names: Vec<RegionName> = names.iter().map(|name| RegionName::parse(name).unwrap()).collect();
-        write_shared(folder.path(), &names).unwrap();
+        write_shared(folder.path(), &names, &names).unwrap();
         let ports = FleetPorts::lay_out(7_400, names.len()).unwrap();
-        let peers = names[1..].iter().map(|name| (name.clone(), "127.0.0.1:7403".parse().unwrap())).collect();
-        let region = RegionFile { name: &names[0], ports: ports.regions[0], peers };
+        let at = |name: &RegionName| (name.clone(), "127.0.0.1:7403".parse().unwrap());
+        let peers: Vec<_> = names[1..].iter().map(at).collect();
+        let region =
+            RegionFile { name: &names[0], ports: ports.regions[0], peers: peers.clone(), publishers: peers };
         let config = Config::load_with(&write_region(folder.path(), &region).unwrap(), &|_| None).unwrap();
         assert_eq!(config.failover.mode, mode);
         assert_eq!(config.failover.lease, Duration::from_secs(3));

@@ -67,6 +67,8 @@ impl Link {
             shared: digest("onceway/test", &[]),
             serving: true,
             beat: None,
+            origin: None,
+            upstream_failing: false,
             applied: BTreeMap::new(),
         };
         let peer = Arc::new(Played {

@@ -14,7 +14,7 @@ use onceway::ports::body::full;
 use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, Pong, Question, Told};
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::record::RequestId;
-use onceway::protocol::region::RegionName;
+use onceway::protocol::region::{Origin, RegionName};
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
 use tokio::io::copy_bidirectional;
@@ -84,7 +84,9 @@ fn pong() -> Pong {
         shared: Digest32::new([2; 32]),
         serving: true,
         beat: Some(Beat { seq: 8, age: Duration::from_nanos(1_234_567) }),
-        applied: BTreeMap::from([(region("eu"), 3)]),
+        origin: None,
+        applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 3)]),
+        upstream_failing: false,
     }
 }
 

@@ -101,21 +101,21 @@ impl World {
     fn open(&mut self, region: &RegionName) {
         let Some(gate) = self.sites[region].gate.clone().filter(|gate| !gate.is_open()) else { return };
         let view = gate.view.clone();
-        let lost: BTreeSet<RegionName> = view.lost().map(|(name, _)| name.clone()).collect();
-        let windows = lost.iter().map(|name| (name.clone(), window::Standing::Over)).collect();
+        let lost: BTreeSet<Origin> = view.losses().map(|(origin, _)| origin).collect();
+        let windows = lost.iter().map(|origin| (origin.clone(), window::Standing::Over)).collect();
         let mut told = BTreeMap::new();
         for by in view.serving().filter(|by| *by != region && self.linked(by, region)) {
             for of in &lost {
                 let site = &self.sites[by];
                 if site.gate.as_ref().is_some_and(|gate| gate.view.epoch() >= view.epoch()) {
-                    let applied = site.applied.get(of).copied().unwrap_or(0);
+                    let applied = site.applied.get(&of.region).copied().unwrap_or(0);
                     told.insert((by.clone(), of.clone()), Told { applied, seal: 0 });
                 }
             }
         }
         for ((_, of), told) in &told {
             let site = self.sites.get_mut(region).unwrap();
-            let have = site.applied.entry(of.clone()).or_default();
+            let have = site.applied.entry(of.region.clone()).or_default();
             *have = told.applied.max(*have);
         }
         let origin =
@@ -123,7 +123,7 @@ impl World {
         let applied = self.sites[region].applied.iter().map(origin).collect();
         let facts = Facts {
             view: &view,
-            me: region,
+            me: &view.origin(region).unwrap(),
             applied: &applied,
             windows: &windows,
             told: &told,
@@ -261,8 +261,10 @@ impl World {
         let known = gate.pending.as_ref().and_then(|pending| pending.seal);
         let seal = known.unwrap_or(site.seq + 1);
         site.seq = site.seq.max(seal);
-        let seen =
-            gate.view.lost().map(|(lost, _)| (lost.clone(), site.applied.get(lost).copied().unwrap_or(0)));
+        let seen = gate.view.losses().map(|(lost, _)| {
+            let seen = site.applied.get(&lost.region).copied().unwrap_or(0);
+            (lost, seen)
+        });
         let release = Release { base: gate.view.epoch(), target: target.placement() };
         let report = Report { generation: 1, seal, release, seen: seen.collect() };
         site.gate = Some(gate.give_up(Some(Pending { target: target.clone(), seal: Some(seal) })));

@@ -68,12 +68,15 @@ impl Solo {
         let ledger = Ledger::create(&dir.join("ledger.jsonl")).expect("a ledger");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.upstream));
         let door = Upstream::start("solo", address, ledger.clone()).await.expect("an upstream");
-        files::write_shared(&dir, std::slice::from_ref(&name)).expect("shared files");
+        files::write_shared(&dir, std::slice::from_ref(&name), std::slice::from_ref(&name))
+            .expect("shared files");
         fs::write(dir.join("routes.toml"), routes).expect("routes");
         let upstream = upstream.map_or(ports.upstream, |address| address.port());
         let seen = RegionPorts { upstream, ..ports };
-        let file =
-            files::write_region(&dir, &files::RegionFile { name: &name, ports: seen, peers: Vec::new() });
+        let file = files::write_region(
+            &dir,
+            &files::RegionFile { name: &name, ports: seen, peers: Vec::new(), publishers: Vec::new() },
+        );
         let file = file.expect("a region file");
         edit(&dir);
         let binaries =

@@ -194,6 +194,8 @@ impl<P> Link<P> {
             shared: digest("onceway/test", &[]),
             serving: true,
             beat: None,
+            origin: None,
+            upstream_failing: false,
             applied: Default::default(),
         };
         let peer = Arc::new(Played {

@@ -374,6 +374,7 @@ pub fn settings(me: &RegionName) -> Settings {
     Settings {
         failover: failover(),
         me: me.clone(),
+        generation: 1,
         routes: Routes(vec![
             route("probe", Recovery::Probe),
             route("park", Recovery::Park),
@@ -409,6 +410,7 @@ pub fn settings(me: &RegionName) -> Settings {
         },
         quota: None,
         shadow: false,
+        upstream_health: None,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Uri};
+use onceway::gateway::authority::acts::ActError;
+use onceway::gateway::authority::upstream::UpstreamHealth;
 use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
 use onceway::gateway::route::{
@@ -186,7 +188,9 @@ impl Trio {
     pub fn begin_process(&self, name: &RegionName) {
         let ports = self.world.ports(name);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
-        let gateway = Gateway::new(ports, settings(name), View::unfounded(ring())).unwrap();
+        let generation = self.world.cluster.origin(name).generation;
+        let settings = Settings { generation, ..settings(name) };
+        let gateway = Gateway::new(ports, settings, View::unfounded(ring())).unwrap();
         gateway.start();
         self.world.network.plug_process(name.clone(), Arc::new(gateway.clone()), process.clone());
         self.nodes.lock().unwrap().insert(name.clone(), Node { gateway, process, clock });
@@ -207,6 +211,23 @@ impl Trio {
         let status = self.node(seen_by).gateway.authority_status();
         let found = status.regions.into_iter().find(|region| region.name == of.as_str());
         found.unwrap_or_else(|| panic!("{seen_by} knows no region {of}")).standing
+    }
+
+    /// Asks for an operator's act again while it is not possible yet, for ten seconds.
+    pub async fn ask(&self, mut act: impl AsyncFnMut() -> Result<u64, ActError>) -> Result<u64, ActError> {
+        let end = Instant::now() + ms(10_000);
+        loop {
+            match act().await {
+                Err(error) if error.code == "not-yet" && Instant::now() < end => sleep(ms(200)).await,
+                told => return told,
+            }
+        }
+    }
+
+    /// Drains a region, asked for at another one.
+    pub async fn drain(&self, at: &RegionName, region: &RegionName, force: bool) -> Result<u64, ActError> {
+        let gateway = self.node(at).gateway;
+        self.ask(async || gateway.drain(region, force, "test", "test").await).await
     }
 
     /// Cuts a region off the others, or mends that: calls are swallowed, replication stands still.
@@ -347,6 +368,7 @@ fn settings(me: &RegionName) -> Settings {
             witnesses: Vec::new(),
         },
         me: me.clone(),
+        generation: 1,
         routes: Routes(ROUTES.map(|(name, recovery)| route(name, recovery)).to_vec()),
         credentials: Arc::new(credentials),
         drift: DRIFT,
@@ -369,6 +391,13 @@ fn settings(me: &RegionName) -> Settings {
         },
         quota: None,
         shadow: false,
+        upstream_health: Some(UpstreamHealth {
+            path: Uri::from_static("/healthz"),
+            every: ms(500),
+            within: ms(200),
+            sick_after: ms(2_000),
+            cool_down: ms(20_000),
+        }),
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
 }

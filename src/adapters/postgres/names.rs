@@ -35,7 +35,12 @@ pub(super) fn risk_index(origin: &Origin) -> String {
 
 /// The publication of an origin's leaves.
 pub(super) fn publication(origin: &Origin) -> String {
-    format!("onceway_{}", suffix(origin))
+    format!("{}{}", publication_prefix(&origin.region), origin.generation)
+}
+
+/// What the publications of all stores of a region begin with; the generation follows.
+pub(super) fn publication_prefix(region: &RegionName) -> String {
+    format!("onceway_{}_g", plain(region))
 }
 
 /// The subscription, and so its slot at the publisher: `sub_<subscriber>_from_<publisher>`.

@@ -24,7 +24,7 @@ const UNANSWERED: &str = include_str!("sql/unanswered.sql");
 /// What the journal keeps of the answer of a row `o`: no body.
 const OTHER_ANSWER: &str = include_str!("sql/other_answer.sql");
 /// When a key that is kept for ever expires: `protocol::lifetime::NEVER`.
-const NEVER: &str = "9999-12-31 23:59:59+00";
+pub(super) const NEVER: &str = "9999-12-31 23:59:59+00";
 /// What a claim writes of the key's life, in the order of `LIFETIME_COLUMNS`.
 const LIFETIME: &str = include_str!("sql/lifetime.sql");
 const LIFETIME_COLUMNS: &str = "expires_at, due_at, tombstone, route, path, principal";

@@ -60,13 +60,14 @@ static RINGS_TRIED: LazyLock<Vec<Arc<Ring>>> = LazyLock::new(|| {
 
 fn views() -> impl Strategy<Value = Arc<View>> {
     let rings = (0..RINGS_TRIED.len()).prop_map(|at| RINGS_TRIED[at].clone());
-    let retired = btree_map((names(), any::<u32>()), any::<u64>(), 0..3);
+    let retired = btree_map((names(), any::<u32>()), any::<(u64, Option<u64>)>(), 0..3);
     let escrow = proptest::collection::btree_set(any::<String>(), 0..3);
     let voters = || btree_map(names(), any::<u128>().prop_map(AcceptorId), 0..4);
     let parts =
         (any::<u64>(), rings, escrow, voters(), voters(), btree_map(names(), members(), 0..4), retired);
     parts.prop_map(|(epoch, ring, escrow, voters, voters_before, members, retired)| {
-        let origin = |((region, generation), mark)| (Origin { region, generation }, mark);
+        let origin =
+            |((region, generation), (mark, lost))| (Origin { region, generation }, Retired { mark, lost });
         Arc::new(View::from_content(Content {
             epoch,
             ring,
@@ -172,7 +173,7 @@ fn what_no_view_says_is_refused() {
         ("/members/0/standing", serde_json::json!("lost")),
         ("/members/0/release", serde_json::json!({"base": 1, "target": "+f".repeat(32)})),
         ("/escrow", serde_json::json!(["a", "a"])),
-        ("/retired", serde_json::json!([{"origin": "eu#01", "mark": 1}])),
+        ("/retired", serde_json::json!([{"origin": "eu#01", "mark": 1, "lost": null}])),
     ];
     for (at, value) in bent {
         let mut doc = good.clone();

@@ -47,7 +47,7 @@ enum QuestionMessage {
     Views { after: u64 },
     Adopt { view: ViewDoc },
     Release { target: ViewDoc },
-    Frontier { region: String, at: u64 },
+    Frontier { origin: String, at: u64 },
     Rows { origin: String, after: Option<KeyPart>, most: u32 },
     Lodge(LodgingPart),
     LodgeAnswer { id: KeyPart, token: TokenPart, nonce: String, answer: AnswerPart },
@@ -156,8 +156,8 @@ pub fn write_question(question: &Question) -> Bytes {
         Question::Views { after } => QuestionMessage::Views { after: *after },
         Question::Adopt { view } => QuestionMessage::Adopt { view: view.doc() },
         Question::Release { target } => QuestionMessage::Release { target: target.doc() },
-        Question::Frontier { region, at } => {
-            QuestionMessage::Frontier { region: region.to_string(), at: *at }
+        Question::Frontier { origin, at } => {
+            QuestionMessage::Frontier { origin: origin.to_string(), at: *at }
         }
         Question::Rows { origin, after, most } => QuestionMessage::Rows {
             origin: origin.to_string(),
@@ -206,7 +206,7 @@ fn question(written: QuestionMessage) -> Result<Question, Wrong> {
         QuestionMessage::Views { after } => Question::Views { after },
         QuestionMessage::Adopt { view } => Question::Adopt { view: Spelled::from_doc(view)? },
         QuestionMessage::Release { target } => Question::Release { target: Spelled::from_doc(target)? },
-        QuestionMessage::Frontier { region: name, at } => Question::Frontier { region: region(&name)?, at },
+        QuestionMessage::Frontier { origin: name, at } => Question::Frontier { origin: origin(&name)?, at },
         QuestionMessage::Rows { origin: name, after, most } => {
             Question::Rows { origin: origin(&name)?, after: after.map(KeyPart::read).transpose()?, most }
         }
@@ -237,7 +237,7 @@ pub fn write_told(told: &Told) -> Bytes {
             generation: *generation,
             seal: *seal,
             release: ReleasePart::of(release),
-            seen: seen.iter().map(|(region, seq)| (region.to_string(), *seq)).collect(),
+            seen: seen.iter().map(|(origin, seq)| (origin.to_string(), *seq)).collect(),
         },
         Told::Frontier(opening::Told { applied, seal }) => {
             ToldMessage::Frontier { applied: *applied, seal: *seal }
@@ -270,7 +270,7 @@ fn told(written: ToldMessage) -> Result<Told, Wrong> {
         }
         ToldMessage::Adopted { epoch } => Told::Adopted(epoch),
         ToldMessage::Released { generation, seal, release, seen } => {
-            let seen = seen.into_iter().map(|(name, seq)| Ok((region(&name)?, seq)));
+            let seen = seen.into_iter().map(|(name, seq)| Ok((origin(&name)?, seq)));
             let seen = seen.collect::<Result<_, Wrong>>()?;
             Told::Released(Report { generation, seal, release: release.read()?, seen })
         }

@@ -56,6 +56,11 @@ prop_compose! {
     }
 }
 
+fn origins() -> impl Strategy<Value = Origin> {
+    ("[a-z][a-z0-9]{0,31}", any::<u32>())
+        .prop_map(|(name, generation)| Origin { region: region(&name), generation })
+}
+
 prop_compose! {
     fn pongs()(
         epoch in any::<u64>(),
@@ -63,7 +68,8 @@ prop_compose! {
         shared in any::<[u8; 32]>(),
         serving in any::<bool>(),
         beat in option::of((any::<u64>(), any::<u64>())),
-        applied in btree_map("[a-z][a-z0-9]{0,31}", any::<u64>(), 0..5),
+        own in option::of(origins()),
+        applied in btree_map(origins(), any::<u64>(), 0..5),
     ) -> Pong {
         Pong {
             epoch,
@@ -71,7 +77,9 @@ prop_compose! {
             shared: Digest32::new(shared),
             serving,
             beat: beat.map(|(seq, age)| Beat { seq, age: Duration::from_nanos(age) }),
-            applied: applied.into_iter().map(|(name, seq)| (region(&name), seq)).collect(),
+            origin: own,
+            applied,
+            upstream_failing: false,
         }
     }
 }
@@ -257,7 +265,9 @@ fn pongs_that_are_none_are_refused() {
         shared: Digest32::new([2; 32]),
         serving: true,
         beat: None,
-        applied: BTreeMap::from([(region("eu"), 4)]),
+        origin: None,
+        applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 4)]),
+        upstream_failing: false,
     });
     let good = str::from_utf8(&good).unwrap();
     assert!(decode_pong(good.as_bytes()).is_ok());
@@ -267,7 +277,7 @@ fn pongs_that_are_none_are_refused() {
         ("\"epoch\":1", "\"epoch\":1,\"more\":2"),
         ("0101", "01"),
         ("0202", "020G"),
-        ("\"eu\"", "\"EU\""),
+        ("\"eu#1\"", "\"EU#1\""),
     ] {
         let bad = good.replacen(from, to, 1);
         assert_ne!(bad, good);

@@ -96,8 +96,10 @@ enum Phase {
 
 /// What clients share: where the regions are, which key belongs where, and what was told.
 pub struct Field {
-    /// Public listeners, by region number.
+    /// Public listeners, by region number; last that of a region that may be added.
     pub addresses: Vec<String>,
+    /// How many regions have clients: those that are there from the beginning.
+    pub clients: usize,
     /// Names, by region number.
     pub names: Vec<String>,
     /// The ring of this moment; `drill ring` changes it.
@@ -113,10 +115,11 @@ pub struct Field {
 impl Field {
     /// For one run; `mark` makes its keys new ones.
     pub fn new(deployment: &Deployment, ring: Arc<Ring>, mark: String) -> Result<Arc<Field>> {
-        let regions = &deployment.regions;
+        let regions: Vec<_> = deployment.all().collect();
         let address = |port: u16| format!("127.0.0.1:{port}");
         Ok(Arc::new(Field {
             addresses: regions.iter().map(|region| address(region.ports.public)).collect(),
+            clients: deployment.regions.len(),
             names: regions.iter().map(|region| region.name.to_string()).collect(),
             ring: Mutex::new(ring),
             connections: Connections::default(),
@@ -194,7 +197,7 @@ pub struct Load {
 impl Load {
     /// Starts clients in all regions that begin `rate` keys per second together.
     pub fn start(field: &Arc<Field>, rate: f64) -> Load {
-        let regions = field.addresses.len();
+        let regions = field.clients;
         let period = Duration::from_secs_f64(regions as f64 / rate);
         let client = |region: usize| {
             let first = Instant::now() + period.mul_f64(region as f64 / regions as f64);
@@ -240,7 +243,7 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
         KeyLife { key, class, home, exchanges: Vec::new(), end: End::Without("nothing".to_owned()) };
     // Some clients send twice at once: an impatient user, or a proxy that hedges.
     if number.is_multiple_of(7) {
-        let other = (region + 1) % field.addresses.len();
+        let other = (region + 1) % field.clients;
         let (one, two) = tokio::join!(
             field.ask(region, class, &life.key, PATIENCE),
             field.ask(other, class, &life.key, PATIENCE)
@@ -252,7 +255,7 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
     bring_to_end(&field, &mut life, region, number).await;
     // Some lose their answer and ask again elsewhere, though all was well.
     if life.end == End::Definite && number.is_multiple_of(3) {
-        let other = (region + 1 + number % 2) % field.addresses.len();
+        let other = (region + 1 + number % 2) % field.clients;
         life.exchanges.push(field.ask(other, class, &life.key, PATIENCE).await);
     }
     field.lives().push(life);
@@ -282,7 +285,7 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
         }
         wait::pause(before_retry(&told, pause, number)).await;
         pause = (pause * 3 / 2).min(PAUSES.1);
-        via = (via + 1) % field.addresses.len();
+        via = (via + 1) % field.clients;
         let again = field.ask(via, life.class, &life.key, PATIENCE).await;
         life.exchanges.push(again);
     }
@@ -324,7 +327,7 @@ pub async fn ask_again(field: &Arc<Field>, most: usize) {
             asking.join_next().await;
         }
         asking.spawn(async move {
-            let again = field.ask(number % field.addresses.len(), class, &key, PATIENCE).await;
+            let again = field.ask(number % field.clients, class, &key, PATIENCE).await;
             if let Some(life) = field.lives().get_mut(at) {
                 life.exchanges.push(again);
             }

@@ -1,6 +1,6 @@
 //! Drills: real regions under load, broken on purpose, with every key's history held against the ledger.
 //!
-//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`] and [`stores`] hold what is broken; [`load`] and [`prober`] are the
+//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken; [`load`] and [`prober`] are the
 //! clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a [`report`];
 //! [`window`] makes the table of windows. Neighbours: `cli::drill` prints, `tests/drill.rs` runs a short form. Drills act as operators and
 //! clients can, and read stores only to check the audit. They must not make a bound wider to hold it.
@@ -9,6 +9,7 @@ pub mod ask;
 pub mod bounds;
 pub mod load;
 mod losses;
+mod members;
 mod moves;
 mod network;
 pub mod prober;
@@ -65,13 +66,15 @@ pub enum Drill {
     Drain,
     /// A planned change of weights.
     Ring,
+    /// A region added, and removed again.
+    RingMembers,
     /// Doubles for several multiples of the lag.
     Window,
 }
 
 impl Drill {
     /// All of them, the table last.
-    pub const ALL: [Drill; 19] = [
+    pub const ALL: [Drill; 20] = [
         Drill::Kill,
         Drill::PauseLong,
         Drill::PauseShort,
@@ -89,6 +92,7 @@ impl Drill {
         Drill::AcceptorReplaced,
         Drill::Drain,
         Drill::Ring,
+        Drill::RingMembers,
         Drill::Restored,
         Drill::Window,
     ];
@@ -114,6 +118,7 @@ impl Drill {
             Drill::Restored => "restored",
             Drill::Drain => "drain",
             Drill::Ring => "ring",
+            Drill::RingMembers => "ring-members",
             Drill::Window => "window",
         }
     }
@@ -143,6 +148,9 @@ impl Drill {
             Drill::Restored => "a region's Postgres comes back as an old copy: noticed, and serves nothing",
             Drill::Drain => "a planned drain and return under load: pauses below a second, nothing twice",
             Drill::Ring => "other weights and back under load: exactly the planned arcs move, nothing twice",
+            Drill::RingMembers => {
+                "a fourth region added under load, and removed again; then one of the others is killed"
+            }
             Drill::Window => {
                 "doubles without escrow, measured and predicted, for multiples 0, 1, 2 and 4 of the lag"
             }
@@ -194,9 +202,15 @@ pub async fn run(
     let mut reports = Vec::new();
     for drill in drills.iter().copied().filter(|drill| *drill != Drill::Window) {
         let mut of_drill = Vec::new();
+        if drill == Drill::RingMembers
+            && let Some(without_spare) = deployment.take()
+        {
+            without_spare.shut_down().await?;
+        }
         for number in 1..=settings.runs {
             let ready = match deployment.take() {
                 Some(ready) => ready,
+                None if drill == Drill::RingMembers => Deployment::start_with_spare(options, say).await?,
                 None => Deployment::start(options, say).await?,
             };
             say(&format!("{}: run {number} of {}", drill.name(), settings.runs));
@@ -209,7 +223,7 @@ pub async fn run(
                 }
             };
             // What one run has broken for good must not be held against the next.
-            if report.held && drill != Drill::Restored {
+            if report.held && !matches!(drill, Drill::Restored | Drill::RingMembers) {
                 deployment = Some(ready);
             } else {
                 ready.shut_down().await?;

@@ -3,6 +3,7 @@
 //! Neighbours: `schedule` runs them. Every move is asked for with the command that an operator would type. They must not ask for more than one
 //! move at a time: that is what an operator's tool must refuse, not what moves are about.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -16,6 +17,7 @@ use super::schedule::Run;
 use crate::fleet::region::{Action, Part};
 use crate::fleet::{files, wait};
 use crate::protocol::region::RegionName;
+use crate::protocol::ring::Ring;
 
 /// How long an operator asks again, where it is not possible yet.
 const ASKED_WITHIN: Duration = Duration::from_secs(40);
@@ -74,16 +76,21 @@ pub async fn ring(run: &mut Run<'_>) -> Result<()> {
 }
 
 /// A ring that was put in force.
-struct Moved {
-    from: std::sync::Arc<crate::protocol::ring::Ring>,
-    to: std::sync::Arc<crate::protocol::ring::Ring>,
-    asked: Instant,
-    done: Instant,
+pub struct Moved {
+    pub from: Arc<Ring>,
+    pub to: Arc<Ring>,
+    pub asked: Instant,
+    pub done: Instant,
 }
 
 /// Writes the file, plans, compares the plan with the rings, applies.
 async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
     let (from, to) = write_ring(run, weights)?;
+    apply_ring(run, from, to).await
+}
+
+/// The file says another ring than is in force: plans, compares the plan with the rings, applies.
+pub async fn apply_ring(run: &mut Run<'_>, from: Arc<Ring>, to: Arc<Ring>) -> Result<Moved> {
     let at = (run.victim + 1) % 3;
     let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
     let plan: Value = serde_json::from_str(&run.said(&["ring", "plan"], &told)?)?;
@@ -92,7 +99,7 @@ async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
         let text = |field: &str| one[field].as_str().unwrap_or_default().to_owned();
         said.push((text("from"), text("to"), one["arcs"].as_u64().unwrap_or(0)));
     }
-    let real = from.moves(&to)?.arcs;
+    let real = tokio::task::block_in_place(|| from.moves(&to))?.arcs;
     let mut real: Vec<(String, String, u64)> =
         real.iter().map(|((from, to), arcs)| (from.to_string(), to.to_string(), u64::from(*arcs))).collect();
     said.sort();
@@ -100,14 +107,22 @@ async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
     if said != real {
         run.report.broke(format!("the plan says {said:?}, the rings differ in {real:?}"));
     }
-    let epoch = plan["epoch"].as_u64().context("the plan names its epoch")?.to_string();
     let asked = Instant::now();
-    let words = ["ring", "apply", "--expect-epoch", &epoch, "--yes", "--actor", "drill"];
     let done = async || {
+        // As an operator would: what could not be done, or was overtaken, is planned again; a plan without changes says that it is in force.
+        let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
+        let plan: Value = serde_json::from_slice(&told.stdout).context("a plan")?;
+        let lists = ["moves", "regions_added", "regions_removed"];
+        if lists.iter().all(|list| plan[*list].as_array().is_some_and(Vec::is_empty)) {
+            return Ok(Some(()));
+        }
+        let epoch = plan["epoch"].as_u64().context("the plan names its epoch")?.to_string();
+        let words = ["ring", "apply", "--expect-epoch", &epoch, "--yes", "--actor", "drill"];
         let told = run.region(at).run(&words).await?;
-        let again = told.status.code() == Some(3);
+        let overtaken = String::from_utf8_lossy(&told.stderr).contains("plan again");
+        let again = told.status.code() == Some(3) || overtaken;
         run.said(&words, &told)
-            .map_or_else(|error| if again { Ok(None) } else { Err(error) }, |said| Ok(Some(said)))
+            .map_or_else(|error| if again { Ok(None) } else { Err(error) }, |_| Ok(Some(())))
     };
     wait::for_some("the ring to be in force", ASKED_WITHIN, done).await?;
     run.field.set_ring(to.clone());
@@ -115,22 +130,26 @@ async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
 }
 
 /// Writes a ring file with these weights; the rings before and after.
-fn write_ring(
-    run: &Run<'_>,
-    weights: &[u32],
-) -> Result<(std::sync::Arc<crate::protocol::ring::Ring>, std::sync::Arc<crate::protocol::ring::Ring>)> {
+fn write_ring(run: &Run<'_>, weights: &[u32]) -> Result<(Arc<Ring>, Arc<Ring>)> {
     let names: Vec<RegionName> = run.deployment.regions.iter().map(|region| region.name.clone()).collect();
+    write_ring_of(run, &names, weights)
+}
+
+/// The same for these regions.
+pub fn write_ring_of(run: &Run<'_>, names: &[RegionName], weights: &[u32]) -> Result<(Arc<Ring>, Arc<Ring>)> {
     let from = run.field.ring();
-    files::write(run.deployment.dir(), "ring.toml", &files::ring(&names, weights, files::FAILOVER))?;
+    files::write(run.deployment.dir(), "ring.toml", &files::ring(names, weights, files::FAILOVER))?;
+    let file = run.deployment.dir().join("ring.toml");
+    // A ring takes its time to be built; clients and the links between regions go on beside.
     let to =
-        crate::config::load_ring(&run.deployment.dir().join("ring.toml")).map_err(anyhow::Error::new)?.ring;
+        tokio::task::block_in_place(|| crate::config::load_ring(&file)).map_err(anyhow::Error::new)?.ring;
     run.note(format!("ring.toml: weights {weights:?}"));
     Ok((from, to))
 }
 
 /// Holds every probe around a move against the rings: before it the old owner ran it, after it the new one, and what does not move was
 /// never told that it moves.
-fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
+pub fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
     let near = |probe: &&Probe| {
         probe.exchange.done > moved.asked - STANDS && probe.exchange.sent < moved.done + STANDS / 2
     };
@@ -249,7 +268,7 @@ pub async fn kill_in_ring_change(run: &mut Run<'_>) -> Result<()> {
 }
 
 /// Asks until it is done: exit code 3 says that it is not possible yet.
-async fn until_done(run: &Run<'_>, at: usize, words: &[&str]) -> Result<()> {
+pub async fn until_done(run: &Run<'_>, at: usize, words: &[&str]) -> Result<()> {
     let done = async || {
         run.note(format!("onceway {}", words.join(" ")));
         let told = run.region(at).operate(words).await?;

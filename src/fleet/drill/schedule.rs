@@ -16,7 +16,7 @@ use super::prober::{Aim, Probe, Prober};
 use super::report::Report;
 use super::verdict::{self, Allowed, Remains};
 use super::watching::Watching;
-use super::{Drill, Settings, losses, moves, network, stores};
+use super::{Drill, Settings, losses, members, moves, network, stores};
 use crate::config::ring::RingFile;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::deployment::Deployment;
@@ -125,6 +125,7 @@ async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
         Drill::KillInRingChange => moves::kill_in_ring_change(run).await,
         Drill::Drain => moves::drain(run).await,
         Drill::Ring => moves::ring(run).await,
+        Drill::RingMembers => members::members(run).await,
         Drill::AcceptorReplaced => stores::acceptor_replaced(run).await,
         Drill::Restored => stores::restored(run).await,
         Drill::Window => bail!("this drill has deployments of its own"),
@@ -266,7 +267,8 @@ impl Run<'_> {
 
     async fn finish(mut self) -> Result<Report> {
         let mut noted: BTreeMap<String, Noted> = BTreeMap::new();
-        for region in &self.deployment.regions {
+        // A region that was added and has left again keeps nothing that the others do not have.
+        for region in self.deployment.all().filter(|region| region.cluster.pid().is_some()) {
             for (key, told) in region.cluster.noted(files::DATABASE, self.field.mark()).await? {
                 noted.entry(key).or_default().merge(told);
             }
@@ -297,7 +299,7 @@ fn is_home(status: &Value) -> bool {
     let waits = authority["opening"].as_array().cloned().unwrap_or_default();
     status["readiness"]["serves"] == true
         && !regions.is_empty()
-        && regions.iter().all(|region| region["standing"] == "serving")
+        && regions.iter().all(|region| region["standing"] == "serving" || region["in_ring"] == false)
         && waits.is_empty()
         && authority["pending"].is_null()
 }

@@ -50,7 +50,7 @@ impl Watching {
     pub fn start(deployment: &Deployment) -> Watching {
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let watch = |(name, admin): (String, String)| tokio::spawn(watch(seen.clone(), name, admin));
-        let regions = deployment.regions.iter().map(|region| (region.name.to_string(), region.admin()));
+        let regions = deployment.all().map(|region| (region.name.to_string(), region.admin()));
         let tasks = regions.map(watch).collect();
         Watching { seen, tasks }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Gateway, asking, learn, moves, takeover};
+use super::{Gateway, asking, learn, members, moves, takeover};
 use crate::ports::peers::{OperatorAct, Question, Told};
 use crate::ports::{Peers, Ports, Upkeep};
 use crate::protocol::region::RegionName;
@@ -33,6 +33,12 @@ pub struct ActError {
 impl ActError {
     pub(super) fn refused(detail: impl Into<String>) -> Self {
         Self { code: "refused", detail: detail.into() }
+    }
+
+    /// No such region in the view.
+    pub(super) fn unknown(view: &View, region: &RegionName) -> Self {
+        let known: Vec<_> = view.members().keys().collect();
+        Self { code: "unknown-region", detail: format!("there is no region {region}: {known:?} are known") }
     }
 
     /// Nothing was wrong with the act; the world is not ready for it.
@@ -212,7 +218,8 @@ impl<P: Ports> Gateway<P> {
     /// Puts a ring in force, as a clean move. Regions that are new come in sealed, and take their arcs when they are covered.
     ///
     /// # Errors
-    /// The register is at another epoch than expected (`epoch`); a region does not give its keys up, or nobody agrees (`not-yet`).
+    /// The register is at another epoch than expected (`epoch`); a region leaves that serves, or too few would own keys (`refused`); a region that
+    /// joins is not there yet, one does not give its keys up, or nobody agrees (`not-yet`).
     pub async fn apply(
         self: &Arc<Self>,
         ring: Arc<Ring>,
@@ -225,6 +232,7 @@ impl<P: Ports> Gateway<P> {
             let why = format!("the register is at epoch {}, not {expect_epoch}: plan again", base.epoch());
             return Err(ActError { code: "epoch", detail: why });
         }
+        members::may_apply(self, &base, &ring)?;
         self.journal_act("ring-applied", &format!("{actor}: ring {} on epoch {expect_epoch}", ring.digest()))
             .await;
         self.moved(&base, ring, escrow, &BTreeMap::new()).await
@@ -245,12 +253,19 @@ impl<P: Ports> Gateway<P> {
         match standing(&base, region)? {
             Standing::Serving => {}
             Standing::Sealed { drained: true } => return Ok(base.epoch()),
-            Standing::Sealed { drained: false } | Standing::Lost { .. } => {
-                let why = format!("region {region} does not serve: there is nothing to drain");
+            // It owns nothing, and would come back by itself: now it stays.
+            Standing::Sealed { drained: false } => {
+                self.journal_act("drained", &format!("{actor}: {region}, sealed before: {reason}")).await;
+                let standings = [(region.clone(), Standing::Sealed { drained: true })].into();
+                return self.moved(&base, base.ring().clone(), base.escrow().clone(), &standings).await;
+            }
+            Standing::Lost { .. } => {
+                let why = format!("region {region} is lost: there is nothing to drain");
                 return Err(ActError::refused(why));
             }
         }
-        let left = base.serving().count() - 1;
+        // An edge serves and owns nothing: it could take nothing over.
+        let left = members::owners(&base, base.ring(), Some(region));
         if left == 0 {
             return Err(ActError::refused(format!("{region} is the last region that serves")));
         }
@@ -272,6 +287,11 @@ impl<P: Ports> Gateway<P> {
     /// The region is lost (it returns by itself) or unknown (`refused`); what [`Gateway::apply`] says.
     pub async fn resume(self: &Arc<Self>, region: &RegionName, actor: &str) -> Result<u64, ActError> {
         let base = self.founded()?;
+        if base.members().contains_key(region) && base.ring().weight(region).is_none() {
+            let why =
+                format!("region {region} left the ring: put a ring in force that has it, then resume it");
+            return Err(ActError::refused(why));
+        }
         match standing(&base, region)? {
             Standing::Serving => return Ok(base.epoch()),
             Standing::Sealed { .. } => {}
@@ -344,7 +364,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Journals what an operator did. It is done either way: what cannot be journalled is logged.
-    async fn journal_act(&self, kind: &str, text: &str) {
+    pub(super) async fn journal_act(&self, kind: &str, text: &str) {
         tracing::warn!(kind, text, "an operator acted");
         if let Err(error) = self.ports.store().note(kind, text).await {
             tracing::error!(kind, text, %error, "an operator's act could not be journalled");
@@ -373,11 +393,5 @@ impl<P: Ports> Gateway<P> {
 }
 
 fn standing(view: &View, region: &RegionName) -> Result<Standing, ActError> {
-    view.standing(region).ok_or_else(|| ActError {
-        code: "unknown-region",
-        detail: format!(
-            "there is no region {region}: {:?} are known",
-            view.members().keys().collect::<Vec<_>>()
-        ),
-    })
+    view.standing(region).ok_or_else(|| ActError::unknown(view, region))
 }

@@ -1,12 +1,12 @@
 //! Return: a region that was lost, sealed or added takes its arcs (protocol reference, 2.7).
 //!
 //! Neighbours: [`super::propose`] has the seal agreed, [`super::moves`] hands the arcs over, [`super::mind`] opens them once covered. Until then it
-//! forwards. A region that keeps being lost waits longer each time. It must not hurry: nothing depends on an early return.
+//! forwards. A region that keeps being lost waits longer each time, and one whose upstream fails its checks until they are answered again. It must not hurry: nothing depends on an early return.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, mind, moves, propose};
+use super::{Gateway, mind, moves, propose, upstream};
 use crate::ports::{Authority as _, Clock, Ports, Replica};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
@@ -45,16 +45,26 @@ async fn look<P: Ports>(
         return Ok(());
     };
     let view = state.view;
-    if view.epoch() < gateway.view().epoch() || gateway.is_stopping() {
+    let present = view.is_present(&gateway.origin);
+    if view.epoch() < gateway.view().epoch() || gateway.is_stopping() || !present {
         return Ok(());
     }
     match view.standing(&gateway.settings.me) {
         Some(Standing::Lost { .. }) => seal(gateway, &view).await,
+        // Whoever left the ring has nothing to come home to.
+        Some(Standing::Sealed { drained: false }) if view.ring().weight(&gateway.settings.me).is_none() => {
+            *well = None;
+            Ok(())
+        }
         Some(Standing::Sealed { drained: false }) => {
             let since = match *well {
                 Some((epoch, since)) if epoch == view.epoch() => since,
                 Some(_) | None => now,
             };
+            if upstream::holds_back(gateway, &view) {
+                *well = None;
+                return Ok(());
+            }
             *well = Some((view.epoch(), since));
             if now.since(since) < stable_for(gateway).await || !is_covered(gateway, &view).await? {
                 return Ok(());
@@ -94,7 +104,8 @@ fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
     view.serving().all(|name: &RegionName| {
         let peer = health.peers.get(name);
         let pong = peer.filter(|peer| peer.heard.is_some()).and_then(|peer| peer.pong.as_ref());
-        pong.and_then(|pong| pong.applied.get(me)).is_some_and(|applied| *applied > 0 && *applied >= recent)
+        pong.and_then(|pong| pong.applied.get(&gateway.origin))
+            .is_some_and(|applied| *applied > 0 && *applied >= recent)
     })
 }
 

@@ -160,9 +160,11 @@ fn after<P: Ports>(gateway: &Gateway<P>, epoch: u64, newest: &Arc<View>) -> Arc<
 /// comes later has everything to catch up with.
 fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
     let views = gateway.authority.views.load();
-    match views.values().next().filter(|oldest| oldest.serves(&gateway.settings.me)) {
+    let founded =
+        |oldest: &&Arc<View>| oldest.serves(&gateway.settings.me) && oldest.is_present(&gateway.origin);
+    match views.values().next().filter(founded) {
         Some(oldest) => GateState::founded(oldest.clone()),
-        None => GateState::founded(newest.clone()),
+        None => GateState::joined(newest.clone()),
     }
 }
 

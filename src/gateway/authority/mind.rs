@@ -32,11 +32,11 @@ const CLOSELY: Duration = Duration::from_millis(20);
 /// What this process gathered about losses.
 #[derive(Default)]
 pub(super) struct Gathered {
-    pub(super) windows: BTreeMap<RegionName, Window>,
-    /// What serving regions said of lost ones: by whom, of whom.
-    told: BTreeMap<(RegionName, RegionName), opening::Told>,
-    /// Lost regions whose escrow rows here are own records.
-    converted: BTreeSet<RegionName>,
+    pub(super) windows: BTreeMap<Origin, Window>,
+    /// What serving regions said of lost and replaced stores: by whom, of which.
+    told: BTreeMap<(RegionName, Origin), opening::Told>,
+    /// Lost stores whose escrow rows here are own records.
+    converted: BTreeSet<Origin>,
     /// The change that keys are given up for, and since when this process has seen it.
     pub(super) pending: Option<(u64, Moment)>,
 }
@@ -114,22 +114,24 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
     let now = gateway.ports.clock().now();
     let health = gateway.health();
     let mut gathered = gateway.authority.gathered();
-    let lost: BTreeMap<&RegionName, u64> = state.view.lost().collect();
-    gathered.windows.retain(|region, window| lost.get(region) == Some(&window.at()));
-    gathered.converted.retain(|region| lost.contains_key(region));
-    gathered.told.retain(|(_, region), _| lost.contains_key(region));
-    for (region, at) in lost {
-        let peer = health.peers.get(region);
+    let lost: BTreeMap<Origin, u64> = state.view.losses().collect();
+    let retired = state.view.retired();
+    gathered.windows.retain(|origin, window| lost.get(origin) == Some(&window.at()));
+    gathered.converted.retain(|origin| lost.contains_key(origin));
+    gathered.told.retain(|(_, origin), _| lost.contains_key(origin) || retired.contains_key(origin));
+    for (origin, at) in lost.into_iter().filter(|(origin, _)| !retired.contains_key(origin)) {
+        let peer = health.peers.get(&origin.region).filter(|peer| peer.origin.as_ref() == Some(&origin));
         let applied = peer.and_then(|peer| peer.applied).unwrap_or(0);
-        if !gathered.windows.contains_key(region) {
+        if !gathered.windows.contains_key(&origin) {
             // The outage is not lag: as it was at the last contact.
             let lag = peer.and_then(|peer| peer.lag.maximum(peer.heard.unwrap_or(now)));
-            tracing::info!(%region, at, ?lag, applied, "the window of a lost region begins");
-            gathered.converted.remove(region);
-            gathered.told.retain(|(_, lost), _| lost != region);
-            gathered.windows.insert(region.clone(), Window::begin(at, lag, applied, now));
+            let lag = lag.or_else(|| health.gone.get(&origin).copied());
+            tracing::info!(%origin, at, ?lag, applied, "the window of a lost store begins");
+            gathered.converted.remove(&origin);
+            gathered.told.retain(|(_, lost), _| *lost != origin);
+            gathered.windows.insert(origin.clone(), Window::begin(at, lag, applied, now));
         }
-        if let Some(window) = gathered.windows.get_mut(region) {
+        if let Some(window) = gathered.windows.get_mut(&origin) {
             window.saw(applied, now);
         }
     }
@@ -156,9 +158,9 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
     }
     for hindrance in missing {
         let done = match &hindrance {
-            Hindrance::Escrow { region } => convert(gateway, &state.view, region).await,
-            Hindrance::NotTold { region, by } => ask(gateway, state, region, by).await,
-            Hindrance::Import { region, from, upto } => import(gateway, state, region, from, *upto).await,
+            Hindrance::Escrow { origin } => convert(gateway, origin).await,
+            Hindrance::NotTold { origin, by } => ask(gateway, &state.view, origin, by).await,
+            Hindrance::Import { origin, from, upto } => import(gateway, origin, from, *upto).await,
             Hindrance::NotCovered { .. }
             | Hindrance::Window { .. }
             | Hindrance::Beyond { .. }
@@ -176,14 +178,14 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
     let now = gateway.ports.clock().now();
     let rule = gateway.settings.failover.window;
     let gathered = gateway.authority.gathered();
-    let windows: BTreeMap<RegionName, window::Standing> = gathered
+    let windows: BTreeMap<Origin, window::Standing> = gathered
         .windows
         .iter()
-        .map(|(region, window)| (region.clone(), window.standing(&rule, now)))
+        .map(|(origin, window)| (origin.clone(), window.standing(&rule, now)))
         .collect();
     Ok(opening::hindrances(&Facts {
         view: &state.view,
-        me: &gateway.settings.me,
+        me: &gateway.origin,
         applied: &applied,
         windows: &windows,
         told: &gathered.told,
@@ -216,39 +218,34 @@ pub(super) async fn applied<P: Ports>(gateway: &Gateway<P>) -> Result<BTreeMap<O
     Ok(applied)
 }
 
-/// Turns the escrow rows of a lost region into records of this one, so that they are public (H3, protocol reference 8.4).
-pub(super) async fn convert<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    view: &View,
-    region: &RegionName,
-) -> Result<(), String> {
-    let Some(origin) = view.origin(region) else { return Ok(()) };
+/// Turns the escrow rows of a lost store into records of this one, so that they are public (H3, protocol reference 8.4).
+pub(super) async fn convert<P: Ports>(gateway: &Arc<Gateway<P>>, origin: &Origin) -> Result<(), String> {
     let mut all = 0;
     loop {
-        match gateway.ports.store().convert(&origin, PAGE).await {
+        match gateway.ports.store().convert(origin, PAGE).await {
             Ok(0) => break,
             Ok(some) => all += some,
             Err(error) => return Err(error.to_string()),
         }
     }
     if all > 0 {
-        tracing::warn!(%region, all, "escrow rows of a lost region are in doubt here now");
+        tracing::warn!(%origin, all, "escrow rows of a lost store are in doubt here now");
     }
-    gateway.authority.gathered().converted.insert(region.clone());
+    gateway.authority.gathered().converted.insert(origin.clone());
     Ok(())
 }
 
 async fn ask<P: Ports>(
     gateway: &Arc<Gateway<P>>,
-    state: &GateState,
-    region: &RegionName,
+    view: &View,
+    origin: &Origin,
     by: &RegionName,
 ) -> Result<(), String> {
-    let at = state.view.lost().find(|(lost, _)| *lost == region).map_or(0, |(_, at)| at);
-    let question = Question::Frontier { region: region.clone(), at };
+    let at = view.losses().find(|(lost, _)| lost == origin).map_or(0, |(_, at)| at);
+    let question = Question::Frontier { origin: origin.clone(), at };
     match gateway.ports.peers().ask(by, question, learn::WITHIN).await {
         Ok(Told::Frontier(told)) => {
-            gateway.authority.gathered().told.insert((by.clone(), region.clone()), told);
+            gateway.authority.gathered().told.insert((by.clone(), origin.clone()), told);
             Ok(())
         }
         Ok(Told::Refused(why)) => Err(why),
@@ -257,15 +254,13 @@ async fn ask<P: Ports>(
     }
 }
 
-/// Fetches the rows of a lost region that a survivor has and this one may lack: the whole of them, in pages (H4).
+/// Fetches the rows of a lost or replaced store that a survivor has and this one may lack: the whole of them, in pages (H4).
 async fn import<P: Ports>(
     gateway: &Arc<Gateway<P>>,
-    state: &GateState,
-    region: &RegionName,
+    origin: &Origin,
     from: &RegionName,
     upto: u64,
 ) -> Result<(), String> {
-    let Some(origin) = state.view.origin(region) else { return Ok(()) };
     let store = gateway.ports.store();
     let mut after = None;
     let mut all = 0_usize;
@@ -276,17 +271,17 @@ async fn import<P: Ports>(
             Ok(other) => return Err(format!("{from} answered {other:?}")),
             Err(error) => return Err(error.to_string()),
         };
-        store.import(&origin, &rows).await.map_err(|error| error.to_string())?;
+        store.import(origin, &rows).await.map_err(|error| error.to_string())?;
         all += rows.len();
         match rows.last() {
             Some(last) if rows.len() >= PAGE as usize => after = Some(last.id.clone()),
             Some(_) | None => break,
         }
     }
-    let lag = gateway.authority.gathered().windows.get(region).and_then(Window::lag);
-    let memory = PeerMemory { origin, applied: 0, lag, imported: upto };
+    let lag = gateway.authority.gathered().windows.get(origin).and_then(Window::lag);
+    let memory = PeerMemory { origin: origin.clone(), applied: 0, lag, imported: upto };
     store.remember(&[memory]).await.map_err(|error| error.to_string())?;
-    tracing::info!(%region, %from, upto, all, "imported what a survivor has of a lost region");
+    tracing::info!(%origin, %from, upto, all, "imported what another region has of a lost or replaced store");
     Ok(())
 }
 

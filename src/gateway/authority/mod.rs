@@ -2,9 +2,9 @@
 //!
 //! Neighbours: `protocol::{authority, lease, opening, window, escrow}` decide; [`super::request`] asks before a claim and in the same
 //! breath as the send. Its loops: [`renew`] holds the lease, [`mind`] follows views and opens what was gained, [`takeover`] watches other
-//! regions' leases, [`home`] brings this region back, [`voters`] keeps the
+//! regions' leases, [`home`] brings this region back, [`upstream`] drains it while its upstream is sick, [`voters`] keeps the
 //! voters. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
-//! peers ask, [`propose`] runs rounds, [`moves`] hands arcs over, [`acts`] is for operators. It must not know statuses, and no request
+//! peers ask, [`propose`] runs rounds, [`moves`] hands arcs over, [`acts`] is for operators, [`members`] says who may join and leave. It must not know statuses, and no request
 //! waits for any of this.
 
 mod acceptor;
@@ -13,14 +13,17 @@ mod asking;
 mod break_glass;
 mod home;
 mod learn;
+mod members;
 mod mind;
 mod moves;
 mod propose;
+mod rebuild;
 mod renew;
 mod running;
 pub mod status;
 mod takeover;
 mod told;
+pub mod upstream;
 mod voters;
 
 use std::collections::BTreeMap;
@@ -37,6 +40,7 @@ use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Right};
 use crate::protocol::escrow;
 use crate::protocol::grants::{Admission, GrantWatch};
+use crate::protocol::health::Health;
 use crate::protocol::key::KeyId;
 use crate::protocol::lease::{Held, Lease, Tenure};
 use crate::protocol::opening::Hindrance;
@@ -46,6 +50,7 @@ use crate::protocol::time::{Drift, Moment};
 use crate::protocol::view::View;
 use crate::protocol::window::WindowRule;
 pub(super) use learn::took;
+pub(super) use members::origin_of;
 pub(super) use running::Run;
 
 /// Who may declare a region lost.
@@ -79,6 +84,8 @@ pub struct Failover {
 }
 
 /// Why a deployment whose register was not founded runs no keys.
+/// Why the gateway of a replaced store runs nothing.
+const REPLACED: &str = "this store was replaced: by the view the region has another generation of it";
 const NOT_FOUNDED: &str = "the register is not founded: run `onceway init` once, when all regions are up";
 
 /// What one gateway holds about authority. Read by every request without a lock, replaced whole by the loops.
@@ -112,6 +119,8 @@ pub(super) struct Authority {
     recalled: AtomicBool,
     renew_now: Notify,
     mind_now: Notify,
+    /// What the checks of this region's upstream have said.
+    upstream: Mutex<Health>,
 }
 
 /// The lease, as requests look at it.
@@ -172,6 +181,7 @@ impl Authority {
             recalled: AtomicBool::new(false),
             renew_now: Notify::new(),
             mind_now: Notify::new(),
+            upstream: Mutex::default(),
         }
     }
 
@@ -231,6 +241,7 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
     tokio::spawn(takeover::watch_loop(Arc::downgrade(gateway)));
     tokio::spawn(home::home_loop(Arc::downgrade(gateway)));
     tokio::spawn(voters::voters_loop(Arc::downgrade(gateway)));
+    tokio::spawn(upstream::check_loop(Arc::downgrade(gateway)));
 }
 
 /// A number that no other process proposes under.
@@ -259,6 +270,9 @@ impl<P: Ports> Gateway<P> {
             None => return Here::Nobody,
             Some(owner) if *owner != self.settings.me => return Here::Elsewhere(owner.clone()),
             Some(_) => {}
+        }
+        if !view.is_present(&self.origin) {
+            return Here::Store(REPLACED.to_owned());
         }
         let store = self.store.load();
         let gate = match &**store {

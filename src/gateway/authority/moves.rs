@@ -113,9 +113,9 @@ pub(super) async fn release<P: Ports>(
         None => seal(gateway, &base, &target).await?,
     };
     let applied = mind::applied(gateway).await.map_err(|error| error.to_string())?;
-    let seen = base.lost().filter_map(|(region, _)| {
-        let origin = base.origin(region)?;
-        Some((region.clone(), applied.get(&origin).copied().unwrap_or(0)))
+    let seen = base.losses().map(|(origin, _)| {
+        let seen = applied.get(&origin).copied().unwrap_or(0);
+        (origin, seen)
     });
     Ok(Report {
         generation: gateway.origin.generation,

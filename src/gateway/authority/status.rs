@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::{Gateway, Mode};
 use crate::ports::{Clock, Ports};
 use crate::protocol::opening::Hindrance;
+use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::ring::ARCS;
 use crate::protocol::view::{Standing, View};
 
@@ -58,6 +59,10 @@ pub struct RegionStatus {
     pub mark: u64,
     /// Generation of its store.
     pub generation: u32,
+    /// Whether the ring has it. One that left stays listed, as rows of its live on.
+    pub in_ring: bool,
+    /// Whether it says that its upstream fails its checks. Such a region, sealed, comes back by itself once it is well again.
+    pub upstream_failing: bool,
 }
 
 /// One thing that is missing.
@@ -93,7 +98,7 @@ impl<P: Ports> Gateway<P> {
                 Mode::Manual => "manual",
             },
             lease,
-            regions: regions(&view, &self.authority.views.load()),
+            regions: regions(&view, &self.authority.views.load(), &|name| self.says_failing(name)),
             opening: self.hindrances().iter().map(hindrance).collect(),
             pending,
             voters: view.voters().keys().map(ToString::to_string).collect(),
@@ -101,9 +106,13 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-fn regions(view: &View, views: &BTreeMap<u64, std::sync::Arc<View>>) -> Vec<RegionStatus> {
+fn regions(
+    view: &View,
+    views: &BTreeMap<u64, std::sync::Arc<View>>,
+    failing: &dyn Fn(&RegionName) -> bool,
+) -> Vec<RegionStatus> {
     let shares = view.shares();
-    let of = |(name, member): (&crate::protocol::region::RegionName, &crate::protocol::view::Member)| {
+    let of = |(name, member): (&RegionName, &crate::protocol::view::Member)| {
         let before = views.values().rev().filter(|known| known.epoch() <= view.epoch());
         let since = before
             .take_while(|known| known.standing(name) == Some(member.standing))
@@ -121,47 +130,53 @@ fn regions(view: &View, views: &BTreeMap<u64, std::sync::Arc<View>>) -> Vec<Regi
             share: f64::from(shares.get(name).copied().unwrap_or(0)) / f64::from(ARCS),
             mark: member.mark,
             generation: member.generation,
+            upstream_failing: failing(name),
+            in_ring: view.ring().weight(name).is_some(),
         }
     };
     view.members().iter().map(of).collect()
 }
 
 fn hindrance(missing: &Hindrance) -> HindranceStatus {
+    let accept =
+        |origin: &Origin| format!("accept the risk with `onceway takeover {} --accept-risk`", origin.region);
     let (what, region, text, left) = match missing {
         Hindrance::NotCovered { origin, mark, applied } => {
             let text = format!("rows of {origin} have arrived up to heartbeat {applied}, {mark} is needed");
             ("not-covered", &origin.region, text, None)
         }
-        Hindrance::Window { region, left } => {
-            ("window", region, format!("the window after the loss of {region} runs"), Some(*left))
+        Hindrance::Window { origin, left } => {
+            let text = format!("the window after the loss of {} runs", origin.region);
+            ("window", &origin.region, text, Some(*left))
         }
-        Hindrance::Beyond { region, window } => {
+        Hindrance::Beyond { origin, window } => {
             let text = format!(
-                "the window after the loss of {region} would be {} s: accept the risk with `onceway takeover {region} --accept-risk`",
-                window.as_secs()
+                "the window after the loss of {} would be {} s: {}",
+                origin.region,
+                window.as_secs(),
+                accept(origin)
             );
-            ("beyond", region, text, None)
+            ("beyond", &origin.region, text, None)
         }
-        Hindrance::Unmeasured { region } => {
-            let text = format!(
-                "no lag behind {region} was ever measured here: accept the risk with `onceway takeover {region} --accept-risk`"
-            );
-            ("unmeasured", region, text, None)
+        Hindrance::Unmeasured { origin } => {
+            let text = format!("no lag behind {} was ever measured here: {}", origin.region, accept(origin));
+            ("unmeasured", &origin.region, text, None)
         }
-        Hindrance::Gap { region } => {
-            let text = format!(
-                "rows that {region} had sealed are missing everywhere: accept the risk with `onceway takeover {region} --accept-risk`"
-            );
-            ("gap", region, text, None)
+        Hindrance::Gap { origin } => {
+            let text =
+                format!("rows that {} had sealed are missing everywhere: {}", origin.region, accept(origin));
+            ("gap", &origin.region, text, None)
         }
-        Hindrance::NotTold { region, by } => {
-            ("not-told", by, format!("{by} has not said yet what it has of {region}"), None)
+        Hindrance::NotTold { origin, by } => {
+            ("not-told", by, format!("{by} has not said yet what it has of {origin}"), None)
         }
-        Hindrance::Import { region, from, upto } => {
-            ("import", region, format!("rows of {region} up to heartbeat {upto} come from {from}"), None)
+        Hindrance::Import { origin, from, upto } => {
+            let text = format!("rows of {origin} up to heartbeat {upto} come from {from}");
+            ("import", &origin.region, text, None)
         }
-        Hindrance::Escrow { region } => {
-            ("escrow", region, format!("claims of {region} that were lodged here become records"), None)
+        Hindrance::Escrow { origin } => {
+            let text = format!("claims of {} that were lodged here become records", origin.region);
+            ("escrow", &origin.region, text, None)
         }
     };
     HindranceStatus {

@@ -116,9 +116,10 @@ pub(super) async fn lose<P: Ports>(
 /// The highest heartbeat of the region that any survivor has applied, as far as is known now. Whoever has more says so before anything
 /// opens (H4).
 pub(super) async fn frontier<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View, region: &RegionName) -> u64 {
+    let Some(origin) = view.origin(region) else { return 0 };
     let own = mind::applied(gateway).await.ok();
-    let own = view.origin(region).and_then(|origin| own?.get(&origin).copied()).unwrap_or(0);
+    let own = own.and_then(|own| own.get(&origin).copied()).unwrap_or(0);
     let health = gateway.health();
-    let told = health.peers.values().filter_map(|peer| peer.pong.as_ref()?.applied.get(region).copied());
+    let told = health.peers.values().filter_map(|peer| peer.pong.as_ref()?.applied.get(&origin).copied());
     told.chain([own]).max().unwrap_or(own)
 }

@@ -11,7 +11,7 @@ use crate::ports::peers::{OperatorAct, Question, Told};
 use crate::ports::{Imports, Ports, Replica, Upkeep};
 use crate::protocol::authority::GateState;
 use crate::protocol::opening;
-use crate::protocol::region::RegionName;
+use crate::protocol::region::{Origin, RegionName};
 
 /// The most rows in one page that are given out.
 const MOST_ROWS: u32 = 1_000;
@@ -37,7 +37,7 @@ impl<P: Ports> Gateway<P> {
                 Ok(report) => Told::Released(report),
                 Err(why) => Told::Refused(why),
             },
-            Question::Frontier { region, at } => match self.frontier_of(&region, at).await {
+            Question::Frontier { origin, at } => match self.frontier_of(&origin, at).await {
                 Ok(told) => Told::Frontier(told),
                 Err(why) => Told::Refused(why),
             },
@@ -61,18 +61,20 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// What this region has of a lost one: what is applied, and its own heartbeat once every escrow row of it here is a record (H3).
-    async fn frontier_of(self: &Arc<Self>, region: &RegionName, at: u64) -> Result<opening::Told, String> {
+    /// What this region has of a lost or replaced store: what is applied or imported, and its own heartbeat once every escrow row of a lost
+    /// one here is a record (H3).
+    async fn frontier_of(self: &Arc<Self>, origin: &Origin, at: u64) -> Result<opening::Told, String> {
         let Some((_, state)) = self.gate_state() else { return Err("the store is not open".to_owned()) };
-        if !state.view.lost().any(|lost| lost == (region, at)) {
-            return Err(format!("this region has not adopted the loss of {region} in epoch {at}"));
+        if state.view.epoch() < at {
+            return Err(format!("this region has not adopted the loss of {origin} in epoch {at}"));
         }
-        mind::convert(self, &state.view, region).await?;
+        if state.view.losses().any(|(lost, _)| lost == *origin) {
+            mind::convert(self, origin).await?;
+        }
         let applied = mind::applied(self).await.map_err(|error| error.to_string())?;
         let beat = self.ports.store().beat().await.map_err(|error| error.to_string())?;
         let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
-        let origin = state.view.origin(region).ok_or("no such region")?;
-        Ok(opening::Told { applied: applied.get(&origin).copied().unwrap_or(0), seal })
+        Ok(opening::Told { applied: applied.get(origin).copied().unwrap_or(0), seal })
     }
 
     async fn operator_asked(self: &Arc<Self>, from: &RegionName, act: OperatorAct) -> Told {
@@ -98,8 +100,8 @@ impl<P: Ports> Gateway<P> {
         reason: &str,
     ) -> Result<(), String> {
         moves::change_gate(self, |state| {
-            if !state.view.lost().any(|lost| lost == (region, at)) {
-                return Err(format!("{region} is not lost in epoch {at} as this region knows it"));
+            if !state.view.losses().any(|(lost, then)| (&lost.region, then) == (region, at)) {
+                return Err(format!("{region} was not lost in epoch {at} as this region knows it"));
             }
             let waiver = (region.clone(), at);
             let mut waived = state.waived.clone();

@@ -152,10 +152,10 @@ fn questions(region: RegionName) -> Vec<Question> {
         Question::Acceptor { to: None, message: Message::Read },
         Question::Acceptor { to: Some(AcceptorId(1)), message },
         Question::Adopt { view: view(&region) },
-        Question::Rows { origin, after: Some(id()), most: 1_000 },
+        Question::Rows { origin: origin.clone(), after: Some(id()), most: 1_000 },
         Question::LodgeAnswer { id: id(), token, nonce, answer: answer() },
         Question::Void { id: id(), token, nonce },
-        Question::Frontier { region, at: 1 << 40 },
+        Question::Frontier { origin, at: 1 << 40 },
         Question::Operator(act),
     ]
 }
@@ -164,7 +164,7 @@ fn tellings(region: RegionName) -> Vec<Told> {
     let view = view(&region);
     let ballot = Ballot { counter: 1, region: region.clone(), proposer: 0 };
     let release = Release { base: 1 << 40, target: digest("onceway/contract/target", &[]) };
-    let seen = BTreeMap::from([(region, 1 << 40)]);
+    let seen = BTreeMap::from([(Origin { region, generation: 2 }, 1 << 40)]);
     vec![
         Told::Acceptor(Reply::Promised(Accepted { ballot, view: view.clone() })),
         Told::Views(vec![view.clone(), view]),

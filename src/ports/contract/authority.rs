@@ -16,7 +16,7 @@ use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::digest::digest;
 use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
-use crate::protocol::view::{AcceptorId, Content, View};
+use crate::protocol::view::{AcceptorId, Content, Retired, View};
 
 /// A bench whose store keeps views.
 pub trait AuthorityBench: StoreBench<Store: Acceptors + Authority> {}
@@ -302,7 +302,8 @@ pub(super) fn view<B: StoreBench>(bench: &B, epoch: u64, name: &str) -> Arc<View
         origins.iter().zip(1..).map(|(origin, id)| (origin.region.clone(), AcceptorId(id))).collect();
     let escrow = BTreeSet::from(["payouts".into()]);
     let content = View::founding(epoch, ring, escrow, voters).content();
-    Arc::new(View::from_content(Content { retired: BTreeMap::from([(bench.origin(), 3)]), ..content }))
+    let retired = [(bench.origin(), Retired { mark: 3, lost: Some(2) })].into();
+    Arc::new(View::from_content(Content { retired, ..content }))
 }
 
 /// The state after adopting one more view.

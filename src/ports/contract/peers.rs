@@ -15,7 +15,7 @@ use crate::ports::{Clock, Peers};
 use crate::protocol::digest::digest;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::RequestId;
-use crate::protocol::region::RegionName;
+use crate::protocol::region::{Origin, RegionName};
 
 /// What the peer, or the way to it, does with calls from now on.
 #[derive(Clone, Debug)]
@@ -204,8 +204,10 @@ pub async fn a_dropped_forward_is_not_sent_again<B: PeersBench>(bench: &B) {
 pub async fn a_pong_comes_back_whole<B: PeersBench>(bench: &B) {
     bench.behave(answers(200, "")).await;
     let beat = Beat { seq: 1 << 40, age: Duration::from_millis(70) };
-    let applied = BTreeMap::from([(bench.peer(), 1 << 40), (bench.unlisted(), 0)]);
-    let full = Pong { serving: true, beat: Some(beat), applied, ..pong() };
+    let origin = |region, generation| Origin { region, generation };
+    let applied = [(origin(bench.peer(), 1), 1 << 40), (origin(bench.unlisted(), u32::MAX), 0)].into();
+    let own = Some(origin(bench.peer(), 2));
+    let full = Pong { serving: true, beat: Some(beat), origin: own, applied, ..pong() };
     for pong in [full, pong()] {
         bench.set_pong(pong.clone()).await;
         let mut got = ping(bench, &bench.peer(), Duration::from_secs(5)).await.expect("peers: no pong came");
@@ -291,6 +293,8 @@ fn pong() -> Pong {
         shared: digest("onceway/contract/shared", &[]),
         serving: false,
         beat: None,
+        origin: None,
+        upstream_failing: false,
         applied: BTreeMap::new(),
     }
 }

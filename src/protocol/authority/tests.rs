@@ -232,12 +232,24 @@ pub fn a_region_that_is_back_is_a_risk_until_it_was_heard_of_since() {
 }
 
 #[test]
+fn a_store_that_comes_later_has_everything_to_catch_up_with() {
+    let one = first();
+    let key = key(&one, &["a", "b"]);
+    let founded = GateState::founded(Arc::new(one.clone()));
+    assert!(founded.is_open());
+    let joined = GateState::joined(Arc::new(one));
+    assert!(!joined.is_open());
+    assert_eq!(joined.serves(&key, &name("a")), Some(Closed::CatchingUp));
+    assert_eq!(joined.open().serves(&key, &name("a")), None);
+}
+
+#[test]
 fn a_store_that_was_replaced_stays_a_risk() {
     let one = first();
     let key = key(&one, &["a", "b"]);
     let lost = lose(&one, "a", 5);
     let rebuilt = next(&lost, Change::Rebuild { region: name("a") });
-    let back = seal(&rebuilt, "a", 1);
+    let back = resumed(&rebuilt, "a", 1);
     let views = [&one, &lost, &rebuilt, &back];
     assert_eq!(
         risk(&back, &views, &[("a#2", 4)], &key),
@@ -245,6 +257,10 @@ fn a_store_that_was_replaced_stays_a_risk() {
         "the new store knows nothing of the old one's last claims"
     );
     assert_eq!(risk(&back, &views, &[("a#1", 2), ("a#2", 4)], &key), NOBODY);
+    // One that had sealed before it was replaced left nothing behind that is not covered.
+    let sealed = seal(&lost, "a", 9);
+    let rebuilt = next(&sealed, Change::Rebuild { region: name("a") });
+    assert_eq!(risk(&rebuilt, &[&one, &lost, &sealed, &rebuilt], &[], &key), NOBODY);
 }
 
 #[test]
@@ -255,7 +271,7 @@ fn nobody_is_at_risk_by_its_own_loss() {
     let back = seal(&lost, "b", 9);
     assert_eq!(risk(&back, &[&one, &lost, &back], &[], &key), NOBODY);
     let rebuilt = next(&lost, Change::Rebuild { region: name("b") });
-    let reborn = seal(&rebuilt, "b", 1);
+    let reborn = resumed(&rebuilt, "b", 1);
     assert_eq!(
         risk(&reborn, &[&one, &lost, &rebuilt, &reborn], &[], &key),
         ["b"],

@@ -3,7 +3,7 @@
 //! Neighbours: `example_tests` makes the views. It must not build a view but by a change.
 
 use super::super::example_tests::{
-    SEALED, abc, draft, drained, first, lose, moved, name, report, resumed, ring, seal, voters,
+    SEALED, abc, draft, drained, first, lose, moved, name, next, origin, report, resumed, ring, seal, voters,
 };
 use super::super::ring::{PlaceBy, RingSpec};
 use super::super::view::Content;
@@ -121,12 +121,12 @@ fn what_a_loser_has_seen_of_a_lost_region_raises_its_frontier() {
     let view = lose(&first(), "a", 10);
     let target = Arc::new(draft(&view, &[("b", SEALED)]));
     let seen = |of: &str, seq| {
-        let report = Report { seen: BTreeMap::from([(name(of), seq)]), ..report(&view, &target, "b", 1) };
+        let report = Report { seen: BTreeMap::from([(origin(of), seq)]), ..report(&view, &target, "b", 1) };
         view.next(&Change::Move { target: target.clone(), reports: one("b", report) }).unwrap()
     };
-    assert_eq!(seen("a", 12).members()[&name("a")].mark, 12);
-    assert_eq!(seen("a", 9).members()[&name("a")].mark, 10, "never back");
-    assert_eq!(seen("c", 99).members()[&name("c")].mark, 0, "c speaks for itself");
+    assert_eq!(seen("a#1", 12).members()[&name("a")].mark, 12);
+    assert_eq!(seen("a#1", 9).members()[&name("a")].mark, 10, "never back");
+    assert_eq!(seen("c#1", 99).members()[&name("c")].mark, 0, "c speaks for itself");
 }
 
 #[test]
@@ -181,19 +181,41 @@ fn a_lost_region_returns_sealed_and_then_serves() {
 }
 
 #[test]
-fn a_rebuilt_store_begins_anew_and_its_old_rows_count_on() {
-    let lost = lose(&first(), "a", 4);
-    let rebuilt = lost.next(&Change::Rebuild { region: name("a") }).unwrap();
-    let member = rebuilt.members()[&name("a")];
-    assert_eq!(
-        (member.generation, member.mark, member.standing),
-        (2, 0, Standing::Lost { at: 2, gap: false })
-    );
-    let retired: Vec<_> =
-        rebuilt.retired().iter().map(|(origin, mark)| (origin.to_string(), *mark)).collect();
-    assert_eq!(retired, [("a#1".to_owned(), 4)]);
-    assert_eq!(refused(&first(), Change::Rebuild { region: name("a") }), Illegal::Standing(name("a")));
-    assert_eq!(seal(&rebuilt, "a", 1).members()[&name("a")].mark, 1, "a new counter");
+fn a_replaced_store_begins_anew_and_its_old_rows_count_on() {
+    let change = || Change::Rebuild { region: name("a") };
+    assert_eq!(refused(&first(), change()), Illegal::Standing(name("a")), "it serves");
+    let rebuilt = |view: &View| {
+        let rebuilt = view.next(&change()).unwrap();
+        let member = rebuilt.members()[&name("a")];
+        assert_eq!((member.generation, member.mark, member.release), (2, 0, None));
+        (member.standing, rebuilt)
+    };
+    let (standing, lost) = rebuilt(&lose(&first(), "a", 4));
+    assert_eq!(standing, Standing::Sealed { drained: false });
+    assert_eq!(*lost.retired(), [(origin("a#1"), Retired { mark: 4, lost: Some(2) })].into());
+    assert_eq!(lost.losses().collect::<Vec<_>>(), [(origin("a#1"), 2)]);
+    let (standing, sealed) = rebuilt(&drained(&first(), "a", 7));
+    assert_eq!(standing, Standing::Sealed { drained: true }, "it stays out until somebody asks for it");
+    assert_eq!(*sealed.retired(), [(origin("a#1"), Retired { mark: 7, lost: None })].into());
+    assert_eq!(sealed.losses().count(), 0);
+}
+
+#[test]
+fn what_a_loser_has_seen_of_a_store_that_was_lost_and_replaced_raises_its_mark() {
+    let view = next(&lose(&first(), "a", 10), Change::Rebuild { region: name("a") });
+    let target = Arc::new(draft(&view, &[("b", SEALED)]));
+    let mark = |view: &View, of: &str, seq| {
+        let report = Report {
+            seen: [(origin(of), seq)].into(),
+            ..report(view, &draft(view, &[("b", SEALED)]), "b", 1)
+        };
+        let change = Change::Move { target: target.clone(), reports: [(name("b"), report)].into() };
+        let next = view.next(&change).unwrap();
+        (next.retired()[&origin("a#1")].mark, next.members()[&name("a")].mark)
+    };
+    assert_eq!(mark(&view, "a#1", 12), (12, 0));
+    assert_eq!(mark(&view, "a#1", 9), (10, 0), "never back");
+    assert_eq!(mark(&view, "a#2", 12), (10, 0), "the new store speaks for itself");
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn four_this_store_and_the_lost_one_are_the_same_as_then() {
     // What was lodged with b went with its old store.
     let lost = lose(&first(), "b", 1);
     let rebuilt = next(&lost, Change::Rebuild { region: name("b") });
-    let back = resumed(&seal(&rebuilt, "b", 1), "b", 1);
+    let back = resumed(&rebuilt, "b", 1);
     let mut world = World::of(&[back.clone(), lose(&back, "a", 7)]);
     world.heartbeat_epoch = back.epoch();
     assert!(world.proves());

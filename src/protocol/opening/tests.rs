@@ -9,12 +9,12 @@ use super::*;
 /// Facts that hinder nothing, to be spoilt one by one.
 struct World {
     view: View,
-    me: RegionName,
+    me: Origin,
     applied: BTreeMap<Origin, u64>,
-    windows: BTreeMap<RegionName, window::Standing>,
-    told: BTreeMap<(RegionName, RegionName), Told>,
+    windows: BTreeMap<Origin, window::Standing>,
+    told: BTreeMap<(RegionName, Origin), Told>,
     waived: BTreeSet<(RegionName, u64)>,
-    converted: BTreeSet<RegionName>,
+    converted: BTreeSet<Origin>,
 }
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
         let none = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Self {
             view,
-            me: name("b"),
+            me: origin("b#1"),
             applied,
             windows: none.0,
             told: none.1,
@@ -36,9 +36,9 @@ impl World {
     /// a was lost at epoch 2 with frontier 40, and all has been done about it.
     fn after_a_was_lost() -> Self {
         let mut world = Self::new(lose(&first(), "a", 40));
-        world.windows.insert(name("a"), window::Standing::Over);
-        world.told.insert((name("c"), name("a")), Told { applied: 45, seal: 50 });
-        world.converted.insert(name("a"));
+        world.windows.insert(origin("a#1"), window::Standing::Over);
+        world.told.insert((name("c"), origin("a#1")), Told { applied: 45, seal: 50 });
+        world.converted.insert(origin("a#1"));
         world
     }
 
@@ -86,46 +86,80 @@ fn its_own_marks_and_its_own_loss_keep_nobody_from_anything() {
 }
 
 #[test]
-fn rows_under_a_store_that_was_replaced_count_on() {
+pub fn rows_of_a_store_that_was_replaced_count_on() {
+    // Lost in epoch 2, replaced in epoch 3.
     let mut world = World::after_a_was_lost();
     world.view = next(&lose(&first(), "a", 60), Change::Rebuild { region: name("a") });
-    world.told.insert((name("c"), name("a")), Told { applied: 0, seal: 50 });
-    assert_eq!(world.missing(), [not_covered("a#1", 60, 50)]);
-    world.applied.insert(origin("a#1"), 60);
+    world.windows.clear();
+    let from_c = |upto| Hindrance::Import { origin: origin("a#1"), from: name("c"), upto };
+    let told = |applied| ((name("c"), origin("a#1")), Told { applied, seal: 50 });
+    world.told.extend([told(0)]);
+    assert_eq!(world.missing(), [not_covered("a#1", 60, 50)], "nothing more is on its way: no window");
+    world.told.extend([told(61)]);
+    assert_eq!(world.missing(), [not_covered("a#1", 60, 50), from_c(61)]);
+    world.waived.insert((name("a"), 2));
+    assert_eq!(world.missing(), [from_c(61)], "what is there is fetched, whoever accepted what");
+    world.applied.insert(origin("a#1"), 61);
     assert_eq!(world.missing(), []);
-    // The region's own rows of before: they are with the others now.
-    world.me = name("a");
+    world.waived.clear();
+    world.converted.clear();
+    assert_eq!(world.missing(), [Hindrance::Escrow { origin: origin("a#1") }]);
+    // The new store of the region itself: the rows of before are with the others now.
+    world.me = origin("a#2");
     world.applied.remove(&origin("a#1"));
-    assert_eq!(world.missing(), [not_covered("a#1", 60, 0)]);
+    world.converted.insert(origin("a#1"));
+    world.told.insert((name("b"), origin("a#1")), Told { applied: 3, seal: 50 });
+    let from_b = Hindrance::Import { origin: origin("a#1"), from: name("b"), upto: 3 };
+    assert_eq!(world.missing(), [not_covered("a#1", 60, 0), from_b, from_c(61)]);
+}
+
+#[test]
+pub fn rows_of_a_sealed_store_that_was_replaced_come_from_whoever_has_them() {
+    let view = next(&drained(&first(), "a", 40), Change::Rebuild { region: name("a") });
+    let mut world = World::new(view);
+    assert_eq!(world.missing(), [], "b had applied all of it");
+    world.me = origin("a#2");
+    world.applied.remove(&origin("a#1"));
+    let silent = |by| Hindrance::NotTold { origin: origin("a#1"), by: name(by) };
+    assert_eq!(world.missing(), [not_covered("a#1", 40, 0), silent("b"), silent("c")]);
+    world.told.insert((name("b"), origin("a#1")), Told { applied: 50, seal: 50 });
+    let from_b = Hindrance::Import { origin: origin("a#1"), from: name("b"), upto: 50 };
+    assert_eq!(world.missing(), [not_covered("a#1", 40, 0), from_b, silent("c")]);
+    world.applied.insert(origin("a#1"), 50);
+    assert_eq!(world.missing(), []);
 }
 
 #[test]
 pub fn a_loss_waits_for_its_window() {
     let mut world = World::after_a_was_lost();
     let left = Duration::from_secs(1);
-    let region = name("a");
+    let of = origin("a#1");
     for (standing, hindrance, operator) in [
-        (window::Standing::Runs { left }, Hindrance::Window { region: region.clone(), left }, false),
+        (window::Standing::Runs { left }, Hindrance::Window { origin: of.clone(), left }, false),
         (
             window::Standing::Beyond { window: left },
-            Hindrance::Beyond { region: region.clone(), window: left },
+            Hindrance::Beyond { origin: of.clone(), window: left },
             true,
         ),
-        (window::Standing::Unmeasured, Hindrance::Unmeasured { region: region.clone() }, true),
+        (window::Standing::Unmeasured, Hindrance::Unmeasured { origin: of.clone() }, true),
     ] {
-        world.windows.insert(region.clone(), standing);
+        world.windows.insert(of.clone(), standing);
         assert_eq!(hindrance.needs_operator(), operator);
         assert_eq!(world.missing(), [hindrance]);
     }
     world.windows.clear();
-    assert_eq!(world.missing(), [Hindrance::Unmeasured { region }], "a window that nobody began is not over");
+    assert_eq!(
+        world.missing(),
+        [Hindrance::Unmeasured { origin: of }],
+        "a window that nobody began is not over"
+    );
 }
 
 #[test]
 fn a_gap_waits_for_an_operator_however_long_the_window_is_over() {
     let mut world = World::after_a_was_lost();
     world.view = lose(&drained(&first(), "a", 90), "a", 40);
-    assert_eq!(world.missing(), [Hindrance::Gap { region: name("a") }]);
+    assert_eq!(world.missing(), [Hindrance::Gap { origin: origin("a#1") }]);
     assert!(world.missing()[0].needs_operator());
     world.waived.insert((name("a"), 3));
     assert_eq!(world.missing(), []);
@@ -134,15 +168,15 @@ fn a_gap_waits_for_an_operator_however_long_the_window_is_over() {
 #[test]
 pub fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
     let mut world = World::after_a_was_lost();
-    let silence = Hindrance::NotTold { region: name("a"), by: name("c") };
+    let silence = Hindrance::NotTold { origin: origin("a#1"), by: name("c") };
     let told = world.told.clone();
     world.told.clear();
     assert_eq!(world.missing(), std::slice::from_ref(&silence));
     assert!(!silence.needs_operator());
-    world.told.insert((name("c"), name("a")), Told { applied: 51, seal: 50 });
-    let import = Hindrance::Import { region: name("a"), from: name("c"), upto: 51 };
+    world.told.insert((name("c"), origin("a#1")), Told { applied: 51, seal: 50 });
+    let import = Hindrance::Import { origin: origin("a#1"), from: name("c"), upto: 51 };
     assert_eq!(world.missing(), [import], "c has rows that are not here (H4)");
-    world.told.insert((name("c"), name("a")), Told { applied: 50, seal: 51 });
+    world.told.insert((name("c"), origin("a#1")), Told { applied: 50, seal: 51 });
     assert_eq!(
         world.missing(),
         [not_covered("c#1", 51, 50)],
@@ -151,8 +185,8 @@ pub fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
     // Nobody waits for who is gone, too.
     world.told.clear();
     world.view = lose(&world.view, "c", 50);
-    world.windows.insert(name("c"), window::Standing::Over);
-    world.converted.insert(name("c"));
+    world.windows.insert(origin("c#1"), window::Standing::Over);
+    world.converted.insert(origin("c#1"));
     assert_eq!(world.missing(), []);
     world.told = told;
 }
@@ -161,11 +195,11 @@ pub fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
 pub fn escrow_rows_become_records_before_anything_opens() {
     let mut world = World::after_a_was_lost();
     world.converted.clear();
-    assert_eq!(world.missing(), [Hindrance::Escrow { region: name("a") }]);
+    assert_eq!(world.missing(), [Hindrance::Escrow { origin: origin("a#1") }]);
     world.waived.insert((name("a"), 2));
     assert_eq!(
         world.missing(),
-        [Hindrance::Escrow { region: name("a") }],
+        [Hindrance::Escrow { origin: origin("a#1") }],
         "what stands here is no risk to accept"
     );
 }
@@ -173,7 +207,7 @@ pub fn escrow_rows_become_records_before_anything_opens() {
 #[test]
 fn a_waiver_is_for_one_loss_of_one_region() {
     let mut world = World::after_a_was_lost();
-    world.windows.insert(name("a"), window::Standing::Unmeasured);
+    world.windows.insert(origin("a#1"), window::Standing::Unmeasured);
     world.applied.insert(origin("a#1"), 39);
     world.told.clear();
     assert_eq!(world.missing().len(), 3);
@@ -182,19 +216,19 @@ fn a_waiver_is_for_one_loss_of_one_region() {
     assert_eq!(world.missing().len(), 3, "another loss, another region");
     world.waived.insert((name("a"), 2));
     assert_eq!(world.missing(), []);
-    world.told.insert((name("c"), name("a")), Told { applied: 41, seal: 50 });
-    let import = Hindrance::Import { region: name("a"), from: name("c"), upto: 41 };
+    world.told.insert((name("c"), origin("a#1")), Told { applied: 41, seal: 50 });
+    let import = Hindrance::Import { origin: origin("a#1"), from: name("c"), upto: 41 };
     assert_eq!(world.missing(), [import], "what is known to be there is fetched all the same");
     // It dies with the loss: after a return and another loss it says nothing.
     world.view = lose(&resumed(&seal(&world.view, "a", 45), "a", 45), "a", 45);
-    assert!(world.missing().contains(&Hindrance::Unmeasured { region: name("a") }));
+    assert!(world.missing().contains(&Hindrance::Unmeasured { origin: origin("a#1") }));
 }
 
 #[test]
 fn two_losses_are_two_waits() {
     let mut world = World::after_a_was_lost();
     world.view = lose(&world.view, "c", 50);
-    world.converted.insert(name("c"));
-    world.windows.insert(name("c"), window::Standing::Unmeasured);
-    assert_eq!(world.missing(), [Hindrance::Unmeasured { region: name("c") }]);
+    world.converted.insert(origin("c#1"));
+    world.windows.insert(origin("c#1"), window::Standing::Unmeasured);
+    assert_eq!(world.missing(), [Hindrance::Unmeasured { origin: origin("c#1") }]);
 }

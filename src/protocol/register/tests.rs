@@ -202,7 +202,7 @@ fn two_starts_of_a_regions_postgres_never_hold_together() {
         "numbers go on, so that it is seen to be another"
     );
     let rebuilt = next(&lose(&first(), "a", 0), Change::Rebuild { region: name("a") });
-    let reborn = resumed(&seal(&rebuilt, "a", 1), "a", 1);
+    let reborn = resumed(&rebuilt, "a", 1);
     assert!(
         matches!(says(&acceptor, &renew("a", &reborn), &runs), Reply::NotGranted(_)),
         "nor do two generations"

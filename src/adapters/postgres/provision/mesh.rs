@@ -14,7 +14,7 @@ use crate::protocol::region::Origin;
 const PUBLISHING: &str = "making the publication";
 const SUBSCRIBING: &str = "making a subscription";
 const RESEED: &str = "rows are missing here and no repair in place is safe: this region is not covered for that origin; \
-    drop the subscription, empty the two leaves of that origin here, run `onceway store init` again";
+    run `onceway store reseed`";
 
 /// Makes the publication of the own leaves.
 pub(super) async fn init_publication(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
@@ -62,7 +62,7 @@ pub(super) async fn check_publication(
 }
 
 /// A subscription as it stands here.
-struct Subscribed {
+pub(super) struct Subscribed {
     conninfo: String,
     enabled: bool,
     publications: Vec<String>,
@@ -70,6 +70,38 @@ struct Subscribed {
     tables: i64,
     copied: i64,
     streaming: bool,
+}
+
+impl Subscribed {
+    /// Whether it follows an earlier store of that region.
+    fn follows_before(&self, peer: &Origin) -> bool {
+        let prefix = names::publication_prefix(&peer.region);
+        let [publication] = self.publications.as_slice() else { return false };
+        let generation = publication.strip_prefix(&prefix).and_then(|number| number.parse::<u32>().ok());
+        generation.is_some_and(|generation| generation < peer.generation)
+    }
+}
+
+/// Ends a subscription, whose slot is gone or is nobody's any more; rows that it brought stay.
+pub(super) async fn end(client: &Client, name: &str) -> Result<(), Error> {
+    let sql = format!(
+        "alter subscription {name} disable; alter subscription {name} set (slot_name = none); drop subscription {name}"
+    );
+    execute(client, "ending a subscription", &sql).await
+}
+
+/// Stops following a store that was replaced. A copy that was never whole counts for nothing: its heartbeat goes (H18).
+async fn leave(client: &Client, name: &str, found: &Subscribed, peer: &Origin) -> Result<(), Error> {
+    if found.copied != 2 {
+        for generation in 1..peer.generation {
+            let heartbeats = names::heartbeats(&Origin { region: peer.region.clone(), generation });
+            let sql = "select to_regclass($1) is not null";
+            if holds(client, SUBSCRIBING, sql, &[&heartbeats]).await? {
+                execute(client, SUBSCRIBING, &format!("delete from {heartbeats}")).await?;
+            }
+        }
+    }
+    end(client, name).await
 }
 
 /// Makes the subscription to a peer once that is ready; an existing one is only looked at, and pointed at a new address.
@@ -86,6 +118,11 @@ pub(super) async fn init_subscription(
     let status = match (subscribed(client, &name).await?, publisher) {
         (None, Err(why)) => Status::Pending(why),
         (None, Ok(publisher)) => create(client, plan, peer, &conninfo, &name, &publisher).await?,
+        // By the view that store is retired, and the one that took its place is there.
+        (Some(found), Ok(publisher)) if found.follows_before(peer) => {
+            leave(client, &name, &found, peer).await?;
+            create(client, plan, peer, &conninfo, &name, &publisher).await?
+        }
         (Some(found), publisher) => {
             let status = standing(peer, &found, publisher.map(|publisher| publisher.slot));
             if found.conninfo == conninfo || matches!(status, Status::Broken(_)) {
@@ -127,7 +164,7 @@ pub(super) async fn check_subscription(
     Ok(())
 }
 
-async fn create(
+pub(super) async fn create(
     client: &Client,
     plan: &Plan,
     peer: &Origin,
@@ -210,7 +247,7 @@ fn standing(peer: &Origin, found: &Subscribed, slot: Result<Option<Slot>, String
     Status::Fine
 }
 
-async fn subscribed(client: &Client, name: &str) -> Result<Option<Subscribed>, Error> {
+pub(super) async fn subscribed(client: &Client, name: &str) -> Result<Option<Subscribed>, Error> {
     const WHAT: &str = "reading a subscription";
     let sql = "select s.subconninfo, s.subenabled, s.subpublications, s.subslotname::text, count(k.srrelid), \
                       count(k.srrelid) filter (where k.srsubstate = 'r'), \
@@ -232,7 +269,7 @@ async fn subscribed(client: &Client, name: &str) -> Result<Option<Subscribed>, E
 }
 
 /// A connection string of keywords gets keep-alives unless it has its own; a URL stays as it is.
-fn kept_alive(conninfo: &str) -> String {
+pub(super) fn kept_alive(conninfo: &str) -> String {
     if conninfo.contains("://") || conninfo.contains("keepalives") {
         conninfo.to_owned()
     } else {
@@ -240,6 +277,6 @@ fn kept_alive(conninfo: &str) -> String {
     }
 }
 
-fn line(peer: &Origin) -> String {
+pub(super) fn line(peer: &Origin) -> String {
     format!("subscription from {peer}")
 }

@@ -1,13 +1,17 @@
 //! Makes a region's store, connects it to its peers, and says what is missing: `onceway store init` and `store check`.
 //!
-//! `schema` (migrations, leaves, routines, the gate), `roles` (least rights), `mesh` (publication and subscriptions), `publisher` (a peer), `report`.
+//! `generations` (which stores), `schema` (migrations, leaves, routines, the gate), `roles` (least rights), `mesh` (publication and subscriptions),
+//! `publisher` (a peer), `leaving` (regions that left), `reseed` (a subscription whose slot was lost), `report`.
 //! [`init`] may run in any order of regions, again and again, on a live deployment: it adds what is missing and changes nothing else.
 //! Neighbours: `cli` and `fleet` call it with a [`Plan`]. It must not re-create what may have lost rows (a slot, a leaf's content), must not
 //! touch another region's store, and must not copy a server's DETAIL lines into its report.
 
+mod generations;
+mod leaving;
 mod mesh;
 mod publisher;
 mod report;
+mod reseed;
 mod roles;
 mod schema;
 
@@ -17,7 +21,7 @@ use tokio_postgres::{Client, Config};
 
 use super::run::Params;
 use super::{connect, errors, names};
-use crate::protocol::region::Origin;
+use crate::protocol::region::{Origin, RegionName};
 
 pub use report::{Line, Report, Status};
 
@@ -42,7 +46,8 @@ pub struct Role {
 pub struct Plan {
     /// The region, and which build of its store.
     pub me: Origin,
-    /// All origins of the deployment, `me` included: each gets its leaves in every store.
+    /// All origins of the deployment, `me` included: each gets its leaves in every store. Of another region the view of this store says which
+    /// build is present, or, where it follows none yet, that region itself.
     pub all: Vec<Origin>,
     /// The deployment's id; a store of another deployment is left alone.
     pub deployment: String,
@@ -104,10 +109,20 @@ pub async fn check(plan: &Plan) -> Result<Report, Error> {
     tokio::time::timeout(ALL_WITHIN, check_within(plan)).await.map_err(|_late| Error::Late)?
 }
 
+/// Follows a peer anew whose slot for this store was lost or is missing: rows were lost on the way, and no repair in place is safe. What is
+/// here of it stays readable throughout, and the region counts as not covered until all has been copied again (H13).
+///
+/// # Errors
+/// The slot is well, or the peer is none or not ready (`Plan`); see [`Error`].
+pub async fn reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
+    check_plan(plan)?;
+    tokio::time::timeout(ALL_WITHIN, reseed_within(plan, from)).await.map_err(|_late| Error::Late)?
+}
+
 async fn init_within(plan: &Plan) -> Result<Report, Error> {
     let client = connect(plan).await?;
-    execute(&client, "waiting for another init", "set lock_timeout = '10s'").await?;
-    query(&client, "waiting for another init", "select pg_advisory_lock($1)", &[&LOCK]).await?;
+    alone(&client).await?;
+    let plan = &generations::present(&client, plan).await?;
     let mut report = Report::default();
     server(&client, &mut report).await?;
     execute(&client, "beginning", "begin").await?;
@@ -118,6 +133,7 @@ async fn init_within(plan: &Plan) -> Result<Report, Error> {
     for (peer, conninfo) in &plan.subscribe {
         mesh::init_subscription(&client, plan, peer, conninfo, &mut report).await?;
     }
+    leaving::init(&client, plan, &mut report).await?;
     tracing::info!(region = %plan.me, changes = report.changes(), complete = report.is_complete(), "store init");
     Ok(report)
 }
@@ -125,6 +141,7 @@ async fn init_within(plan: &Plan) -> Result<Report, Error> {
 async fn check_within(plan: &Plan) -> Result<Report, Error> {
     let client = connect(plan).await?;
     execute(&client, "beginning", "set default_transaction_read_only = on").await?;
+    let plan = &generations::present(&client, plan).await?;
     let mut report = Report::default();
     server(&client, &mut report).await?;
     if !schema::check(&client, plan, &mut report).await? {
@@ -135,7 +152,24 @@ async fn check_within(plan: &Plan) -> Result<Report, Error> {
     for (peer, conninfo) in &plan.subscribe {
         mesh::check_subscription(&client, plan, peer, conninfo, &mut report).await?;
     }
+    leaving::check(&client, plan, &mut report).await?;
     Ok(report)
+}
+
+async fn reseed_within(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
+    let client = connect(plan).await?;
+    alone(&client).await?;
+    let plan = &generations::present(&client, plan).await?;
+    let mut report = Report::default();
+    reseed::reseed(&client, plan, from, &mut report).await?;
+    Ok(report)
+}
+
+/// One provisioning at a time.
+async fn alone(client: &Client) -> Result<(), Error> {
+    const WHAT: &str = "waiting for another init";
+    execute(client, WHAT, "set lock_timeout = '10s'").await?;
+    query(client, WHAT, "select pg_advisory_lock($1)", &[&LOCK]).await.map(|_| ())
 }
 
 fn check_plan(plan: &Plan) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use tokio_postgres::{Client, Config};
 
 use super::super::{connect, errors, names};
 use super::Plan;
-use crate::protocol::region::Origin;
+use crate::protocol::region::{Origin, RegionName};
 
 const LOOK_WITHIN: Duration = Duration::from_secs(10);
 
@@ -39,6 +39,21 @@ pub(super) async fn look(
 ) -> Result<Publisher, String> {
     let looked = timeout(LOOK_WITHIN, look_within(plan, peer, conninfo, slot)).await;
     looked.unwrap_or_else(|_late| Err(format!("{peer} does not answer")))
+}
+
+/// Which build of its store a peer publishes; `None` while it has none. Takes at most ten seconds.
+pub(super) async fn generation(
+    plan: &Plan,
+    peer: &RegionName,
+    conninfo: &str,
+) -> Result<Option<u32>, tokio_postgres::Error> {
+    let Some(config) = for_us(conninfo) else { return Ok(None) };
+    let client = connect::single(&connect::tuned(&config, LOOK_WITHIN)).await?;
+    let sql = "select max(substr(p.pubname, length($1) + 1)::bigint) from pg_publication p, onceway.meta m \
+               where m.deployment = $2 and starts_with(p.pubname, $1) \
+                 and substr(p.pubname, length($1) + 1) ~ '^[0-9]{1,9}$'";
+    let row = client.query_one(sql, &[&names::publication_prefix(peer), &plan.deployment]).await?;
+    Ok(row.try_get::<_, Option<i64>>(0)?.and_then(|generation| u32::try_from(generation).ok()))
 }
 
 async fn look_within(plan: &Plan, peer: &Origin, conninfo: &str, slot: &str) -> Result<Publisher, String> {

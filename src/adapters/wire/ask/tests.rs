@@ -215,7 +215,7 @@ fn questions() -> impl Strategy<Value = Question> {
         any::<u64>().prop_map(|after| Question::Views { after }),
         views().prop_map(|view| Question::Adopt { view }),
         views().prop_map(|target| Question::Release { target }),
-        (names(), any::<u64>()).prop_map(|(region, at)| Question::Frontier { region, at }),
+        (origins(), any::<u64>()).prop_map(|(origin, at)| Question::Frontier { origin, at }),
         (origins(), option::of(ids()), any::<u32>()).prop_map(|(origin, after, most)| Question::Rows {
             origin,
             after,
@@ -241,7 +241,7 @@ fn questions() -> impl Strategy<Value = Question> {
 }
 
 fn tellings() -> impl Strategy<Value = Told> {
-    let seen = vec((names(), any::<u64>()), 0..3);
+    let seen = vec((origins(), any::<u64>()), 0..3);
     prop_oneof![
         replies().prop_map(Told::Acceptor),
         vec(views(), 0..3).prop_map(Told::Views),

@@ -1,0 +1,112 @@
+//! A sick upstream drains its region and lets it come home; nobody drains where nobody is better off.
+
+use super::trio::{STABLE, Trio, a, b, c, key_of, ms, play, regions};
+use onceway::protocol::region::RegionName;
+use tokio::time::sleep;
+
+/// Longer than checks must fail, and the move that follows.
+const DRAINED: std::time::Duration = ms(4_000);
+
+fn sealed(trio: &Trio, name: &RegionName) -> bool {
+    regions().iter().all(|by| trio.standing(name, by) == "sealed")
+}
+
+fn serving(trio: &Trio, name: &RegionName) -> bool {
+    regions().iter().all(|by| trio.standing(name, by) == "serving")
+}
+
+/// a's upstream fails its checks: a's keys run elsewhere, once each, and are home again after it is well.
+#[test]
+fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
+    play(async {
+        let trio = Trio::start(31).await;
+        let (before, meanwhile) = (key_of(&a(), &b(), "before"), key_of(&a(), &b(), "meanwhile"));
+        assert_eq!(trio.insist(&c(), "/park", &before, ms(1_000)).await.by, a().as_str());
+        trio.world.upstreams.set_sick(&a(), true);
+        trio.until("a is out", DRAINED, async || sealed(&trio, &a())).await;
+        let status = trio.node(&a()).gateway.upstream_status().unwrap();
+        assert!(status.sick && status.keeps_out, "{status:?}");
+        let seen = trio.node(&b()).gateway.authority_status().regions;
+        assert!(
+            seen.iter().all(|region| region.upstream_failing == (region.name == a().as_str())),
+            "{seen:?}"
+        );
+        assert_eq!(trio.insist(&a(), "/park", &meanwhile, ms(1_000)).await.by, b().as_str());
+        assert!(trio.insist(&b(), "/park", &before, ms(1_000)).await.replayed);
+        // As long as it fails, however long a region must be well otherwise.
+        sleep(STABLE * 4).await;
+        assert!(sealed(&trio, &a()), "it came home sick");
+        trio.world.upstreams.set_sick(&a(), false);
+        sleep(STABLE / 2).await;
+        assert!(sealed(&trio, &a()), "it came home before it was well for long enough");
+        trio.until("a is home", STABLE + ms(3_000), async || serving(&trio, &a())).await;
+        assert!(trio.insist(&a(), "/park", &meanwhile, ms(2_000)).await.replayed);
+        assert_eq!((trio.effects(&before).len(), trio.effects(&meanwhile).len()), (1, 1));
+        trio.check();
+    });
+}
+
+/// It has just come home: a second sickness within the cool-down drains nothing, and after it does.
+#[test]
+fn a_region_that_just_came_home_is_not_drained_again() {
+    play(async {
+        let trio = Trio::start(32).await;
+        trio.world.upstreams.set_sick(&a(), true);
+        trio.until("a is out", DRAINED, async || sealed(&trio, &a())).await;
+        trio.world.upstreams.set_sick(&a(), false);
+        trio.until("a is home", STABLE + ms(3_000), async || serving(&trio, &a())).await;
+        trio.world.upstreams.set_sick(&a(), true);
+        for _ in 0..10 {
+            sleep(ms(1_500)).await;
+            assert!(serving(&trio, &a()), "drained within its cool-down");
+        }
+        trio.until("a is out again", ms(10_000), async || sealed(&trio, &a())).await;
+    });
+}
+
+/// All are sick at once: nobody drains. Two are, then the third: those that were out come home, sick as they are.
+#[test]
+fn where_all_are_sick_nobody_drains_and_nobody_stays_out() {
+    play(async {
+        let trio = Trio::start(33).await;
+        for name in regions() {
+            trio.world.upstreams.set_sick(&name, true);
+        }
+        for _ in 0..10 {
+            sleep(ms(1_000)).await;
+            assert!(regions().iter().all(|name| serving(&trio, name)), "somebody drained");
+        }
+        for name in regions() {
+            trio.world.upstreams.set_sick(&name, name != c());
+        }
+        let both = async || sealed(&trio, &a()) && sealed(&trio, &b());
+        // One of the two comes second, and tries again after a while.
+        trio.until("a and b are out", DRAINED * 5, both).await;
+        trio.world.upstreams.set_sick(&c(), true);
+        let home = async || serving(&trio, &a()) && serving(&trio, &b());
+        trio.until("a and b are home", DRAINED + STABLE * 2 + ms(5_000), home).await;
+        assert!(serving(&trio, &c()), "the last region was drained");
+    });
+}
+
+/// An operator's drain is not ended by a healthy upstream, and too few others keep a sick region in service.
+#[test]
+fn an_operators_drain_stays_and_too_few_others_forbid_one_for_health() {
+    play(async {
+        let trio = Trio::start(34).await;
+        trio.drain(&a(), &b(), false).await.unwrap();
+        trio.drain(&a(), &c(), false).await.unwrap();
+        trio.world.upstreams.set_sick(&a(), true);
+        sleep(DRAINED * 3).await;
+        assert!(serving(&trio, &a()), "the last region was drained");
+        assert_eq!((trio.standing(&b(), &a()), trio.standing(&c(), &a())), ("drained", "drained"));
+        // Who is out for its health can be told to stay out.
+        let node = trio.node(&a());
+        trio.ask(async || node.gateway.resume(&b(), "test").await).await.unwrap();
+        trio.until("a is out", DRAINED * 2, async || sealed(&trio, &a())).await;
+        trio.drain(&b(), &a(), false).await.unwrap();
+        trio.world.upstreams.set_sick(&a(), false);
+        sleep(STABLE * 4).await;
+        assert_eq!(trio.standing(&a(), &b()), "drained");
+    });
+}

@@ -1,0 +1,96 @@
+//! Who may join the ring and who may leave it: what is refused, with the reason that an operator is told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::trio::{Trio, a, b, c, ms, play, regions};
+use onceway::gateway::authority::acts::ActError;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+
+/// The trio's ring with these regions.
+fn ring(weights: &[(RegionName, u32)]) -> Arc<Ring> {
+    let regions =
+        weights.iter().map(|(name, weight)| RegionSpec { name: name.clone(), weight: *weight }).collect();
+    Arc::new(Ring::build(&RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: Vec::new() }).unwrap())
+}
+
+/// As an operator would: what is not possible yet is asked for again, for a while.
+async fn apply(trio: &Trio, weights: &[(RegionName, u32)]) -> Result<u64, ActError> {
+    let (gateway, ring) = (trio.node(&a()).gateway, ring(weights));
+    let escrow: BTreeSet<Arc<str>> = ["strict", "strict-probe"].map(Arc::from).into();
+    trio.ask(async || {
+        let epoch = gateway.authority_status().epoch;
+        gateway.apply(ring.clone(), escrow.clone(), epoch, "test").await
+    })
+    .await
+}
+
+fn refused(told: Result<u64, ActError>, code: &str, words: &str) {
+    let error = told.expect_err("it was not refused");
+    assert!(error.code == code && error.detail.contains(words), "{error:?}");
+}
+
+/// A region that serves is drained before it leaves; then it leaves, stays listed, does not come home and cannot be resumed.
+#[test]
+fn a_region_leaves_once_it_owns_nothing() {
+    play(async {
+        let trio = Trio::start(41).await;
+        let without = [(a(), 100), (b(), 100)];
+        refused(apply(&trio, &without).await, "refused", "`onceway region drain c-east` first");
+        trio.drain(&a(), &c(), false).await.unwrap();
+        apply(&trio, &without).await.unwrap();
+        let votes =
+            |name: &RegionName| trio.node(&a()).gateway.authority_status().voters.contains(&name.to_string());
+        trio.until("c votes no more", ms(10_000), async || !votes(&c())).await;
+        let listed = trio.node(&a()).gateway.authority_status().regions;
+        assert!(listed.iter().any(|region| region.name == c().as_str() && !region.in_ring), "{listed:?}");
+        let resumed = trio.node(&a()).gateway.resume(&c(), "test").await;
+        refused(resumed, "refused", "left the ring");
+        // Nothing waits for it: it is gone, and another one's keys find their successor, with the two that are left and nobody else's vote.
+        trio.lose(&c());
+        trio.drain(&a(), &b(), false).await.unwrap();
+        trio.until("a owns all", ms(5_000), async || {
+            let regions = trio.node(&a()).gateway.authority_status();
+            regions.opening.is_empty()
+                && regions.regions.iter().any(|one| one.name == a().as_str() && one.share > 0.999)
+        })
+        .await;
+    });
+}
+
+/// A region joins once it answers, everybody knows it, and rows flow both ways.
+#[test]
+fn a_region_that_does_not_answer_cannot_join() {
+    play(async {
+        let trio = Trio::start(42).await;
+        let stranger = RegionName::parse("d-far").unwrap();
+        let told = apply(&trio, &[(a(), 100), (b(), 100), (c(), 100), (stranger, 100)]).await;
+        refused(told, "not-yet", "its gateway does not answer a-west");
+    });
+}
+
+/// An edge owns nothing: it is not counted among those that go on serving.
+#[test]
+fn the_last_region_that_owns_keys_stays() {
+    play(async {
+        let trio = Trio::start(43).await;
+        let edges = [(a(), 100), (b(), 0), (c(), 0)];
+        apply(&trio, &edges).await.unwrap();
+        let drained = trio.drain(&b(), &a(), true).await;
+        refused(drained, "refused", "the last region");
+        let none = regions().map(|name| (name, 0));
+        assert!(
+            Ring::build(&RingSpec {
+                seed: 7,
+                place_by: PlaceBy::Key,
+                regions: none.map(|(name, weight)| RegionSpec { name, weight }).to_vec(),
+                pins: Vec::new()
+            })
+            .is_err()
+        );
+        trio.drain(&b(), &c(), false).await.unwrap();
+        let told = apply(&trio, &[(a(), 0), (b(), 0), (c(), 100)]).await;
+        refused(told, "refused", "no region that serves would own keys");
+    });
+}

@@ -1,0 +1,101 @@
+//! A region's store is replaced by an empty one: what the others have of the old one comes to it before it serves, and a store that is not
+//! the present one serves nothing.
+//!
+//! Neighbours: `losses` has regions that come back with the store they had. It must not write to a store itself.
+
+use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
+use tokio::time::sleep;
+
+/// Its disk is gone: the region is empty, and an operator says so.
+async fn disk_is_lost(trio: &Trio) {
+    trio.lose(&a());
+    trio.world.cluster.destroy(&a());
+    trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
+}
+
+/// An empty store takes the old one's place, with a gateway that knows which build it is.
+fn begin_anew(trio: &Trio) {
+    trio.world.cluster.rebuild(&a());
+    trio.cut_off(&a(), false);
+    trio.begin_process(&a());
+}
+
+#[test]
+fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let [before, during, later] = ["before", "during", "later"].map(|word| key_of(&a(), &b(), word));
+        assert_eq!(trio.send(&a(), "/park", &before).await.status, 201);
+        sleep(ms(1_000)).await;
+        disk_is_lost(&trio).await;
+        assert_eq!(trio.insist(&b(), "/park", &during, TAKEOVER).await.by, b().as_str());
+        let b_says = trio.node(&b()).gateway;
+        let refused = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
+        assert_eq!(refused.code, "refused", "{refused}");
+        let done = b_says.rebuild(&a(), true, "test", "").await.unwrap();
+        assert_eq!((done.generation, done.again), (2, false));
+        sleep(ms(1_000)).await;
+        let again = b_says.rebuild(&a(), true, "test", "").await.unwrap();
+        assert_eq!((again.generation, again.again), (2, true), "asked twice, done once");
+        begin_anew(&trio);
+        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        assert_eq!(trio.insist(&a(), "/park", &later, TAKEOVER).await.by, a().as_str());
+        for (key, by) in [(&before, a()), (&during, b()), (&later, a())] {
+            let told = trio.insist(&a(), "/park", key, TAKEOVER).await;
+            assert_eq!((told.status, told.by.as_str()), (201, by.as_str()));
+            assert_eq!(trio.effects(key).len(), 1);
+        }
+        // And on: the next loss goes by the new store.
+        trio.lose(&b());
+        for key in [&before, &during] {
+            assert_eq!(trio.insist(&c(), "/park", key, TAKEOVER).await.status, 201);
+        }
+        trio.check();
+    });
+}
+
+/// The operator drained the region first: nothing is at risk, and nothing has to be accepted.
+#[test]
+fn the_store_of_a_drained_region_is_replaced_without_risk() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let key = key_of(&a(), &b(), "drained");
+        let b_says = trio.node(&b()).gateway;
+        assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap_err().code, "refused", "it serves");
+        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+        b_says.drain(&a(), false, "test", "").await.unwrap();
+        trio.until("it has arrived", TAKEOVER, async || {
+            b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2)
+        })
+        .await;
+        trio.lose(&a());
+        trio.world.cluster.destroy(&a());
+        begin_anew(&trio);
+        trio.until("a knows its view", TAKEOVER, async || trio.standing(&a(), &a()) == "drained").await;
+        sleep(ms(3_000)).await;
+        assert!(!trio.serves(&a()), "it stays out until somebody asks for it");
+        trio.until("it is resumed", TAKEOVER, async || b_says.resume(&a(), "test").await.is_ok()).await;
+        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        let told = trio.insist(&a(), "/park", &key, TAKEOVER).await;
+        assert_eq!((told.status, trio.effects(&key).len()), (201, 1));
+        trio.check();
+    });
+}
+
+/// The old store is alive when it is replaced, with a gateway that never stopped.
+#[test]
+fn a_store_that_was_replaced_runs_nothing_and_gives_nothing_away() {
+    play(async {
+        let trio = Trio::start(3).await;
+        let key = key_of(&a(), &b(), "replaced");
+        trio.cut_off(&a(), true);
+        trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
+        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        trio.cut_off(&a(), false);
+        trio.until("a knows", TAKEOVER, async || trio.standing(&a(), &a()) == "sealed").await;
+        sleep(ms(10_000)).await;
+        assert_eq!(trio.standing(&a(), &b()), "sealed", "the old store asks for no arcs");
+        assert_eq!(trio.insist(&a(), "/park", &key, TAKEOVER).await.by, b().as_str());
+        trio.check();
+    });
+}

@@ -1,0 +1,166 @@
+//! What still ties a store to a region that left the ring: its subscription here, and the slot that its own subscription holds.
+//!
+//! Neighbours: `mesh` makes both. Without this a failover years later would wait for rows of a region that is gone, and its slot would keep
+//! this store's WAL until the disk is full. The register decides who left, as this store has adopted it; a file that lacks a region is no
+//! reason. It must not drop a subscription before all that the region sealed is here, nor any row.
+
+use tokio_postgres::Client;
+
+use super::super::names;
+use super::{Error, Plan, Report, Status, execute, generations, get, query};
+use crate::protocol::region::Origin;
+
+const WHAT: &str = "untying a region that left";
+
+/// A region that left the ring for good.
+struct Left {
+    origin: Origin,
+    mark: i64,
+    votes: bool,
+}
+
+/// What is here of it.
+struct Here {
+    /// Our subscription to it, and whether its first copy is whole.
+    follows: Option<bool>,
+    /// The heartbeat up to which its rows have come by replication.
+    applied: i64,
+    /// The heartbeat up to which they are known to be here whatever becomes of the subscription.
+    kept: i64,
+    /// The slot of its subscription to us, and whether somebody reads from it.
+    slot: Option<bool>,
+}
+
+/// Takes down what ties this store to regions that left the ring, as far as that is safe now.
+pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
+    for left in left(client, plan).await? {
+        let status = match status(plan, &left, &here(client, plan, &left).await?) {
+            Next::Done => Status::Fine,
+            Next::Wait(why) => Status::Pending(why),
+            Next::Unfollow => {
+                unfollow(client, plan, &left).await?;
+                match status(plan, &left, &here(client, plan, &left).await?) {
+                    Next::Wait(why) => Status::Pending(why),
+                    Next::DropSlot => drop_slot(client, plan, &left).await?,
+                    Next::Done | Next::Unfollow => Status::Changed,
+                }
+            }
+            Next::DropSlot => drop_slot(client, plan, &left).await?,
+        };
+        report.add(line(&left), status);
+    }
+    Ok(())
+}
+
+/// Reports what [`init`] would do.
+pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
+    for left in left(client, plan).await? {
+        let status = match status(plan, &left, &here(client, plan, &left).await?) {
+            Next::Done => Status::Fine,
+            Next::Wait(why) => Status::Pending(why),
+            Next::Unfollow | Next::DropSlot => {
+                Status::Pending("it is still tied to this store: run `onceway store init`".to_owned())
+            }
+        };
+        report.add(line(&left), status);
+    }
+    Ok(())
+}
+
+/// What can be done next.
+enum Next {
+    Done,
+    Wait(String),
+    Unfollow,
+    DropSlot,
+}
+
+fn status(plan: &Plan, left: &Left, here: &Here) -> Next {
+    let Left { origin, mark, votes } = left;
+    let region = &origin.region;
+    if *votes {
+        return Next::Wait(format!("{region} still votes: a region that serves changes that within seconds"));
+    }
+    match here.follows {
+        Some(false) => return Next::Wait("its first copy here is not whole".to_owned()),
+        // Somebody must have them, or they are lost: then that is what has to be said (`takeover`).
+        _ if here.applied.max(here.kept) < *mark => {
+            let applied = here.applied.max(here.kept);
+            return Next::Wait(format!(
+                "its rows are here up to heartbeat {applied}, it sealed {mark}: leave its Postgres running; if that is gone, `onceway takeover {region}`"
+            ));
+        }
+        Some(true) => return Next::Unfollow,
+        None => {}
+    }
+    match here.slot {
+        Some(true) => Next::Wait(format!(
+            "all its rows are here; its own Postgres still follows {}: switch it off, then run this again",
+            plan.me.region
+        )),
+        Some(false) => Next::DropSlot,
+        None => Next::Done,
+    }
+}
+
+/// Regions that the adopted view lists and its ring does not. One that the files name is about to come back.
+async fn left(client: &Client, plan: &Plan) -> Result<Vec<Left>, Error> {
+    let Some(view) = generations::view(client).await? else { return Ok(Vec::new()) };
+    let named = |origin: &Origin| plan.all.iter().any(|named| named.region == origin.region);
+    let members = view.members().iter().filter(|(name, _)| view.ring().weight(name).is_none());
+    let left = members.map(|(name, member)| Left {
+        origin: Origin { region: name.clone(), generation: member.generation },
+        mark: i64::try_from(member.mark).unwrap_or(i64::MAX),
+        votes: view.voters().contains_key(name),
+    });
+    Ok(left.filter(|left| left.origin.region != plan.me.region && !named(&left.origin)).collect())
+}
+
+async fn here(client: &Client, plan: &Plan, left: &Left) -> Result<Here, Error> {
+    let sql = "select (select bool_and(k.srsubstate = 'r') from pg_subscription s \
+                         left join pg_subscription_rel k on k.srsubid = s.oid where s.subname = $1 \
+                          and s.subdbid = (select oid from pg_database where datname = current_database())), \
+                      coalesce((select h.seq from onceway.heartbeats h where h.origin = $2), 0), \
+                      coalesce((select m.imported from onceway.peer_memory m where m.origin = $2), 0), \
+                      (select r.active from pg_replication_slots r where r.slot_name = $3)";
+    let ours = names::subscription(&plan.me.region, &left.origin.region);
+    let theirs = names::subscription(&left.origin.region, &plan.me.region);
+    let rows = query(client, WHAT, sql, &[&ours, &left.origin.to_string(), &theirs]).await?;
+    let row = rows.first().ok_or(Error::Sql { what: WHAT, why: "no row".to_owned() })?;
+    Ok(Here {
+        follows: get(row, WHAT, 0)?,
+        applied: get(row, WHAT, 1)?,
+        kept: get(row, WHAT, 2)?,
+        slot: get(row, WHAT, 3)?,
+    })
+}
+
+/// Drops the subscription and writes down, with it, up to where its rows are here: without that, the region would count as not covered from
+/// then on. The slot at the publisher is left: its machine goes, too.
+async fn unfollow(client: &Client, plan: &Plan, left: &Left) -> Result<(), Error> {
+    let name = names::subscription(&plan.me.region, &left.origin.region);
+    let origin = names::literal(&left.origin.to_string());
+    let sql = format!(
+        "begin; alter subscription {name} disable; alter subscription {name} set (slot_name = none); \
+         insert into onceway.peer_memory as m (origin, applied, imported, remembered_at) \
+         select h.origin, h.seq, h.seq, clock_timestamp() from onceway.heartbeats h where h.origin = {origin} \
+         on conflict (origin) do update set applied = greatest(m.applied, excluded.applied), \
+                imported = greatest(m.imported, excluded.imported), remembered_at = excluded.remembered_at; \
+         drop subscription {name}; commit"
+    );
+    execute(client, WHAT, &sql).await
+}
+
+async fn drop_slot(client: &Client, plan: &Plan, left: &Left) -> Result<Status, Error> {
+    let name = names::subscription(&left.origin.region, &plan.me.region);
+    // Its Postgres may be back between the look and the drop.
+    let sql = "select pg_drop_replication_slot($1)";
+    Ok(match query(client, WHAT, sql, &[&name]).await {
+        Ok(_) => Status::Changed,
+        Err(error) => Status::Pending(error.to_string()),
+    })
+}
+
+fn line(left: &Left) -> String {
+    format!("rows of {}, which left the ring", left.origin)
+}

@@ -1,0 +1,81 @@
+//! Follows a peer anew whose slot was lost: `onceway store reseed`.
+//!
+//! The rows that are here of it may be all that anybody has of a key that this region owns by now, so they stay readable: in one transaction
+//! they become imported rows, as those that survivors hand on, and their leaf is emptied by DELETE (TRUNCATE would show a claim that began
+//! before neither of both). Then the leaf is copied whole. Neighbours: `mesh` subscribes, `statements` marks imported rows. It must not
+//! touch a subscription that is well.
+
+use tokio_postgres::Client;
+
+use super::super::{names, statements};
+use super::publisher::{self, Slot};
+use super::{Error, Plan, Report, execute, get, mesh, query};
+use crate::protocol::region::{Origin, RegionName};
+
+const WHAT: &str = "keeping the rows of a peer";
+
+/// See [`super::reseed`].
+pub(super) async fn reseed(
+    client: &Client,
+    plan: &Plan,
+    from: &RegionName,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let Some((peer, conninfo)) = plan.subscribe.iter().find(|(peer, _)| peer.region == *from) else {
+        return Err(Error::Plan(format!("{from} is not a peer of {}", plan.me)));
+    };
+    let conninfo = mesh::kept_alive(conninfo);
+    let name = names::subscription(&plan.me.region, from);
+    let publisher = publisher::look(plan, peer, &conninfo, &name).await.map_err(Error::Plan)?;
+    let found = mesh::subscribed(client, &name).await?;
+    let lost = match &publisher.slot {
+        None => true,
+        Some(Slot { wal_status, active: _ }) => wal_status.as_deref() == Some("lost"),
+    };
+    if found.is_some() && !lost {
+        let why = format!("the slot of {name} at {from} is well: there is nothing to repair");
+        return Err(Error::Plan(why));
+    }
+    execute(client, WHAT, "begin").await?;
+    if found.is_some() {
+        mesh::end(client, &name).await?;
+    }
+    keep(client, peer).await?;
+    execute(client, WHAT, "commit").await?;
+    let status = mesh::create(client, plan, peer, &conninfo, &name, &publisher).await?;
+    report.add(mesh::line(peer), status);
+    Ok(())
+}
+
+/// Turns what is here of an origin into imported rows. Of two of one key the later state stays.
+async fn keep(client: &Client, peer: &Origin) -> Result<(), Error> {
+    let [records, heartbeats] = [names::records(peer), names::heartbeats(peer)];
+    let sql = "select quote_ident(attname) from pg_attribute \
+               where attrelid = 'onceway.records'::regclass and attnum > 0 and not attisdropped order by attnum";
+    let rows = query(client, WHAT, sql, &[]).await?;
+    let columns: Vec<String> = rows.iter().map(|row| get(row, WHAT, 0)).collect::<Result<_, _>>()?;
+    let taken = columns.iter().map(|column| match column.as_str() {
+        "origin" => "r.origin || '!'".to_owned(),
+        // The end of an imported row counts its tombstone in.
+        "due_at" => format!(
+            "least(r.due_at + case r.state when 5 then interval '0' else r.tombstone end, '{}')",
+            statements::NEVER
+        ),
+        other => format!("r.{other}"),
+    });
+    let taken = taken.collect::<Vec<_>>().join(", ");
+    let updated = columns
+        .iter()
+        .filter(|column| !["tenant", "key", "origin"].contains(&column.as_str()))
+        .map(|column| format!("{column} = excluded.{column}"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let into = columns.join(", ");
+    let sql = format!(
+        "insert into onceway.records_imported as i ({into}) select {taken} from {records} r order by r.tenant, r.key \
+         on conflict (tenant, key, origin) do update set {updated} \
+         where (i.epoch, i.attempt, i.state) < (excluded.epoch, excluded.attempt, excluded.state); \
+         delete from {records}; delete from {heartbeats}"
+    );
+    execute(client, WHAT, &sql).await
+}

@@ -1,0 +1,105 @@
+//! Who may join the ring and who may leave it, and how many have to stay: what is asked before a move is begun.
+//!
+//! Neighbours: [`super::acts`] asks for operators, [`super::home`] for a region that drains itself; `protocol::change` says what is legal, this
+//! file what is safe and wise. A region joins once everybody exchanges rows with it, and leaves once it owns nothing. It must not change
+//! anything.
+
+use super::Gateway;
+use super::acts::ActError;
+use crate::ports::Ports;
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::ring::Ring;
+use crate::protocol::view::View;
+
+/// How many regions would own keys under that ring if only `gone` served no more.
+pub(super) fn owners(view: &View, ring: &Ring, gone: Option<&RegionName>) -> usize {
+    view.serving().filter(|name| Some(*name) != gone && owns(ring, name)).count()
+}
+
+/// Whether that ring lets a region own keys at all: an edge forwards only.
+pub(super) fn owns(ring: &Ring, name: &RegionName) -> bool {
+    ring.weight(name).is_some_and(|weight| weight > 0)
+}
+
+/// Whether this ring may take the place of the one in force.
+pub(super) fn may_apply<P: Ports>(gateway: &Gateway<P>, base: &View, ring: &Ring) -> Result<(), ActError> {
+    let leaves = |name: &&RegionName| ring.weight(name).is_none();
+    if let Some(serves) = base.serving().find(leaves) {
+        return Err(ActError::refused(format!(
+            "region {serves} still serves and owns keys: `onceway region drain {serves}` first, then apply this ring"
+        )));
+    }
+    let (before, after) = (owners(base, base.ring(), None), owners(base, ring, None));
+    let least = gateway.settings.failover.min_serving;
+    if after == 0 {
+        return Err(ActError::refused("no region that serves would own keys: never the last region"));
+    }
+    if after < before && after < least {
+        return Err(ActError::refused(format!(
+            "only {after} regions that serve would own keys, min_serving is {least}: resume or add another first"
+        )));
+    }
+    for spec in ring.regions().iter().filter(|spec| base.ring().weight(&spec.name).is_none()) {
+        may_join(gateway, base, &spec.name)?;
+    }
+    Ok(())
+}
+
+/// Whether a region that is new in the ring is there, is known to all who serve, and rows flow both ways. Without that it would come in and
+/// wait for ever, or be sent requests that nobody can forward.
+fn may_join<P: Ports>(gateway: &Gateway<P>, base: &View, name: &RegionName) -> Result<(), ActError> {
+    let not_yet = |why: String| Err(ActError::not_yet(format!("region {name} cannot join yet: {why}")));
+    let me = &gateway.settings.me;
+    if gateway.is_silent(name) && name != me {
+        return not_yet(format!(
+            "its gateway does not answer {me}: start it, and restart the gateways of {me} with the files that name {name}"
+        ));
+    }
+    let health = gateway.health();
+    let pong = |of: &RegionName| health.peers.get(of).and_then(|peer| peer.pong.as_ref());
+    if let Some(trouble) = health.peers.get(name).and_then(|peer| peer.trouble.as_ref()) {
+        return not_yet(trouble.clone());
+    }
+    let applied = |by: &RegionName, of: &RegionName| match by == me {
+        true => health.peers.get(of).map(|peer| peer.applied.unwrap_or(0)),
+        false => pong(by).and_then(|pong| pong.applied.get(&origin_of(base, of)).copied()),
+    };
+    for other in base.serving().filter(|other| *other != name) {
+        for (by, of) in [(other, name), (name, other)] {
+            match applied(by, of) {
+                None => {
+                    return not_yet(format!(
+                        "{by} does not know {of}: restart its gateways with the files that name {of}"
+                    ));
+                }
+                Some(0) => {
+                    return not_yet(format!(
+                        "no row of {of} has arrived at {by}: run `onceway store init` in both until nothing is pending"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    let origin = pong(name).and_then(|pong| pong.origin.as_ref());
+    if origin.is_some_and(|origin| *origin != origin_of(base, name)) {
+        let should = origin_of(base, name);
+        return not_yet(format!(
+            "its store is not {should}: `generation` in its region file is wrong, or its store is another one"
+        ));
+    }
+    // One that left comes back with the store that it left with, or it has forgotten what it ran.
+    let beat = pong(name).and_then(|pong| pong.beat).map_or(u64::MAX, |beat| beat.seq);
+    match base.members().get(name) {
+        Some(member) if beat < member.mark => Err(ActError::refused(format!(
+            "region {name} was a member before and sealed heartbeat {}, its store is at {beat}: it is another one, and has to take another name",
+            member.mark
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The origin of a region that is about to join: that of a first store.
+pub(in crate::gateway) fn origin_of(view: &View, name: &RegionName) -> Origin {
+    view.origin(name).unwrap_or_else(|| Origin { region: name.clone(), generation: 1 })
+}

@@ -1,0 +1,111 @@
+//! Replaces a region's store by an empty one: the view retires the old one, whose rows live on in the other regions (protocol reference, 2.4
+//! and H5).
+//!
+//! Neighbours: `protocol::change` makes the view, `onceway store init` the new store, [`super::mind`] fetches what the old one had, and
+//! [`super::home`] takes the arcs home. It must not retire a store that serves, nor one whose last rows may still arrive, unless an operator
+//! accepts that they never will.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::acts::ActError;
+use super::{Gateway, propose};
+use crate::ports::Ports;
+use crate::protocol::change::Change;
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::view::{Standing, View};
+
+/// How long the change may take to be agreed on.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// What the replacement of a store came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RebuildReport {
+    /// The epoch that retired the old store.
+    pub epoch: u64,
+    /// The generation of the new one: what its region file must say.
+    pub generation: u32,
+    /// Whether it was asked for before, and the new store has not been heard of yet.
+    pub again: bool,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Retires the store of a region that is drained, sealed or lost; the region comes back with an empty one. Asked again before the new
+    /// store was heard of, it changes nothing.
+    ///
+    /// # Errors
+    /// The region serves; it is lost and `accept_risk` is not given: rows that never left the old store are gone then (`refused`). A
+    /// serving region has not applied all that a sealed one wrote; nobody agrees (`not-yet`).
+    pub async fn rebuild(
+        self: &Arc<Self>,
+        region: &RegionName,
+        accept_risk: bool,
+        actor: &str,
+        reason: &str,
+    ) -> Result<RebuildReport, ActError> {
+        let base = self.founded()?;
+        let (Some(member), Some(origin)) = (base.members().get(region), base.origin(region)) else {
+            return Err(ActError::unknown(&base, region));
+        };
+        if self.is_awaited(&base, &origin) {
+            let generation = member.generation;
+            return Ok(RebuildReport { epoch: base.epoch(), generation, again: true });
+        }
+        match member.standing {
+            Standing::Serving => {
+                let why =
+                    format!("region {region} serves: drain it first, or stop it and wait until it is lost");
+                return Err(ActError::refused(why));
+            }
+            Standing::Sealed { .. } => self.is_everywhere(&base, &origin, member.mark)?,
+            Standing::Lost { .. } if accept_risk => {}
+            Standing::Lost { .. } => {
+                let why = format!(
+                    "region {region} is lost, and may have rows that no other region has. If its store can come back, start it: it returns by itself. If it cannot, accept the risk: keys whose rows never left it may run a second time"
+                );
+                return Err(ActError::refused(why));
+            }
+        }
+        let next = base.next(&Change::Rebuild { region: region.clone() });
+        let next = next.map_err(|illegal| ActError::refused(illegal.to_string()))?;
+        let generation = next.members().get(region).map_or(0, |member| member.generation);
+        let text = format!("{actor}: {origin} is replaced (risk accepted: {accept_risk}): {reason}");
+        self.journal_act("store-replaced", &text).await;
+        let agreed =
+            propose::propose(self, &base, Arc::new(next), WITHIN).await.map_err(ActError::not_yet)?;
+        Ok(RebuildReport { epoch: agreed.epoch(), generation, again: false })
+    }
+
+    /// Whether this store took another's place and was never heard of: neither here nor in the view.
+    fn is_awaited(&self, view: &View, origin: &Origin) -> bool {
+        let retired = view.retired().keys().any(|old| old.region == origin.region);
+        let fresh = view.members().get(&origin.region).is_some_and(|member| member.mark == 0);
+        let health = self.health();
+        let peer = health.peers.get(&origin.region);
+        let heard = peer.is_some_and(|peer| peer.origin.as_ref() == Some(origin) && peer.applied > Some(0));
+        retired && fresh && !heard && *origin != self.origin
+    }
+
+    /// A sealed store may go once everybody who serves has all of it.
+    fn is_everywhere(&self, view: &View, origin: &Origin, mark: u64) -> Result<(), ActError> {
+        let health = self.health();
+        for name in view.serving() {
+            let applied = if *name == self.settings.me {
+                health.peers.get(&origin.region).and_then(|peer| peer.applied)
+            } else {
+                let pong = health.peers.get(name).and_then(|peer| peer.pong.as_ref());
+                pong.and_then(|pong| pong.applied.get(origin).copied())
+            };
+            if applied.is_none_or(|applied| applied < mark) {
+                let why = format!(
+                    "region {name} has {origin} up to heartbeat {}, its last is {mark}: wait until it has arrived",
+                    applied.unwrap_or(0)
+                );
+                return Err(ActError::not_yet(why));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! The health of this region's upstream: checked on a path of its own, told to the peers, and where it is sick for long, a drain of this
+//! region that ends by itself.
+//!
+//! Neighbours: `protocol::health` decides, [`super::moves`] hands over, [`super::home`] brings the region back and holds back while checks fail.
+//! The view says sealed, not drained: an operator's drain stays until somebody resumes it, this one does not. It must not touch a region that is
+//! not its own.
+
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use http::Uri;
+use serde::Serialize;
+
+use super::{Gateway, Ordering, members, moves};
+use crate::gateway::metrics;
+use crate::ports::{Clock, Ports, Upkeep, Upstream};
+use crate::protocol::health::{self, Facts, Health};
+use crate::protocol::region::RegionName;
+use crate::protocol::time::Moment;
+use crate::protocol::view::{Standing, View};
+
+/// How the upstream of a region is checked.
+#[derive(Clone, Debug)]
+pub struct UpstreamHealth {
+    /// Asked with GET; an answer of 200 to 399 says that it is well.
+    pub path: Uri,
+    /// Between two checks.
+    pub every: Duration,
+    /// How long an answer may take.
+    pub within: Duration,
+    /// How long every check must have failed.
+    pub sick_after: Duration,
+    /// How long a region that serves again is not drained again.
+    pub cool_down: Duration,
+}
+
+/// What a gateway says of its upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UpstreamStatus {
+    /// Whether the last check was answered well.
+    pub well: bool,
+    /// For how many milliseconds every check has failed.
+    pub failing_ms: Option<u64>,
+    /// Whether that is long enough to ask for a drain.
+    pub sick: bool,
+    /// Whether this region is out for it, and comes back by itself.
+    pub keeps_out: bool,
+}
+
+pub(super) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    let mut not_before = None;
+    while let Some(strong) = gateway.upgrade() {
+        let Some(check) = strong.settings.upstream_health.clone() else { return };
+        let begun = strong.ports.clock().now();
+        let told = strong.ports.upstream().check(&check.path, check.within).await;
+        let now = strong.ports.clock().now();
+        heard(&strong, told, now);
+        if not_before.is_none_or(|moment| now >= moment)
+            && let Err(why) = look(&strong, &check, now).await
+        {
+            tracing::warn!(why, "this region could not be drained for its sick upstream");
+            // Keys were given up in vain: not again at once.
+            not_before = Some(strong.ports.clock().now() + strong.settings.failover.kill_after * 2);
+        }
+        strong.rest(begun + check.every).await;
+    }
+}
+
+fn heard<P: Ports>(gateway: &Gateway<P>, told: Result<(), String>, now: Moment) {
+    let mut health = gateway.upstream();
+    let was = health.is_failing();
+    health.checked(told.is_ok(), now);
+    drop(health);
+    match told {
+        Err(why) if !was => tracing::warn!(why, "the upstream fails its checks"),
+        Ok(()) if was => tracing::info!("the upstream is well again"),
+        Ok(()) | Err(_) => {}
+    }
+    metrics::upstream_sick(gateway.upstream_is_sick());
+}
+
+/// Drains this region, if its upstream is sick and others are better off.
+async fn look<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    check: &UpstreamHealth,
+    now: Moment,
+) -> Result<(), String> {
+    let view = gateway.view();
+    let me = &gateway.settings.me;
+    if !gateway.upstream_is_sick() || !view.serves(me) || !gateway.holds_lease(now) || gateway.is_stopping() {
+        return Ok(());
+    }
+    let given = Moment::from_nanos(gateway.authority.given.load(Ordering::SeqCst));
+    let facts = Facts {
+        others_well: others_well(gateway, &view),
+        min_serving: gateway.settings.failover.min_serving,
+        serving_for: (given.as_nanos() > 0).then(|| now.since(given)),
+        cool_down: check.cool_down,
+    };
+    if let Err(stays) = health::may_drain(&facts) {
+        tracing::debug!(%stays, "the upstream is sick, and this region stays");
+        return Ok(());
+    }
+    let failing = gateway.upstream().failing_for(now).unwrap_or_default();
+    let text = format!("{me}: its upstream has failed every check for {} s", failing.as_secs());
+    tracing::warn!(text, "draining this region: it comes back by itself");
+    if let Err(error) = gateway.ports.store().note("drained-by-health", &text).await {
+        tracing::error!(text, %error, "a drain for health could not be journalled");
+    }
+    let standings = [(me.clone(), Standing::Sealed { drained: false })].into();
+    let (ring, escrow) = (view.ring().clone(), view.escrow().clone());
+    moves::move_to(gateway, &view, ring, escrow, &standings).await?;
+    metrics::drained_by_health();
+    Ok(())
+}
+
+/// Others that serve, own keys, answer, and do not say that their upstream fails.
+fn others_well<P: Ports>(gateway: &Gateway<P>, view: &View) -> usize {
+    let well = |name: &&RegionName| {
+        **name != gateway.settings.me
+            && members::owns(view.ring(), name)
+            && !gateway.is_silent(name)
+            && !gateway.says_failing(name)
+    };
+    view.serving().filter(well).count()
+}
+
+/// Whether this region, which is out and could come home, stays out because its upstream fails.
+pub(super) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
+    let failing = gateway.upstream().is_failing();
+    failing && health::may_stay_out(others_well(gateway, view), gateway.settings.failover.min_serving)
+}
+
+impl<P: Ports> Gateway<P> {
+    fn upstream(&self) -> MutexGuard<'_, Health> {
+        self.authority.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this region's upstream has failed for long enough to ask for a drain; never where it is not checked.
+    pub(in crate::gateway) fn upstream_is_sick(&self) -> bool {
+        let now = self.ports.clock().now();
+        let check = self.settings.upstream_health.as_ref();
+        check.is_some_and(|check| self.upstream().is_sick(check.sick_after, now))
+    }
+
+    /// Whether the last check of this region's upstream failed. Peers are told that, long before it counts as sick: an outage of all
+    /// upstreams is noticed by one of them first, and nobody must be drained to those who are about to notice.
+    pub(in crate::gateway) fn upstream_fails(&self) -> bool {
+        self.upstream().is_failing()
+    }
+
+    /// Whether a region, this one or a peer, says that its upstream fails its checks.
+    pub(super) fn says_failing(&self, name: &RegionName) -> bool {
+        let told = || self.health().peers.get(name)?.pong.as_ref().map(|pong| pong.upstream_failing);
+        if *name == self.settings.me { self.upstream_fails() } else { told().unwrap_or(false) }
+    }
+
+    /// What is known of this region's upstream, where it is checked.
+    pub fn upstream_status(&self) -> Option<UpstreamStatus> {
+        self.settings.upstream_health.as_ref()?;
+        let health = *self.upstream();
+        let failing = health.failing_for(self.ports.clock().now());
+        let view = self.view();
+        let out = view.standing(&self.settings.me) == Some(Standing::Sealed { drained: false });
+        Some(UpstreamStatus {
+            well: !health.is_failing(),
+            failing_ms: failing.map(|failing| u64::try_from(failing.as_millis()).unwrap_or(u64::MAX)),
+            sick: self.upstream_is_sick(),
+            keeps_out: out && holds_back(self, &view),
+        })
+    }
+}
