@@ -63,13 +63,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in
-        ["claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge", "late"]
-    {
-        for kind in ["definite", "unknown"] {
-            counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
-        }
-    }
+    prepare_store();
     for result in ["expired", "forgotten", "kept"] {
         counter!(observe::REAPED, "result" => result).absolute(0);
     }
@@ -100,6 +94,19 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     upstream_sick(false);
     doubts(0);
     heartbeat(0);
+}
+
+/// The series of store calls that fail.
+fn prepare_store() {
+    const OPS: [&str; 12] = [
+        "claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge", "late",
+        "audit",
+    ];
+    for op in OPS {
+        for kind in ["definite", "unknown"] {
+            counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
+        }
+    }
 }
 
 /// The series of what is lodged, and of what a lost region leaves open.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use csv::{ByteRecord, Reader, ReaderBuilder, Trim};
+use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
 
 use super::super::Failure;
 use super::super::instant;
@@ -308,7 +308,7 @@ impl Columns {
             .get(at)
             .ok_or_else(|| format!("the row has {} cells, {what} would be cell {}", record.len(), at + 1))?;
         match std::str::from_utf8(cell) {
-            Ok(text) => Ok(text.to_owned()),
+            Ok(text) => Ok(text.trim().to_owned()),
             Err(_) => Err(format!("{what} is not UTF-8")),
         }
     }
@@ -330,26 +330,29 @@ fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace(['-', ' ', '.'], "_")
 }
 
-fn open(path: &Path, delimiter: u8) -> Result<Reader<BufReader<File>>, Failure> {
+/// A file whose last line surely ends.
+type Text = std::io::Chain<BufReader<File>, &'static [u8]>;
+
+/// Rows may have fewer or more cells than the header: only those that are needed must be there. A row ends with a line feed, and a carriage
+/// return before it is a blank: so lines are counted exactly, whoever wrote the file.
+fn open(path: &Path, delimiter: u8) -> Result<Reader<Text>, Failure> {
     let file = File::open(path)
         .map_err(|error| Failure::Bad(format!("{} cannot be read: {error}", path.display())))?;
-    Ok(reader(BufReader::with_capacity(1 << 20, file), delimiter))
-}
-
-/// Rows may have fewer or more cells than the header: only those that are needed must be there.
-fn reader<R: Read>(text: R, delimiter: u8) -> Reader<R> {
-    ReaderBuilder::new()
-        .delimiter(delimiter)
-        .flexible(true)
-        .trim(Trim::All)
-        .has_headers(false)
-        .from_reader(text)
+    let text = BufReader::with_capacity(1 << 20, file).chain(&b"\n"[..]);
+    let mut builder = ReaderBuilder::new();
+    builder.delimiter(delimiter).terminator(Terminator::Any(b'\n')).flexible(true).has_headers(false);
+    Ok(builder.from_reader(text))
 }
 
 fn header<R: Read>(path: &Path, reader: &mut Reader<R>) -> Result<Vec<String>, Failure> {
     let mut first = ByteRecord::new();
-    let there = reader.read_byte_record(&mut first);
-    let there = there.map_err(|error| Failure::Bad(format!("{}: {error}", path.display())))?;
+    let there = loop {
+        let there = reader.read_byte_record(&mut first);
+        let there = there.map_err(|error| Failure::Bad(format!("{}: {error}", path.display())))?;
+        if !there || !is_blank(&first) {
+            break there;
+        }
+    };
     if !there {
         return Err(Failure::Bad(format!("{} is empty: a header names the columns", path.display())));
     }
@@ -357,18 +360,28 @@ fn header<R: Read>(path: &Path, reader: &mut Reader<R>) -> Result<Vec<String>, F
     Ok(first.iter().map(text).collect())
 }
 
-/// Each row behind the header, with its line.
+/// An empty line.
+fn is_blank(record: &ByteRecord) -> bool {
+    record.len() <= 1 && record.as_slice().trim_ascii().is_empty()
+}
+
+/// Each row behind the header, with the line on which it begins.
 fn for_each<R: Read>(mut reader: Reader<R>, mut each: impl FnMut(u64, Result<&ByteRecord, String>)) {
     let mut record = ByteRecord::new();
     loop {
-        match reader.read_byte_record(&mut record) {
-            Ok(true) => {
-                let line = record.position().map_or(0, csv::Position::line);
-                each(line, Ok(&record));
-            }
+        let before = reader.position().line();
+        let read = reader.read_byte_record(&mut record);
+        // Where it stands now is behind the row's own line feed, and those inside its quotes.
+        let inside = record.as_slice().iter().filter(|byte| **byte == b'\n').count() as u64;
+        let line = reader.position().line().saturating_sub(1 + inside);
+        match read {
+            Ok(true) if is_blank(&record) => {}
+            // The line feed that should have ended it is inside.
+            Ok(true) if line < before => each(before, Err("a quote is not closed".to_owned())),
+            Ok(true) => each(line, Ok(&record)),
             Ok(false) => return,
             Err(error) => {
-                each(reader.position().line(), Err(error.to_string()));
+                each(line, Err(error.to_string()));
                 // What cannot be read any further ends here.
                 if error.is_io_error() {
                     return;

@@ -112,9 +112,12 @@ fn wrong_rows_are_told_by_line_and_nothing_is_compared() {
     many.push_str(&"k,\n".repeat(30));
     let told = why(Csv::new(many.as_bytes()).read(&Layout::default()));
     assert!(told.contains("line 11:") && told.contains("and 20 lines more"), "{told}");
-    let open = format!("key,tenant\nk1,\"acme\n{}", "k2,acme\n".repeat(200_000));
+    let open = format!("key,tenant\nk1,\"acme\n{}k3,\"acme\"\n", "k2,acme\n".repeat(200_000));
     let told = why(Csv::new(open.as_bytes()).read(&Layout::default()));
     assert!(told.contains("line 2: the row has more than a megabyte"), "{told}");
+    let open = format!("key,tenant\nk1,\"acme\n{}", "k2,acme\n".repeat(200_000));
+    let told = why(Csv::new(open.as_bytes()).read(&Layout::default()));
+    assert!(told.contains("line 2: a quote is not closed"), "{told}");
 }
 
 #[test]
