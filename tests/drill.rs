@@ -4,9 +4,9 @@
 
 mod support;
 
+use onceway::fleet::compare::{self, Compared, Workload};
 use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::drill::{self, Drill, Settings};
-use onceway::fleet::naive::{self, Workload};
 use std::time::Duration;
 use support::{port_base, program, run};
 
@@ -30,7 +30,7 @@ fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
 }
 
 #[test]
-fn the_naive_design_charges_twice_and_leaves_the_deployment_as_it_was() {
+fn the_naive_design_pays_twice_beside_onceway_and_leaves_the_deployment_as_it_was() {
     run(async {
         let deployment = Deployment::start(&options(&Settings::default()), &|_| {}).await.unwrap();
         let workload = Workload {
@@ -39,10 +39,12 @@ fn the_naive_design_charges_twice_and_leaves_the_deployment_as_it_was() {
             victim: 1,
             killed_after: Duration::from_secs(4),
         };
-        let counts = naive::run(&deployment, &workload).await.unwrap();
-        assert!(counts.keys > 100 && counts.unanswered == 0, "{counts:?}");
-        assert!(counts.doubles > 0, "the comparison shows nothing: {counts:?}");
-        assert!(deployment.ledger.totals(None).is_empty(), "it has a ledger of its own");
+        let Compared { naive, onceway } = compare::run(&deployment, &workload, "both").await.unwrap();
+        assert!(naive.keys > 100 && naive.keys == onceway.keys, "{naive:?} {onceway:?}");
+        assert!(naive.doubles > 0, "the comparison shows nothing: {naive:?}");
+        assert!(onceway.doubles == 0 && onceway.effects > 0, "{onceway:?}");
+        let ours = deployment.ledger.totals(None).iter().map(|total| total.effects).sum::<u64>();
+        assert_eq!(ours, onceway.effects, "the naive design has a ledger of its own");
         deployment.regions[1].serves().await.unwrap();
         deployment.shut_down().await.unwrap();
     });

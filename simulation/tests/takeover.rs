@@ -27,6 +27,8 @@ mod losses;
 mod members;
 #[path = "takeover/moves.rs"]
 mod moves;
+#[path = "takeover/overtaken.rs"]
+mod overtaken;
 #[path = "takeover/pauses.rs"]
 mod pauses;
 #[path = "takeover/plants.rs"]

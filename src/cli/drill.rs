@@ -13,7 +13,8 @@ use super::table::{Side, columns};
 use super::{Failure, block_on, print};
 use crate::config::span;
 use crate::fleet::deployment::Options;
-use crate::fleet::drill::report::{Report, summary};
+use crate::fleet::drill::report::Report;
+use crate::fleet::drill::summary::Summary;
 use crate::fleet::drill::{self, Drill as Name, Settings, window};
 use crate::fleet::ports;
 
@@ -27,7 +28,8 @@ use crate::fleet::ports;
 Examples:
   onceway drill --list                    what there is
   onceway drill kill --runs 20            a region killed twenty times, with the distribution of the first run elsewhere
-  onceway drill drain ring --json         one JSON object per run
+  onceway drill drain --runs 20           planned drains and returns, with the distribution of pauses
+  onceway drill drain ring --json         one JSON object per run, and one per drill with \"summary\"
   onceway drill window                    what the window is worth: doubles measured and predicted
   onceway drill                           all of them; takes half an hour
 
@@ -53,7 +55,10 @@ pub struct Drill {
     /// The first port; by default some that are free.
     #[arg(long, value_name = "PORT")]
     port_base: Option<u16>,
-    /// Print one JSON object per run.
+    /// Only tell how long things took, and hold nothing against a bound: for a machine that does other work beside.
+    #[arg(long)]
+    untimed: bool,
+    /// Print one JSON object per run, then one per drill that adds its runs up.
     #[arg(long)]
     json: bool,
     /// List the drills and leave.
@@ -81,6 +86,7 @@ impl Drill {
             span: self.seconds.map(Duration::from_secs),
             rtt: self.rtt,
             rate: f64::from(self.rate),
+            timed: !self.untimed,
             ..Settings::default()
         };
         block_on(self.all(&drills, &options, &settings))
@@ -120,8 +126,11 @@ impl Drill {
         for report in ran.iter().filter(|report| !report.held) {
             broken.push(format!("{} run {}", report.drill, report.run));
         }
-        if !self.json && !ran.is_empty() {
-            print(&format!("\n{}", summary(&ran)))?;
+        for summary in Summary::all(&ran) {
+            match self.json {
+                true => print(&format!("{}\n", serde_json::to_string(&summary).map_err(Failure::failed)?))?,
+                false => print(&format!("\n{}", summary.in_words()))?,
+            }
         }
         if drills.contains(&Name::Window) {
             let rows = tokio::select! {

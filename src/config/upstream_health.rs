@@ -13,7 +13,8 @@ use super::span::show;
 use crate::gateway::authority::upstream::UpstreamHealth;
 
 /// Reads the table; what is wrong is reported.
-pub(super) fn read(section: Section<'_>) -> Option<UpstreamHealth> {
+pub(super) fn read(mut section: Section<'_>) -> Option<UpstreamHealth> {
+    section.rename("[upstream.health]".to_owned());
     let advice =
         "name a path of the upstream that answers 200 to 399 while it is well, such as path = \"/healthz\"";
     let path = section.required("path", advice, path);

@@ -4,10 +4,12 @@
 //! the audit itself would show. It must not change a row, apart from switching subscriptions off and on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::Result;
 
 use super::cluster::Cluster;
+use super::wait;
 
 /// What a store says of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +55,26 @@ impl Cluster {
         }
         all.retain(|_, noted| *noted != Noted::default());
         Ok(all)
+    }
+
+    /// The keys that begin with `mark` and of which this store holds a row that `region` wrote.
+    pub async fn written_by(&self, database: &str, region: &str, mark: &str) -> Result<BTreeSet<String>> {
+        let client = self.connect(database).await?;
+        let rows = "select distinct convert_from(key, 'UTF8') from onceway.records \
+                    where starts_with(convert_from(key, 'UTF8'), $1) and starts_with(origin, $2)";
+        client.query(rows, &[&mark, &region]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Waits until every subscriber has been sent what is committed here by now, which is not to say that it has arrived.
+    pub async fn sent(&self, database: &str, within: Duration) -> Result<()> {
+        let client = self.connect(database).await?;
+        let now: String =
+            client.query_one("select pg_current_wal_flush_lsn()::text", &[]).await?.try_get(0)?;
+        let sent = async || {
+            let behind = "select from pg_stat_replication where sent_lsn < $1::text::pg_lsn limit 1";
+            Ok(client.query_opt(behind, &[&now]).await?.is_none().then_some(()))
+        };
+        wait::for_some("what is committed to be sent", within, sent).await
     }
 
     /// How many subscriptions and slots here name that region.

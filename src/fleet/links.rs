@@ -116,12 +116,6 @@ impl Links {
         Ok(())
     }
 
-    /// Bytes of replication from `b` to `a` take `delay` from now on, peer calls as long as before: `a` sees b's rows late.
-    pub fn delay_rows(&self, a: usize, b: usize, delay: Duration) -> Result<(), NoSuchLink> {
-        self.link(a, b)?.replication.set_delay(Direction::Backward, delay);
-        Ok(())
-    }
-
     /// Holds back all bytes of replication between `a`'s subscription and `b`, until [`Links::heal`]; peer calls go on.
     pub fn freeze_rows(&self, a: usize, b: usize) -> Result<(), NoSuchLink> {
         let replication = &self.link(a, b)?.replication;

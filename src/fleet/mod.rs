@@ -3,7 +3,8 @@
 //! The pieces, each usable alone: [`binaries`] finds Postgres, [`cluster`] runs a private one, [`process`] runs a gateway,
 //! [`relay`] and [`links`] are the network between regions, [`ledger`] and [`upstream`] the sample payments service,
 //! [`deployment`] puts them together, [`demo`] and [`tour`] show it, [`control`] takes it apart, [`drill`] does so under load and counts,
-//! [`naive`] is what it is compared with; [`janitor`] cleans up behind a supervisor that was killed. Processes are found and stopped through `/proc`: Linux only.
+//! [`compare`] sets it beside [`naive`], another design; [`janitor`] cleans up behind a supervisor that was killed. Processes are found and
+//! stopped through `/proc`: Linux only.
 //! Nothing here may decide anything about keys, claims or views; the fleet only starts, breaks and mends things.
 
 pub mod account;
@@ -12,6 +13,7 @@ pub mod binaries;
 pub mod client;
 pub mod cluster;
 pub mod cluster_audit;
+pub mod compare;
 pub mod control;
 pub mod demo;
 pub mod deployment;
@@ -20,7 +22,7 @@ pub mod files;
 pub mod janitor;
 pub mod ledger;
 pub mod links;
-pub mod naive;
+mod naive;
 pub mod ports;
 pub mod process;
 pub mod proctable;

@@ -242,14 +242,19 @@ async fn deliver(
     direction: Direction,
     mut conditions: watch::Receiver<Conditions>,
 ) -> Result<(), Broken> {
+    let mut dead = false;
     while let Some((due, item)) = arriving.recv().await {
         wait::pause_until(due).await;
         conditions.wait_for(|now| !now.way(direction).frozen).await.map_err(|_| Broken)?;
-        match item {
-            Item::Data(bytes) => to.write_all(&bytes).await.map_err(|_| Broken)?,
-            Item::End => to.shutdown().await.map_err(|_| Broken)?,
+        let taken = match item {
             Item::Reset => return Err(Broken),
-        }
+            Item::Data(_) | Item::End if dead => Ok(()),
+            Item::Data(bytes) => to.write_all(&bytes).await,
+            Item::End => to.shutdown().await,
+        };
+        // Whoever is dead takes nothing, and what it sent before is still under way: its end travels behind that, the other way. Words to
+        // it are swallowed until then: a reset now would reach the other end before what is under way is read.
+        dead |= taken.is_err();
     }
     Ok(())
 }
@@ -396,6 +401,22 @@ mod tests {
         let mut answer = Vec::new();
         timeout(BOUND, near.read_to_end(&mut answer)).await.unwrap().unwrap();
         assert_eq!(answer, b"answer");
+    }
+
+    #[tokio::test]
+    async fn what_was_sent_before_a_death_arrives_whatever_is_sent_to_the_dead() {
+        let (relay, _server, mut near, mut far) = connected().await;
+        relay.set_delay(Direction::Backward, Duration::from_millis(400));
+        far.write_all(b"under way").await.unwrap();
+        // Unread words make the kernel reset instead of end.
+        near.write_all(b"unread").await.unwrap();
+        far.readable().await.unwrap();
+        drop(far);
+        for _ in 0..8 {
+            near.write_all(b"heard?").await.unwrap();
+            wait::pause(Duration::from_millis(25)).await;
+        }
+        assert_eq!(receive(&mut near, 9).await, b"under way");
     }
 
     #[tokio::test]

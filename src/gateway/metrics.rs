@@ -76,7 +76,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     let plain = [
         observe::CLOCK_STEPS,
-        observe::DRAINED_BY_HEALTH,
         observe::DOUBLES,
         observe::LOCAL_REPLAYS,
         observe::CLAIMS_UNCONFIRMED,
@@ -96,13 +95,14 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     in_flight(0);
     store_up(false);
     clock_suspect(false);
-    upstream_sick(false);
     doubts(0);
     heartbeat(0);
 }
 
-/// The series of what is lodged, and of what a lost region leaves open.
+/// The series of what is lodged, of what a lost region leaves open, and of a sick upstream.
 fn prepare_risks(settings: &Settings) {
+    counter!(observe::DRAINED_BY_HEALTH).absolute(0);
+    upstream_sick(false);
     for route in settings.routes.0.iter().map(|route| route.name.clone()) {
         for name in [observe::RUNS_AT_RISK, observe::LATE_ANSWERS] {
             counter!(name, "route" => route_label(&route)).absolute(0);

@@ -279,21 +279,30 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Claim) -
             };
         }
     }
-    Step::Ended(send(gateway, ask, claim).await)
+    send(gateway, ask, claim).await
+}
+
+/// Why something that was claimed is not sent.
+enum Unsendable {
+    /// It came too late.
+    Late,
+    /// The lease lapsed, or keys were lost, since the claim: perhaps not this one.
+    OtherTenure,
 }
 
 /// Whether what was claimed may be sent now. The only place that says so, whoever sends: a client's request, a job, a recovery.
-fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Result<(), &'static str> {
+fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Result<(), Unsendable> {
     if !claim.send_by.allows(now) {
-        return Err("the time to send was over");
+        return Err(Unsendable::Late);
     }
     if !gateway.may_send(claim.permit.tenure, now) {
-        return Err("the lease lapsed, or keys were lost, since the claim");
+        return Err(Unsendable::OtherTenure);
     }
     Ok(())
 }
 
-async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Reply {
+/// Sends what was claimed, if it still may, and stores what came of it.
+async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Step {
     let send = Send {
         id: ask.id.clone(),
         token: claim.attempt.token,
@@ -307,13 +316,21 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> R
     let started = gateway.ports.clock().now();
     if let Err(why) = may_send(gateway, &claim, started) {
         metrics::send_refused();
-        tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "released unsent");
+        let told = match why {
+            Unsendable::Late => "the time to send was over",
+            Unsendable::OtherTenure => "the lease lapsed, or keys were lost, since the claim",
+        };
+        tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = told, "released unsent");
         outcome::unsent(gateway, ask, &claim).await;
-        let after = jittered(gateway, Duration::from_secs(1));
-        return Reply::Refused(Problem::NotAuthoritative { after }, Some(claim.expires));
+        let problem = Problem::NotAuthoritative { after: jittered(gateway, Duration::from_secs(1)) };
+        return match why {
+            Unsendable::Late => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
+            // A clean move takes no request down with it: the key stays here, or is known by now to be somebody else's.
+            Unsendable::OtherTenure => Step::Again(problem),
+        };
     }
     let answered = gateway.ports.upstream().send(send, ask.policy.upstream_timeout).await;
-    match answered {
+    Step::Ended(match answered {
         Ok(response) => outcome::answered(gateway, ask, claim, response, started).await,
         Err(SendError::NotSent(why)) => {
             tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
@@ -326,7 +343,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> R
             tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "outcome unknown");
             outcome::doubtful(gateway, ask, &claim, None).await
         }
-    }
+    })
 }
 
 /// The verdict on what the rows of its key mean, under its route.

@@ -163,8 +163,8 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
         // Whoever accepted the loss of a region accepted that its last rows may not be here.
         if applied < mark && !lost.get(&origin).is_some_and(|at| waived(facts, &origin, *at)) {
             missing.push(Hindrance::NotCovered { origin: origin.clone(), mark, applied });
-            // Replication brings nothing of a store that was replaced: others have it.
-            if facts.view.retired().contains_key(&origin) && !lost.contains_key(&origin) {
+            // Replication brings nothing of a store that was replaced, nor of a region that left before this one came: others have it.
+            if facts.view.is_gone(&origin) && !lost.contains_key(&origin) {
                 missing.extend(import(facts, &origin, false));
             }
         }

@@ -191,6 +191,11 @@ impl View {
         &self.retired
     }
 
+    /// Whether nothing comes of that store any more: it was replaced, or its region left the ring. Whoever lacks rows of it gets them from others.
+    pub fn is_gone(&self, origin: &Origin) -> bool {
+        self.retired.contains_key(origin) || self.ring.weight(&origin.region).is_none()
+    }
+
     /// What it says of one region.
     pub fn standing(&self, region: &RegionName) -> Option<Standing> {
         self.members.get(region).map(|member| member.standing)

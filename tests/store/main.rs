@@ -1,12 +1,13 @@
 //! The store over real Postgres servers, through its public door. Each test has servers of its own, so they run in any order.
 //!
 //! `authority`: what waits for what when the gate moves, escrows, imports, the upgrade. `jobs`: many waiting requests, and operators among
-//! workers. `keys`: claims, outcomes, the gate. `provisioning`: making stores and connecting them. `upkeep`: reaping beside other origins.
+//! workers. `keys`: claims, outcomes, the gate. `leaving`: a region that left. `provisioning`: making stores and connecting them. `upkeep`: reaping beside other origins.
 //! `support`: servers and plans.
 
 mod authority;
 mod jobs;
 mod keys;
+mod leaving;
 mod provisioning;
 mod support;
 mod upkeep;

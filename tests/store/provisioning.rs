@@ -5,6 +5,7 @@
 use crate::support::{Region, ask, eventually, id, init_until_complete, open, seq, won};
 use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
 use onceway::ports::Replica;
+use onceway::protocol::region::RegionName;
 
 fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
     &report
@@ -104,18 +105,22 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
         matches!(line(&report, "subscription from eu-west#1"), Status::Broken(why) if why.contains("earlier")),
         "{report}"
     );
-    us_admin
-        .batch_execute("truncate onceway.records_eu_west_g1, onceway.heartbeats_eu_west_g1")
-        .await
-        .unwrap();
     // A slot left over by an attempt that broke off: nobody reads from it.
     eu_admin
         .query("select pg_create_logical_replication_slot('sub_us_from_eu_west', 'pgoutput')", &[])
         .await
         .unwrap();
+    let from = RegionName::parse("eu-west").unwrap();
+    provision::reseed(plan, &from).await.unwrap();
     init_until_complete(plan).await;
-    let rows = "select count(*) from onceway.records_eu_west_g1";
-    assert_eq!(us_admin.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), 1, "the row was copied again");
+    let rows = "select (select count(*) from onceway.records_eu_west_g1), \
+                       (select count(*) from onceway.records_imported where origin = 'eu-west#1!'), \
+                       (select count(*) from onceway.heartbeats_eu_west_g1)";
+    let rows = us_admin.query_one(rows, &[]).await.unwrap();
+    let counts: [i64; 3] = [0, 1, 2].map(|at| rows.get(at));
+    assert_eq!(counts, [1, 1, 1], "what was here is kept beside, the row was copied again");
+    let well = provision::reseed(plan, &from).await.unwrap_err();
+    assert!(well.to_string().contains("nothing to repair"), "{well}");
 }
 
 #[tokio::test]

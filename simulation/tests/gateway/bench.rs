@@ -342,6 +342,17 @@ fn failover() -> Failover {
     }
 }
 
+fn credentials() -> Credentials {
+    let mut credentials = Credentials::default();
+    for (token, principal) in TOKENS {
+        let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
+        credentials.insert(digest(token.as_bytes()), caller);
+    }
+    let globex = Caller::new(Tenant::parse("globex").unwrap(), Voucher::File, None);
+    credentials.insert(digest(b"sk-globex"), globex);
+    credentials
+}
+
 /// What a region's gateway is told.
 pub fn settings(me: &RegionName) -> Settings {
     let route = |name: &str, recovery| Route {
@@ -362,13 +373,6 @@ pub fn settings(me: &RegionName) -> Settings {
     };
     let key_policy = KeyPolicy { min_length: 8, max_length: 64, entropy_bits: 32, ..KeyPolicy::default() };
     let picky = Policy { key_policy, ..policy(Recovery::Park) };
-    let mut credentials = Credentials::default();
-    for (token, principal) in TOKENS {
-        let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
-        credentials.insert(digest(token.as_bytes()), caller);
-    }
-    let globex = Caller::new(Tenant::parse("globex").unwrap(), Voucher::File, None);
-    credentials.insert(digest(b"sk-globex"), globex);
     let bound = Policy { bind: Binding::Principal, ..policy(Recovery::Rerun { max_attempts: 3 }) };
     let bound = Route { protection: Protection::Required(Arc::new(bound)), ..route("bound", Recovery::Park) };
     Settings {
@@ -389,7 +393,7 @@ pub fn settings(me: &RegionName) -> Settings {
             signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
             Route { protection: Protection::Required(Arc::new(picky)), ..route("picky", Recovery::Park) },
         ]),
-        credentials: Arc::new(credentials),
+        credentials: Arc::new(credentials()),
         drift: Drift { ppm: 1_000, margin: ms(50) },
         skew: ms(100),
         seals_requests: false,

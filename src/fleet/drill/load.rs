@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 /// The most keys of one region's clients that have no end yet: who waits for that many answers starts no new business.
 const MOST_OPEN: usize = 40;
+/// How many keys are asked for at once when all is over.
+const AT_ONCE: usize = 8;
 /// How often a parked key is told in doubt, when all is well again, until its client leaves it to the operator.
 const PARKED_ENOUGH: u32 = 3;
 
@@ -309,6 +311,25 @@ fn may_retry(told: &Told) -> bool {
     }
 }
 
+/// Brings keys to their end that were asked for once and have no answer, as their clients would, and adds their histories.
+pub async fn bring_all(field: &Arc<Field>, lives: Vec<KeyLife>, within: Duration) {
+    let mut bringing = JoinSet::new();
+    for (number, mut life) in lives.into_iter().enumerate() {
+        let field = field.clone();
+        if bringing.len() >= AT_ONCE {
+            bringing.join_next().await;
+        }
+        // Each has as much time as the first, however many there are.
+        field.phase.send_replace(Phase::Ending(Instant::now() + within));
+        bringing.spawn(async move {
+            let via = life.exchanges.last().map_or(0, |last| last.via);
+            bring_to_end(&field, &mut life, via, number).await;
+            field.lives().push(life);
+        });
+    }
+    while bringing.join_next().await.is_some() {}
+}
+
 /// Asks again for keys that had their answer: the ones that needed more than one try, and as many others. What is told is added to their
 /// histories.
 pub async fn ask_again(field: &Arc<Field>, most: usize) {
@@ -323,7 +344,7 @@ pub async fn ask_again(field: &Arc<Field>, most: usize) {
     let mut asking = JoinSet::new();
     for (number, (at, key, class, _)) in keys.into_iter().enumerate() {
         let field = field.clone();
-        if asking.len() >= 8 {
+        if asking.len() >= AT_ONCE {
             asking.join_next().await;
         }
         asking.spawn(async move {

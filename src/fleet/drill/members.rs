@@ -37,6 +37,8 @@ pub async fn members(run: &mut Run<'_>) -> Result<()> {
     let prober = run.dense_prober(2.0, "moving", old.clone(), old.clone(), PLAIN);
     let moved = there_and_back(run, &old, &all).await;
     let probes = prober.end().await?;
+    // Whatever went wrong: their effects stand in the ledger.
+    run.probes.extend(probes.iter().cloned());
     let moved = moved?;
     // Whoever lost its lease to a busy machine has its keys run by those who are neither in the plan nor in the ring before.
     let lost = run.watching.events().iter().filter(|event| event.what.contains(" lost")).count();
@@ -44,7 +46,6 @@ pub async fn members(run: &mut Run<'_>) -> Result<()> {
     for moved in moved.iter().filter(|_| lost == 0) {
         who_ran(run, &probes, moved);
     }
-    run.probes.extend(probes);
     // Up to here nothing was lost that could excuse a second effect, and nothing allows one later: rows say what ran at risk.
     let twice = run.deployment.ledger.totals(None).into_iter();
     let twice = twice.filter(|total| total.key.starts_with(run.field.mark()) && total.effects > 1).count();

@@ -1,11 +1,13 @@
 //! Drills: real regions under load, broken on purpose, with every key's history held against the ledger.
 //!
-//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken; [`load`] and [`prober`] are the
-//! clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a [`report`];
-//! [`window`] makes the table of windows. Neighbours: `cli::drill` prints, `tests/drill.rs` runs a short form. Drills act as operators and
+//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken; [`load`] and
+//! [`prober`] are the clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a
+//! [`report`], [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of windows. Neighbours:
+//! `cli::drill` prints, `tests/drill.rs` runs a short form. Drills act as operators and
 //! clients can, and read stores only to check the audit. They must not make a bound wider to hold it.
 
 pub mod ask;
+mod audited;
 pub mod bounds;
 pub mod load;
 mod losses;
@@ -16,6 +18,7 @@ pub mod prober;
 pub mod report;
 mod schedule;
 mod stores;
+pub mod summary;
 pub mod verdict;
 pub mod watching;
 pub mod window;
@@ -24,7 +27,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use self::report::Report;
+use self::report::{FirstRun, Report};
 use super::deployment::{Deployment, Options};
 
 /// A drill.
@@ -62,6 +65,8 @@ pub enum Drill {
     AcceptorReplaced,
     /// Postgres restored from an old copy.
     Restored,
+    /// A disk gone.
+    DiskLost,
     /// A planned drain and return.
     Drain,
     /// A planned change of weights.
@@ -74,7 +79,7 @@ pub enum Drill {
 
 impl Drill {
     /// All of them, the table last.
-    pub const ALL: [Drill; 20] = [
+    pub const ALL: [Drill; 21] = [
         Drill::Kill,
         Drill::PauseLong,
         Drill::PauseShort,
@@ -94,6 +99,7 @@ impl Drill {
         Drill::Ring,
         Drill::RingMembers,
         Drill::Restored,
+        Drill::DiskLost,
         Drill::Window,
     ];
 
@@ -116,6 +122,7 @@ impl Drill {
             Drill::GatewayDead => "gateway-dead",
             Drill::AcceptorReplaced => "acceptor-replaced",
             Drill::Restored => "restored",
+            Drill::DiskLost => "disk-lost",
             Drill::Drain => "drain",
             Drill::Ring => "ring",
             Drill::RingMembers => "ring-members",
@@ -145,7 +152,12 @@ impl Drill {
             Drill::AcceptorReplaced => {
                 "an acceptor made anew, then another region killed, so that its vote is needed"
             }
-            Drill::Restored => "a region's Postgres comes back as an old copy: noticed, and serves nothing",
+            Drill::Restored => {
+                "a region's Postgres comes back as an old copy: noticed, serves nothing until it is rebuilt"
+            }
+            Drill::DiskLost => {
+                "a region dies with its disk: rebuilt from the others while they serve its keys"
+            }
             Drill::Drain => "a planned drain and return under load: pauses below a second, nothing twice",
             Drill::Ring => "other weights and back under load: exactly the planned arcs move, nothing twice",
             Drill::RingMembers => {
@@ -223,7 +235,7 @@ pub async fn run(
                 }
             };
             // What one run has broken for good must not be held against the next.
-            if report.held && !matches!(drill, Drill::Restored | Drill::RingMembers) {
+            if report.held && !matches!(drill, Drill::Restored | Drill::DiskLost | Drill::RingMembers) {
                 deployment = Some(ready);
             } else {
                 ready.shut_down().await?;
@@ -244,10 +256,7 @@ pub async fn run(
 
 /// The bound on the first run elsewhere is one at the 95th percentile: with fewer than twenty runs none may be over it.
 fn hold_first_runs(reports: &mut [Report]) {
-    let over = |report: &Report| match &report.first_run {
-        Some(first) => first.ms.is_some_and(|ms| ms > first.bound.bound),
-        None => false,
-    };
+    let over = |report: &Report| report.first_run.as_ref().is_some_and(FirstRun::is_over);
     let late = reports.iter().filter(|report| over(report)).count();
     if late * 20 <= reports.len() {
         return;

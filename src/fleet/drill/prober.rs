@@ -1,7 +1,7 @@
 //! A dense row of fresh keys with one home: when they are run, when they are not, and by whom.
 //!
-//! Neighbours: `schedule` starts it beside the load and reads times off it. A probe is asked once and never again, so that it tells about
-//! its own moment only. It must not be so dense that it is the load.
+//! Neighbours: `schedule` starts it beside the load and reads times off it. A probe is asked once while things are broken, so that it tells
+//! about its own moment only; when all is over its key is brought to its end like any other. It must not be so dense that it is the load.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::ask::Exchange;
-use super::load::Field;
+use super::load::{End, Field, KeyLife};
 use crate::fleet::wait;
 
 /// As long as the other clients have: what takes that long was not refused when it should have been.
@@ -32,6 +32,15 @@ pub struct Probe {
     pub order: Vec<usize>,
     /// What came of it.
     pub exchange: Exchange,
+}
+
+impl Probe {
+    /// Its key's history, to be brought to its end.
+    pub fn life(self) -> KeyLife {
+        let Probe { key, class, order, exchange } = self;
+        let end = End::Without("nothing".to_owned());
+        KeyLife { key, class, home: order.first().copied().unwrap_or(0), exchanges: vec![exchange], end }
+    }
 }
 
 /// What to probe.

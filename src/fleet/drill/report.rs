@@ -1,6 +1,6 @@
 //! What a run of a drill came to: numbers for programs, a table for people.
 //!
-//! Neighbours: `verdict` fills it, `cli::drill` prints it. Field names are a contract: add, never rename. It must not leave out what speaks
+//! Neighbours: `verdict` fills it, `summary` adds runs up, `cli::drill` prints it. Field names are a contract: add, never rename. It must not leave out what speaks
 //! against the run.
 
 use std::collections::BTreeMap;
@@ -20,10 +20,35 @@ pub struct ClassReport {
     pub effects: u64,
     /// Keys with more than one effect.
     pub doubles: u64,
-    /// Those among them that some store lists: run at risk, or journalled as double.
+    /// Those among them that some store lists, run at risk or journalled as double, and the audit too.
     pub doubles_listed: u64,
     /// Those among them that ran again because their route says `rerun`.
     pub doubles_by_rerun: u64,
+}
+
+impl ClassReport {
+    /// Adds the keys of another run.
+    pub fn add(&mut self, other: &ClassReport) {
+        let ClassReport { keys, effects, doubles, doubles_listed, doubles_by_rerun } = other;
+        self.keys += keys;
+        self.effects += effects;
+        self.doubles += doubles;
+        self.doubles_listed += doubles_listed;
+        self.doubles_by_rerun += doubles_by_rerun;
+    }
+
+    /// One line per class.
+    pub fn table(classes: &BTreeMap<&'static str, ClassReport>) -> String {
+        let mut text = String::new();
+        for (class, found) in classes {
+            let ClassReport { keys, effects, doubles, doubles_listed, doubles_by_rerun } = found;
+            let _ = writeln!(
+                text,
+                "  {class:<22} {keys:>5} keys {effects:>5} effects {doubles:>3} doubles ({doubles_listed} listed, {doubles_by_rerun} by rerun)"
+            );
+        }
+        text
+    }
 }
 
 /// The first run of a key of a lost region elsewhere.
@@ -35,6 +60,13 @@ pub struct FirstRun {
     pub escrow_ms: Option<f64>,
     /// The bound and its parts.
     pub bound: Takeover,
+}
+
+impl FirstRun {
+    /// Whether it came after its bound. One that never came is broken for itself.
+    pub fn is_over(&self) -> bool {
+        self.ms.is_some_and(|ms| ms > self.bound.bound)
+    }
 }
 
 /// One run of a drill.
@@ -91,13 +123,7 @@ impl Report {
             self.run,
             self.keys
         );
-        for (class, found) in &self.classes {
-            let ClassReport { keys, effects, doubles, doubles_listed, doubles_by_rerun } = found;
-            let _ = writeln!(
-                text,
-                "  {class:<22} {keys:>5} keys {effects:>5} effects {doubles:>3} doubles ({doubles_listed} listed, {doubles_by_rerun} by rerun)"
-            );
-        }
+        text.push_str(&ClassReport::table(&self.classes));
         let _ = writeln!(text, "  ends     {}", counted(&self.ends));
         let _ = writeln!(text, "  replies  {}", counted(&self.replies));
         if let Some(FirstRun { ms, escrow_ms, bound }) = &self.first_run {
@@ -136,40 +162,8 @@ impl Report {
     }
 }
 
-/// What the runs of one drill came to together.
-pub fn summary(reports: &[Report]) -> String {
-    let mut text = String::new();
-    let mut drills: Vec<&str> = reports.iter().map(|report| report.drill).collect();
-    drills.dedup();
-    for drill in drills {
-        let of: Vec<&Report> = reports.iter().filter(|report| report.drill == drill).collect();
-        let held = of.iter().filter(|report| report.held).count();
-        let doubles: u64 =
-            of.iter().flat_map(|report| report.classes.values()).map(|class| class.doubles).sum();
-        let by_rerun: u64 =
-            of.iter().flat_map(|report| report.classes.values()).map(|class| class.doubles_by_rerun).sum();
-        let _ = write!(
-            text,
-            "{drill:<18} {held}/{} runs held, {doubles} keys with more than one effect ({by_rerun} of routes that say rerun)",
-            of.len()
-        );
-        let mut first: Vec<f64> = of.iter().filter_map(|report| report.first_run.as_ref()?.ms).collect();
-        first.sort_by(f64::total_cmp);
-        if let Some(longest) = first.last() {
-            let at =
-                |part: f64| first[((first.len() as f64 * part).ceil() as usize).clamp(1, first.len()) - 1];
-            let _ = write!(text, ", first run p50 {:.0} p95 {:.0} max {longest:.0} ms", at(0.5), at(0.95));
-        }
-        let pauses = of.iter().flat_map(|report| report.pauses.values());
-        if let Some(longest) = pauses.copied().max_by(f64::total_cmp) {
-            let _ = write!(text, ", longest pause {longest:.0} ms");
-        }
-        text.push('\n');
-    }
-    text
-}
-
-fn counted(counts: &BTreeMap<String, u64>) -> String {
+/// Counts in one line, words after their numbers.
+pub(super) fn counted(counts: &BTreeMap<String, u64>) -> String {
     let counts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
     counts.join(", ")
 }

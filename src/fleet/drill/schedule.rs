@@ -16,7 +16,7 @@ use super::prober::{Aim, Probe, Prober};
 use super::report::Report;
 use super::verdict::{self, Allowed, Remains};
 use super::watching::Watching;
-use super::{Drill, Settings, losses, members, moves, network, stores};
+use super::{Drill, Settings, audited, losses, members, moves, network, stores};
 use crate::config::ring::RingFile;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::deployment::Deployment;
@@ -102,6 +102,9 @@ pub async fn once(deployment: &Deployment, drill: Drill, number: u32, settings: 
     }
     wait::pause(AFTER).await;
     load.end(ENDS_WITHIN).await?;
+    // What a probe was refused must run now, once, and what it was not told must be found out.
+    let probed = std::mem::take(&mut run.probes).into_iter().map(Probe::life).collect();
+    load::bring_all(&field, probed, ENDS_WITHIN).await;
     run.note("every key has its end");
     load::ask_again(&field, ASKED_AGAIN).await;
     run.finish().await
@@ -128,6 +131,7 @@ async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
         Drill::RingMembers => members::members(run).await,
         Drill::AcceptorReplaced => stores::acceptor_replaced(run).await,
         Drill::Restored => stores::restored(run).await,
+        Drill::DiskLost => stores::disk_lost(run).await,
         Drill::Window => bail!("this drill has deployments of its own"),
     }
 }
@@ -273,14 +277,21 @@ impl Run<'_> {
                 noted.entry(key).or_default().merge(told);
             }
         }
+        let mut audited = BTreeMap::new();
+        for region in &self.deployment.regions {
+            match audited::add(&mut audited, region, self.field.mark()).await {
+                Err(error) if !self.stays_out => self.report.broke(format!("{error:#}")),
+                Err(_) | Ok(()) => {}
+            }
+        }
         let totals = self.deployment.ledger.totals(None);
         let mut report = std::mem::take(&mut self.report);
         report.numbers.insert("keys_held_back", self.field.held_back().into());
         {
             let lives = self.field.lives();
             let (mark, start) = (self.field.mark(), self.start);
-            let remains =
-                Remains { lives: &lives, probes: &self.probes, totals: &totals, noted: &noted, mark, start };
+            let (lives, totals) = (&lives[..], &totals[..]);
+            let remains = Remains { lives, totals, noted: &noted, audited: &audited, mark, start };
             verdict::judge(&mut report, &self.allowed, &remains);
         }
         let line = |event: &super::watching::Event| {

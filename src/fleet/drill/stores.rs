@@ -1,7 +1,8 @@
-//! Drills on what a region remembers: an acceptor's disk replaced, a Postgres restored from an old copy.
+//! Drills on what a region remembers: an acceptor's disk replaced, a Postgres restored from an old copy, a disk that is gone.
 //!
 //! Neighbours: `schedule` runs them, `cluster_audit` replaces the acceptor. A store that has forgotten promises must be noticed before it is
-//! asked for any. They must not repair what the gateways have to notice.
+//! asked for any. They must not repair what the gateways have to notice, and replace a
+//! store by the product's own commands only.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 
 use super::bounds;
 use super::losses::Loss;
+use super::moves::until_done;
 use super::schedule::Run;
 use crate::fleet::region::{Action, Part};
 use crate::fleet::{files, wait};
@@ -19,6 +21,8 @@ use crate::fleet::{files, wait};
 const ADMITTED: Duration = Duration::from_secs(12);
 /// How long a restored region is watched: it must not serve in all that time.
 const WATCHED: Duration = Duration::from_secs(15);
+/// Until the others say that it is lost.
+const LOST_WITHIN: Duration = Duration::from_secs(30);
 /// How long the region runs on after the copy was taken.
 const RUNS_ON: Duration = Duration::from_secs(10);
 
@@ -64,7 +68,45 @@ pub async fn restored(run: &mut Run<'_>) -> Result<()> {
     if served > 0 {
         run.report.broke("the restored region served again, though it had forgotten claims");
     }
-    Ok(())
+    run.stays_out = false;
+    replaced(run).await
+}
+
+/// All of a region dies, and its Postgres' disk with it.
+pub async fn disk_lost(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    let loss = Loss::expect(run, victim, run.others(victim));
+    wait::pause(Duration::from_secs(1)).await;
+    let death = Instant::now();
+    run.act(victim, Action::Kill, Part::Both).await?;
+    loss.measured(run, death).await?;
+    replaced(run).await
+}
+
+/// An empty store takes the old one's place, as the README tells an operator to do it.
+async fn replaced(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    let (name, other) = (run.name(victim), run.others(victim)[0]);
+    run.until_standing(other, victim, "lost", LOST_WITHIN).await?;
+    let words = ["region", "rebuild", &name, "--accept-risk", "--actor", "drill", "--reason", "drill"];
+    until_done(run, other, &words).await?;
+    run.act(victim, Action::Kill, Part::Both).await?;
+    let region = run.region(victim);
+    region.cluster.make_anew().await?;
+    region.cluster.start().await?;
+    region.cluster.create_database(files::DATABASE).await?;
+    let file = run.deployment.dir().join(format!("{name}.toml"));
+    let text = tokio::fs::read_to_string(&file).await?;
+    let text = text.replacen("[store]\n", "[store]\ngeneration = 2\n", 1);
+    tokio::fs::write(&file, text).await.with_context(|| format!("cannot write {}", file.display()))?;
+    let init = async |number: usize| {
+        let words = ["store", "init", "--wait", "60s"];
+        let told = run.region(number).run(&words).await?;
+        run.said(&words, &told).map(drop)
+    };
+    // At once: each waits for what the others have to make.
+    tokio::try_join!(init(0), init(1), init(2))?;
+    run.act(victim, Action::Start, Part::Both).await
 }
 
 async fn copy_folder(from: &Path, to: &Path) -> Result<()> {

@@ -1,7 +1,7 @@
 //! What the histories of keys, the ledger and the stores say together about a run.
 //!
-//! Neighbours: `load` and `prober` bring the histories, `cluster_audit` what the stores list, `report` is filled here. It must not excuse
-//! anything that the issue does not excuse.
+//! Neighbours: `load` and `prober` bring the histories, `cluster_audit` what the stores list, `audited` what the audit does; `report` is
+//! filled here. It must not excuse anything that the issue does not excuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,6 @@ use tokio::time::Instant;
 
 use super::ask::{Exchange, Told};
 use super::load::{CLASSES, End, KeyLife, Recovery};
-use super::prober::Probe;
 use super::report::Report;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::ledger::Totals;
@@ -60,14 +59,14 @@ impl Allowed {
 
 /// Everything that a run left behind.
 pub struct Remains<'a> {
-    /// The histories.
+    /// The histories, those of probes included.
     pub lives: &'a [KeyLife],
-    /// The probes.
-    pub probes: &'a [Probe],
     /// The ledger, all of it.
     pub totals: &'a [Totals],
     /// What the stores list, by key.
     pub noted: &'a BTreeMap<String, Noted>,
+    /// What the audits of all regions list, by key: whether it is said to have run twice, or perhaps.
+    pub audited: &'a BTreeMap<String, bool>,
     /// What all keys of this run begin with.
     pub mark: &'a str,
     /// When the run began.
@@ -76,19 +75,22 @@ pub struct Remains<'a> {
 
 /// Counts, and names the bounds that do not hold.
 pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
-    let Remains { lives, probes, totals, noted, mark, start: _ } = remains;
+    let Remains { lives, totals, noted, audited, mark, start: _ } = remains;
     let effects: BTreeMap<&str, &Totals> = totals
         .iter()
         .filter(|total| total.key.starts_with(mark))
         .map(|total| (total.key.as_str(), total))
         .collect();
-    let lived = lives.iter().map(|life| (life.key.as_str(), life.class));
-    let classes: BTreeMap<&str, usize> =
-        lived.chain(probes.iter().map(|probe| (probe.key.as_str(), probe.class))).collect();
+    let classes: BTreeMap<&str, usize> = lives.iter().map(|life| (life.key.as_str(), life.class)).collect();
     report.keys = classes.len() as u64;
     report.listed = noted.values().filter(|noted| noted.is_listed()).count() as u64;
     for (key, class) in &classes {
-        count_effects(report, allowed, (key, *class), effects.get(key).copied(), noted.get(*key));
+        let said = Said { noted: noted.get(*key), audited: audited.get(*key).copied() };
+        count_effects(report, allowed, (key, *class), effects.get(key).copied(), &said);
+    }
+    let hidden = noted.iter().filter(|(key, noted)| noted.at_risk && !audited.contains_key(*key)).count();
+    if hidden > 0 {
+        report.broke(format!("{hidden} keys ran at risk, by the stores, and no audit lists them"));
     }
     for total in effects.values().filter(|total| !classes.contains_key(total.key.as_str())) {
         report.broke(format!("the ledger has an effect of key {}, which no history knows", total.key));
@@ -110,12 +112,34 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
     shorten(&mut report.broken);
 }
 
+/// What is said of one key.
+#[derive(Default)]
+struct Said<'a> {
+    /// By the stores.
+    noted: Option<&'a Noted>,
+    /// By the audits.
+    audited: Option<bool>,
+}
+
+impl Said<'_> {
+    /// Whether people are told that it may have run twice. On a route that says `rerun` one region alone may have run it so, which is its
+    /// own affair: there being listed is enough.
+    fn is_told(&self, class: Recovery) -> bool {
+        let listed = self.noted.is_some_and(Noted::is_listed);
+        let told = match class {
+            Recovery::Rerun => self.audited.is_some(),
+            Recovery::Probe | Recovery::Park => self.audited == Some(true),
+        };
+        listed && told
+    }
+}
+
 fn count_effects(
     report: &mut Report,
     allowed: &Allowed,
     (key, number): (&str, usize),
     total: Option<&Totals>,
-    noted: Option<&Noted>,
+    said: &Said<'_>,
 ) {
     let class = CLASSES[number];
     let counts = report.classes.entry(class.name).or_default();
@@ -126,8 +150,8 @@ fn count_effects(
         return;
     }
     counts.doubles += 1;
-    let listed = noted.is_some_and(Noted::is_listed);
-    let by_rerun = class.recovery == Recovery::Rerun && noted.is_some_and(|noted| noted.again);
+    let listed = said.is_told(class.recovery);
+    let by_rerun = class.recovery == Recovery::Rerun && said.noted.is_some_and(|noted| noted.again);
     counts.doubles_listed += u64::from(listed);
     counts.doubles_by_rerun += u64::from(by_rerun && !listed);
     let regions = total.map(|total| total.regions.join(" and ")).unwrap_or_default();
@@ -137,7 +161,10 @@ fn count_effects(
     } else if allowed.no_double_at_all {
         report.broke(what);
     } else if !listed && !by_rerun {
-        report.broke(format!("{what}, and no store lists it"));
+        report.broke(format!(
+            "{what}, and it is not listed: stores {:?}, audits {:?}",
+            said.noted, said.audited
+        ));
     }
 }
 
@@ -164,9 +191,8 @@ fn answers(report: &mut Report, remains: &Remains<'_>, effects: &BTreeMap<&str, 
 fn replies(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
     let lived =
         remains.lives.iter().flat_map(|life| life.exchanges.iter().map(|exchange| (&life.key, exchange)));
-    let probed = remains.probes.iter().map(|probe| (&probe.key, &probe.exchange));
     let mut unexpected = 0_u64;
-    for (key, exchange) in lived.chain(probed) {
+    for (key, exchange) in lived {
         *report.replies.entry(exchange.told.word()).or_default() += 1;
         if allowed.objects(exchange) {
             unexpected += 1;
@@ -226,15 +252,27 @@ mod tests {
     }
 
     fn judged(allowed: &Allowed, life: KeyLife, effects: u64, noted: Option<Noted>) -> Report {
+        let audited = noted.as_ref().is_some_and(Noted::is_listed).then_some(true);
+        audit(allowed, life, effects, noted, audited)
+    }
+
+    fn audit(
+        allowed: &Allowed,
+        life: KeyLife,
+        effects: u64,
+        noted: Option<Noted>,
+        audited: Option<bool>,
+    ) -> Report {
         let mut report = Report::default();
         let totals = Totals { key: "m-k".into(), tenant: "acme".into(), effects, regions: vec!["eu".into()] };
         let totals: Vec<Totals> = (effects > 0).then_some(totals).into_iter().collect();
         let noted = noted.map(|noted| ("m-k".to_owned(), noted)).into_iter().collect();
+        let audited = audited.map(|audited| ("m-k".to_owned(), audited)).into_iter().collect();
         let remains = Remains {
             lives: &[life],
-            probes: &[],
             totals: &totals,
             noted: &noted,
+            audited: &audited,
             mark: "m-",
             start: Instant::now(),
         };
@@ -258,6 +296,18 @@ mod tests {
         let strict = Allowed { no_double_at_all: true, ..Allowed::default() };
         let found = judged(&strict, life(3, vec![answer(201, "")], End::Definite), 2, Some(again));
         assert_eq!(found.broken.len(), 1);
+    }
+
+    #[test]
+    fn what_the_stores_list_the_audit_lists_too() {
+        let (usual, listed) = (Allowed::default(), Noted { at_risk: true, ..Noted::default() });
+        let of = |class, effects, audited| {
+            let life = life(class, vec![answer(201, "")], End::Definite);
+            audit(&usual, life, effects, Some(listed.clone()), audited).broken.len()
+        };
+        assert_eq!((of(2, 1, Some(false)), of(2, 1, None)), (0, 1));
+        // A double that is shown as clean is not shown.
+        assert_eq!((of(2, 2, Some(true)), of(2, 2, Some(false)), of(3, 2, Some(false))), (0, 1, 0));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! What the window is worth: double effects on a route without escrow, measured and predicted, for several multiples of the observed lag.
 //!
 //! Neighbours: `mod` calls it; each row has a deployment of its own, because the multiple stands in the ring file. Rows are held up, not
-//! requests: the replication link of the dying region is slow or stands still, its peer calls are as fast as before. It must not be read
-//! as a promise: what a region takes with it into its death no waiting brings back.
+//! requests: the replication link of the dying region stands still, its peer calls are as fast as before. It must not be read as a promise:
+//! what a region takes with it into its death no waiting brings back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use super::Settings;
 use super::bounds::millis;
 use super::load::Field;
 use super::prober::{Aim, Prober, first_run_elsewhere};
-use super::watching::Watching;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::deployment::{Deployment, Options};
 use crate::fleet::region::{Action, Part};
@@ -25,10 +24,13 @@ use crate::fleet::{files, wait};
 
 /// The multiples, in hundredths, and whether the file must say `unsafe_multiple`.
 const MULTIPLES: [(u32, bool); 4] = [(0, true), (100, true), (200, false), (400, false)];
-/// How late rows arrive: longer than the lease, so that an early successor does not have them.
-const LATE: Duration = Duration::from_secs(6);
-/// How long the link stands still before the region dies.
-const STANDS_STILL: Duration = Duration::from_secs(3);
+/// How long the link has stood still when the region dies: the lag that its successors observe.
+const STANDS_STILL: Duration = Duration::from_secs(2);
+/// How long after the death late rows arrive: after a lease and one such lag, before a lease and two. With what came before it is less than
+/// Postgres's patience with a silent link, after which nothing arrives at all.
+const ARRIVE_AFTER: Duration = Duration::from_millis(6_500);
+/// How long rows may take to leave their region.
+const SENT_WITHIN: Duration = Duration::from_secs(10);
 /// Keys of the dying region per second, all on a route without escrow.
 const KEYS_PER_SECOND: f64 = 10.0;
 /// How long they are started.
@@ -44,7 +46,7 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(90);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rows {
-    /// They are on their way and arrive after the death.
+    /// They are on their way, and arrive when the link moves again, after the death.
     Late,
     /// They never left the region.
     Lost,
@@ -57,14 +59,18 @@ pub struct Row {
     pub multiple: f64,
     /// What happened to the last rows.
     pub rows: Rows,
-    /// How late rows were, or how long the link had stood still, in milliseconds.
+    /// How long the link had stood still at the death, in milliseconds.
     pub stalled_ms: f64,
+    /// How long after the death the rows arrived, in milliseconds; never, if none.
+    pub arrived_ms: Option<f64>,
     /// Keys that had been answered when the region died.
     pub keys: usize,
     /// From the death until the first key of the region ran elsewhere, in milliseconds.
     pub opened_ms: Option<f64>,
     /// Keys per second × the seconds whose rows a successor lacks when it opens.
     pub predicted: f64,
+    /// Answered keys of which no survivor had a row then, by the stores.
+    pub missing: usize,
     /// Keys with more than one effect.
     pub measured: usize,
     /// Those among them that some store lists after the region's return.
@@ -100,34 +106,33 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     let file = crate::config::load_ring(&deployment.dir().join("ring.toml")).map_err(anyhow::Error::new)?;
     let field =
         Field::new(deployment, file.ring.clone(), format!("window-{percent}-{:x}", std::process::id()))?;
-    let watching = Watching::start(deployment);
     let others = [0, 2];
-    if rows == Rows::Late {
-        for other in others {
-            deployment.links.delay_rows(other, VICTIM, LATE)?;
-        }
-        // The observed lag has to be that of the slow link before anything is compared.
-        let observed = async || {
-            let lag = |other: usize| {
-                watching.last(&field.names[other])["peers"][&field.names[VICTIM]]["lag_ms"].as_f64()
-            };
-            Ok(others
-                .iter()
-                .all(|other| lag(*other).is_some_and(|lag| lag >= millis(LATE) * 0.9))
-                .then_some(()))
-        };
-        wait::for_some("the lag to be observed", LATE * 6, observed).await?;
-    }
-    let answered = started(&field, deployment, rows).await?;
-    let death = Instant::now();
+    let answered = started(&field, deployment).await?;
     let victim = &deployment.regions[VICTIM];
+    if rows == Rows::Late {
+        // What is late must have left; on a busy machine the senders lag behind, and die with that.
+        victim.cluster.sent(files::DATABASE, SENT_WITHIN).await?;
+    }
+    let death = Instant::now();
     victim.act(Action::Kill, Part::Both).await?;
     let every = Duration::from_secs_f64(1.0 / settings.probes);
     let aim = Aim { word: "plain", homes: vec![VICTIM], via: others.to_vec(), class: CLASS, every };
     let prober = Prober::start(&field, aim);
     let retries = retried(&field, &answered);
     let first = async || Ok(first_run_elsewhere(&prober.so_far(), &field.names, VICTIM, death));
-    let opened = wait::for_some("the keys to run elsewhere", TAKEN_WITHIN, first).await.ok();
+    let opening = async {
+        let opened = wait::for_some("the keys to run elsewhere", TAKEN_WITHIN, first).await.ok();
+        missing(deployment, &field, &answered).await.map(|missing| (opened, missing))
+    };
+    let arriving = async {
+        if rows == Rows::Lost {
+            return Ok(());
+        }
+        wait::pause_until(death + ARRIVE_AFTER).await;
+        others.iter().try_for_each(|other| deployment.links.heal(*other, VICTIM, false))
+    };
+    let (opening, arriving) = tokio::join!(opening, arriving);
+    let ((opened, missing), ()) = (opening?, arriving?);
     wait::pause(Duration::from_secs(2)).await;
     prober.end().await?;
     retries.join_all().await;
@@ -137,7 +142,6 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     };
     for other in others {
         deployment.links.heal(other, VICTIM, false)?;
-        deployment.links.set_rtt(other, VICTIM, settings.rtt, false)?;
     }
     victim.act(Action::Start, Part::Both).await?;
     victim.serves().await.context("the region's return")?;
@@ -147,24 +151,36 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
             noted.entry(key).or_default().merge(told);
         }
     }
-    let (stalled, lacking) = match rows {
-        Rows::Late => (LATE, opened.map_or(Duration::ZERO, |opened| LATE.saturating_sub(opened))),
-        Rows::Lost => (STANDS_STILL, STANDS_STILL),
-    };
+    // Rows come all at once: a successor that opens before lacks all of them.
+    let arrived = (rows == Rows::Late).then_some(ARRIVE_AFTER);
+    let in_time = opened.zip(arrived).is_some_and(|(opened, arrived)| opened > arrived);
+    let lacking = if in_time { Duration::ZERO } else { STANDS_STILL };
     Ok(Row {
         multiple: f64::from(percent) / 100.0,
         rows,
-        stalled_ms: millis(stalled),
+        stalled_ms: millis(STANDS_STILL),
+        arrived_ms: arrived.map(millis),
         keys: answered.len(),
         opened_ms: opened.map(millis),
         predicted: KEYS_PER_SECOND * lacking.as_secs_f64(),
+        missing,
         measured: doubles.len(),
         listed: doubles.iter().filter(|key| noted.get(*key).is_some_and(Noted::is_listed)).count(),
     })
 }
 
+/// How many of these keys the survivors have no row of.
+async fn missing(deployment: &Deployment, field: &Field, answered: &[String]) -> Result<usize> {
+    let mut here = BTreeSet::new();
+    for region in deployment.regions.iter().enumerate().filter(|(number, _)| *number != VICTIM) {
+        let written = region.1.cluster.written_by(files::DATABASE, &field.names[VICTIM], field.mark());
+        here.extend(written.await?);
+    }
+    Ok(answered.iter().filter(|key| !here.contains(*key)).count())
+}
+
 /// Starts keys at their home, at a steady rate, until the moment of the death; those that were answered.
-async fn started(field: &Arc<Field>, deployment: &Deployment, rows: Rows) -> Result<Vec<String>> {
+async fn started(field: &Arc<Field>, deployment: &Deployment) -> Result<Vec<String>> {
     let period = Duration::from_secs_f64(1.0 / KEYS_PER_SECOND);
     let begun = Instant::now();
     let (mut due, mut number, mut stalled) = (begun, 0_u64, false);
@@ -172,7 +188,7 @@ async fn started(field: &Arc<Field>, deployment: &Deployment, rows: Rows) -> Res
     while due < begun + LOADED {
         wait::pause_until(due).await;
         due += period;
-        if rows == Rows::Lost && !stalled && Instant::now() >= begun + LOADED - STANDS_STILL {
+        if !stalled && Instant::now() >= begun + LOADED - STANDS_STILL {
             for other in [0, 2] {
                 deployment.links.freeze_rows(other, VICTIM)?;
             }
@@ -221,17 +237,19 @@ fn retried(field: &Arc<Field>, answered: &[String]) -> JoinSet<()> {
 
 /// The table, for people.
 pub fn in_words(rows: &[Row]) -> String {
-    let mut text =
-        String::from("multiple  rows  stalled    keys  opened after  predicted  measured  listed\n");
+    let mut text = String::from(
+        "multiple  rows  stalled    arrive after  opened after  keys  predicted  rows missing  doubles  listed\n",
+    );
     for row in rows {
-        let opened = row.opened_ms.map_or("never".to_owned(), |ms| format!("{ms:.0} ms"));
+        let after = |ms: Option<f64>| ms.map_or("never".to_owned(), |ms| format!("{ms:.0} ms"));
+        let (opened, arrived) = (after(row.opened_ms), after(row.arrived_ms));
         let rows = match row.rows {
             Rows::Late => "late",
             Rows::Lost => "lost",
         };
         text.push_str(&format!(
-            "{:>8}  {rows:<4}  {:>7.0} ms {:>4}  {opened:>12}  {:>9.1}  {:>8}  {:>6}\n",
-            row.multiple, row.stalled_ms, row.keys, row.predicted, row.measured, row.listed
+            "{:>8}  {rows:<4}  {:>4.0} ms  {arrived:>14}  {opened:>12}  {:>4}  {:>9.1}  {:>12}  {:>7}  {:>6}\n",
+            row.multiple, row.stalled_ms, row.keys, row.predicted, row.missing, row.measured, row.listed
         ));
     }
     text

@@ -115,7 +115,11 @@ const RECENT: u64 = 20;
 /// Whether everything that was sealed before has arrived here, so that the arcs open soon after they come.
 async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool, String> {
     let applied = mind::applied(gateway).await.map_err(|error| error.to_string())?;
-    let others = view.members().iter().filter(|(name, _)| **name != gateway.settings.me);
+    // What a region left behind that is not in the ring any more is fetched from others, once keys are given.
+    let others = view
+        .members()
+        .iter()
+        .filter(|(name, _)| **name != gateway.settings.me && view.ring().weight(name).is_some());
     Ok(others.filter(|(_, member)| !matches!(member.standing, Standing::Lost { .. })).all(
         |(name, member)| {
             view.origin(name).is_some_and(|origin| applied.get(&origin).copied().unwrap_or(0) >= member.mark)

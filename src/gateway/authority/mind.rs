@@ -124,7 +124,7 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
         gathered.told.clear();
         gathered.told_under = state.view.epoch();
     }
-    gathered.told.retain(|(_, origin), _| lost.contains_key(origin) || retired.contains_key(origin));
+    gathered.told.retain(|(_, origin), _| lost.contains_key(origin) || state.view.is_gone(origin));
     for (origin, at) in lost.into_iter().filter(|(origin, _)| !retired.contains_key(origin)) {
         let peer = health.peers.get(&origin.region).filter(|peer| peer.origin.as_ref() == Some(&origin));
         let applied = peer.and_then(|peer| peer.applied).unwrap_or(0);
@@ -282,9 +282,10 @@ async fn import<P: Ports>(
         };
         store.import(origin, &rows).await.map_err(|error| error.to_string())?;
         all += rows.len();
+        // A page may be short because its rows are large.
         match rows.last() {
-            Some(last) if rows.len() >= PAGE as usize => after = Some(last.id.clone()),
-            Some(_) | None => break,
+            Some(last) => after = Some(last.id.clone()),
+            None => break,
         }
     }
     let lag = gateway.authority.gathered().windows.get(origin).and_then(Window::lag);

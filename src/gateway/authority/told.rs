@@ -7,14 +7,22 @@
 use std::sync::Arc;
 
 use super::{Gateway, acceptor, learn, mind, moves};
+use crate::ports::authority::CopiedRow;
 use crate::ports::peers::{OperatorAct, Question, Told};
+use crate::ports::store::StoreError;
 use crate::ports::{Imports, Ports, Replica, Upkeep};
 use crate::protocol::authority::GateState;
+use crate::protocol::key::KeyId;
 use crate::protocol::opening;
+use crate::protocol::record::{AnswerBody, State};
 use crate::protocol::region::{Origin, RegionName};
 
 /// The most rows in one page that are given out.
 const MOST_ROWS: u32 = 1_000;
+/// So many are read at a time, as each may hold a large answer.
+const READ_ROWS: u32 = 50;
+/// About the most bytes of answers in one page: what a peer takes is bounded.
+const PAGE_BYTES: usize = 4 << 20;
 
 impl<P: Ports> Gateway<P> {
     /// Answers a peer's question.
@@ -42,7 +50,7 @@ impl<P: Ports> Gateway<P> {
                 Err(why) => Told::Refused(why),
             },
             Question::Rows { origin, after, most } => {
-                let rows = self.ports.store().rows_of(&origin, after.as_ref(), most.min(MOST_ROWS)).await;
+                let rows = self.rows_of(&origin, after, most.min(MOST_ROWS)).await;
                 rows.map_or_else(|error| Told::Refused(error.to_string()), Told::Rows)
             }
             Question::Lodge(lodging) => self.lodged(&from, *lodging).await,
@@ -75,6 +83,29 @@ impl<P: Ports> Gateway<P> {
         let beat = self.ports.store().beat().await.map_err(|error| error.to_string())?;
         let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
         Ok(opening::Told { applied: applied.get(origin).copied().unwrap_or(0), seal })
+    }
+
+    /// One page of an origin's rows: as many as were asked for, or fewer if they are large; none only where there are none.
+    async fn rows_of(
+        &self,
+        origin: &Origin,
+        mut after: Option<KeyId>,
+        most: u32,
+    ) -> Result<Vec<CopiedRow>, StoreError> {
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        while page.len() < most as usize {
+            let rows = self.ports.store().rows_of(origin, after.as_ref(), READ_ROWS.min(most)).await?;
+            let Some(last) = rows.last() else { break };
+            after = Some(last.id.clone());
+            for row in rows {
+                bytes += size(&row);
+                if page.len() == most as usize || (bytes > PAGE_BYTES && !page.is_empty()) {
+                    return Ok(page);
+                }
+                page.push(row);
+            }
+        }
+        Ok(page)
     }
 
     async fn operator_asked(self: &Arc<Self>, from: &RegionName, act: OperatorAct) -> Told {
@@ -116,5 +147,16 @@ impl<P: Ports> Gateway<P> {
         }
         self.authority.mind_now.notify_one();
         Ok(())
+    }
+}
+
+/// How large a row is on its way, as far as that can be large.
+fn size(copied: &CopiedRow) -> usize {
+    match &copied.row.state {
+        State::Settled { answer, .. } => match &answer.body {
+            AnswerBody::Kept(body) => body.len(),
+            AnswerBody::NotKept => 0,
+        },
+        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => 0,
     }
 }

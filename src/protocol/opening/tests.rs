@@ -3,7 +3,7 @@
 //! Neighbours: `example_tests` makes the views, `window` and `gateway::authority` the facts. It must not run a clock.
 
 use super::super::change::Change;
-use super::super::example_tests::{drained, first, lose, name, next, origin, resumed, seal};
+use super::super::example_tests::{drained, first, lose, moved, name, next, origin, resumed, ring, seal};
 use super::*;
 
 /// Facts that hinder nothing, to be spoilt one by one.
@@ -127,6 +127,23 @@ pub fn rows_of_a_sealed_store_that_was_replaced_come_from_whoever_has_them() {
     world.told.insert((name("b"), origin("a#1")), Told { applied: 50, seal: 50 });
     let from_b = Hindrance::Import { origin: origin("a#1"), from: name("b"), upto: 50 };
     assert_eq!(world.missing(), [not_covered("a#1", 40, 0), from_b, silent("c")]);
+    world.applied.insert(origin("a#1"), 50);
+    assert_eq!(world.missing(), []);
+}
+
+/// A region left the ring, and its machines are gone: one that joins later gets its rows from those who stayed.
+#[test]
+pub fn rows_of_a_region_that_left_come_from_whoever_has_them() {
+    let base = drained(&first(), "a", 40);
+    let target = base.draft(ring(&["b", "c"], &[]), base.escrow().clone(), &Default::default()).unwrap();
+    let mut world = World::new(moved(&base, target, &[]));
+    assert_eq!(world.missing(), [], "b had applied all of it");
+    world.applied.remove(&origin("a#1"));
+    let silent = Hindrance::NotTold { origin: origin("a#1"), by: name("c") };
+    assert_eq!(world.missing(), [not_covered("a#1", 40, 0), silent]);
+    world.told.insert((name("c"), origin("a#1")), Told { applied: 50, seal: 50 });
+    let from_c = Hindrance::Import { origin: origin("a#1"), from: name("c"), upto: 50 };
+    assert_eq!(world.missing(), [not_covered("a#1", 40, 0), from_c]);
     world.applied.insert(origin("a#1"), 50);
     assert_eq!(world.missing(), []);
 }

@@ -1,0 +1,64 @@
+//! A clean move is agreed on while a key is between its claim and its send: the request is not lost to that.
+//!
+//! Neighbours: `pauses.rs` has the same gap under takeovers, where refusing is all that is left. What waits here is a claim on its way to
+//! a target that is far away.
+
+use std::sync::Arc;
+
+use simulation::peers::LinkMode;
+
+use super::trio::{Told, Trio, a, b, c, key_of, ms, play};
+use tokio::time::sleep;
+
+/// Begins a key of `a` under escrow at `b`, and has `drained` drained by `c` meanwhile; what the client was told.
+async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> Told {
+    if returns {
+        // Its keys come home: `a` and `b` lose those that they ran for `c`, and nothing else.
+        trio.node(&b()).gateway.drain(&c(), false, "test", "test").await.unwrap();
+        sleep(ms(1_000)).await;
+    }
+    trio.world.network.set_link(&a(), &b(), LinkMode::Up, ms(300));
+    trio.world.network.set_link(&b(), &a(), LinkMode::Up, ms(300));
+    let begun = trio.begin(&a(), "/strict", key);
+    // The target is asked before it adopts the move, and its word is on the way back when everybody else has. A loser waits a moment for
+    // what moves, and not for this key where it stays.
+    sleep(if returns { ms(250) } else { ms(20) }).await;
+    assert_eq!(trio.arrived(&a(), key), 0, "it waits for its target");
+    let moved = match returns {
+        true => trio.node(&c()).gateway.resume(&c(), "test").await,
+        false => trio.node(&c()).gateway.drain(&a(), false, "test", "test").await,
+    };
+    moved.unwrap();
+    assert!(!begun.is_finished(), "the move must overtake it");
+    begun.await.unwrap()
+}
+
+/// The key itself moves: whoever owns it now answers, or it is said to be moving.
+#[test]
+fn a_key_that_moves_before_it_is_sent_is_answered_by_its_new_owner() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let key = key_of(&a(), &b(), "moves");
+        let told = overtaken(&trio, &key, false).await;
+        assert!(
+            told.status == 201 || [(503, "moving"), (409, "in-progress")].contains(&told.said()),
+            "{told:?}"
+        );
+        assert_eq!(trio.insist(&c(), "/strict", &key, ms(40_000)).await.by, b().as_str());
+        assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (0, 1));
+        trio.check();
+    });
+}
+
+/// Other keys move, and this one stays: it runs.
+#[test]
+fn a_key_that_stays_while_others_move_runs() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let key = key_of(&a(), &b(), "stays");
+        let told = overtaken(&trio, &key, true).await;
+        assert_eq!((told.status, told.by.as_str()), (201, a().as_str()), "{told:?}");
+        assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (1, 1));
+        trio.check();
+    });
+}

@@ -1,0 +1,268 @@
+//! What all runs of one drill came to together: counts, and the distribution of every span that a bound is held against.
+//!
+//! Neighbours: [`super::report`] has one run, `cli::drill` prints both. Field names are a contract: add, never rename. It must not leave
+//! out a run, nor mix the runs of two drills.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::bounds::Takeover;
+use super::report::{ClassReport, Report};
+
+/// How one span came out over all runs, in milliseconds. With fewer than twenty values the 95th percentile is the largest.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// How many values.
+    pub count: usize,
+    /// The smallest.
+    pub least: f64,
+    /// Half of the values are at most this.
+    pub p50: f64,
+    /// Nineteen of twenty values are at most this.
+    pub p95: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// None of no values.
+    fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (least, max) = (*values.first()?, *values.last()?);
+        let count = values.len();
+        let at = |percent: usize| values[(count * percent).div_ceil(100).clamp(1, count) - 1];
+        Some(Spread { count, least, p50: at(50), p95: at(95), max })
+    }
+}
+
+/// First runs of a lost region's keys elsewhere.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FirstRuns {
+    /// Runs in which no key ran elsewhere.
+    pub never: usize,
+    /// From the death to the first run.
+    pub ms: Option<Spread>,
+    /// The same on a route under escrow.
+    pub escrow_ms: Option<Spread>,
+    /// The windows that counted.
+    pub window_ms: Option<Spread>,
+    /// The bounds, each run's own.
+    pub bound_ms: Option<Spread>,
+    /// Runs that were over their own bound.
+    pub over_bound: usize,
+    /// The parts of one bound; all but its window are the same in every run.
+    pub parts: Takeover,
+}
+
+/// All runs of one drill.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Which drill.
+    pub summary: &'static str,
+    /// How often it ran.
+    pub runs: usize,
+    /// In how many runs every bound held.
+    pub held: usize,
+    /// Keys that clients used.
+    pub keys: u64,
+    /// Keys with more than one effect.
+    pub doubles: u64,
+    /// Those among them that some store and the audit list.
+    pub doubles_listed: u64,
+    /// Those among them that ran again because their route says `rerun`.
+    pub doubles_by_rerun: u64,
+    /// By class of route.
+    pub classes: BTreeMap<&'static str, ClassReport>,
+    /// How the histories of keys ended.
+    pub ends: BTreeMap<String, u64>,
+    /// Everything that clients were told, by status and code.
+    pub replies: BTreeMap<String, u64>,
+    /// Keys that were given two different answers.
+    pub answers_changed: u64,
+    /// Keys with an answer of the upstream that the ledger knows nothing of.
+    pub answers_without_effect: u64,
+    /// Keys that some store lists as run at risk, or as double.
+    pub listed: u64,
+    /// After losses.
+    pub first_run: Option<FirstRuns>,
+    /// The longest pause of each run, per home and next region; all arcs of the two move together.
+    pub pauses: BTreeMap<String, Spread>,
+    /// The same over all homes.
+    pub pause_ms: Option<Spread>,
+    /// From mending until every region served again what is its own.
+    pub home_again_ms: Option<Spread>,
+}
+
+impl Summary {
+    /// One per drill, in the order in which they ran.
+    pub fn all(reports: &[Report]) -> Vec<Summary> {
+        let mut drills: Vec<&'static str> = Vec::new();
+        for report in reports.iter().filter(|report| !report.drill.is_empty()) {
+            if !drills.contains(&report.drill) {
+                drills.push(report.drill);
+            }
+        }
+        let of = |drill: &'static str| {
+            let runs: Vec<&Report> = reports.iter().filter(|report| report.drill == drill).collect();
+            Summary::of(drill, &runs)
+        };
+        drills.into_iter().map(of).collect()
+    }
+
+    fn of(drill: &'static str, runs: &[&Report]) -> Summary {
+        let total = |count: fn(&Report) -> u64| runs.iter().map(|run| count(run)).sum::<u64>();
+        let mut classes: BTreeMap<&'static str, ClassReport> = BTreeMap::new();
+        for (class, found) in runs.iter().flat_map(|run| &run.classes) {
+            classes.entry(class).or_default().add(found);
+        }
+        let all = classes.values().fold(ClassReport::default(), |mut all, class| {
+            all.add(class);
+            all
+        });
+        let mut pauses: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for (bucket, ms) in runs.iter().flat_map(|run| &run.pauses) {
+            pauses.entry(bucket.clone()).or_default().push(*ms);
+        }
+        let pause_ms = Spread::of(pauses.values().flatten().copied());
+        Summary {
+            summary: drill,
+            runs: runs.len(),
+            held: runs.iter().filter(|run| run.held).count(),
+            keys: total(|run| run.keys),
+            doubles: all.doubles,
+            doubles_listed: all.doubles_listed,
+            doubles_by_rerun: all.doubles_by_rerun,
+            classes,
+            ends: counts(runs.iter().flat_map(|run| &run.ends)),
+            replies: counts(runs.iter().flat_map(|run| &run.replies)),
+            answers_changed: total(|run| run.answers_changed),
+            answers_without_effect: total(|run| run.answers_without_effect),
+            listed: total(|run| run.listed),
+            first_run: first_runs(runs),
+            pauses: pauses.into_iter().filter_map(|(name, of)| Some((name, Spread::of(of)?))).collect(),
+            pause_ms,
+            home_again_ms: Spread::of(runs.iter().filter_map(|run| run.home_again_ms)),
+        }
+    }
+
+    /// For people.
+    pub fn in_words(&self) -> String {
+        let Summary { summary, runs, held, keys, doubles, doubles_listed, doubles_by_rerun, .. } = self;
+        let mut text = format!(
+            "{summary}: {held} of {runs} runs held, {keys} keys, {doubles} with more than one effect ({doubles_listed} listed, {doubles_by_rerun} by rerun), {} listed at risk\n",
+            self.listed
+        );
+        text.push_str(&ClassReport::table(&self.classes));
+        let _ = writeln!(text, "  ends     {}", super::report::counted(&self.ends));
+        let _ = writeln!(text, "  replies  {}", super::report::counted(&self.replies));
+        let mut spans: Vec<(String, &Spread)> = Vec::new();
+        let mut told = String::new();
+        if let Some(first) = &self.first_run {
+            let named = [
+                ("first run elsewhere", &first.ms),
+                ("  under escrow", &first.escrow_ms),
+                ("  window", &first.window_ms),
+                ("  bound", &first.bound_ms),
+            ];
+            spans.extend(named.into_iter().filter_map(|(name, of)| Some((name.to_owned(), of.as_ref()?))));
+            let Takeover { lease, drift, margin, round_trips, beside, window: _, bound: _ } = &first.parts;
+            let _ = writeln!(
+                told,
+                "  {} over their bound, {} never; bound = lease {lease:.0} + drift {drift:.0} + margin {margin:.0} + the run's window + 6 round trips {round_trips:.0} + {beside:.0} ms",
+                first.over_bound, first.never
+            );
+        }
+        spans.extend(self.pauses.iter().map(|(bucket, spread)| (format!("pause, {bucket}"), spread)));
+        spans.extend(self.pause_ms.as_ref().map(|spread| ("pause, all".to_owned(), spread)));
+        spans.extend(self.home_again_ms.as_ref().map(|spread| ("home again".to_owned(), spread)));
+        if !spans.is_empty() {
+            let _ = writeln!(text, "  {:<30} count   least     p50     p95     max  ms", "");
+        }
+        for (name, Spread { count, least, p50, p95, max }) in spans {
+            let _ = writeln!(text, "  {name:<30} {count:>5} {least:>7.0} {p50:>7.0} {p95:>7.0} {max:>7.0}");
+        }
+        text + &told
+    }
+}
+
+fn counts<'a>(of: impl Iterator<Item = (&'a String, &'a u64)>) -> BTreeMap<String, u64> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for (word, count) in of {
+        *counts.entry(word.clone()).or_default() += count;
+    }
+    counts
+}
+
+fn first_runs(runs: &[&Report]) -> Option<FirstRuns> {
+    let of: Vec<_> = runs.iter().filter_map(|run| run.first_run.as_ref()).collect();
+    let parts = of.first()?.bound.clone();
+    Some(FirstRuns {
+        never: of.iter().filter(|first| first.ms.is_none()).count(),
+        ms: Spread::of(of.iter().filter_map(|first| first.ms)),
+        escrow_ms: Spread::of(of.iter().filter_map(|first| first.escrow_ms)),
+        window_ms: Spread::of(of.iter().map(|first| first.bound.window)),
+        bound_ms: Spread::of(of.iter().map(|first| first.bound.bound)),
+        over_bound: of.iter().filter(|first| first.is_over()).count(),
+        parts,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::FirstRun;
+    use super::*;
+
+    fn run(drill: &'static str, ms: f64, held: bool) -> Report {
+        let bound = Takeover {
+            lease: 3000.0,
+            drift: 3.0,
+            margin: 50.0,
+            window: 1000.0,
+            round_trips: 360.0,
+            beside: 250.0,
+            bound: 4663.0,
+        };
+        let class = ClassReport { keys: 10, effects: 11, doubles: 1, doubles_listed: 1, doubles_by_rerun: 0 };
+        Report {
+            drill,
+            held,
+            keys: 10,
+            classes: [("notes", class)].into(),
+            ends: [("definite".to_owned(), 9), ("in doubt".to_owned(), 1)].into(),
+            first_run: Some(FirstRun { ms: Some(ms), escrow_ms: None, bound }),
+            pauses: [("eu then us".to_owned(), ms / 10.0)].into(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let spread = Spread::of((1..=20).map(f64::from)).unwrap();
+        assert_eq!((spread.least, spread.p50, spread.p95, spread.max), (1.0, 10.0, 19.0, 20.0));
+        let few = Spread::of([3.0, 1.0]).unwrap();
+        assert_eq!((few.p50, few.p95), (1.0, 3.0));
+        assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn runs_of_one_drill_are_added_up_and_drills_are_kept_apart() {
+        let reports =
+            [run("kill", 4000.0, true), run("kill", 5000.0, false), run("pause-long", 4100.0, true)];
+        let all = Summary::all(&reports);
+        assert_eq!(
+            all.iter().map(|one| (one.summary, one.runs)).collect::<Vec<_>>(),
+            [("kill", 2), ("pause-long", 1)]
+        );
+        let kill = &all[0];
+        assert_eq!((kill.held, kill.keys, kill.doubles, kill.doubles_listed), (1, 20, 2, 2));
+        assert_eq!((kill.ends["definite"], kill.ends["in doubt"]), (18, 2));
+        let first = kill.first_run.as_ref().unwrap();
+        assert_eq!((first.over_bound, first.never, first.ms.as_ref().unwrap().max), (1, 0, 5000.0));
+        let words = kill.in_words();
+        assert!(words.contains("1 of 2 runs held") && words.contains("1 over their bound"), "{words}");
+        assert!(words.contains("18 definite, 2 in doubt") && words.contains("pause, eu then us"), "{words}");
+    }
+}
