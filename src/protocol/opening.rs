@@ -226,6 +226,8 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let asked = |by: &RegionName, member: &Member| match member.standing {
         Standing::Serving => true,
         Standing::Sealed { .. } if removed(Plant::SealedAsked) => false,
+        // The store that took the place of another has nothing of it but by import.
+        Standing::Sealed { .. } if *by == origin.region => false,
         Standing::Sealed { .. } => short || facts.keepers.contains(&(by.clone(), origin.clone())),
         Standing::Lost { .. } => false,
     };

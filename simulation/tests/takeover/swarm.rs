@@ -21,7 +21,7 @@ use super::settings::{HOLD, SETTLE_TIME};
 use super::trio::{Told, Trio, id, key_of, ms, play, regions};
 
 /// How many seeds a run plays.
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 16;
 /// How many steps a seed has.
 const STEPS: usize = 70;
 const PATHS: [&str; 6] = ["park", "probe", "rerun", "strict", "strict-probe", "later"];
