@@ -226,14 +226,12 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let asked = |by: &RegionName, member: &Member| match member.standing {
         Standing::Serving => true,
         Standing::Sealed { .. } if removed(Plant::SealedAsked) => false,
-        // The store that took the place of another has nothing of it but by import.
+        // A store that took the place of another has nothing of it but by import, and who left the ring may be gone.
         Standing::Sealed { .. } if *by == origin.region => false,
         Standing::Sealed { .. } => short || facts.keepers.contains(&(by.clone(), origin.clone())),
         Standing::Lost { .. } => false,
     };
     let others = facts.view.members().iter().filter(|(by, member)| asked(by, member)).map(|(by, _)| by);
-    // The region itself, where its store was replaced or it left, has no more of it than it can ask of the others.
-    let others = others.filter(|by| **by != origin.region);
     for by in others.filter(|by| **by != facts.me.region && !removed(Plant::Import)) {
         match facts.told.get(&(by.clone(), origin.clone())) {
             None if waived => {}
