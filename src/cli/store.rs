@@ -161,10 +161,15 @@ fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
         Ok(Role { name: name.to_owned(), password })
     };
     let view = config.view();
-    let origin = |name| view.origin(name).ok_or_else(|| bad(file, &format!("{name} is not in the ring")));
+    let me = Origin { region: config.me.clone(), generation: config.process.store.generation };
+    let origin = |name: &RegionName| match view.origin(name) {
+        Some(_) if *name == me.region => Ok(me.clone()),
+        Some(origin) => Ok(origin),
+        None => Err(bad(file, &format!("{name} is not in the ring"))),
+    };
     let subscribe = provision.publishers.iter();
     Ok(Plan {
-        me: Origin { region: config.me.clone(), generation: config.process.store.generation },
+        me: origin(&config.me)?,
         all: view.members().keys().map(origin).collect::<Result<_, _>>()?,
         deployment: config.deployment.clone(),
         gateway_role: role(&provision.gateway_role, provision.gateway_password.as_ref())?,

@@ -24,7 +24,7 @@ const PLAIN: [&str; 8] = [
     r#""done""#,
     r#"{"lodged":"gate_moved"}"#,
     r#"{"acceptor":{"granted":{"number":1}}}"#,
-    r#"{"released":{"generation":1,"seal":2,"release":{"base":1,"target":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},"seen":{"us":1}}}"#,
+    r#"{"released":{"generation":1,"seal":2,"release":{"base":1,"target":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},"seen":{"us#1":1}}}"#,
     r#"{"detail":"why"}"#,
 ];
 const WORDS: &[&[u8]] = &[

@@ -107,7 +107,9 @@ pub async fn once(deployment: &Deployment, drill: Drill, number: u32, settings: 
     load::bring_all(&field, probed, ENDS_WITHIN).await;
     run.note("every key has its end");
     load::ask_again(&field, ASKED_AGAIN).await;
-    run.finish().await
+    let broken = run.report.broken.join("; ");
+    // What cannot be counted may be so because of what was broken before.
+    run.finish().await.with_context(|| format!("the count, after: {broken}"))
 }
 
 async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {

@@ -3,15 +3,17 @@
 //! Neighbours: [`super::propose`] has the seal agreed, [`super::moves`] hands the arcs over, [`super::mind`] opens them once covered. Until then it
 //! forwards. A region that keeps being lost waits longer each time, and one whose upstream fails its checks until they are answered again. It must not hurry: nothing depends on an early return.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Gateway, mind, moves, propose, upstream};
+use crate::gateway::Peer;
 use crate::ports::{Authority as _, Clock, Ports, Replica};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
-use crate::protocol::view::{Standing, View};
+use crate::protocol::view::{Member, Standing, View};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(250);
@@ -112,9 +114,22 @@ fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
 /// So many heartbeats behind counts as flowing.
 const RECENT: u64 = 20;
 
-/// Whether everything that was sealed before has arrived here, so that the arcs open soon after they come.
+/// Whether everything that was sealed before has arrived here, and the rows of all who serve flow, so that the arcs open soon after they come:
+/// a new store has no mark to wait for, and must not take arcs before its first copies are whole.
 async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool, String> {
     let applied = mind::applied(gateway).await.map_err(|error| error.to_string())?;
+    let announced: BTreeMap<RegionName, u64> = {
+        let health = gateway.health();
+        let newest = |peer: &Peer| peer.pong.as_ref().and_then(|pong| pong.beat).map_or(1, |beat| beat.seq);
+        health.peers.iter().map(|(name, peer)| (name.clone(), newest(peer))).collect()
+    };
+    let due = |name: &RegionName, member: &Member| match member.standing {
+        Standing::Serving => {
+            let newest = announced.get(name).copied().unwrap_or(1);
+            newest.saturating_sub(RECENT).max(member.mark).max(1)
+        }
+        Standing::Sealed { .. } | Standing::Lost { .. } => member.mark,
+    };
     // What a region left behind that is not in the ring any more is fetched from others, once keys are given.
     let others = view
         .members()
@@ -122,7 +137,8 @@ async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool,
         .filter(|(name, _)| **name != gateway.settings.me && view.ring().weight(name).is_some());
     Ok(others.filter(|(_, member)| !matches!(member.standing, Standing::Lost { .. })).all(
         |(name, member)| {
-            view.origin(name).is_some_and(|origin| applied.get(&origin).copied().unwrap_or(0) >= member.mark)
+            let here = view.origin(name).and_then(|origin| applied.get(&origin).copied()).unwrap_or(0);
+            here >= due(name, member)
         },
     ))
 }

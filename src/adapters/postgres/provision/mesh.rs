@@ -218,6 +218,12 @@ pub(super) async fn create(
 /// How an existing subscription stands; `slot` as its publisher tells it.
 fn standing(peer: &Origin, found: &Subscribed, slot: Result<Option<Slot>, String>) -> Status {
     let publication = names::publication(peer);
+    if found.follows_before(peer) {
+        return Status::Pending(match slot {
+            Err(why) => why,
+            Ok(_) => "its store was replaced: run `onceway store init`".to_owned(),
+        });
+    }
     if found.publications != [publication.as_str()] {
         let theirs = found.publications.join(", ");
         return Status::Broken(format!("it follows {theirs}, not {publication}; {RESEED}"));
