@@ -174,10 +174,10 @@ impl Swarm {
 
     /// Whatever was accepted is settled or a dead letter in the end, without its client.
     async fn accepted_ended(&self) {
-        let log = self.log.lock().unwrap();
-        let accepted: BTreeSet<String> =
-            log.iter().filter(|asked| asked.told.status == 202).map(|asked| asked.key.clone()).collect();
-        drop(log);
+        let accepted: BTreeSet<String> = {
+            let log = self.log.lock().unwrap();
+            log.iter().filter(|asked| asked.told.status == 202).map(|asked| asked.key.clone()).collect()
+        };
         for key in &accepted {
             let what = format!("an end of {key}, without its client");
             self.trio
