@@ -187,3 +187,108 @@ fn a_peer_call_without_a_certificate_is_refused() {
         assert_eq!(key_status(region, &key).await["state"], "absent");
     });
 }
+
+/// Runs a command against a region's admin listener.
+async fn onceway(region: usize, args: &[&str]) -> std::process::Output {
+    let mut command = std::process::Command::new(support::program());
+    command.args(args).arg("--admin").arg(three().await.regions[region].admin());
+    command.env_remove("ONCEWAY_ADMIN_TOKEN_FILE");
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// The provider's ledger as a CSV file: one row for each effect of the tenant.
+async fn ledger_csv(name: &str, change: impl FnOnce(&mut Vec<String>)) -> String {
+    let totals = three().await.ledger.totals(None);
+    let of = totals.iter().filter(|total| total.tenant == "globex");
+    let mut rows: Vec<String> = of
+        .flat_map(|total| (0..total.effects).map(|_| format!("ch,{},{},usd", total.key, total.tenant)))
+        .collect();
+    change(&mut rows);
+    let path = three().await.dir().join(name);
+    std::fs::write(&path, format!("id,Idempotency-Key,tenant,currency\n{}\n", rows.join("\n"))).unwrap();
+    path.display().to_string()
+}
+
+/// Exit code, findings by kind and key, and the summary.
+async fn compared(region: usize, ledger: &str) -> (Option<i32>, Vec<(String, String)>, serde_json::Value) {
+    let args = ["audit", "compare", ledger, "--json", "--tenant", "globex"];
+    let output = onceway(region, &args).await;
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let mut lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let summary = lines.pop().unwrap_or_default()["summary"].clone();
+    let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let findings = lines.iter().map(|line| (word(&line["finding"]), word(&line["key"])));
+    (output.status.code(), findings.collect(), summary)
+}
+
+#[test]
+fn a_providers_ledger_is_compared_with_what_one_region_knows() {
+    run(async {
+        let word = key("reconciled");
+        let names: Vec<String> = (0..6).map(|number| format!("{word}-{number}")).collect();
+        let regions = &three().await.regions;
+        let as_globex = |region: usize, path: &str, key: &str| {
+            let url = format!("{}{path}", regions[region].public());
+            Ask::post(url, BODY.to_owned())
+                .with("Authorization", "Bearer sk_demo_globex")
+                .with("Idempotency-Key", key)
+        };
+        for (number, name) in names.iter().enumerate() {
+            assert_eq!(ask(as_globex(number % 3, "/v1/charges", name)).await.status, 201);
+        }
+        // Refused by the provider: settled, and no effect.
+        let refused = format!("{word}-refused");
+        let asked = as_globex(0, "/v1/charges", &refused).with("Demo-Behave", "status=402");
+        assert_eq!(ask(asked).await.status, 402);
+        // Nobody knows what became of it, but the provider.
+        let doubtful = format!("{word}-doubtful");
+        let asked = as_globex(1, "/v1/payouts", &doubtful).with("Demo-Behave", "drop-answer");
+        assert_eq!(ask(asked).await.status, 504);
+
+        // Rows replicate: each region tells all of them in the end.
+        for region in 0..3 {
+            until("all rows to be in the export", async || {
+                let output = onceway(region, &["audit", "export", "--tenant", "globex"]).await;
+                assert_eq!(output.status.code(), Some(0));
+                let text = String::from_utf8(output.stdout).unwrap();
+                let count = |state: &str| text.lines().filter(|line| line.contains(state)).count();
+                count(",settled,201,") == 6 && count(",settled,402,") == 1 && count(",in-doubt,record,") == 1
+            })
+            .await;
+        }
+        let happened = ("happened".to_owned(), doubtful.clone());
+        let clean = ledger_csv("clean.csv", |_| {}).await;
+        for region in 0..3 {
+            let (code, findings, summary) = compared(region, &clean).await;
+            assert_eq!((code, &findings[..]), (Some(0), std::slice::from_ref(&happened)), "{summary}");
+            assert_eq!((&summary["rows"], &summary["matched_rows"]), (&7.into(), &7.into()));
+            assert_eq!(summary["copies"].as_array().unwrap().len(), 2);
+        }
+        let removed = ledger_csv("removed.csv", |rows| rows.retain(|row| !row.contains(&names[2]))).await;
+        let added = ledger_csv("added.csv", |rows| rows.push(format!("ch,{word}-stranger,globex,usd"))).await;
+        let refuse = ledger_csv("refused.csv", |rows| rows.push(format!("ch,{refused},globex,usd"))).await;
+        let doubled =
+            ledger_csv("doubled.csv", |rows| rows.push(format!("ch,{},globex,usd", names[4]))).await;
+        let cases = [
+            (removed, "missing", names[2].clone()),
+            (added, "extra", format!("{word}-stranger")),
+            (refuse, "extra", refused),
+            (doubled, "double", names[4].clone()),
+        ];
+        for (ledger, kind, key) in cases {
+            let (code, findings, summary) = compared(1, &ledger).await;
+            assert_eq!((code, &summary["differences"]), (Some(1), &1.into()), "{kind}: {findings:?}");
+            assert!(findings.contains(&(kind.to_owned(), key)), "{kind}: {findings:?}");
+            assert!(findings.len() == 2 && findings.contains(&happened), "{kind}: {findings:?}");
+        }
+        let wrong = ledger_csv("wrong.csv", |rows| rows.insert(1, "ch".to_owned())).await;
+        let output = onceway(0, &["audit", "compare", &wrong, "--tenant", "globex"]).await;
+        let why = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), why.contains("line 3: the row has 1 cells")),
+            (Some(2), true),
+            "{why}"
+        );
+    });
+}

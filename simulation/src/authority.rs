@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::{Effect, SimStore};
-use onceway::ports::audit::{Double, RunAtRisk};
+use onceway::ports::audit::{Double, Finding, History, RunAtRisk};
 use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
-use onceway::ports::store::{GateVersion, StoreError, Written};
+use onceway::ports::store::{Attempt, GateVersion, StoreError, Written};
+use onceway::ports::upkeep::Place;
 use onceway::ports::{Acceptors, Audit, Authority, Escrows, Imports};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
-use onceway::protocol::record::{Answer, Nonce, Token};
+use onceway::protocol::record::{Answer, Nonce, RequestId, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::register::Acceptor;
 use onceway::protocol::view::View;
@@ -96,5 +97,31 @@ impl Audit for SimStore {
 
     async fn audit(&self, most: u32) -> Result<Vec<Double>, StoreError> {
         self.call(Effect::Writes, |table| table.audit(most)).await
+    }
+
+    async fn doubles(&self) -> Result<u64, StoreError> {
+        self.call(Effect::Reads, |table| table.doubles()).await
+    }
+
+    async fn late(
+        &self,
+        attempt: &Attempt,
+        request_id: RequestId,
+        answer: &Answer,
+    ) -> Result<bool, StoreError> {
+        self.call(Effect::Writes, |table| table.late(attempt, request_id, answer)).await
+    }
+
+    async fn findings(
+        &self,
+        after: Option<Place>,
+        back: Duration,
+        most: u32,
+    ) -> Result<Vec<Finding>, StoreError> {
+        self.call(Effect::Reads, |table| table.findings(after, back, most)).await
+    }
+
+    async fn histories(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<History>, StoreError> {
+        self.call(Effect::Reads, |table| table.histories(after, most)).await
     }
 }

@@ -9,7 +9,7 @@ use onceway::ports::store::{
     Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError,
     Subscription, Written,
 };
-use onceway::ports::upkeep::{self, ClaimPage, Entry, ListedDoubt, Place, Reaped};
+use onceway::ports::upkeep::{self, ClaimPage, Entry, ForeignPage, ListedDoubt, Place, Reaped};
 use onceway::ports::{Jobs, KeyStore, Replica, Upkeep};
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::KeyId;
@@ -224,6 +224,18 @@ impl Upkeep for SimStore {
 
     async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError> {
         self.call(Effect::Reads, |table| table.doubts(after, most)).await
+    }
+
+    async fn foreign(&self, after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError> {
+        self.call(Effect::Reads, |table| table.foreign(after, most)).await
+    }
+
+    async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
+        self.call(Effect::Writes, |table| table.enlist(ids)).await
+    }
+
+    async fn delist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
+        self.call(Effect::Writes, |table| table.delist(ids)).await
     }
 
     async fn unlist(&self) -> Result<u64, StoreError> {

@@ -70,6 +70,8 @@ pub(crate) struct Table {
     imports: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
     /// Doubles that are in the journal: the key, the other origin and its token.
     doubles: BTreeSet<(KeyId, Origin, Token)>,
+    /// Attempts whose late answers are in the journal.
+    lates: BTreeSet<(KeyId, Nonce)>,
     history: History,
     rows: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
     beats: BTreeMap<Origin, (u64, u64)>,
@@ -98,6 +100,7 @@ impl Table {
             escrows: BTreeMap::new(),
             imports: BTreeMap::new(),
             doubles: BTreeSet::new(),
+            lates: BTreeSet::new(),
             history: History::default(),
             rows: BTreeMap::new(),
             beats: BTreeMap::new(),

@@ -7,6 +7,8 @@
 mod break_glass;
 #[path = "takeover/cuts.rs"]
 mod cuts;
+#[path = "takeover/doubts.rs"]
+mod doubts;
 #[path = "takeover/early.rs"]
 mod early;
 #[path = "takeover/escrows.rs"]

@@ -1,7 +1,14 @@
-//! `onceway audit`: keys that ran at risk, those that ran twice, and the life of one key.
+//! `onceway audit`: keys that ran at risk, those that ran twice, answers that came too late, and the life of one key.
 //!
-//! Neighbours: `gateway::audit` is the contract of the JSON. It shows keys: whoever asks an admin listener may see them. It must not
+//! Neighbours: `gateway::audit` is the contract of the JSON; [`export`] prints everything, [`compare`] holds it against a ledger. It shows keys: whoever asks an admin listener may see them. It must not
 //! judge: the gateway says which runs are doubles.
+
+mod compare;
+mod export;
+mod judge;
+mod ledger;
+
+use std::collections::BTreeSet;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -11,10 +18,11 @@ use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
 
-/// List the keys that a region ran although a lost one may have run them too, and say which of them ran twice.
+/// List the keys that a region ran although a lost one may have run them too, and what its journal says ran twice.
 ///
 /// A key is listed when the window alone allowed its run. Once the lost region is back its records are compared: `clean` means that no
-/// other record is known, `double` that there are two answers, `possible` that the other record has none yet.
+/// other run is known, `double` that there are two answers, `possible` that there are two records and one has no answer. The journal lists
+/// doubles, however they were found, and answers that came `late`: after their attempt had been released or taken over.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -24,7 +32,9 @@ Exit codes: 0 no double is known, 3 there is one or may be, 1 the gateway could 
 Examples:
   onceway audit                            each region lists its own runs: ask one gateway of each
   onceway audit --json | jq '.runs[] | select(.verdict != \"clean\")'
-  onceway audit key acme order-1001        the life of one key over all regions"
+  onceway audit key acme order-1001        the life of one key over all regions
+  onceway audit export > onceway.csv       everything that is known of each key
+  onceway audit compare provider.csv --tenant acme   what a provider's ledger says differently"
 )]
 pub struct Audit {
     #[command(subcommand)]
@@ -34,11 +44,16 @@ pub struct Audit {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// How far back the journal is listed.
+    #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    days: u64,
 }
 
 #[derive(Subcommand)]
 enum Command {
     Key(Key),
+    Export(export::Export),
+    Compare(compare::Compare),
 }
 
 /// Tell the life of one key over all regions: records with their claims' epochs and attempts, answers, and what the journals say.
@@ -60,39 +75,35 @@ impl Audit {
     pub fn run(&self) -> Result<(), Failure> {
         match &self.command {
             Some(Command::Key(key)) => key.run(),
+            Some(Command::Export(export)) => export.run(),
+            Some(Command::Compare(compare)) => compare.run(),
             None => self.list(),
         }
     }
 
     fn list(&self) -> Result<(), Failure> {
-        let mut runs = Vec::new();
-        let mut path = "/v1/audit?limit=1000".to_owned();
-        let region = loop {
-            let page = self.gateway.get(&path)?;
-            let found = page["runs"].as_array().cloned().unwrap_or_default();
-            let last = found.last().map(|last| (word(&last["tenant"]), word(&last["key"])));
-            runs.extend(found);
-            match last {
-                Some((tenant, key)) if page["more"] == true => {
-                    path = format!("/v1/audit?limit=1000&after={}", segment(&format!("{tenant}/{key}")));
-                }
-                Some(_) | None => break page["region"].clone(),
-            }
-        };
+        let (region, runs) = self.gateway.list("/v1/audit?limit=1000", "runs")?;
+        let path = format!("/v1/audit/journal?limit=1000&days={}", self.days);
+        let (_, findings) = self.gateway.list(&path, "findings")?;
         let doubles = runs.iter().filter(|run| run["verdict"] != "clean").count();
+        let journalled: BTreeSet<(String, String)> =
+            findings.iter().map(|one| (word(&one["tenant"]), word(&one["key"]))).collect();
         if self.json {
-            print(&format!("{}\n", json!({ "region": region, "runs": runs, "doubles": doubles })))?;
+            let all = json!({ "region": region, "runs": runs, "doubles": doubles, "findings": findings });
+            print(&format!("{all}\n"))?;
         } else {
             print(&picture(&runs))?;
+            print(&journal(&findings))?;
         }
-        match doubles {
-            0 => Ok(()),
-            count => {
-                let region = word(&region);
-                Err(Failure::Incomplete(format!(
-                    "{count} keys ran twice, or may have, in {region} and elsewhere"
-                )))
-            }
+        let region = word(&region);
+        match (doubles, journalled.len()) {
+            (0, 0) => Ok(()),
+            (0, count) => Err(Failure::Incomplete(format!(
+                "{count} keys ran twice, or may have, by the journal of {region}"
+            ))),
+            (count, _) => Err(Failure::Incomplete(format!(
+                "{count} keys ran twice, or may have, in {region} and elsewhere"
+            ))),
         }
     }
 }
@@ -135,6 +146,23 @@ fn picture(runs: &[Value]) -> String {
     columns(&[Side::Left; 8], &rows)
 }
 
+/// What the journal found, if anything.
+fn journal(findings: &[Value]) -> String {
+    if findings.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("\nby the journal\n");
+    let header = ["when", "kind", "tenant", "key", "token", "what"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for finding in findings {
+        let mut row = vec![super::doubts::date(&finding["at_ms"])];
+        row.extend(["kind", "tenant", "key", "token", "reason"].map(|field| word(&finding[field])));
+        rows.push(row);
+    }
+    text.push_str(&columns(&[Side::Left; 6], &rows));
+    text
+}
+
 fn story(life: &Value) -> String {
     let mut text = String::new();
     for (region, status) in life["regions"].as_object().into_iter().flatten() {
@@ -169,7 +197,7 @@ fn story(life: &Value) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{picture, story};
+    use super::{journal, picture, story};
 
     #[test]
     fn doubles_stand_out() {
@@ -183,6 +211,19 @@ mod tests {
             "{text}"
         );
         assert_eq!(picture(&[]), "no key ran at risk\n");
+    }
+
+    #[test]
+    fn what_the_journal_found_is_a_table() {
+        let late = json!({
+            "at_ms": 1_767_225_600_000_i64, "kind": "late", "tenant": "acme", "key": "k\u{1b}1", "token": "3.1", "actor": null,
+            "reason": "answered 201, too late: by then the attempt had been released",
+        });
+        let text = journal(&[late]);
+        for part in ["by the journal", "late", "acme", "k 1", "3.1", "too late", "01 Jan 2026"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_eq!(journal(&[]), "");
     }
 
     #[test]

@@ -6,12 +6,13 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::http::{Admin, segment};
+use super::http::Admin;
 use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
 
-/// List the keys of a region whose effect may or may not have happened. Each region lists its own.
+/// List the keys of a region whose effect may or may not have happened: its own attempts, and those that other regions left under keys that
+/// it owns now.
 #[derive(Args)]
 #[command(after_long_help = "\
 Exit codes: 0 none is in doubt, 3 some are, 1 the gateway could not be asked.
@@ -35,21 +36,7 @@ pub struct Doubts {
 impl Doubts {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let mut all = Vec::new();
-        let mut path = "/v1/doubts?limit=1000".to_owned();
-        let region = loop {
-            let page = self.gateway.get(&path)?;
-            let region = page["region"].clone();
-            let found = page["doubts"].as_array().cloned().unwrap_or_default();
-            let last = found.last().map(|last| (word(&last["tenant"]), word(&last["key"])));
-            all.extend(found);
-            match last {
-                Some((tenant, key)) if page["more"] == true => {
-                    path = format!("/v1/doubts?limit=1000&after={}", segment(&format!("{tenant}/{key}")));
-                }
-                Some(_) | None => break region,
-            }
-        };
+        let (region, all) = self.gateway.list("/v1/doubts?limit=1000", "doubts")?;
         if self.json {
             print(&format!("{}\n", json!({ "region": region, "doubts": all })))?;
         } else {

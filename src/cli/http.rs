@@ -60,6 +60,41 @@ impl Admin {
         self.target()?.get(path)
     }
 
+    /// A list, page by page: `GET path`, then the same with `after` for what each page names as `next`. `each` says whether to go on.
+    pub fn pages(
+        &self,
+        path: &str,
+        mut each: impl FnMut(&Value) -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        let target = self.target()?;
+        let mut next = String::new();
+        loop {
+            let page = match next.as_str() {
+                "" => target.get(path)?,
+                after => {
+                    let join = if path.contains('?') { '&' } else { '?' };
+                    target.get(&format!("{path}{join}after={}", segment(after)))?
+                }
+            };
+            let go_on = each(&page)?;
+            match page["next"].as_str() {
+                Some(after) if go_on && after != next => after.clone_into(&mut next),
+                Some(_) | None => return Ok(()),
+            }
+        }
+    }
+
+    /// A whole list: the region that has it, and the entries under `field`.
+    pub fn list(&self, path: &str, field: &str) -> Result<(Value, Vec<Value>), Failure> {
+        let (mut region, mut all) = (Value::Null, Vec::new());
+        self.pages(path, |page| {
+            region = page["region"].clone();
+            all.extend(page[field].as_array().cloned().unwrap_or_default());
+            Ok(true)
+        })?;
+        Ok((region, all))
+    }
+
     /// The JSON of `POST path` with a JSON body, within ten seconds.
     pub fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         self.target()?.json(Ask::post(path, body.to_string()))

@@ -34,7 +34,7 @@ pub struct Jobs {
     dead: bool,
     #[command(flatten)]
     gateway: Admin,
-    /// Print the gateway's JSON as it is.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
@@ -71,10 +71,9 @@ impl Jobs {
 
     fn list(&self) -> Result<(), Failure> {
         let path = if self.dead { "/v1/jobs?state=dead" } else { "/v1/jobs" };
-        let page = self.gateway.get(path)?;
-        let all = page["jobs"].as_array().cloned().unwrap_or_default();
+        let (region, all) = self.gateway.list(path, "jobs")?;
         if self.json {
-            print(&format!("{page}\n"))?;
+            print(&format!("{}\n", json!({ "region": region, "jobs": all })))?;
         } else {
             print(&picture(&all))?;
         }

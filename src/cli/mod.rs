@@ -15,6 +15,7 @@ mod doubts;
 mod drill;
 mod http;
 mod init;
+mod instant;
 mod janitor;
 mod jobs;
 mod key;
@@ -55,6 +56,7 @@ Start here:
   onceway status                                    who owns what, since when, and what do keys wait for?
   onceway region drain us-east                      take a region out of service; `resume` brings it back
   onceway doubts                                    which keys are in doubt? `onceway key` ends one by hand
+  onceway audit compare provider.csv --tenant acme  what does a provider's ledger say differently? `audit export` prints all
   onceway coverage                                  which state-changing requests came without a key's protection?
 
 Environment:
@@ -161,10 +163,15 @@ pub fn run() -> ExitCode {
 
 /// Writes to stdout. A reader that has left (`| head`) is no failure.
 fn print(text: &str) -> Result<(), Failure> {
+    print_on(text).map(|_| ())
+}
+
+/// Writes to stdout; false once the reader has left.
+fn print_on(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Failure::Failed(format!("cannot write to stdout: {error}"))),
     }
 }

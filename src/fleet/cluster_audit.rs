@@ -30,9 +30,9 @@ impl Noted {
         self.journal.extend(other.journal);
     }
 
-    /// Whether the store lists the key for people: an attempt at risk, or a double.
+    /// Whether the store lists the key for people: an attempt at risk, a double, or an answer that came too late.
     pub fn is_listed(&self) -> bool {
-        self.at_risk || self.journal.contains("double")
+        self.at_risk || self.journal.contains("double") || self.journal.contains("late")
     }
 }
 

@@ -63,11 +63,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
-    for op in ["claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge"] {
-        for kind in ["definite", "unknown"] {
-            counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
-        }
-    }
+    prepare_store();
     for result in ["expired", "forgotten", "kept"] {
         counter!(observe::REAPED, "result" => result).absolute(0);
     }
@@ -76,7 +72,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     let plain = [
         observe::CLOCK_STEPS,
-        observe::DOUBLES,
         observe::LOCAL_REPLAYS,
         observe::CLAIMS_UNCONFIRMED,
         observe::SENDS_REFUSED,
@@ -97,6 +92,19 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     clock_suspect(false);
     doubts(0);
     heartbeat(0);
+}
+
+/// The series of store calls that fail.
+fn prepare_store() {
+    const OPS: [&str; 12] = [
+        "claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge", "late",
+        "audit",
+    ];
+    for op in OPS {
+        for kind in ["definite", "unknown"] {
+            counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
+        }
+    }
 }
 
 /// The series of what is lodged, of what a lost region leaves open, and of a sick upstream.
@@ -345,9 +353,10 @@ pub(super) fn store_up(up: bool) {
     gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
 }
 
-/// Keys that were found to have run in two regions.
-pub(super) fn doubles(count: usize) {
-    counter!(observe::DOUBLES).increment(count as u64);
+/// How many keys the region's journal says have run in two regions: the same at every gateway of the region, and over restarts. The series
+/// begins with the first look at the journal: one that began with zero would seem to grow when a gateway starts.
+pub(super) fn doubles(count: u64) {
+    counter!(observe::DOUBLES).absolute(count);
 }
 
 /// The lease as it stands at `now`.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Gateway;
+use super::audit::cursor;
 use super::authority::Here;
 use super::claim::lifetime;
 use super::ending::read;
@@ -57,12 +58,15 @@ pub struct DoubtStatus {
 /// One page of the list.
 #[derive(Clone, Debug, Serialize)]
 pub struct Doubts {
-    /// The region that lists: its own attempts only.
+    /// The region that lists: its own attempts, and those of other regions under keys that it owns.
     pub region: String,
     /// The keys, in their order.
     pub doubts: Vec<DoubtStatus>,
     /// Whether more follow after the last.
     pub more: bool,
+    /// What to ask for the next page with; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// One entry of the journal about a key.
@@ -70,10 +74,16 @@ pub struct Doubts {
 pub struct JournalEntry {
     /// When, milliseconds since 1970.
     pub at_ms: i64,
-    /// `settled-by-hand` or `released-by-hand`.
+    /// `settled-by-hand`, `released-by-hand`, `double` or `late`.
     pub kind: String,
     /// The attempt's token.
     pub token: Option<String>,
+    /// The request that made the attempt, where the entry says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// The status of the attempt's answer, where the entry is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
     /// Who.
     pub actor: Option<String>,
     /// Why.
@@ -130,23 +140,33 @@ impl<P: Ports> Gateway<P> {
         let mut found = self.ports.store().doubts(after, most.saturating_add(1)).await?;
         let more = found.len() > most as usize;
         found.truncate(most as usize);
-        for listed in &mut found {
+        let next = found.last().filter(|_| more).map(|last| cursor(&last.open.id));
+        let ids: Vec<KeyId> = found.iter().map(|listed| listed.open.id.clone()).collect();
+        let rows = self.ports.store().look_up(&ids).await?;
+        let shown = found.into_iter().zip(rows).filter_map(|(listed, rows)| self.in_doubt_here(listed, rows));
+        let doubts = shown.map(|listed| doubt_status(&listed)).collect();
+        Ok(Doubts { region: self.settings.me.to_string(), doubts, more, next })
+    }
+
+    /// A listed key as it is shown: of another region's attempts those that are in doubt under keys that are owned here, with what is left of
+    /// their holds as it is judged here.
+    fn in_doubt_here(&self, mut listed: ListedDoubt, rows: Vec<Row>) -> Option<ListedDoubt> {
+        if listed.open.row.origin == self.origin {
             self.distrust(std::slice::from_mut(&mut listed.open.row));
+            return Some(listed);
         }
-        let doubts = found.iter().map(doubt_status).collect();
-        Ok(Doubts { region: self.settings.me.to_string(), doubts, more })
+        if self.view().owner(&listed.open.id) != Some(&self.settings.me) {
+            return None;
+        }
+        let Reading::InDoubt(row, ground) = read(self, rows) else { return None };
+        listed.open.row =
+            std::iter::once(row).chain(ground.beside).find(|row| row.origin == listed.open.row.origin)?;
+        Some(listed)
     }
 
     /// What the journal says about a key, newest first.
     pub(super) async fn journal_of(&self, id: &KeyId) -> Result<Vec<JournalEntry>, StoreError> {
-        let of = |entry: Entry| JournalEntry {
-            at_ms: entry.at.as_millis(),
-            kind: entry.kind,
-            token: entry.token.map(|token| token.to_string()),
-            actor: entry.actor,
-            reason: entry.reason,
-        };
-        Ok(self.ports.store().journal(id).await?.into_iter().map(of).collect())
+        Ok(self.ports.store().journal(id).await?.into_iter().map(journal_entry).collect())
     }
 
     /// Ends an attempt in doubt by hand, and wakes who waits. Returns the key as it is then.
@@ -206,7 +226,7 @@ impl<P: Ports> Gateway<P> {
             Some(_) if left.is_zero() && row.origin == self.origin => {
                 Ok(Attempt { id: id.clone(), token: row.token, nonce: row.nonce })
             }
-            Some(ground) if left.is_zero() => self.stand_in_for(id, &row, ground).await,
+            Some(ground) if left.is_zero() => self.stand_in_for(id, &row, ruling, ground).await,
             Some(_) | None => Err(match self.clock_suspect_for() {
                 Some(left) => Refusal::Suspect { left },
                 None => Refusal::Running { left },
@@ -216,7 +236,13 @@ impl<P: Ports> Gateway<P> {
 
     /// A claim in the place of another region's attempt, to be ruled like it. Its row does not say how long it is remembered: as long as any
     /// key may be.
-    async fn stand_in_for(&self, id: &KeyId, row: &Row, ground: Ground) -> Result<Attempt, Refusal> {
+    async fn stand_in_for(
+        &self,
+        id: &KeyId,
+        row: &Row,
+        ruling: &Ruling,
+        ground: Ground,
+    ) -> Result<Attempt, Refusal> {
         let all = self.settings.routes.policies();
         let policy = all.max_by_key(|policy| match policy.retention {
             Retention::For(span) => span,
@@ -228,6 +254,10 @@ impl<P: Ports> Gateway<P> {
             fingerprint: row.fingerprint,
             principal: row.principal,
             request_id: row.request_id,
+            nonce: match ruling {
+                Ruling::Settled(_) => Some(row.nonce),
+                Ruling::Released => None,
+            },
             basis: basis(ground),
             lifetime: lifetime(self, policy),
             request: ("", ""),
@@ -236,6 +266,19 @@ impl<P: Ports> Gateway<P> {
             NotClaimed::Changed => Refusal::Changed,
             NotClaimed::Store(error) => Refusal::Store(error),
         })
+    }
+}
+
+/// An entry as it is told.
+pub(super) fn journal_entry(entry: Entry) -> JournalEntry {
+    JournalEntry {
+        at_ms: entry.at.as_millis(),
+        kind: entry.kind,
+        token: entry.token.map(|token| token.to_string()),
+        request_id: entry.request_id.map(|id| id.to_string()),
+        status: entry.status,
+        actor: entry.actor,
+        reason: entry.reason,
     }
 }
 

@@ -18,11 +18,11 @@ use super::reply::{self, Reply};
 use super::{Gateway, escrow, metrics};
 use crate::ports::body::{self, Collected};
 use crate::ports::store::{Attempt, Written};
-use crate::ports::{Body, Clock, KeyStore, Ports};
+use crate::ports::{Audit, Body, Clock, KeyStore, Ports};
 use crate::protocol::decide::{same_request, settlement};
 use crate::protocol::hold::SendBy;
 use crate::protocol::outcome::Outcome;
-use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, Row, State};
+use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, RequestId, Row, State};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::{Date, Moment};
 
@@ -46,8 +46,8 @@ pub(super) struct Claim {
 /// What is to be stored.
 #[derive(Clone)]
 pub(super) enum Fact {
-    /// The final answer.
-    Settled(Arc<Answer>),
+    /// The final answer, to the attempt that this request made.
+    Settled(Arc<Answer>, RequestId),
     /// Nothing happened.
     Released,
     /// The effect may or may not have happened; with the upstream's status, where it gave one.
@@ -117,27 +117,39 @@ async fn settled<P: Ports>(
     answer: Arc<Answer>,
     response: Response<Body>,
 ) -> Reply {
-    match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::Settled(answer.clone()))
-        .await
-    {
+    let fact = Fact::Settled(answer.clone(), ask.request_id);
+    match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), fact).await {
         Stored::Yes => {
             escrow::lodge_answer(gateway, ask, &claim, &answer).await;
             gateway.attached.wake(&ask.id, vec![settled_row(gateway, ask, &claim, answer)]);
             Reply::First { response, settled: true, expires: claim.expires }
         }
-        Stored::Lost => {
-            late(ask, &claim.attempt);
-            stored_instead(gateway, ask).await
-        }
+        Stored::Lost => stored_instead(gateway, ask).await,
         Stored::NotYet => unknown(gateway, Some(claim.expires)),
     }
 }
 
-/// The upstream's answer to an attempt that is not this region's any more. What was replayed already stays. Where another region's
-/// answer stands, the store has journalled both.
-fn late(ask: &Ask, attempt: &Attempt) {
-    metrics::late(&ask.route);
-    tracing::error!(key = %ask.id.digest(), token = %attempt.token, "late: an answer came for an attempt that was taken over");
+/// An answer to an attempt that is not this region's any more: journalled, counted, and an error in the log (protocol reference, 3, step 6z).
+/// What was replayed already stays. Not where the attempt stands settled: its outcome is known, and where that is another region's
+/// answer, the store has journalled both.
+async fn late<P: Ports>(
+    gateway: &Gateway<P>,
+    route: &Arc<str>,
+    attempt: &Attempt,
+    (answer, request_id): (&Answer, RequestId),
+    give_up: Moment,
+) {
+    let clock = gateway.ports.clock();
+    loop {
+        match metrics::upkeep("late", gateway.ports.store().late(attempt, request_id, answer)).await {
+            Ok(false) => return,
+            Ok(true) => break,
+            Err(_) if clock.now() < give_up => clock.sleep_until(clock.now() + RETRY_EVERY).await,
+            Err(_) => break,
+        }
+    }
+    metrics::late(route);
+    tracing::error!(key = %attempt.id.digest(), token = %attempt.token, request = %request_id, status = answer.status, "late: an answer came for an attempt that was taken over: see `onceway audit`");
 }
 
 /// The attempt's outcome is not known: in doubt, and the client is told so.
@@ -227,7 +239,7 @@ async fn persist<P: Ports>(
     let (clock, keys) = (gateway.ports.clock(), gateway.ports.store());
     loop {
         let written = match &fact {
-            Fact::Settled(answer) => {
+            Fact::Settled(answer, _) => {
                 metrics::store("settle", route, gateway, keys.settle(attempt, answer)).await
             }
             Fact::Released => metrics::store("release", route, gateway, keys.release(attempt)).await,
@@ -237,7 +249,12 @@ async fn persist<P: Ports>(
         };
         match written {
             Ok(Written::Done) => return Stored::Yes,
-            Ok(Written::Lost) => return Stored::Lost,
+            Ok(Written::Lost) => {
+                if let Fact::Settled(answer, request_id) = &fact {
+                    late(gateway, route, attempt, (answer, *request_id), give_up).await;
+                }
+                return Stored::Lost;
+            }
             // Unknown is repeated too: the write compares token and nonce and says `Done` if it was done already.
             Ok(Written::GateMoved) | Err(_) => {
                 if clock.now() >= give_up {

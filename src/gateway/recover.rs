@@ -137,7 +137,8 @@ async fn happened<P: Ports>(
         Ok(attempt) => attempt,
         Err(reply) => return reply,
     };
-    match outcome::store(gateway, &ask.route, ask.policy.hold, attempt, Fact::Settled(answer.clone())).await {
+    let fact = Fact::Settled(answer.clone(), doubt.request_id);
+    match outcome::store(gateway, &ask.route, ask.policy.hold, attempt, fact).await {
         Stored::Yes => Reply::Replay(Settlement {
             answer,
             age: Duration::ZERO,
@@ -165,6 +166,7 @@ async fn attempt_of<P: Ports>(
         fingerprint: ask.fingerprint,
         principal: ask.bound_to(),
         request_id: doubt.request_id,
+        nonce: Some(doubt.nonce),
         basis,
         lifetime: lifetime(gateway, &ask.policy),
         request: (&ask.route, ask.target.path()),

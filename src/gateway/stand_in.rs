@@ -2,7 +2,7 @@
 //!
 //! A claim whose hold is over from the start supersedes the attempts in doubt; then it is ended with what is known of them. Nobody may send
 //! under it. If nothing more than the claim is written it is in doubt, and hides nothing: a row in doubt masks none
-//! (`protocol::record`). Neighbours: [`super::recover`] and [`super::operator`] come here. It must not judge anything.
+//! (`protocol::record`). Neighbours: [`super::recover`], [`super::sweep`] and [`super::operator`] come here. It must not judge anything.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
-use crate::protocol::record::RequestId;
+use crate::protocol::record::{Nonce, RequestId};
 
 /// Why there is no such claim.
 pub(super) enum NotClaimed {
@@ -36,6 +36,9 @@ pub(super) struct For<'a> {
     pub(super) principal: Option<Digest32>,
     /// The request that made it.
     pub(super) request_id: RequestId,
+    /// The nonce of the attempt whose answer this claim is to hold: then both rows are one attempt, and where the answer of the other one
+    /// comes home after all, nothing ran twice. `None` if nothing happened.
+    pub(super) nonce: Option<Nonce>,
     /// What the claim supersedes.
     pub(super) basis: Basis,
     /// How long the key is remembered.
@@ -50,7 +53,7 @@ pub(super) async fn claim<P: Ports>(gateway: &Gateway<P>, whom: For<'_>) -> Resu
     let ask = ClaimAsk {
         id: whom.id.clone(),
         fingerprint: whom.fingerprint,
-        nonce: gateway.ports.dice().nonce(),
+        nonce: whom.nonce.unwrap_or_else(|| gateway.ports.dice().nonce()),
         request_id: whom.request_id,
         gate: permit.gate,
         basis: whom.basis,

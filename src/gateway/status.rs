@@ -15,7 +15,7 @@ use super::{Gateway, SHADOWED, StoreHealth};
 use crate::ports::store::StoreError;
 use crate::ports::{Clock, KeyStore, Ports, Replica};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Reading, State};
+use crate::protocol::record::State;
 use crate::protocol::region::RegionName;
 
 /// Whether global DNS should send clients here.
@@ -251,7 +251,7 @@ impl<P: Ports> Gateway<P> {
         StoreStatus { open: gate.is_some(), reason, gate_version: gate, heartbeat, clock_suspect_ms }
     }
 
-    fn peers_status(&self) -> BTreeMap<String, PeerStatus> {
+    pub(super) fn peers_status(&self) -> BTreeMap<String, PeerStatus> {
         let now = self.ports.clock().now();
         let names: Vec<RegionName> = self.health().peers.keys().cloned().collect();
         let up: BTreeMap<RegionName, bool> =
@@ -280,14 +280,7 @@ impl<P: Ports> Gateway<P> {
         let rows = self.ports.store().look_up(std::slice::from_ref(id)).await?.pop().unwrap_or_default();
         let described = rows.iter().map(row_status).collect();
         let journal = self.journal_of(id).await?;
-        let state = match read(self, rows) {
-            Reading::Absent => "absent",
-            Reading::Released(..) => "released",
-            Reading::InProgress(_) => "in-progress",
-            Reading::InDoubt(..) => "in-doubt",
-            Reading::Settled(_) => "settled",
-            Reading::Gone(_) => "expired",
-        };
+        let state = super::export::reading(&read(self, rows));
         let view = self.view();
         let ring = view.ring();
         Ok(KeyStatus {

@@ -3,7 +3,8 @@
 //! An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's list. On routes whose recovery is `probe`
 //! the upstream is asked: happened → settled; did not happen, and surely over → released; else it stays and is asked again,
 //! ever more rarely. On other routes it is listed only: its request is not stored, so nothing runs without a client (an accepted
-//! one is its worker's). So a claim is listed, and first asked about, within its hold and one period. Neighbours:
+//! one is its worker's). So a claim is listed, and first asked about, within its hold and one period. What other regions left open under keys
+//! that are owned here is ended the same way, by an own record in its place. Neighbours: [`super::comb`] finds that,
 //! [`super::recover`] asks, [`super::outcome`] stores, `ports::upkeep` lists. It must not run anything, and must not judge holds
 //! by a suspect clock.
 
@@ -12,15 +13,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::authority::Here;
+use super::claim::lifetime;
+use super::comb::Comb;
 use super::ending::read;
 use super::outcome::{self, Fact};
 use super::recover::{self, Said};
+use super::route::Policy;
+use super::stand_in::{self, For};
 use super::{Gateway, metrics};
+use crate::ports::store::Attempt;
 use crate::ports::upkeep::{OpenAttempt, Place};
 use crate::ports::{Clock, KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{Recovery, doubt};
+use crate::protocol::decide::{Basis, Recovery, basis, doubt};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Reading, State, Token};
+use crate::protocol::record::{Answer, Nonce, Reading, Row, State, Token};
 use crate::protocol::time::Moment;
 
 /// Rows in one look.
@@ -52,6 +58,7 @@ async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         }
         if trusted && gateway.store_is_open() && !gateway.is_stopping() {
             sweep.abandoned(&gateway).await;
+            sweep.left.look(&gateway).await;
             sweep.listed(&gateway).await;
         }
         let next = begun + gateway.settings.timings.sweep;
@@ -66,6 +73,8 @@ struct Sweep {
     place: Option<Place>,
     /// Claims that were still running when they were looked at, and when their hold will be over.
     running: BTreeMap<KeyId, Moment>,
+    /// What other regions left.
+    left: Comb,
     /// How far the list was looked at.
     after: Option<KeyId>,
     /// Who was asked about and is in doubt still.
@@ -136,8 +145,15 @@ impl Sweep {
         let page = metrics::upkeep("sweep", store.doubts(self.after.as_ref(), PAGE)).await;
         let Ok(page) = page else { return };
         self.after = page.last().filter(|_| page.len() >= PAGE as usize).map(|last| last.open.id.clone());
+        let (here, gone): (Vec<OpenAttempt>, Vec<OpenAttempt>) =
+            page.into_iter().map(|listed| listed.open).partition(|open| is_here(gateway, open));
+        let gone: Vec<KeyId> = gone.into_iter().map(|open| open.id).collect();
+        if !gone.is_empty() {
+            // Whoever owns them now has them on its list; a failure is counted, and the next round tries again.
+            let _ = metrics::upkeep("sweep", store.delist(&gone)).await;
+        }
         let now = gateway.ports.clock().now();
-        let due = page.into_iter().map(|listed| listed.open).filter(|open| {
+        let due = here.into_iter().filter(|open| {
             let asked = self.asked.get(&open.id).filter(|asked| asked.token == open.row.token);
             asked.is_none_or(|asked| asked.next <= now)
         });
@@ -179,28 +195,111 @@ fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
     }
 }
 
-/// Asks about one attempt and stores what is told. `None` if there is nothing more to ask; else whether a time is known at which it
-/// makes sense to ask again.
+/// Whether a listed key is this region's to list: its own attempt, or another region's under a key that it owns.
+fn is_here<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
+    open.row.origin == gateway.origin || gateway.view().owner(&open.id) == Some(&gateway.settings.me)
+}
+
+/// What the upstream says of all attempts of a key that are in doubt.
+enum Learned {
+    /// This one happened.
+    Happened(Box<Row>, Arc<Answer>),
+    /// None of them happened.
+    None,
+    /// The own one did not, and of another one that is not known.
+    OwnNot(Box<Row>),
+    /// Not known; and when it may be, if that can be said.
+    Later(Option<Duration>),
+}
+
+/// Asks about the attempts of one key and stores what is told. `None` if there is nothing more to ask; else whether a time is known at which
+/// it makes sense to ask again.
 async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Option<Option<Duration>> {
     let policy = gateway.settings.routes.policy(&open.route)?;
     // Nothing is recovered before the key may run here: its settlement may be on the way.
     let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
     let Reading::InDoubt(row, ground) = read(gateway, rows) else { return None };
-    // Each attempt in doubt is asked about by itself; only the own one can be ended here without a client.
-    let own = std::iter::once(row).chain(ground.beside).find(|row| row.origin == gateway.origin);
-    let Some(row) = own.filter(|own| own.token == open.row.token) else { return Some(None) };
-    let doubt = doubt(&row, policy.settle_time);
-    let (fact, result) = match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
-        Said::Happened(answer) => (Fact::Settled(answer), "settled"),
-        Said::DidNotHappen => (Fact::Released, "released"),
-        Said::TooEarly(after) => return Some(Some(after)),
-        Said::CannotSay => return Some(None),
+    let rows: Vec<Row> = std::iter::once(row).chain(ground.beside.iter().cloned()).collect();
+    // Since it was listed another attempt was made: the next round has that one.
+    if !rows.iter().any(|row| row.origin == open.row.origin && row.token == open.row.token) {
+        return Some(None);
+    }
+    let alone = matches!(&rows[..], [row] if row.origin == gateway.origin);
+    let own = |row: &Row| Attempt { id: open.id.clone(), token: row.token, nonce: row.nonce };
+    let (fact, result, attempt) = match ask_all(gateway, policy, &open, &rows).await {
+        Learned::Later(after) => return Some(after),
+        Learned::OwnNot(row) => (Fact::Released, "released", own(&row)),
+        Learned::None if alone => (Fact::Released, "released", own(&rows[0])),
+        Learned::None => {
+            let attempt = in_their_place(gateway, policy, &open, (&rows[0], None), basis(ground)).await;
+            (Fact::Released, "released", attempt?)
+        }
+        Learned::Happened(row, answer) => {
+            let fact = Fact::Settled(answer, row.request_id);
+            if row.origin == gateway.origin {
+                (fact, "settled", own(&row))
+            } else {
+                let whom = (&*row, Some(row.nonce));
+                (fact, "settled", in_their_place(gateway, policy, &open, whom, basis(ground)).await?)
+            }
+        }
     };
-    let stored = outcome::store(gateway, &open.route, policy.hold, open.attempt(), fact).await;
+    let (token, id) = (attempt.token, open.id);
+    let stored = outcome::store(gateway, &open.route, policy.hold, attempt, fact).await;
     if stored == outcome::Stored::Yes {
         metrics::swept(result);
-        tracing::info!(key = %open.id.digest(), token = %open.row.token, result, "a key in doubt was recovered without its client");
+        tracing::info!(key = %id.digest(), %token, result, "a key in doubt was recovered without its client");
     }
     Some(None)
+}
+
+/// Each attempt in doubt is asked about by itself, newest first: only where none of them happened may the key be released.
+async fn ask_all<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    open: &OpenAttempt,
+    rows: &[Row],
+) -> Learned {
+    let (mut unknown, mut own_not, mut over_in) = (false, None, None);
+    for row in rows {
+        let doubt = doubt(row, policy.settle_time);
+        match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
+            Said::Happened(answer) => return Learned::Happened(Box::new(row.clone()), answer),
+            Said::DidNotHappen if row.origin == gateway.origin => own_not = Some(row),
+            Said::DidNotHappen => {}
+            Said::TooEarly(after) => {
+                unknown = true;
+                over_in = over_in.max(Some(after));
+            }
+            Said::CannotSay => unknown = true,
+        }
+    }
+    match (unknown, own_not) {
+        (false, _) => Learned::None,
+        (true, Some(row)) => Learned::OwnNot(Box::new(row.clone())),
+        (true, None) => Learned::Later(over_in),
+    }
+}
+
+/// A claim that supersedes all of them, to be ended with what is known: only their own regions write their rows. `None` if something changed
+/// meanwhile, or failed: the key stays on the list.
+async fn in_their_place<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    open: &OpenAttempt,
+    (row, nonce): (&Row, Option<Nonce>),
+    basis: Basis,
+) -> Option<Attempt> {
+    let whom = For {
+        id: &open.id,
+        fingerprint: row.fingerprint,
+        principal: row.principal,
+        request_id: row.request_id,
+        nonce,
+        basis,
+        lifetime: lifetime(gateway, policy),
+        request: (&open.route, &open.path),
+    };
+    stand_in::claim(gateway, whom).await.ok()
 }

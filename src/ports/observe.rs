@@ -60,11 +60,11 @@ metrics! {
     SENDS_REFUSED = Counter "onceway_sends_refused_total" "Claims released unsent because their time to send or the right to it was over.";
     ESCROWS = Counter "onceway_escrows_total" "Claims and answers to be lodged with another region, by result (lodged, alone: no other region serves, refused, stale: the regions go by different views, unavailable, answer_lodged, answer_failed).";
     RUNS_AT_RISK = Counter "onceway_runs_at_risk_total" "Claims of keys that a lost region may have run without a trace here, by route.";
-    LATE_ANSWERS = Counter "onceway_late_answers_total" "Answers to attempts that another claim had taken over, by route; each is an error in the log.";
+    LATE_ANSWERS = Counter "onceway_late_answers_total" "Answers to attempts that were not this region's any more, by route; each is in the journal once (`onceway audit`), and an error in the log.";
     SETTLES_RETRIED = Counter "onceway_settles_retried_total" "Outcomes that could not be stored at once and were tried again.";
     REAPED = Counter "onceway_reaped_total" "Rows that the reaper looked at, by result (expired: the answer went, forgotten: the key is new again, kept: put off).";
     SWEPT = Counter "onceway_swept_total" "Keys that the sweep moved on without a client, by result (abandoned: a claim whose hold is over is in doubt now, settled, released).";
-    DOUBTS = Gauge "onceway_doubts" "Keys of this region that are in doubt, as listed for the operator.";
+    DOUBTS = Gauge "onceway_doubts" "Keys in doubt, as this region lists them for the operator: its own attempts, and those of other regions under keys that it owns.";
     CLOCK_STEPS = Counter "onceway_clock_steps_total" "Steps of the database's clock against this process's boot clock.";
     CLOCK_SUSPECT = Gauge "onceway_clock_suspect" "1 while the database's clock is not believed, so that no hold counts as over and nothing is reaped, else 0.";
     STORE_ERRORS = Counter "onceway_store_errors_total" "Failed store calls by operation and kind (definite, unknown).";
@@ -79,7 +79,7 @@ metrics! {
     REGION_STANDING = Gauge "onceway_region_serving" "1 for a region that the view lets own arcs, else 0, by region.";
     UPSTREAM_SICK = Gauge "onceway_upstream_sick" "1 while this region's upstream has failed every check for long enough to ask for a drain, else 0; 0 where it is not checked.";
     DRAINED_BY_HEALTH = Counter "onceway_drains_by_health_total" "Drains of this region that this gateway asked for because its upstream was sick.";
-    DOUBLES = Counter "onceway_doubles_total" "Keys that were found to have run in two regions, each counted once. There should be none: see `onceway audit`.";
+    DOUBLES = Counter "onceway_doubles_total" "Keys that were found to have run in two regions, as this region's journal has them: each counted once, the same at all gateways of the region and over restarts. There should be none: see `onceway audit`.";
     STORE_UP = Gauge "onceway_store_up" "1 while this region's store answers and its gate is open, else 0.";
     HEARTBEAT = Gauge "onceway_heartbeat_seq" "Number of this region's newest heartbeat.";
     PEER_UP = Gauge "onceway_peer_up" "1 while a peer answers pings, else 0, by peer.";

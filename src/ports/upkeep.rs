@@ -1,7 +1,8 @@
 //! What a region's store does beside requests: forgetting keys, finding abandoned claims, the operator's list and acts.
 //!
 //! Neighbours: `gateway::reaper`, `gateway::sweep` and `gateway::operator` call it; `adapters::postgres` and the simulation implement it.
-//! Only rows of the own origin are ever written: every other region's rows are that region's to reap. It must not decide when any
+//! Only rows of the own origin are ever written: every other region's rows are that region's to reap, and what it left open is ended by an
+//! own row that supersedes it. It must not decide when any
 //! of this may run, nor what a row means.
 
 use std::future::Future;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use super::store::{Attempt, StoreError, Written};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Answer, Row, Token};
+use crate::protocol::record::{Answer, RequestId, Row, Token};
 use crate::protocol::time::Date;
 
 /// What one batch of reaping came to; each row it looked at counts once.
@@ -75,6 +76,17 @@ pub struct ListedDoubt {
     pub since: Date,
 }
 
+/// Keys that other origins left open, found in one stretch of their rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForeignPage {
+    /// The keys, in their order.
+    pub open: Vec<KeyId>,
+    /// The last key of the stretch: the next one begins behind it. `None` if it was empty.
+    pub through: Option<KeyId>,
+    /// Whether more rows may follow.
+    pub more: bool,
+}
+
 /// What an operator rules about an attempt in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
@@ -100,10 +112,14 @@ pub struct Act {
 pub struct Entry {
     /// When, by the database's clock.
     pub at: Date,
-    /// What: `settled-by-hand`, `released-by-hand`, `clock-suspect`, `double`.
+    /// What: `settled-by-hand`, `released-by-hand`, `clock-suspect`, `double`, `late`.
     pub kind: String,
     /// The attempt that it is about.
     pub token: Option<Token>,
+    /// The request that made the attempt, where the entry says so.
+    pub request_id: Option<RequestId>,
+    /// The status of the attempt's answer, where the entry is about one.
+    pub status: Option<u16>,
     /// Who.
     pub actor: Option<String>,
     /// Why.
@@ -128,14 +144,30 @@ pub trait Upkeep: Send + Sync + 'static {
         most: u32,
     ) -> impl Future<Output = Result<ClaimPage, StoreError>> + Send;
 
-    /// The operator's list after a key, in the order of keys: own attempts in doubt, and claims whose hold is over.
+    /// The operator's list after a key, in the order of keys: own attempts in doubt, own claims whose hold is over, and open attempts of
+    /// other origins under keys that were [enlisted](Upkeep::enlist), whatever is left of their holds. Not what a final row of any origin
+    /// answers for, nor what another row superseded knowingly. Of several attempts under a key the one with the highest token.
     fn doubts(
         &self,
         after: Option<&KeyId>,
         most: u32,
     ) -> impl Future<Output = Result<Vec<ListedDoubt>, StoreError>> + Send;
 
-    /// Takes what is no longer open off the list. Returns how many are left on it.
+    /// One stretch of the rows of other origins, in the order of keys, after a key; looks at `most` of them or few more. Told are the keys of
+    /// those that are open, with no final row and no row that superseded them knowingly.
+    fn foreign(
+        &self,
+        after: Option<&KeyId>,
+        most: u32,
+    ) -> impl Future<Output = Result<ForeignPage, StoreError>> + Send;
+
+    /// Puts keys on the list, where they are not on it.
+    fn enlist(&self, ids: &[KeyId]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Takes keys off the list that have no open own row.
+    fn delist(&self, ids: &[KeyId]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Takes what is no longer open off the list, and what is answered for. Returns how many are left on it.
     fn unlist(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Ends an attempt by hand, if it stands in doubt and its time is over: it got an answer, or its hold has run out; or if it

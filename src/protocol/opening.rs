@@ -226,7 +226,7 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let asked = |by: &RegionName, member: &Member| match member.standing {
         Standing::Serving => true,
         Standing::Sealed { .. } if removed(Plant::SealedAsked) => false,
-        // The store that took the place of another has nothing of it but by import.
+        // A store that took the place of another has nothing of it but by import, and who left the ring may be gone.
         Standing::Sealed { .. } if *by == origin.region => false,
         Standing::Sealed { .. } => short || facts.keepers.contains(&(by.clone(), origin.clone())),
         Standing::Lost { .. } => false,

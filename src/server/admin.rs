@@ -2,7 +2,7 @@
 //!
 //! `GET /healthz`, `GET /readyz` (for the health checks of global DNS: can serve *or forward*), `GET /metrics` (Prometheus),
 //! `GET /v1/status`, `GET /v1/coverage`, `GET /v1/shadow`, `GET /v1/keys/{tenant}/{key}`, `GET /v1/audit`,
-//! `GET /v1/audit/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
+//! `GET /v1/audit/export`, `GET /v1/audit/journal`, `GET /v1/audit/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
 //! and acts on keys, [`super::admin_authority`] those on regions. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password, but must be asked by a name of
 //! loopback; elsewhere every path but the two health checks needs the token (config refuses otherwise). It must not log paths: they hold keys.
 
@@ -118,15 +118,19 @@ impl<P: Ports> Admin<P> {
                 ),
             },
             ["v1", "keys", tenant, key] => self.key(tenant, key).await,
-            ["v1", "audit"] => {
-                admin_authority::audit(&self.gateway, head.uri.query().unwrap_or_default()).await
-            }
-            ["v1", "audit", tenant, key] => admin_authority::life(&self.gateway, tenant, key).await,
-            _ => problem(
-                StatusCode::NOT_FOUND,
-                "ask /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/{tenant}/{key} or /v1/keys/{tenant}/{key}",
-            ),
+            ["v1", "audit", what @ ..] => self.audit(what, head.uri.query().unwrap_or_default()).await,
+            _ => not_here(),
         })
+    }
+
+    async fn audit(&self, what: &[&str], query: &str) -> Answer {
+        match what {
+            [] => admin_authority::audit(&self.gateway, query).await,
+            ["export"] => admin_authority::export(&self.gateway, query).await,
+            ["journal"] => admin_authority::findings(&self.gateway, query).await,
+            [tenant, key] => admin_authority::life(&self.gateway, tenant, key).await,
+            _ => not_here(),
+        }
     }
 
     async fn key(&self, tenant: &str, key: &str) -> Answer {
@@ -216,6 +220,13 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
     let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
     let bare = host.host().trim_start_matches('[').trim_end_matches(']');
     bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+fn not_here() -> Answer {
+    problem(
+        StatusCode::NOT_FOUND,
+        "ask /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key} or /v1/keys/{tenant}/{key}",
+    )
 }
 
 fn unauthorized() -> Answer {

@@ -1,12 +1,14 @@
 //! The operator's part of the admin listener for authority: founding, plans and changes of the ring, drains, returns, takeovers.
 //!
 //! `POST /v1/admin/init`, `/v1/admin/ring/plan`, `/v1/admin/ring/apply`, `/v1/admin/region/{drain,resume,rebuild}`,
-//! `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET /v1/audit` and `/v1/audit/{tenant}/{key}`. Neighbours: [`super::admin`] routes and authenticates, [`super::admin_acts`] reads acts, `gateway::authority::acts`
+//! `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET /v1/audit`, `/v1/audit/export`, `/v1/audit/journal` and
+//! `/v1/audit/{tenant}/{key}`. Neighbours: [`super::admin`] routes and authenticates, [`super::admin_acts`] reads acts, `gateway::authority::acts`
 //! performs, `cli::register` asks. A refusal carries the act's `code`: 503 `not-yet` may succeed when asked again, 404 `unknown-region`,
 //! 409 for all others. It must not log bodies: a ring holds the seed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -17,6 +19,7 @@ use super::admin_acts::{self, said};
 use crate::gateway::authority::acts::ActError;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
+use crate::ports::upkeep::Place;
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
@@ -247,6 +250,41 @@ pub(super) async fn audit<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer
         Err(answer) => return *answer,
     };
     match gateway.audit(after.as_ref(), most).await {
+        Ok(page) => json(StatusCode::OK, &page),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+    }
+}
+
+/// One page of everything that the region knows of its keys.
+pub(super) async fn export<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
+    let (most, after) = match admin_acts::page(query) {
+        Ok(page) => page,
+        Err(answer) => return *answer,
+    };
+    match gateway.export(after.as_ref(), most).await {
+        Ok(page) => json(StatusCode::OK, &page),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+    }
+}
+
+/// One page of the doubles and late answers in the region's journal: `limit`, `after` (what `next` said) and `days` back.
+pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
+    let (mut most, mut after, mut days) = (100, None, 30);
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        let taken = match name {
+            "limit" => {
+                value.parse().ok().filter(|limit| (1..=1_000).contains(limit)).map(|limit| most = limit)
+            }
+            "after" => value.parse().ok().map(|place| after = Some(Place(place))),
+            "days" => value.parse().ok().filter(|back| (1..=100_000).contains(back)).map(|back| days = back),
+            _ => None,
+        };
+        if taken.is_none() {
+            let why = "the parameters are limit (1 to 1000), after (what `next` said) and days (1 to 100000)";
+            return problem(StatusCode::BAD_REQUEST, why);
+        }
+    }
+    match gateway.findings(after, Duration::from_secs(days * 86_400), most).await {
         Ok(page) => json(StatusCode::OK, &page),
         Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
     }

@@ -1,17 +1,21 @@
-//! One region's Postgres in memory: keys that ran twice, as `onceway::ports::audit` promises to find them.
+//! One region's Postgres in memory: what `onceway::ports::audit` promises to those who reconcile.
 //!
 //! Neighbours: [`super`] has the rows and settles, [`super::upkeep`] has the journal. Each double is journalled once: for a key, the other
-//! origin and its token. It must not judge which answer is served.
+//! origin and its token; each late answer once: for its attempt. It must not judge which answer is served.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use onceway::ports::audit::{Double, RunAtRisk};
+use onceway::ports::audit::{Double, Finding, History, RunAtRisk, Told};
 use onceway::ports::store::{Attempt, Written};
+use onceway::ports::upkeep::{Entry, Place};
 use onceway::protocol::key::KeyId;
-use onceway::protocol::record::{Answer, Nonce, Token};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
 use onceway::protocol::region::Origin;
+use onceway::protocol::time::Date;
 
-use super::{Phase, Stored, Table};
+use super::{Phase, Stored, Table, micros};
 
 /// Another origin's final row.
 pub(super) struct Settlement {
@@ -50,16 +54,93 @@ impl Table {
         let reason = format!("{origin} settled {token} with {kept:?}; {} got {answer:?}", attempt.token);
         self.end(attempt, |_| Some(Some(Phase::Settled(kept, now))));
         if nonce != attempt.nonce {
-            self.enter_double(&attempt.id, attempt.token, (origin, token), &reason);
+            self.enter_double(&attempt.id, attempt.token, (origin, token), (Some(answer.status), &reason));
         }
         Written::Lost
     }
 
     /// Journals a double that was not known yet.
-    fn enter_double(&mut self, id: &KeyId, own: Token, other: (Origin, Token), reason: &str) {
+    fn enter_double(
+        &mut self,
+        id: &KeyId,
+        own: Token,
+        other: (Origin, Token),
+        (status, reason): (Option<u16>, &str),
+    ) {
         if self.doubles.insert((id.clone(), other.0, other.1)) {
             self.enter(Some(id), "double", Some(own), Some(("", reason)));
+            self.amend(|entry| entry.status = status);
         }
+    }
+
+    pub(crate) fn late(&mut self, attempt: &Attempt, request_id: RequestId, answer: &Answer) -> bool {
+        let own = self.own(&attempt.id);
+        let ended = own.is_some_and(|own| {
+            own.token == attempt.token
+                && own.nonce == attempt.nonce
+                && matches!(own.phase, Phase::Settled(..) | Phase::Tombstone)
+        });
+        if ended || !self.lates.insert((attempt.id.clone(), attempt.nonce)) {
+            return false;
+        }
+        let reason = format!("answered {}, too late", answer.status);
+        self.enter(Some(&attempt.id), "late", Some(attempt.token), Some(("", &reason)));
+        self.amend(|entry| (entry.status, entry.request_id) = (Some(answer.status), Some(request_id)));
+        true
+    }
+
+    /// Says more in the newest entry.
+    fn amend(&mut self, more: impl FnOnce(&mut Entry)) {
+        if let Some((_, entry)) = self.journal.last_mut() {
+            more(entry);
+        }
+    }
+
+    pub(crate) fn doubles(&self) -> u64 {
+        self.journal.iter().filter(|(_, entry)| entry.kind == "double").count() as u64
+    }
+
+    pub(crate) fn findings(&self, after: Option<Place>, back: Duration, most: u32) -> Vec<Finding> {
+        let first = self.date().as_millis().saturating_sub(micros(back) / 1_000);
+        let numbered = self.journal.iter().zip(1..).filter_map(|((id, entry), number)| {
+            let is_one = matches!(entry.kind.as_str(), "double" | "late") && entry.at.as_millis() >= first;
+            let id = id.clone().filter(|_| is_one)?;
+            Some(Finding { place: Place(number), id, entry: entry.clone() })
+        });
+        let later = numbered.filter(|one| after.is_none_or(|Place(after)| one.place.0 > after));
+        later.take(most as usize).collect()
+    }
+
+    pub(crate) fn histories(&self, after: Option<&KeyId>, most: u32) -> Vec<History> {
+        let journalled = self.journal.iter().filter_map(|(id, _)| id.as_ref());
+        let ids: BTreeSet<&KeyId> = self.rows.keys().chain(self.imports.keys()).chain(journalled).collect();
+        let page = ids.into_iter().filter(|id| after.is_none_or(|after| *id > after)).take(most as usize);
+        page.map(|id| self.history_of(id)).collect()
+    }
+
+    fn history_of(&self, id: &KeyId) -> History {
+        let now = self.clock.micros();
+        let rows = self.all(id).into_iter().map(|(origin, stored)| {
+            let imported = self
+                .rows
+                .get(id)
+                .and_then(|rows| rows.get(origin))
+                .is_none_or(|replicated| !std::ptr::eq(replicated, stored));
+            let mut row = stored.shown(origin.clone(), now, *origin == self.origin);
+            if let onceway::protocol::record::State::Settled { answer, .. } = &mut row.state {
+                let body = AnswerBody::NotKept;
+                *answer = Arc::new(Answer { status: answer.status, headers: Vec::new(), body });
+            }
+            let settled = match stored.phase {
+                Phase::Settled(_, at) => Some(Date(at.div_euclid(1_000))),
+                Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => None,
+            };
+            let claimed = (!imported).then(|| Date(stored.held_at.div_euclid(1_000)));
+            Told { row, route: stored.route.clone(), path: stored.path.clone(), claimed, settled, imported }
+        });
+        let about = self.journal.iter().filter(|(about, _)| about.as_ref() == Some(id));
+        let journal = about.map(|(_, entry)| entry.clone()).collect();
+        History { id: id.clone(), rows: rows.collect(), journal }
     }
 
     pub(crate) fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Vec<RunAtRisk> {
@@ -96,7 +177,12 @@ impl Table {
         for double in &found {
             let (own, other) = (double.own.token, double.other.token);
             let reason = format!("ran here at risk as {own} and as {} {other}", double.other.origin);
-            self.enter_double(&double.id, own, (double.other.origin.clone(), other), &reason);
+            let status = self.own(&double.id).and_then(|own| match &own.phase {
+                Phase::Settled(answer, _) => Some(answer.status),
+                Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => None,
+            });
+            let other = (double.other.origin.clone(), other);
+            self.enter_double(&double.id, own, other, (status, &reason));
         }
         found
     }

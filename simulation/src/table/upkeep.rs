@@ -2,13 +2,17 @@
 //!
 //! Neighbours: [`super`] has the rows and the clock. Each statement is one transaction here too. It must not write another origin's rows.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use onceway::ports::store::{Attempt, Written};
-use onceway::ports::upkeep::{Act, ClaimPage, Entry, ListedDoubt, OpenAttempt, Place, Reaped, Ruling};
+use onceway::ports::upkeep::{
+    Act, ClaimPage, Entry, ForeignPage, ListedDoubt, OpenAttempt, Place, Reaped, Ruling,
+};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::Token;
+use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
 use super::{Phase, Stored, Table, micros};
@@ -111,24 +115,78 @@ impl Table {
 
     pub(crate) fn doubts(&self, after: Option<&KeyId>, most: u32) -> Vec<ListedDoubt> {
         let now = self.clock.micros();
-        let in_doubt = |row: &Stored| match row.phase {
-            Phase::InDoubt(_) => true,
-            Phase::Claimed => row.left(now).is_zero(),
-            Phase::Released | Phase::Settled(..) | Phase::Tombstone => false,
+        let runs_again = |origin: &Origin, row: &Stored| {
+            *origin == self.origin && matches!(row.phase, Phase::Claimed) && !row.left(now).is_zero()
         };
         let listed = self.doubts.iter().filter(|(id, _)| after.is_none_or(|after| *id > after));
         let listed = listed.filter_map(|(id, since)| {
-            let row = self.own(id).filter(|row| in_doubt(row))?;
-            Some(ListedDoubt { open: self.open_attempt(id, row), since: *since })
+            let open = self.unanswered(id).into_iter().filter(|(origin, row)| !runs_again(origin, row));
+            let (origin, row) = open.max_by(|a, b| a.1.token.cmp(&b.1.token).then_with(|| b.0.cmp(a.0)))?;
+            let row = OpenAttempt {
+                id: id.clone(),
+                row: row.shown(origin.clone(), now, *origin == self.origin),
+                route: row.route.clone(),
+                path: row.path.clone(),
+            };
+            Some(ListedDoubt { open: row, since: *since })
         });
         listed.take(most as usize).collect()
     }
 
+    /// The open rows of a key that no final row and no row that superseded them answers for.
+    fn unanswered(&self, id: &KeyId) -> Vec<(&Origin, &Stored)> {
+        let rows = self.all(id);
+        if rows.values().any(|row| matches!(row.phase, Phase::Settled(..) | Phase::Tombstone)) {
+            return Vec::new();
+        }
+        let named = |origin: &Origin, token: Token| {
+            rows.values().any(|row| row.over.iter().any(|(named, upto)| named == origin && *upto >= token))
+        };
+        let open = rows.iter().filter(|(_, row)| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_)));
+        open.filter(|(origin, row)| !named(origin, row.token)).map(|(origin, row)| (*origin, *row)).collect()
+    }
+
+    pub(crate) fn foreign(&self, after: Option<&KeyId>, most: u32) -> ForeignPage {
+        let mut page = ForeignPage::default();
+        let mut looked_at = 0;
+        let ids: BTreeSet<&KeyId> = self.rows.keys().chain(self.imports.keys()).collect();
+        for id in ids.into_iter().filter(|id| after.is_none_or(|after| *id > after)) {
+            let others = self.all(id).keys().filter(|origin| ***origin != self.origin).count();
+            if others == 0 {
+                continue;
+            }
+            looked_at += others;
+            page.through = Some(id.clone());
+            if self.unanswered(id).iter().any(|(origin, _)| **origin != self.origin) {
+                page.open.push(id.clone());
+            }
+            page.more = looked_at >= most as usize;
+            if page.more {
+                break;
+            }
+        }
+        page
+    }
+
+    pub(crate) fn enlist(&mut self, ids: &[KeyId]) {
+        let since = self.date();
+        ids.iter().for_each(|id| {
+            self.doubts.entry(id.clone()).or_insert(since);
+        });
+    }
+
+    pub(crate) fn delist(&mut self, ids: &[KeyId]) {
+        for id in ids {
+            let own = self.own(id);
+            if !own.is_some_and(|row| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_))) {
+                self.doubts.remove(id);
+            }
+        }
+    }
+
     pub(crate) fn unlist(&mut self) -> u64 {
         let mut doubts = std::mem::take(&mut self.doubts);
-        doubts.retain(|id, _| {
-            self.own(id).is_some_and(|row| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_)))
-        });
+        doubts.retain(|id, _| !self.unanswered(id).is_empty());
         self.doubts = doubts;
         self.doubts.len() as u64
     }
@@ -188,7 +246,8 @@ impl Table {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let (actor, reason) = said.unwrap_or_default();
         let (at, kind) = (self.date(), kind.to_owned());
-        let entry = Entry { at, kind, token, actor: text(actor), reason: text(reason) };
+        let (actor, reason) = (text(actor), text(reason));
+        let entry = Entry { at, kind, token, request_id: None, status: None, actor, reason };
         self.journal.push((id.cloned(), entry));
     }
 

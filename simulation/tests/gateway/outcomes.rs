@@ -2,7 +2,7 @@
 
 use onceway::ports::store::Written;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply};
-use onceway::ports::{KeyStore, Ports};
+use onceway::ports::{KeyStore, Ports, Upkeep};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
@@ -98,6 +98,10 @@ fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
             }
             let told = sent.await.unwrap();
             assert_eq!(bench.effects(&key).len(), 1, "the attempt did run");
+            let journal = bench.world.ports(&eu).store().journal(&id(&key)).await.unwrap();
+            let [late] = journal.as_slice() else { panic!("one answer came too late: {journal:?}") };
+            assert_eq!((late.kind.as_str(), late.status), ("late", Some(201)), "{late:?}");
+            assert_eq!(late.request_id, Some(bench.effects(&key)[0].request_id), "{late:?}");
             if settled {
                 assert_eq!((told.status, told.replayed, &told.body[..]), (202, true, &b"theirs"[..]));
                 let again = bench.send(&eu, "/park", &key).await;

@@ -169,11 +169,12 @@ fn an_attempt_that_took_over_is_not_put_in_doubt() {
     });
 }
 
-/// A key that another region owns is that region's to recover, whoever made the attempt.
+/// A key that another region owns is that region's to recover, whoever made the attempt; and that one does not see it here.
 #[test]
 fn a_key_of_another_owner_is_not_recovered_here() {
     play(async {
         let (bench, eu, us) = (Bench::start(10).await, region("eu"), region("us"));
+        bench.world.cluster.hold(&eu, &us, true);
         let key = key_of(&us, "not-ours");
         abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
         bench.world.upstreams.set_probes(&eu, ProbeMode::DidNotHappen);

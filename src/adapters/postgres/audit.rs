@@ -1,17 +1,29 @@
-//! The port `Audit`: runs at risk, and the doubles among them.
+//! The port `Audit`: runs at risk, the doubles among them, late answers, and everything that is held of each key.
 //!
-//! Neighbours: `statements` has the SQL, `run` bounds; `keys` journals the doubles that a settlement meets. It must not decide which answer
-//! of a double is served.
+//! Neighbours: `statements` has the SQL, `run` bounds; `keys` journals the doubles that a settlement meets, `upkeep` reads the journal of one
+//! key. It must not decide which answer of a double is served.
 
-use super::PgStore;
+use std::time::Duration;
+
+use tokio_postgres::Row as PgRow;
+use uuid::Uuid;
+
 use super::errors::{self, Effect};
-use super::rows::{self, get};
+use super::keys::{big, millis, small};
+use super::rows::{self, StoredAnswer, get};
 use super::run::Call;
-use super::upkeep::key_id;
+use super::upkeep::{columns, entry, key_id};
+use super::{PgStore, statements};
 use crate::ports::Audit;
-use crate::ports::audit::{Double, RunAtRisk};
-use crate::ports::store::StoreError;
+use crate::ports::audit::{Double, Finding, History, RunAtRisk, Told};
+use crate::ports::store::{Attempt, StoreError};
+use crate::ports::upkeep::Place;
 use crate::protocol::key::KeyId;
+use crate::protocol::record::{Answer, RequestId};
+use crate::protocol::time::Date;
+
+/// A thousand years: no entry is older, and the database's dates reach further.
+const MOST_BACK: Duration = Duration::from_secs(1_000 * 365 * 86_400);
 
 impl Audit for PgStore {
     async fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<RunAtRisk>, StoreError> {
@@ -19,15 +31,11 @@ impl Audit for PgStore {
         let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.runs_at_risk };
         let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
         let found = self.on_upkeep(call, &[&tenant, &key, &i64::from(most)]).await?;
-        let read = |row: &tokio_postgres::Row| {
+        let read = |row: &PgRow| {
             let (route, path) = (get::<&str>(row, "route")?.into(), get(row, "path")?);
             Ok(RunAtRisk { id: key_id(row)?, row: rows::read(row)?, route, path })
         };
-        found
-            .iter()
-            .map(read)
-            .collect::<Result<_, _>>()
-            .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        all(WHAT, &found, read)
     }
 
     async fn audit(&self, most: u32) -> Result<Vec<Double>, StoreError> {
@@ -35,7 +43,7 @@ impl Audit for PgStore {
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.audit };
         let found = self.on_upkeep(call, &[&i64::from(most)]).await?;
         // Two rows each, the own one first.
-        let read = |pair: &[tokio_postgres::Row]| {
+        let read = |pair: &[PgRow]| {
             let [own, other] = pair else { return Err("rows") };
             Ok(Double { id: key_id(own)?, own: rows::read(own)?, other: rows::read(other)? })
         };
@@ -45,4 +53,105 @@ impl Audit for PgStore {
             .collect::<Result<_, _>>()
             .map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
     }
+
+    async fn doubles(&self) -> Result<u64, StoreError> {
+        const WHAT: &str = "counting doubles";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::DOUBLES };
+        let found = self.on_upkeep(call, &[]).await?;
+        let count = found.first().ok_or("no row").and_then(|row| get::<i64>(row, "doubles"));
+        let count = count.and_then(|count| u64::try_from(count).map_err(|_| "doubles"));
+        count.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn late(
+        &self,
+        attempt: &Attempt,
+        request_id: RequestId,
+        answer: &Answer,
+    ) -> Result<bool, StoreError> {
+        const WHAT: &str = "journalling a late answer";
+        let (tenant, key) = (attempt.id.tenant().as_str(), attempt.id.key().as_bytes());
+        let (epoch, number) = (big(WHAT, attempt.token.epoch)?, small(WHAT, attempt.token.attempt)?);
+        let (nonce, request) = (Uuid::from_u128(attempt.nonce.0), Uuid::from_u128(request_id.0));
+        let stored = StoredAnswer::of(WHAT, answer)?;
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.late };
+        let body = stored.body.as_deref();
+        let written = self
+            .on_upkeep(
+                call,
+                &[&tenant, &key, &epoch, &number, &nonce, &request, &stored.status, &stored.length, &body],
+            )
+            .await?;
+        Ok(!written.is_empty())
+    }
+
+    async fn findings(
+        &self,
+        after: Option<Place>,
+        back: Duration,
+        most: u32,
+    ) -> Result<Vec<Finding>, StoreError> {
+        const WHAT: &str = "listing doubles and late answers";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::FINDINGS };
+        // The first entry is number 1.
+        let after = after.map_or(0, |Place(id)| id);
+        let back = millis(back.min(MOST_BACK));
+        let found = self.on_upkeep(call, &[&after, &back, &i64::from(most)]).await?;
+        let read = |row: &PgRow| {
+            Ok(Finding { place: Place(get(row, "place")?), id: key_id(row)?, entry: entry(row)? })
+        };
+        all(WHAT, &found, read)
+    }
+
+    async fn histories(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<History>, StoreError> {
+        const WHAT: &str = "reading what is known of keys";
+        let call = |sql| Call { what: WHAT, effect: Effect::Reads, sql };
+        // No tenant is empty: everything comes after the empty one.
+        let tenant = after.map_or("", |id| id.tenant().as_str());
+        let key = after.map_or(&b""[..], |id| id.key().as_bytes());
+        let keys = self.on_upkeep(call(statements::KEYS_AFTER), &[&tenant, &key, &i64::from(most)]).await?;
+        let mut page =
+            all(WHAT, &keys, |row| Ok(History { id: key_id(row)?, rows: Vec::new(), journal: Vec::new() }))?;
+        let ids: Vec<KeyId> = page.iter().map(|one| one.id.clone()).collect();
+        let (tenants, keys) = columns(&ids);
+        let found = self.on_upkeep(call(&self.sql.histories), &[&tenants, &keys]).await?;
+        for (at, told) in all(WHAT, &found, |row| Ok((place(row)?, told(row)?)))? {
+            page.get_mut(at).ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?.rows.push(told);
+        }
+        let found = self.on_upkeep(call(statements::JOURNAL_OF_MANY), &[&tenants, &keys]).await?;
+        for (at, entry) in all(WHAT, &found, |row| Ok((place(row)?, entry(row)?)))? {
+            page.get_mut(at)
+                .ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?
+                .journal
+                .push(entry);
+        }
+        Ok(page)
+    }
+}
+
+/// All rows read, or none.
+fn all<T>(
+    what: &'static str,
+    found: &[PgRow],
+    read: impl Fn(&PgRow) -> Result<T, rows::Unreadable>,
+) -> Result<Vec<T>, StoreError> {
+    let read: Result<_, _> = found.iter().map(read).collect();
+    read.map_err(|why| errors::unreadable(what, Effect::Reads, why))
+}
+
+/// Which of the keys that were asked for a row is about.
+fn place(row: &PgRow) -> Result<usize, rows::Unreadable> {
+    let ord = usize::try_from(get::<i64>(row, "ord")?).map_err(|_| "ord")?;
+    ord.checked_sub(1).ok_or("ord")
+}
+
+fn told(row: &PgRow) -> Result<Told, rows::Unreadable> {
+    Ok(Told {
+        row: rows::read(row)?,
+        route: get::<&str>(row, "route")?.into(),
+        path: get(row, "path")?,
+        claimed: get::<Option<i64>>(row, "claimed_ms")?.map(Date),
+        settled: get::<Option<i64>>(row, "settled_at_ms")?.map(Date),
+        imported: get(row, "imported")?,
+    })
 }

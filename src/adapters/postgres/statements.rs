@@ -7,10 +7,20 @@ use super::names;
 use crate::protocol::region::Origin;
 
 const COLUMNS: &str = include_str!("sql/columns.sql");
+/// The answer in the columns: with everything it holds.
+const WHOLE: [&str; 2] = ["r.answer_headers, r.answer_body", "r.answer_coding, r.answer_length"];
+/// The same as an answer without headers (version 1 of their coding, and none) and body: pages of many rows are read for what they say, and
+/// a body may be long.
+const LIGHT: [&str; 2] = [
+    "case when r.state = 4 then '\\x01'::bytea end as answer_headers, null::bytea as answer_body",
+    "0::smallint as answer_coding, null::int as answer_length",
+];
 /// Whether each row of another origin is superseded knowingly, or nothing came of it: a condition of a claim on known rows.
 const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
 /// Whether a row `o` is not the one of its origin that counts: of a replicated and an imported row the later one does.
 const OUTDONE: &str = include_str!("sql/outdone.sql");
+/// Whether nothing answers for an open row `o`: no final row of any origin, and none that superseded it knowingly.
+const UNANSWERED: &str = include_str!("sql/unanswered.sql");
 /// What the journal keeps of the answer of a row `o`: no body.
 const OTHER_ANSWER: &str = include_str!("sql/other_answer.sql");
 /// When a key that is kept for ever expires: `protocol::lifetime::NEVER`.
@@ -58,6 +68,11 @@ pub(super) const REMEMBER: &str = include_str!("sql/remember.sql");
 pub(super) const RECALL: &str = include_str!("sql/recall.sql");
 pub(super) const NOTED: &str = include_str!("sql/noted.sql");
 pub(super) const JOURNAL: &str = include_str!("sql/journal.sql");
+pub(super) const JOURNAL_OF_MANY: &str = include_str!("sql/journal_of_many.sql");
+pub(super) const FINDINGS: &str = include_str!("sql/findings.sql");
+pub(super) const DOUBLES: &str = include_str!("sql/doubles.sql");
+pub(super) const KEYS_AFTER: &str = include_str!("sql/keys_after.sql");
+pub(super) const ENLIST: &str = include_str!("sql/enlist.sql");
 pub(super) const SUBSCRIPTIONS: &str = include_str!("sql/subscriptions.sql");
 
 /// Statements with the own leaves in them.
@@ -77,11 +92,15 @@ pub(super) struct Statements {
     pub(super) open_claims: String,
     pub(super) doubts: String,
     pub(super) unlist: String,
+    pub(super) foreign: String,
+    pub(super) delist: String,
     pub(super) settle_by_hand: String,
     pub(super) release_by_hand: String,
     pub(super) note: String,
     pub(super) runs_at_risk: String,
     pub(super) audit: String,
+    pub(super) late: String,
+    pub(super) histories: String,
     pub(super) lodge: String,
     pub(super) convert: String,
     pub(super) rows_of: String,
@@ -106,11 +125,15 @@ impl Statements {
             open_claims: fill(include_str!("sql/open_claims.sql"), me),
             doubts: fill(include_str!("sql/doubts.sql"), me),
             unlist: fill(include_str!("sql/unlist.sql"), me),
+            foreign: fill(include_str!("sql/foreign.sql"), me),
+            delist: fill(include_str!("sql/delist.sql"), me),
             settle_by_hand: fill(include_str!("sql/settle_by_hand.sql"), me),
             release_by_hand: fill(include_str!("sql/release_by_hand.sql"), me),
             note: fill(include_str!("sql/note.sql"), me),
             runs_at_risk: fill(include_str!("sql/runs_at_risk.sql"), me),
             audit: fill(include_str!("sql/audit.sql"), me),
+            late: fill(include_str!("sql/late.sql"), me),
+            histories: fill(include_str!("sql/histories.sql"), me),
             lodge: fill(include_str!("sql/lodge.sql"), me),
             convert: fill(include_str!("sql/convert.sql"), me),
             rows_of: fill(include_str!("sql/rows_of.sql"), me),
@@ -149,9 +172,14 @@ pub(super) fn leaves(origin: &Origin) -> String {
 }
 
 fn fill(template: &str, origin: &Origin) -> String {
+    let columns = |[answer, coding]: [&str; 2]| {
+        COLUMNS.trim_end().replace("{answer}", answer).replace("{coding}", coding)
+    };
     template
-        .replace("{columns}", COLUMNS.trim_end())
+        .replace("{columns}", &columns(WHOLE))
+        .replace("{light}", &columns(LIGHT))
         .replace("{other_answer}", OTHER_ANSWER.trim_end())
+        .replace("{unanswered}", UNANSWERED.trim_end())
         .replace("{outdone}", OUTDONE.trim_end())
         .replace("{never}", NEVER)
         .replace("{records}", &names::records(origin))
@@ -183,11 +211,15 @@ mod tests {
             all.open_claims,
             all.doubts,
             all.unlist,
+            all.foreign,
+            all.delist,
             all.settle_by_hand,
             all.release_by_hand,
             all.note,
             all.runs_at_risk,
             all.audit,
+            all.late,
+            all.histories,
             all.lodge,
             all.convert,
             all.rows_of,

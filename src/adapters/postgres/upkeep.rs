@@ -14,9 +14,11 @@ use super::run::{Call, Params};
 use super::{PgStore, statements};
 use crate::ports::Upkeep;
 use crate::ports::store::{Attempt, StoreError, Written};
-use crate::ports::upkeep::{Act, ClaimPage, Entry, ListedDoubt, OpenAttempt, Place, Reaped, Ruling};
+use crate::ports::upkeep::{
+    Act, ClaimPage, Entry, ForeignPage, ListedDoubt, OpenAttempt, Place, Reaped, Ruling,
+};
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::record::Token;
+use crate::protocol::record::{RequestId, Token};
 use crate::protocol::time::Date;
 
 impl Upkeep for PgStore {
@@ -70,6 +72,42 @@ impl Upkeep for PgStore {
             .map(read)
             .collect::<Result<_, _>>()
             .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn foreign(&self, after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError> {
+        const WHAT: &str = "looking for what other regions left open";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.foreign };
+        // No tenant is empty: everything comes after the empty one.
+        let tenant = after.map_or("", |id| id.tenant().as_str());
+        let key = after.map_or(&b""[..], |id| id.key().as_bytes());
+        let found = self.on_upkeep(call, &[&tenant, &key, &i64::from(most)]).await?;
+        let read = || {
+            let mut page = ForeignPage::default();
+            for row in &found {
+                match get::<bool>(row, "through")? {
+                    true => {
+                        page.through = Some(key_id(row)?);
+                        page.more = count(row, "looked_at")? >= u64::from(most);
+                    }
+                    false => page.open.push(key_id(row)?),
+                }
+            }
+            page.open.sort();
+            Ok(page)
+        };
+        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
+        let call = Call { what: "listing doubts", effect: Effect::Writes, sql: statements::ENLIST };
+        let (tenants, keys) = columns(ids);
+        self.on_upkeep(call, &[&tenants, &keys]).await.map(|_| ())
+    }
+
+    async fn delist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
+        let call = Call { what: "taking doubts off the list", effect: Effect::Writes, sql: &self.sql.delist };
+        let (tenants, keys) = columns(ids);
+        self.on_upkeep(call, &[&tenants, &keys]).await.map(|_| ())
     }
 
     async fn unlist(&self) -> Result<u64, StoreError> {
@@ -126,20 +164,35 @@ impl Upkeep for PgStore {
         const WHAT: &str = "reading the journal";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOURNAL };
         let found = self.on_upkeep(call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
-        let read = |row: &tokio_postgres::Row| {
-            let token = match get::<Option<i64>>(row, "epoch")? {
-                Some(_) => Some(rows::token(row)?),
-                None => None::<Token>,
-            };
-            let (kind, at) = (get(row, "kind")?, Date(get(row, "at_ms")?));
-            Ok(Entry { at, kind, token, actor: get(row, "actor")?, reason: get(row, "reason")? })
-        };
         found
             .iter()
-            .map(read)
+            .map(entry)
             .collect::<Result<_, _>>()
             .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
     }
+}
+
+/// Keys as parameters.
+pub(super) fn columns(ids: &[KeyId]) -> (Vec<&str>, Vec<&[u8]>) {
+    ids.iter().map(|id| (id.tenant().as_str(), id.key().as_bytes())).unzip()
+}
+
+/// An entry of the journal.
+pub(super) fn entry(row: &tokio_postgres::Row) -> Result<Entry, rows::Unreadable> {
+    let token = match get::<Option<i64>>(row, "epoch")? {
+        Some(_) => Some(rows::token(row)?),
+        None => None::<Token>,
+    };
+    let status = get::<Option<i16>>(row, "status")?.map(u16::try_from).transpose().map_err(|_| "status")?;
+    Ok(Entry {
+        at: Date(get(row, "at_ms")?),
+        kind: get(row, "kind")?,
+        token,
+        request_id: get::<Option<Uuid>>(row, "request_id")?.map(|id| RequestId(id.as_u128())),
+        status,
+        actor: get(row, "actor")?,
+        reason: get(row, "reason")?,
+    })
 }
 
 /// The key of a row.

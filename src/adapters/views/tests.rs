@@ -7,8 +7,11 @@ use std::sync::LazyLock;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
+use super::rings::{KEPT, RINGS};
 use super::*;
 use crate::protocol::digest::digest as sha;
+use crate::protocol::key::Tenant;
+use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
 
 fn spec(seed: u64, place_by: PlaceBy, pinned: bool) -> RingSpec {
     let regions = [("eu-west", 1), ("us", 3), ("ap", 0)];

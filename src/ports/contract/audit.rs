@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use super::imports::{ImportBench, copied, import};
 use super::store::{
-    Foreign, LONG, StoreBench, answer, asks, claimed, doubt, id, release, row, rows, settle, wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, release, row, rows, settle, wins,
 };
-use crate::ports::audit::Double;
+use crate::ports::audit::{Double, Finding};
 use crate::ports::store::{Attempt, Written};
+use crate::ports::upkeep::Place;
 use crate::ports::{Audit, Upkeep};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Answer, State, Token};
+use crate::protocol::record::{Answer, AnswerBody, RequestId, State, Token};
 
 /// A bench whose store audits.
 pub trait AuditBench: ImportBench<Store: Audit> {}
@@ -29,6 +30,11 @@ pub async fn suite<B: AuditBench>(bench: &B) {
     doubles_are_found_and_journalled_once(bench).await;
     what_came_to_nothing_is_no_double(bench).await;
     what_was_superseded_knowingly_is_no_double(bench).await;
+    a_late_answer_is_journalled_once(bench).await;
+    the_answer_of_an_attempt_that_stands_settled_is_not_late(bench).await;
+    findings_are_listed_in_order(bench).await;
+    everything_is_told_of_each_key(bench).await;
+    a_forgotten_key_is_told_by_its_journal(bench).await;
 }
 
 /// Whatever the own answer is, the one that stood there stays the key's, here too.
@@ -166,6 +172,120 @@ pub async fn what_was_superseded_knowingly_is_no_double<B: AuditBench>(bench: &B
     import(bench, &bench.peers()[0], &[late]).await;
     let found = audit(bench).await;
     assert_eq!(found.len(), 1, "audit: it happened after all: {found:?}");
+}
+
+/// An answer that finds its attempt released, or another one in its place, is journalled, with its request.
+pub async fn a_late_answer_is_journalled_once<B: AuditBench>(bench: &B) {
+    let first = claimed(bench, "audit-late", 1).await;
+    assert_eq!(release(bench, &first).await, Written::Done);
+    let released = row(bench, &first.id).await;
+    assert!(late(bench, &first).await, "audit: the answer to a released attempt is late");
+    assert!(!late(bench, &first).await, "audit: journalled twice");
+    let mut again = asks(bench, &first.id, 2).await;
+    again.basis = super::store::known(&released);
+    let second = wins(bench, &again).await.0;
+    assert!(!late(bench, &first).await, "audit: journalled twice");
+    assert_eq!(settle(bench, &second, &answer()).await, Written::Done);
+    let never = Attempt { nonce: crate::protocol::record::Nonce(77), ..first.clone() };
+    assert!(late(bench, &never).await, "audit: another attempt of that token is another answer");
+    let journal = bench.store().journal(&first.id).await.expect("audit: journal failed");
+    assert_eq!(journal.len(), 2, "audit: {journal:?}");
+    let entry = journal.last().expect("audit: two entries");
+    assert_eq!((entry.kind.as_str(), entry.token), ("late", Some(first.token)), "audit: {entry:?}");
+    assert_eq!((entry.status, entry.request_id), (Some(299), Some(RequestId(5))), "audit: {entry:?}");
+}
+
+/// Whatever its answer is: by a probe it was known before, or another region's was first.
+pub async fn the_answer_of_an_attempt_that_stands_settled_is_not_late<B: AuditBench>(bench: &B) {
+    let known = claimed(bench, "audit-known", 1).await;
+    assert_eq!(settle(bench, &known, &answer()).await, Written::Done);
+    assert!(!late(bench, &known).await, "audit: what became of it is known");
+    let other = claimed(bench, "audit-known-double", 1).await;
+    bench.arrives(&other.id, Foreign::Settled).await;
+    assert_eq!(settle(bench, &other, &Answer { status: 299, ..answer() }).await, Written::Lost);
+    assert!(!late(bench, &other).await, "audit: it is a double, and journalled as one");
+    assert_eq!(journalled(bench, &other.id).await, [other.token]);
+}
+
+/// Doubles and late answers, in the order of the journal, after one; the count is of all doubles.
+pub async fn findings_are_listed_in_order<B: AuditBench>(bench: &B) {
+    let before = bench.store().doubles().await.expect("audit: doubles failed");
+    let seen = findings(bench, None, LONG).await.last().map(|finding| finding.place);
+    let double = claimed(bench, "audit-finding-1", 1).await;
+    bench.arrives(&double.id, Foreign::Settled).await;
+    assert_eq!(settle(bench, &double, &Answer { status: 299, ..answer() }).await, Written::Lost);
+    let gone = claimed(bench, "audit-finding-2", 1).await;
+    assert_eq!(release(bench, &gone).await, Written::Done);
+    assert!(late(bench, &gone).await);
+    bench.store().note("contract-finding", "no finding").await.expect("audit: note failed");
+    let found = findings(bench, seen, LONG).await;
+    let kinds: Vec<(&str, &KeyId)> = found.iter().map(|one| (one.entry.kind.as_str(), &one.id)).collect();
+    assert_eq!(kinds, [("double", &double.id), ("late", &gone.id)], "audit: each once, in order");
+    assert_eq!(found[0].entry.status, Some(299), "audit: the own answer's status");
+    let next = findings(bench, Some(found[0].place), LONG).await;
+    assert_eq!(next, found[1..], "audit: a page goes on after a place");
+    assert_eq!(bench.store().doubles().await, Ok(before + 1), "audit: all doubles count, whoever met them");
+    bench.pass(SHORT).await;
+    assert_eq!(findings(bench, seen, Duration::ZERO).await, [], "audit: older ones are left out");
+}
+
+/// Rows of all origins, of a replicated and an imported one the later, with route, path and dates; and the journal.
+pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
+    let own = claimed(bench, "audit-told-1", 1).await;
+    assert_eq!(settle(bench, &own, &answer()).await, Written::Done);
+    let both = runs_at_risk(bench, "audit-told-2").await;
+    let arrived = bench.arrives(&both.id, Foreign::Settled).await;
+    assert_eq!(settle(bench, &both, &Answer { status: 299, ..answer() }).await, Written::Lost);
+    let origin = bench.peers()[1].clone();
+    let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
+    let imported = copied(bench, &origin, "audit-told-3", 1, answered);
+    import(bench, &origin, std::slice::from_ref(&imported)).await;
+
+    let mut found = Vec::new();
+    let mut after = Some(id(bench, "audit-told-"));
+    for _ in 0..3 {
+        let page = bench.store().histories(after.as_ref(), 1).await.expect("audit: histories failed");
+        assert_eq!(page.len(), 1, "audit: at most so many, and all of them");
+        after = page.last().map(|last| last.id.clone());
+        found.extend(page);
+    }
+    let ids: Vec<&KeyId> = found.iter().map(|one| &one.id).collect();
+    assert_eq!(ids, [&own.id, &both.id, &imported.id], "audit: in the order of keys");
+    let [told] = found[0].rows.as_slice() else { panic!("audit: {:?}", found[0]) };
+    assert_eq!((&*told.route, told.path.as_str(), told.imported), ("contract", "/v1/contract", false));
+    assert!(told.claimed.is_some() && told.claimed <= told.settled, "audit: {told:?}");
+    let State::Settled { answer: light, .. } = &told.row.state else { panic!("audit: {told:?}") };
+    assert_eq!((light.status, light.headers.len()), (201, 0), "audit: an answer without its headers");
+    assert!(light.body == AnswerBody::NotKept, "audit: an answer without its body");
+    assert_eq!(found[1].rows.len(), 2, "audit: a row for each origin");
+    let theirs = found[1].rows.iter().find(|told| told.row.origin == bench.peers()[0]);
+    assert_eq!(theirs.map(|told| told.row.token), Some(arrived));
+    assert_eq!(found[1].journal.iter().map(|entry| entry.kind.as_str()).collect::<Vec<_>>(), ["double"]);
+    let [told] = found[2].rows.as_slice() else { panic!("audit: {:?}", found[2]) };
+    assert_eq!((&told.row.origin, told.imported, told.claimed), (&origin, true, None));
+}
+
+/// Its rows are gone; what was journalled stays.
+pub async fn a_forgotten_key_is_told_by_its_journal<B: AuditBench>(bench: &B) {
+    let id = id(bench, "audit-forgotten");
+    let never = Attempt {
+        id: id.clone(),
+        token: Token { epoch: 1, attempt: 1 },
+        nonce: crate::protocol::record::Nonce(78),
+    };
+    assert!(late(bench, &never).await, "audit: the answer to an attempt whose row is gone is late");
+    let before = super::store::id(bench, "audit-forgotte");
+    let page = bench.store().histories(Some(&before), 1).await.expect("audit: histories failed");
+    assert_eq!((&page[0].id, page[0].rows.len(), page[0].journal.len()), (&id, 0, 1), "audit: {page:?}");
+}
+
+async fn late<B: AuditBench>(bench: &B, attempt: &Attempt) -> bool {
+    let answer = Answer { status: 299, ..answer() };
+    bench.store().late(attempt, RequestId(5), &answer).await.expect("audit: late failed")
+}
+
+async fn findings<B: AuditBench>(bench: &B, after: Option<Place>, back: Duration) -> Vec<Finding> {
+    bench.store().findings(after, back, 1_000).await.expect("audit: findings failed")
 }
 
 async fn runs_at_risk<B: StoreBench>(bench: &B, name: &str) -> Attempt {

@@ -2,8 +2,8 @@
 with closed as (
     delete from onceway.doubts d
      where d.since < statement_timestamp() and not exists (
-        select from {records} r
-         where r.tenant = d.tenant and r.key = d.key and r.origin = '{origin}' and r.state in (1, 2)
+        select from onceway.records o
+         where o.tenant = d.tenant and o.key = d.key and o.state in (1, 2) and not {outdone} and {unanswered}
      )
     returning 1
 )

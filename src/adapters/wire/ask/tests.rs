@@ -297,7 +297,7 @@ fn a_question_of_another_version_is_told_from_a_broken_one() {
 fn what_is_malformed_is_refused_and_not_repeated() {
     let good = [
         r#"{"views":{"after":7}}"#,
-        r#"{"frontier":{"region":"eu","at":3}}"#,
+        r#"{"frontier":{"origin":"eu#1","at":3}}"#,
         r#"{"rows":{"origin":"eu#1","after":{"tenant":"acme","key":"canary"},"most":9}}"#,
         r#"{"void":{"id":{"tenant":"acme","key":"canary"},"token":{"epoch":1,"attempt":2},"nonce":"000000000000000000000000000000ff"}}"#,
         r#"{"acceptor":{"to":"000000000000000000000000000000ff","message":"read"}}"#,

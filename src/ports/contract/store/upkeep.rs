@@ -33,6 +33,8 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_row_that_masks_is_not_forgotten(bench).await;
     open_claims_are_found_in_order(bench).await;
     a_doubt_is_listed_until_it_ends(bench).await;
+    what_others_left_open_is_found(bench).await;
+    what_others_left_open_is_listed_until_it_is_answered_for(bench).await;
     a_doubt_is_settled_by_hand(bench).await;
     a_doubt_is_released_by_hand(bench).await;
     what_may_still_run_is_not_ruled(bench).await;
@@ -193,6 +195,74 @@ pub async fn a_doubt_is_listed_until_it_ends<B: StoreBench>(bench: &B) {
     again.basis = known(&row(bench, &second.id).await);
     wins(bench, &again).await;
     assert!(listed(bench, &second.id).await.is_none(), "store: a claim that runs again is not in doubt");
+}
+
+/// Open rows of other origins, in stretches, in the order of keys; not those that something answers for.
+pub async fn what_others_left_open_is_found<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let names = ["left-1", "left-2", "left-3", "left-4", "left-5"];
+    let states = [Foreign::Claimed, Foreign::Released, Foreign::InDoubt, Foreign::Settled, Foreign::InDoubt];
+    let ids: Vec<KeyId> = names.iter().map(|name| id(bench, name)).collect();
+    let mut tokens = Vec::new();
+    for (id, state) in ids.iter().zip(states) {
+        tokens.push(bench.arrives(id, state).await);
+    }
+    let own = claimed(bench, "left-0", 1).await;
+    assert_eq!(doubt(bench, &own, None).await, Written::Done);
+    // The last one is superseded knowingly.
+    let mut ask = asks(bench, &ids[4], 1).await;
+    ask.basis = Basis::Known { own: None, over: vec![(bench.peers()[0].clone(), tokens[4])], attempt: 1 };
+    wins(bench, &ask).await;
+    let (mut found, mut after) = (Vec::new(), Some(id(bench, "left-")));
+    for _ in 0..3 {
+        let page = bench.store().foreign(after.as_ref(), 2).await.expect("store: foreign failed");
+        assert_eq!(page.more, page.through != Some(ids[4].clone()), "store: {page:?}");
+        after = page.through;
+        found.extend(page.open);
+    }
+    assert_eq!(found, [ids[0].clone(), ids[2].clone()], "store: what is open, and no other key");
+    let all = bench.store().foreign(None, 100_000).await.expect("store: foreign failed");
+    assert!(!all.more && !all.open.contains(&own.id) && all.open.contains(&ids[0]), "store: {all:?}");
+}
+
+/// A key that was enlisted, once; its own attempt in doubt comes first if it is newer.
+pub async fn what_others_left_open_is_listed_until_it_is_answered_for<B: StoreBench>(bench: &B) {
+    let theirs = id(bench, "left-listed");
+    let token = bench.arrives(&theirs, Foreign::InDoubt).await;
+    assert!(listed(bench, &theirs).await.is_none(), "store: nobody enlisted it");
+    let enlist = async || {
+        let twice = [theirs.clone(), theirs.clone()];
+        bench.store().enlist(&twice).await.expect("store: enlist failed");
+    };
+    enlist().await;
+    let found = listed(bench, &theirs).await.expect("store: an enlisted doubt must be listed");
+    assert_eq!(
+        (&found.open.row.origin, found.open.row.token),
+        (&bench.peers()[0], token),
+        "store: {found:?}"
+    );
+    let before = bench.store().unlist().await.expect("store: unlist failed");
+    enlist().await;
+    assert_eq!(bench.store().unlist().await, Ok(before), "store: it is on the list once");
+    bench.store().delist(std::slice::from_ref(&theirs)).await.expect("store: delist failed");
+    assert!(listed(bench, &theirs).await.is_none(), "store: it was taken off");
+
+    enlist().await;
+    let mut ask = asks(bench, &theirs, 1).await;
+    (ask.basis, ask.hold) = (
+        Basis::Known { own: None, over: vec![(bench.peers()[0].clone(), token)], attempt: token.attempt },
+        LONG,
+    );
+    let (attempt, _) = wins(bench, &ask).await;
+    assert!(listed(bench, &theirs).await.is_none(), "store: a claim that runs again is not in doubt");
+    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    let found = listed(bench, &theirs).await.expect("store: an own doubt must be listed");
+    assert_eq!(found.open.row.token, attempt.token, "store: the highest token");
+    bench.store().delist(std::slice::from_ref(&theirs)).await.expect("store: delist failed");
+    assert!(listed(bench, &theirs).await.is_some(), "store: an own attempt in doubt stays on the list");
+    assert_eq!(release(bench, &attempt).await, Written::Done);
+    assert!(listed(bench, &theirs).await.is_none(), "store: a row that names it answers for it");
+    assert_eq!(bench.store().unlist().await, Ok(before - 1), "store: what is answered for leaves the list");
 }
 
 /// The operator's answer is the answer, and the act is journalled.

@@ -1,0 +1,171 @@
+//! Keys that a lost region left open, and no client asks about: their new owner lists them, and ends those whose upstream can tell.
+
+use onceway::ports::upkeep::{Act, Ruling};
+use onceway::ports::{Audit, Upkeep};
+use onceway::protocol::region::RegionName;
+use simulation::upstream::{ProbeMode, UpstreamMode};
+use tokio::time::sleep;
+
+use super::trio::{STABLE, TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions};
+
+/// How long a claim of a lost region is waited for, with everything that may come before.
+const LONG: std::time::Duration = ms(60_000);
+
+/// A key that a claims and sends, and whose answer a never stores, as a is gone by then.
+async fn left_behind(trio: &std::sync::Arc<Trio>, path: &str, mode: UpstreamMode) -> String {
+    let key = key_of(&a(), &b(), "left");
+    trio.world.upstreams.set_mode(&a(), mode);
+    let begun = trio.begin(&a(), path, &key);
+    // Long enough for the claim to arrive at the others, not for the answer.
+    sleep(ms(300)).await;
+    trio.lose(&a());
+    assert_eq!(begun.await.unwrap().status, 0);
+    key
+}
+
+async fn state(trio: &Trio, at: &RegionName, key: &str) -> &'static str {
+    trio.node(at).gateway.key_status(&id(key)).await.unwrap().state
+}
+
+/// Whether a region's list has the key, and who made the attempt.
+async fn listed(trio: &Trio, at: &RegionName, key: &str) -> Option<String> {
+    let page = trio.node(at).gateway.doubts(None, 100).await.unwrap();
+    page.doubts.into_iter().find(|doubt| doubt.key == key).map(|doubt| doubt.origin)
+}
+
+async fn is_home(trio: &Trio) {
+    let home = async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
+    trio.until("a is home", STABLE + ms(20_000), home).await;
+}
+
+async fn doubles(trio: &Trio) -> u64 {
+    let mut all = 0;
+    for name in regions() {
+        all += trio.world.cluster.store(&name).doubles().await.unwrap();
+    }
+    all
+}
+
+#[test]
+fn a_key_that_happened_is_settled_by_its_new_owner_without_its_client() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let key = left_behind(&trio, "/probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
+        trio.until("b settles it", TAKEOVER + ms(3_000), async || {
+            state(&trio, &b(), &key).await == "settled"
+        })
+        .await;
+        assert_eq!((trio.effects(&key).len(), trio.arrived(&b(), &key)), (1, 0), "asked, not run");
+        let replay = trio.send(&c(), "/probe", &key).await;
+        assert_eq!((replay.status, replay.replayed), (201, true));
+        assert_eq!(replay.body, trio.effects(&key)[0].body, "the answer is the effect's own");
+        trio.bring_back(&a());
+        is_home(&trio).await;
+        for at in [a(), b()] {
+            assert_eq!(listed(&trio, &at, &key).await, None, "{at}");
+        }
+        trio.check();
+    });
+}
+
+/// Cut off, a stores the answer of its attempt, which its successor learned from the upstream meanwhile: one attempt, one effect, no double.
+#[test]
+fn an_answer_that_comes_home_after_all_is_no_double() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let key = key_of(&a(), &b(), "cut");
+        trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(2_500) });
+        let begun = trio.begin(&a(), "/probe", &key);
+        sleep(ms(300)).await;
+        trio.cut_off(&a(), true);
+        assert_eq!(begun.await.unwrap().status, 201, "what was sent is settled");
+        trio.until("b settles it", TAKEOVER + ms(3_000), async || {
+            state(&trio, &b(), &key).await == "settled"
+        })
+        .await;
+        trio.cut_off(&a(), false);
+        is_home(&trio).await;
+        sleep(ms(5_000)).await;
+        assert_eq!((trio.effects(&key).len(), doubles(&trio).await), (1, 0));
+        trio.check();
+    });
+}
+
+#[test]
+fn a_key_that_did_not_happen_is_released_once_its_attempt_is_surely_over() {
+    play(async {
+        let trio = Trio::start(3).await;
+        let key = left_behind(&trio, "/probe", UpstreamMode::Hang).await;
+        trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
+        sleep(ms(10_000)).await;
+        assert_eq!(
+            state(&trio, &b(), &key).await,
+            "in-doubt",
+            "its request may be inside the upstream still"
+        );
+        assert_eq!(listed(&trio, &b(), &key).await.as_deref(), Some("a-west#1"));
+        trio.until("b releases it", LONG, async || state(&trio, &b(), &key).await == "released").await;
+        assert_eq!(
+            (trio.effects(&key).len(), trio.arrived(&b(), &key)),
+            (0, 0),
+            "nothing runs without a client"
+        );
+        assert_eq!(trio.insist(&c(), "/probe", &key, ms(5_000)).await.by, b().as_str());
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+#[test]
+fn what_cannot_be_asked_about_is_listed_by_its_owner_and_by_nobody_else() {
+    play(async {
+        let trio = Trio::start(4).await;
+        let key = left_behind(&trio, "/park", UpstreamMode::Receipt { after: ms(2_500) }).await;
+        let others = key_of(&a(), &c(), "others");
+        trio.until("b lists it", TAKEOVER + ms(3_000), async || {
+            listed(&trio, &b(), &key).await.as_deref() == Some("a-west#1")
+        })
+        .await;
+        assert_eq!(listed(&trio, &c(), &key).await, None, "it is not c's");
+        assert_eq!(listed(&trio, &b(), &others).await, None);
+        trio.until("its time is over", LONG, async || {
+            let page = trio.node(&b()).gateway.doubts(None, 100).await.unwrap();
+            page.doubts.iter().any(|doubt| doubt.key == key && doubt.over_in_ms == 0)
+        })
+        .await;
+        sleep(ms(5_000)).await;
+        let act =
+            Act { ruling: Ruling::Released, actor: "ada".to_owned(), reason: "no such payout".to_owned() };
+        assert_eq!(trio.node(&b()).gateway.rule(&id(&key), &act).await.unwrap().state, "released");
+        assert_eq!(listed(&trio, &b(), &key).await, None);
+        assert_eq!(trio.world.cluster.store(&b()).unlist().await, Ok(0), "nothing is left on the list");
+        trio.check();
+    });
+}
+
+/// Its home is back before anybody ended it: the attempt is its own again, and the region that stood in for it lists it no more.
+#[test]
+fn a_key_that_goes_home_in_doubt_is_listed_there() {
+    play(async {
+        let trio = Trio::start(5).await;
+        let key = left_behind(&trio, "/probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
+        for at in regions() {
+            trio.world.upstreams.set_probes(&at, ProbeMode::CannotSay);
+        }
+        trio.until("b lists it", TAKEOVER + ms(3_000), async || listed(&trio, &b(), &key).await.is_some())
+            .await;
+        trio.bring_back(&a());
+        is_home(&trio).await;
+        trio.until("a lists it, and b does not", LONG, async || {
+            listed(&trio, &a(), &key).await.is_some()
+                && trio.world.cluster.store(&b()).unlist().await == Ok(0)
+        })
+        .await;
+        for at in regions() {
+            trio.world.upstreams.set_probes(&at, ProbeMode::Ledger);
+        }
+        trio.until("a settles it", ms(400_000), async || state(&trio, &a(), &key).await == "settled").await;
+        assert_eq!((trio.effects(&key).len(), doubles(&trio).await), (1, 0));
+        trio.check();
+    });
+}

@@ -1,0 +1,1 @@
+select count(*) as doubles from onceway.journal j where j.kind = 'double'

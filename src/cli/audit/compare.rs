@@ -1,0 +1,306 @@
+//! `onceway audit compare`: what a provider's ledger and onceway say differently.
+//!
+//! The ledger is read first, as digests; onceway's keys come page by page and take their rows off it; what nobody asked for is left. So
+//! neither side is held in memory as text. Neighbours: [`super::ledger`] reads the file, [`super::judge`] says what follows for a key. It must
+//! not change anything anywhere.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::http::{Admin, printable};
+use super::super::{Failure, instant, print};
+use super::export::{PAGE, behind, broke_off};
+use super::judge::{Known, Rule, Verdict};
+use super::ledger::{Effect, Found, Layout, Ledger};
+
+/// Lines of the ledger that a finding names.
+const LINES: usize = 10;
+
+/// Compare a provider's ledger (a CSV file, each row one effect) with what onceway knows, and print what is missing, extra or there twice.
+///
+/// `missing`: onceway holds a settled effect that the ledger does not have. `extra`: the ledger has an effect of a key that onceway does not
+/// know, or knows as released or refused: nothing happened. `double`: the ledger has more than one effect of a key. Keys in doubt are told
+/// with what the ledger says of them, `happened` or `not-found`; they are no differences: `onceway key settle` or `release` ends them.
+#[derive(Args)]
+#[command(after_long_help = "\
+Rows match by tenant and key; rows without a key by the request id that onceway sent as Onceway-Request-Id. The upstream gets
+the client's own key, so that is what a provider's ledger should hold; it may be kept in quotes, as the header was sent. Rows
+that name neither are counted and left out.
+
+The ledger should begin a little before --from and end a little after --until: then what lies at the edges is found. Take it
+after the export would show everything: an effect of the last seconds may not be in a copy yet (how far behind copies are is
+told). A key is forgotten after its retention and its tombstone's life (30 days more, unless the route says otherwise): older
+rows of the ledger would be extra, so say --from. Keys past their retention are not judged, but for doubles.
+
+Exit codes: 0 no difference, 1 differences, 2 the ledger or the arguments are wrong, 3 the gateway could not be asked.
+
+Examples:
+  onceway audit compare provider.csv --tenant acme
+  onceway audit compare ledger.csv --key-column 'Idempotency Key' --tenant-column account --route charges --json
+  onceway audit compare january.csv --from 2026-01-01 --until 2026-02-01 --time-column created")]
+pub struct Compare {
+    /// The provider's ledger: CSV with a header.
+    #[arg(value_name = "PROVIDER.csv")]
+    ledger: PathBuf,
+    #[command(flatten)]
+    gateway: Admin,
+    /// Print JSON, one object on each line, the summary last.
+    #[arg(long)]
+    json: bool,
+    /// The column with the idempotency key [default: idempotency_key or key]
+    #[arg(long, value_name = "NAME")]
+    key_column: Option<String>,
+    /// The column with the request id [default: onceway_request_id or request_id]
+    #[arg(long, value_name = "NAME")]
+    request_column: Option<String>,
+    /// The column with the tenant [default: onceway_tenant or tenant]
+    #[arg(long, value_name = "NAME", conflicts_with = "tenant")]
+    tenant_column: Option<String>,
+    /// The ledger is this tenant's; only its keys are compared.
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// The column with the time of the effect, for --from and --until [default: at, created_at, created, time, timestamp or date]
+    #[arg(long, value_name = "NAME")]
+    time_column: Option<String>,
+    /// Judge what is not older than this: a date, RFC 3339, or seconds since 1970.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    from: Option<i64>,
+    /// Judge what is older than this.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<i64>,
+    /// The ledger is of this route; may be repeated [default: all routes]
+    #[arg(long = "route", value_name = "ROUTE")]
+    routes: Vec<String>,
+    /// Statuses of answers that stand for an effect: others were refused.
+    #[arg(long, value_name = "FROM-TO", default_value = "200-399", value_parser = statuses)]
+    effects: (u16, u16),
+    /// What stands between cells.
+    #[arg(long, value_name = "CHAR", default_value = ",", value_parser = delimiter)]
+    delimiter: u8,
+}
+
+fn time(text: &str) -> Result<i64, String> {
+    instant::parse(text)
+        .ok_or_else(|| "write 2026-01-31, 2026-01-31T10:00:00Z or seconds since 1970".to_owned())
+}
+
+fn statuses(text: &str) -> Result<(u16, u16), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse(), last.parse()) {
+        (Ok(first @ 100..=999), Ok(last @ 100..=999)) if first <= last => Ok((first, last)),
+        _ => Err("write 200-299".to_owned()),
+    }
+}
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"\\t" | b"tab" => Ok(b'\t'),
+        [byte] if byte.is_ascii() && *byte != b'"' => Ok(*byte),
+        _ => Err("write one ASCII character, or tab".to_owned()),
+    }
+}
+
+/// What was found so far.
+struct Comparison<'a> {
+    json: bool,
+    rule: &'a Rule,
+    counts: BTreeMap<&'static str, u64>,
+    keys: u64,
+    copies: Value,
+    region: Value,
+}
+
+impl Compare {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let rule = Rule {
+            effects: self.effects.0..=self.effects.1,
+            routes: self.routes.clone(),
+            tenant: self.tenant.clone(),
+            from: self.from.unwrap_or(i64::MIN),
+            until: self.until.unwrap_or(i64::MAX),
+        };
+        if rule.from >= rule.until {
+            return Err(Failure::Bad("--from is not before --until".to_owned()));
+        }
+        let layout = Layout {
+            key: self.key_column.clone(),
+            request: self.request_column.clone(),
+            tenant: self.tenant_column.clone(),
+            of: self.tenant.clone(),
+            time: self.time_column.clone(),
+            timed: self.from.is_some() || self.until.is_some() || self.time_column.is_some(),
+            delimiter: self.delimiter,
+        };
+        let mut ledger = Ledger::read(&self.ledger, &layout, &rule)?;
+        let mut comparison = Comparison {
+            json: self.json,
+            rule: &rule,
+            counts: BTreeMap::new(),
+            keys: 0,
+            copies: Value::Null,
+            region: Value::Null,
+        };
+        let walked = self.gateway.pages(PAGE, |page| comparison.page(page, &mut ledger).map(|()| true));
+        walked.map_err(broke_off)?;
+        ledger.rest(|effect, found| comparison.unknown(&effect, &found))?;
+        comparison.end(&ledger)
+    }
+}
+
+impl Comparison<'_> {
+    /// Takes the keys of a page off the ledger.
+    fn page(&mut self, page: &Value, ledger: &mut Ledger) -> Result<(), Failure> {
+        self.copies = page["copies"].clone();
+        self.region = page["region"].clone();
+        for known in Known::grouped(page["entries"].as_array().map(Vec::as_slice).unwrap_or_default()) {
+            self.keys += 1;
+            let found = ledger.take(&known.tenant, &known.key, known.requests());
+            let verdict = known.verdict(found.lines.len(), found.dated, self.rule);
+            self.count(verdict);
+            if let Some(kind) = shown(verdict) {
+                self.say(kind, (&known.tenant, &known.key, ""), &found.lines, &known.told(), &known.entries)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of the ledger that no key of onceway took.
+    fn unknown(&mut self, effect: &Effect, found: &Found) -> Result<(), Failure> {
+        if !found.dated {
+            return Ok(());
+        }
+        let verdict = if found.lines.len() > 1 { Verdict::Double } else { Verdict::Extra };
+        self.count(verdict);
+        let named = (effect.tenant.as_str(), effect.key.as_str(), effect.request.as_str());
+        self.say(shown(verdict).unwrap_or_default(), named, &found.lines, "not known to onceway", &[])
+    }
+
+    fn count(&mut self, verdict: Verdict) {
+        *self.counts.entry(counted(verdict)).or_default() += 1;
+    }
+
+    fn say(
+        &self,
+        kind: &str,
+        (tenant, key, request): (&str, &str, &str),
+        lines: &[u64],
+        told: &str,
+        entries: &[Value],
+    ) -> Result<(), Failure> {
+        if self.json {
+            let request = (!request.is_empty()).then_some(request);
+            return print(&format!(
+                "{}\n",
+                json!({
+                    "finding": kind, "tenant": tenant, "key": key, "request_id": request, "effects": lines.len(),
+                    "lines": lines.iter().take(LINES).collect::<Vec<_>>(), "known": told, "entries": entries,
+                })
+            ));
+        }
+        let named = if key.is_empty() { request } else { key };
+        let there = match lines {
+            [] => "not in the ledger".to_owned(),
+            [line] => format!("line {line}"),
+            lines => {
+                let first: Vec<String> = lines.iter().take(LINES).map(ToString::to_string).collect();
+                let more = if lines.len() > LINES { ", ..." } else { "" };
+                format!("{} effects, lines {}{more}", lines.len(), first.join(", "))
+            }
+        };
+        print(&format!(
+            "{kind:<9}  {}  {}  {there}: {}\n",
+            printable(tenant),
+            printable(named),
+            printable(told)
+        ))
+    }
+
+    /// The summary, and the exit code.
+    fn end(self, ledger: &Ledger) -> Result<(), Failure> {
+        let count = |kind: &str| self.counts.get(kind).copied().unwrap_or(0);
+        let (rows, matched, unnamed) = (ledger.rows(), ledger.matched(), ledger.unnamed);
+        let differences = count("missing") + count("extra") + count("double");
+        if self.json {
+            print(&format!(
+                "{}\n",
+                json!({
+                    "summary": {
+                        "region": self.region, "copies": self.copies, "keys": self.keys, "rows": rows, "matched_rows": matched,
+                        "rows_without_key": unnamed, "missing": count("missing"), "extra": count("extra"), "double": count("double"),
+                        "in_doubt_happened": count("happened"), "in_doubt_not_found": count("not-found"), "running": count("running"),
+                        "past_retention": count("forgotten"), "differences": differences,
+                    }
+                })
+            ))?;
+        } else {
+            print(&format!(
+                "{rows} rows of the ledger ({matched} of known keys), {} keys here: {} missing, {} extra, {} double\n\
+                 in doubt: {} happened, {} not found; running {}, past retention {}; rows without a key or request: {unnamed}\n{}\n",
+                self.keys,
+                count("missing"),
+                count("extra"),
+                count("double"),
+                count("happened"),
+                count("not-found"),
+                count("running"),
+                count("forgotten"),
+                behind(&self.copies)
+            ))?;
+        }
+        let hint = match matched == 0 && rows > 0 && self.keys > 0 {
+            true => "; no row is of a known key: are these the right columns, and the right tenant?",
+            false => "",
+        };
+        match differences {
+            0 => Ok(()),
+            1 => Err(Failure::Failed(format!("1 difference{hint}"))),
+            count => Err(Failure::Failed(format!("{count} differences{hint}"))),
+        }
+    }
+}
+
+/// Under what a verdict is counted.
+fn counted(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Agrees => "agrees",
+        Verdict::Missing => "missing",
+        Verdict::Extra => "extra",
+        Verdict::Double => "double",
+        Verdict::Happened => "happened",
+        Verdict::NotFound => "not-found",
+        Verdict::Running => "running",
+        Verdict::Forgotten => "forgotten",
+    }
+}
+
+/// What a finding is called; `None` if it is only counted.
+fn shown(verdict: Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::Missing | Verdict::Extra | Verdict::Double | Verdict::Happened | Verdict::NotFound => {
+            Some(counted(verdict))
+        }
+        Verdict::Agrees | Verdict::Running | Verdict::Forgotten => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{delimiter, statuses};
+
+    #[test]
+    fn arguments_are_read_strictly() {
+        assert_eq!(statuses("200-299"), Ok((200, 299)));
+        assert_eq!(statuses("201"), Ok((201, 201)));
+        for bad in ["", "299-200", "2xx", "0-999", "200-"] {
+            assert!(statuses(bad).is_err(), "{bad}");
+        }
+        assert_eq!((delimiter(";"), delimiter("tab")), (Ok(b';'), Ok(b'\t')));
+        for bad in ["", ";;", "\"", "ü"] {
+            assert!(delimiter(bad).is_err(), "{bad}");
+        }
+    }
+}

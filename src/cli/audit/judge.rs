@@ -1,0 +1,252 @@
+//! One key against a provider's ledger: what onceway says of it, how many effects the ledger has, and what follows.
+//!
+//! Neighbours: [`super::compare`] brings both sides together, `gateway::export` is where the entries come from. Pure: no file, no gateway, no
+//! clock. It must not decide what records mean together: the gateway said that in `key_state`.
+
+use std::ops::RangeInclusive;
+
+use serde_json::Value;
+
+/// What is asked for; everything else is not judged.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Statuses of answers that stand for an effect. A key that was settled with another one was refused: nothing is expected of it.
+    pub effects: RangeInclusive<u16>,
+    /// Keys of these routes only are expected in the ledger; empty for all.
+    pub routes: Vec<String>,
+    /// Keys of this tenant only; `None` for all.
+    pub tenant: Option<String>,
+    /// From when on, milliseconds since 1970.
+    pub from: i64,
+    /// Until when, not included.
+    pub until: i64,
+}
+
+impl Rule {
+    /// Whether a moment lies in the time that is asked for.
+    pub fn covers(&self, at: i64) -> bool {
+        (self.from..self.until).contains(&at)
+    }
+}
+
+/// A key as it was exported: its records and what the journal says.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// The tenant.
+    pub tenant: String,
+    /// The key.
+    pub key: String,
+    /// What its records mean together.
+    pub state: String,
+    /// Its entries, records first.
+    pub entries: Vec<Value>,
+}
+
+/// What follows for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Both sides agree, or nothing can be said.
+    Agrees,
+    /// A settled effect that the ledger does not have.
+    Missing,
+    /// An effect that onceway knows nothing of.
+    Extra,
+    /// More than one effect.
+    Double,
+    /// In doubt, and the ledger has it.
+    Happened,
+    /// In doubt, and the ledger does not have it.
+    NotFound,
+    /// It is running: nothing can be said yet.
+    Running,
+    /// Its answer is forgotten: whether there was an effect is not known here any more.
+    Forgotten,
+}
+
+impl Known {
+    /// Everything of one key, from an export's entries, which come in the order of keys. What does not read as an entry is left out.
+    pub fn grouped(entries: &[Value]) -> Vec<Known> {
+        let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+        let mut all: Vec<Known> = Vec::new();
+        for entry in entries {
+            let (tenant, key) = (text(entry, "tenant"), text(entry, "key"));
+            match all.last_mut().filter(|last| last.tenant == tenant && last.key == key) {
+                Some(last) => last.entries.push(entry.clone()),
+                None => {
+                    let state = text(entry, "key_state");
+                    all.push(Known { tenant, key, state, entries: vec![entry.clone()] });
+                }
+            }
+        }
+        all
+    }
+
+    /// The requests that made its attempts.
+    pub fn requests(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter_map(|entry| entry["request_id"].as_str())
+    }
+
+    /// What follows if the ledger has so many effects of it; `dated` if one of them lies in the time that is asked for.
+    pub fn verdict(&self, effects: usize, dated: bool, rule: &Rule) -> Verdict {
+        match (effects, dated) {
+            (2.., true) => return Verdict::Double,
+            (2.., false) => return Verdict::Agrees,
+            (0 | 1, _) => {}
+        }
+        let expected = self.is_asked_for(rule);
+        match (self.state.as_str(), effects) {
+            ("settled", 0) if self.has_effect(rule) && expected => Verdict::Missing,
+            ("settled", 1) if !self.has_effect(rule) && dated => Verdict::Extra,
+            ("released" | "absent", 1) if dated => Verdict::Extra,
+            ("in-doubt", 0) if expected => Verdict::NotFound,
+            ("in-doubt", 1) if expected || dated => Verdict::Happened,
+            ("in-progress", _) if expected => Verdict::Running,
+            ("expired", _) if expected => Verdict::Forgotten,
+            (_, _) => Verdict::Agrees,
+        }
+    }
+
+    /// Whether an effect of the key is expected in what the ledger was asked for.
+    fn is_asked_for(&self, rule: &Rule) -> bool {
+        let routes: Vec<&str> = self.records().filter_map(|entry| entry["route"].as_str()).collect();
+        // The record of an act by hand has no route.
+        let routed = rule.routes.is_empty()
+            || routes.iter().any(|route| !route.is_empty() && rule.routes.iter().any(|asked| asked == route));
+        let moments = self.records().filter_map(|entry| {
+            let settled = entry["settled_ms"].as_i64();
+            entry["at_ms"].as_i64().or(settled)
+        });
+        let mut moments = moments.peekable();
+        let dated = moments.peek().is_none() || moments.any(|at| rule.covers(at));
+        routed && dated && rule.tenant.as_ref().is_none_or(|tenant| *tenant == self.tenant)
+    }
+
+    /// Whether an answer that stands for an effect is settled.
+    fn has_effect(&self, rule: &Rule) -> bool {
+        self.settled().any(|status| rule.effects.contains(&status))
+    }
+
+    fn settled(&self) -> impl Iterator<Item = u16> {
+        let settled = self.records().filter(|entry| entry["state"] == "settled");
+        settled.filter_map(|entry| entry["status"].as_u64().and_then(|status| u16::try_from(status).ok()))
+    }
+
+    fn records(&self) -> impl Iterator<Item = &Value> {
+        self.entries.iter().filter(|entry| entry["kind"] == "record")
+    }
+
+    /// What onceway knows, in one line: each record, then what the journal says.
+    pub fn told(&self) -> String {
+        let word = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        let mut parts = Vec::new();
+        for entry in &self.entries {
+            let token = format!("{}.{}", word(&entry["epoch"]), word(&entry["attempt"]));
+            let status = word(&entry["status"]);
+            let state = if entry["kind"] == "record" { word(&entry["state"]) } else { word(&entry["kind"]) };
+            let at = entry["at_ms"].as_i64().map(super::super::instant::stamp);
+            let said = [
+                state,
+                status,
+                format!("by {} {token}", word(&entry["origin"])),
+                at.map(|at| format!("at {at}")).unwrap_or_default(),
+            ];
+            parts.push(said.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "));
+        }
+        parts.join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rule() -> Rule {
+        Rule { effects: 200..=399, routes: Vec::new(), tenant: None, from: i64::MIN, until: i64::MAX }
+    }
+
+    fn record(state: &str, status: Option<u16>) -> Value {
+        json!({
+            "tenant": "acme", "key": "k", "key_state": state, "kind": "record", "origin": "eu#1", "epoch": 3, "attempt": 1,
+            "request_id": "req_1", "state": state, "status": status, "at_ms": 1_000, "route": "charges",
+        })
+    }
+
+    fn known(state: &str, status: Option<u16>) -> Known {
+        Known::grouped(&[record(state, status)]).remove(0)
+    }
+
+    #[test]
+    fn every_state_against_none_one_and_two_effects() {
+        use Verdict::{Agrees, Double, Extra, Forgotten, Happened, Missing, NotFound, Running};
+        let cases = [
+            ("settled", Some(201), [Missing, Agrees, Double]),
+            ("settled", Some(303), [Missing, Agrees, Double]),
+            ("settled", Some(402), [Agrees, Extra, Double]),
+            ("released", None, [Agrees, Extra, Double]),
+            ("in-doubt", None, [NotFound, Happened, Double]),
+            ("in-doubt", Some(500), [NotFound, Happened, Double]),
+            ("in-progress", None, [Running, Running, Double]),
+            ("expired", None, [Forgotten, Forgotten, Double]),
+            ("absent", None, [Agrees, Extra, Double]),
+        ];
+        for (state, status, expected) in cases {
+            let key = known(state, status);
+            let said = [0, 1, 2].map(|effects| key.verdict(effects, true, &rule()));
+            assert_eq!(said, expected, "{state} {status:?}");
+        }
+        assert_eq!(known("settled", Some(201)).verdict(9, true, &rule()), Double);
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_not_judged() {
+        let key = known("settled", Some(201));
+        let others = [
+            Rule { routes: vec!["payouts".to_owned()], ..rule() },
+            Rule { tenant: Some("globex".to_owned()), ..rule() },
+            Rule { from: 1_001, ..rule() },
+            Rule { until: 1_000, ..rule() },
+        ];
+        for rule in others {
+            assert_eq!(key.verdict(0, false, &rule), Verdict::Agrees, "{rule:?}");
+        }
+        for rule in [Rule { routes: vec!["charges".to_owned()], ..rule() }, Rule { from: 1_000, ..rule() }] {
+            assert_eq!(key.verdict(0, false, &rule), Verdict::Missing, "{rule:?}");
+        }
+        // Rows of the ledger outside the time that is asked for explain a record in it, and are no finding themselves.
+        assert_eq!(key.verdict(1, false, &rule()), Verdict::Agrees);
+        assert_eq!(known("released", None).verdict(1, false, &rule()), Verdict::Agrees);
+        assert_eq!(key.verdict(2, false, &rule()), Verdict::Agrees);
+    }
+
+    #[test]
+    fn a_key_without_a_date_is_judged_whatever_the_time() {
+        let mut entry = record("settled", Some(201));
+        entry["at_ms"] = Value::Null;
+        let key = Known::grouped(&[entry]).remove(0);
+        assert_eq!(key.verdict(0, false, &Rule { from: 9_000, ..rule() }), Verdict::Missing);
+    }
+
+    #[test]
+    fn one_of_several_records_is_enough() {
+        let (mut settled, mut doubt) = (record("settled", Some(201)), record("in-doubt", None));
+        for entry in [&mut settled, &mut doubt] {
+            entry["key_state"] = "settled".into();
+        }
+        doubt["origin"] = "us#1".into();
+        let mut late = record("released", Some(201));
+        (late["kind"], late["state"]) = ("late".into(), Value::Null);
+        let other = json!({ "tenant": "acme", "key": "l", "key_state": "released", "kind": "record" });
+        let groups = Known::grouped(&[doubt, settled, late, other]);
+        assert_eq!((groups.len(), groups[0].entries.len()), (2, 3));
+        assert_eq!(groups[0].verdict(0, false, &rule()), Verdict::Missing);
+        let told = groups[0].told();
+        assert!(told.contains("in-doubt by us#1 3.1") && told.contains("settled 201 by eu#1 3.1"), "{told}");
+        assert!(told.contains("late 201 by eu#1 3.1 at 1970-01-01T00:00:01.000Z"), "{told}");
+    }
+}

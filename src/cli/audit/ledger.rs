@@ -1,0 +1,423 @@
+//! A provider's ledger: a CSV file in which each row is one effect.
+//!
+//! It may be large: of each row a digest of what names the attempt and the row's place are kept (25 bytes), and the text is read a second
+//! time where a finding has to show it. Neighbours: [`super::compare`] asks it, [`super::judge`] says what follows. It must not guess: a row
+//! that cannot be read is an error with its line, and then nothing is compared.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
+
+use super::super::Failure;
+use super::super::instant;
+use super::judge::Rule;
+use crate::protocol::digest::digest;
+use crate::protocol::key::{Key, Syntax};
+
+/// How many wrong rows are told before the rest is only counted.
+const TOLD: usize = 10;
+/// The longest row: an open quote swallows all rows behind it.
+const LONGEST: usize = 1_000_000;
+/// Names of columns that are taken without being named, best first, as [`plain`] writes them.
+const KEYS: [&str; 2] = ["idempotency_key", "key"];
+const REQUESTS: [&str; 2] = ["onceway_request_id", "request_id"];
+const TENANTS: [&str; 2] = ["onceway_tenant", "tenant"];
+const TIMES: [&str; 7] = ["at", "at_ms", "created_at", "created", "time", "timestamp", "date"];
+
+/// Which columns say what, and how the file is written.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// The column with the idempotency key.
+    pub key: Option<String>,
+    /// The column with the request id that onceway sent.
+    pub request: Option<String>,
+    /// The column with the tenant.
+    pub tenant: Option<String>,
+    /// The one tenant whose ledger it is.
+    pub of: Option<String>,
+    /// The column with the time of the effect.
+    pub time: Option<String>,
+    /// The time is asked about: then there must be a column that says it.
+    pub timed: bool,
+    /// What stands between cells.
+    pub delimiter: u8,
+}
+
+/// The columns as found in the header.
+#[derive(Clone, Debug)]
+struct Columns {
+    key: Option<usize>,
+    request: Option<usize>,
+    tenant: Option<usize>,
+    of: Option<String>,
+    time: Option<usize>,
+}
+
+/// What names an attempt, shortened to what no two of them share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Name([u64; 2]);
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Mark {
+    name: Name,
+    line: u64,
+}
+
+const SEEN: u8 = 1;
+const DATED: u8 = 2;
+
+/// What a row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effect {
+    /// The tenant; empty if the row names a request only.
+    pub tenant: String,
+    /// The key; empty if it names none.
+    pub key: String,
+    /// The request; empty if it names none.
+    pub request: String,
+    time: Option<i64>,
+}
+
+/// Rows of one attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Their lines, in order.
+    pub lines: Vec<u64>,
+    /// Whether one of them lies in the time that is asked for.
+    pub dated: bool,
+}
+
+/// The ledger.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    delimiter: u8,
+    columns: Columns,
+    marks: Vec<Mark>,
+    /// Of each mark: whether it was asked for, and whether its time is.
+    flags: Vec<u8>,
+    /// Rows that name neither key nor request: effects that onceway did not ask for by key.
+    pub unnamed: u64,
+}
+
+impl Ledger {
+    /// Reads the file once.
+    ///
+    /// # Errors
+    /// [`Failure::Bad`]: it cannot be read, a column is missing, or rows are wrong, with their lines.
+    pub fn read(path: &Path, layout: &Layout, rule: &Rule) -> Result<Ledger, Failure> {
+        let mut reader = open(path, layout.delimiter)?;
+        let columns = Columns::find(&header(path, &mut reader)?, layout)?;
+        let (mut rows, mut unnamed, mut wrong) = (Vec::new(), 0, Wrong::default());
+        for_each(reader, |line, record| match record.and_then(|record| columns.effect(record)) {
+            Ok(effect) => match effect.name() {
+                Some(name) => {
+                    let dated = effect.time.is_none_or(|at| rule.covers(at));
+                    rows.push((Mark { name, line }, if dated { DATED } else { 0 }));
+                }
+                None => unnamed += 1,
+            },
+            Err(why) => wrong.add(line, &why),
+        });
+        wrong.end(path)?;
+        rows.sort_unstable();
+        let (marks, flags) = rows.into_iter().unzip();
+        Ok(Ledger { path: path.to_owned(), delimiter: layout.delimiter, columns, marks, flags, unnamed })
+    }
+
+    /// How many rows name a key or a request.
+    pub fn rows(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// How many of them were asked for so far.
+    pub fn matched(&self) -> usize {
+        self.flags.iter().filter(|flags| **flags & SEEN != 0).count()
+    }
+
+    /// The rows of a key, by its name or by one of its requests. They count as asked for from now on.
+    pub fn take<'a>(&mut self, tenant: &str, key: &str, requests: impl Iterator<Item = &'a str>) -> Found {
+        let mut names = vec![of_key(tenant, key)];
+        names.extend(requests.map(of_request));
+        names.sort_unstable();
+        names.dedup();
+        let mut found = Found::default();
+        for name in names {
+            let first = self.marks.partition_point(|mark| mark.name < name);
+            let rows = self.marks.iter().zip(&mut self.flags).skip(first);
+            for (mark, flags) in rows.take_while(|(mark, _)| mark.name == name) {
+                *flags |= SEEN;
+                found.lines.push(mark.line);
+                found.dated |= *flags & DATED != 0;
+            }
+        }
+        found.lines.sort_unstable();
+        found
+    }
+
+    /// Rows that nobody asked for, by attempt, in the order of the file. It is read again for their text.
+    ///
+    /// # Errors
+    /// The file changed meanwhile, or whatever `each` says.
+    pub fn rest(&self, mut each: impl FnMut(Effect, Found) -> Result<(), Failure>) -> Result<(), Failure> {
+        let mut groups: Vec<(u64, usize)> = Vec::new();
+        for (at, (mark, flags)) in self.marks.iter().zip(&self.flags).enumerate() {
+            let begins = at.checked_sub(1).is_none_or(|before| self.marks[before].name != mark.name);
+            if begins && flags & SEEN == 0 {
+                groups.push((mark.line, at));
+            }
+        }
+        groups.sort_unstable();
+        let mut groups = groups.into_iter().peekable();
+        let (mut ended, mut changed) = (Ok(()), false);
+        let mut reader = open(&self.path, self.delimiter)?;
+        header(&self.path, &mut reader)?;
+        for_each(reader, |line, record| {
+            let Some((_, at)) = groups.next_if(|(first, _)| *first == line) else { return };
+            let Some(mark) = self.marks.get(at) else { return };
+            match record.and_then(|record| self.columns.effect(record)) {
+                Ok(effect) if effect.name() == Some(mark.name) && ended.is_ok() => {
+                    ended = each(effect, self.group(at));
+                }
+                Ok(_) | Err(_) => changed |= ended.is_ok(),
+            }
+        });
+        ended?;
+        if changed || groups.next().is_some() {
+            return Err(Failure::Bad(format!("{} changed while it was read", self.path.display())));
+        }
+        Ok(())
+    }
+
+    /// The rows of one attempt, from its first mark on.
+    fn group(&self, first: usize) -> Found {
+        let rows = self.marks.iter().zip(&self.flags).skip(first);
+        let mut found = Found::default();
+        let name = self.marks.get(first).map(|mark| mark.name);
+        for (mark, flags) in rows.take_while(|(mark, _)| Some(mark.name) == name) {
+            found.lines.push(mark.line);
+            found.dated |= flags & DATED != 0;
+        }
+        found
+    }
+}
+
+impl Effect {
+    /// What names its attempt: its key, else its request. `None`: onceway was not asked for it.
+    fn name(&self) -> Option<Name> {
+        match (self.key.as_str(), self.request.as_str()) {
+            ("", "") => None,
+            ("", request) => Some(of_request(request)),
+            (key, _) => Some(of_key(&self.tenant, key)),
+        }
+    }
+}
+
+fn of_key(tenant: &str, key: &str) -> Name {
+    shortened("onceway/compare/key/1", &[tenant.as_bytes(), key.as_bytes()])
+}
+
+fn of_request(request: &str) -> Name {
+    shortened("onceway/compare/request/1", &[request.as_bytes()])
+}
+
+fn shortened(domain: &'static str, parts: &[&[u8]]) -> Name {
+    let whole = digest(domain, parts);
+    let mut halves = whole
+        .as_bytes()
+        .chunks_exact(8)
+        .map(|half| half.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)));
+    Name([halves.next().unwrap_or_default(), halves.next().unwrap_or_default()])
+}
+
+impl Columns {
+    fn find(header: &[String], layout: &Layout) -> Result<Columns, Failure> {
+        let place = |name: &str| header.iter().position(|cell| plain(cell) == plain(name));
+        let column = |flag: &str, named: &Option<String>, usual: &[&str]| match named {
+            Some(name) => match place(name) {
+                Some(at) => Ok(Some(at)),
+                None => Err(Failure::Bad(format!(
+                    "{flag} {name}: the ledger has no such column; it has {}",
+                    header.join(", ")
+                ))),
+            },
+            None => Ok(usual.iter().find_map(|name| place(name))),
+        };
+        let columns = Columns {
+            key: column("--key-column", &layout.key, &KEYS)?,
+            request: column("--request-column", &layout.request, &REQUESTS)?,
+            tenant: column(
+                "--tenant-column",
+                &layout.tenant,
+                if layout.of.is_some() { &[] } else { &TENANTS },
+            )?,
+            of: layout.of.clone(),
+            time: column("--time-column", &layout.time, &TIMES)?.filter(|_| layout.timed),
+        };
+        let missing = |what: &str, flag: &str| {
+            Err(Failure::Bad(format!(
+                "no column is {what}: name it with {flag}; the ledger has {}",
+                header.join(", ")
+            )))
+        };
+        match columns {
+            Columns { key: None, request: None, .. } => {
+                missing("the idempotency key or the request id", "--key-column or --request-column")
+            }
+            Columns { key: Some(_), tenant: None, of: None, .. } => missing(
+                "the tenant (two tenants may use the same key)",
+                "--tenant-column, or say whose ledger it is with --tenant",
+            ),
+            Columns { time: None, .. } if layout.timed => missing("the time of the effect", "--time-column"),
+            columns => Ok(columns),
+        }
+    }
+
+    fn effect(&self, record: &ByteRecord) -> Result<Effect, String> {
+        if record.as_slice().len() > LONGEST {
+            return Err("the row has more than a megabyte: is a quote not closed?".to_owned());
+        }
+        let key = unquoted(&self.cell(record, self.key, "the key")?);
+        let request = self.cell(record, self.request, "the request id")?;
+        let tenant = match (&self.of, key.is_empty()) {
+            (_, true) => String::new(),
+            (Some(of), false) => of.clone(),
+            (None, false) => self.cell(record, self.tenant, "the tenant")?,
+        };
+        if tenant.is_empty() && !key.is_empty() {
+            return Err(format!("key {key:?} has no tenant"));
+        }
+        let time = match self.cell(record, self.time, "the time")?.as_str() {
+            "" => None,
+            text => Some(instant::parse(text).ok_or_else(|| {
+                format!(
+                    "{text:?} is no time: RFC 3339, a day, or seconds or milliseconds since 1970 are read"
+                )
+            })?),
+        };
+        Ok(Effect { tenant, key, request, time })
+    }
+
+    /// The text of a cell; empty if there is no such column.
+    fn cell(&self, record: &ByteRecord, at: Option<usize>, what: &str) -> Result<String, String> {
+        let Some(at) = at else { return Ok(String::new()) };
+        let cell = record
+            .get(at)
+            .ok_or_else(|| format!("the row has {} cells, {what} would be cell {}", record.len(), at + 1))?;
+        match std::str::from_utf8(cell) {
+            Ok(text) => Ok(text.trim().to_owned()),
+            Err(_) => Err(format!("{what} is not UTF-8")),
+        }
+    }
+}
+
+/// The key itself, also where the header was kept as it was sent: as a string in quotes (RFC 8941).
+fn unquoted(cell: &str) -> String {
+    match cell.starts_with('"') {
+        true => match Key::from_header_values(&[cell.as_bytes()], Syntax::Lenient) {
+            Ok(key) => key.as_str().to_owned(),
+            Err(_) => cell.to_owned(),
+        },
+        false => cell.to_owned(),
+    }
+}
+
+/// A column's name as it is compared.
+fn plain(name: &str) -> String {
+    name.trim().to_lowercase().replace(['-', ' ', '.'], "_")
+}
+
+/// A file whose last line surely ends.
+type Text = std::io::Chain<BufReader<File>, &'static [u8]>;
+
+/// Rows may have fewer or more cells than the header: only those that are needed must be there. A row ends with a line feed, and a carriage
+/// return before it is a blank: so lines are counted exactly, whoever wrote the file.
+fn open(path: &Path, delimiter: u8) -> Result<Reader<Text>, Failure> {
+    let file = File::open(path)
+        .map_err(|error| Failure::Bad(format!("{} cannot be read: {error}", path.display())))?;
+    let text = BufReader::with_capacity(1 << 20, file).chain(&b"\n"[..]);
+    let mut builder = ReaderBuilder::new();
+    builder.delimiter(delimiter).terminator(Terminator::Any(b'\n')).flexible(true).has_headers(false);
+    Ok(builder.from_reader(text))
+}
+
+fn header<R: Read>(path: &Path, reader: &mut Reader<R>) -> Result<Vec<String>, Failure> {
+    let mut first = ByteRecord::new();
+    let there = loop {
+        let there = reader.read_byte_record(&mut first);
+        let there = there.map_err(|error| Failure::Bad(format!("{}: {error}", path.display())))?;
+        if !there || !is_blank(&first) {
+            break there;
+        }
+    };
+    if !there {
+        return Err(Failure::Bad(format!("{} is empty: a header names the columns", path.display())));
+    }
+    let text = |cell: &[u8]| String::from_utf8_lossy(cell).trim_start_matches('\u{feff}').trim().to_owned();
+    Ok(first.iter().map(text).collect())
+}
+
+/// An empty line.
+fn is_blank(record: &ByteRecord) -> bool {
+    record.len() <= 1 && record.as_slice().trim_ascii().is_empty()
+}
+
+/// Each row behind the header, with the line on which it begins.
+fn for_each<R: Read>(mut reader: Reader<R>, mut each: impl FnMut(u64, Result<&ByteRecord, String>)) {
+    let mut record = ByteRecord::new();
+    loop {
+        let before = reader.position().line();
+        let read = reader.read_byte_record(&mut record);
+        // Where it stands now is behind the row's own line feed, and those inside its quotes.
+        let inside = record.as_slice().iter().filter(|byte| **byte == b'\n').count() as u64;
+        let line = reader.position().line().saturating_sub(1 + inside);
+        match read {
+            Ok(true) if is_blank(&record) => {}
+            // The line feed that should have ended it is inside.
+            Ok(true) if line < before => each(before, Err("a quote is not closed".to_owned())),
+            Ok(true) => each(line, Ok(&record)),
+            Ok(false) => return,
+            Err(error) => {
+                each(line, Err(error.to_string()));
+                // What cannot be read any further ends here.
+                if error.is_io_error() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Rows that cannot be read.
+#[derive(Debug, Default)]
+struct Wrong {
+    told: Vec<String>,
+    more: u64,
+}
+
+impl Wrong {
+    fn add(&mut self, line: u64, why: &str) {
+        if self.told.len() < TOLD {
+            self.told.push(format!("  line {line}: {why}"));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn end(self, path: &Path) -> Result<(), Failure> {
+        if self.told.is_empty() {
+            return Ok(());
+        }
+        let mut text = format!("{} cannot be compared:\n{}", path.display(), self.told.join("\n"));
+        if self.more > 0 {
+            text.push_str(&format!("\n  and {} lines more", self.more));
+        }
+        Err(Failure::Bad(text))
+    }
+}
+
+#[cfg(test)]
+mod tests;

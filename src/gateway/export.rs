@@ -1,0 +1,206 @@
+//! Everything that a region knows of its keys, page by page: to be held against what a provider says happened.
+//!
+//! One entry for each record (one per origin that made an attempt, its last one) and one for each entry of the journal about the key. Rows
+//! replicate, so one region knows all of them, as far as its copies have come: the page says how far behind each one may be. Neighbours:
+//! `ports::audit` reads, `server::admin_authority` serves, `cli::audit` prints and compares. Field names are a contract: add, never rename.
+//! It must not show headers or bodies.
+
+use serde::Serialize;
+
+use super::audit::cursor;
+use super::ending::read;
+use super::{Gateway, status};
+use crate::ports::audit::{History, Told};
+use crate::ports::store::StoreError;
+use crate::ports::upkeep::Entry;
+use crate::ports::{Audit as _, Clock, Ports};
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Reading, Row};
+
+/// One page of everything.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExportPage {
+    /// The region whose store was read.
+    pub region: String,
+    /// When, milliseconds since 1970, by the gateway's clock.
+    pub at_ms: i64,
+    /// How far behind the copies of other regions' rows are.
+    pub copies: Vec<CopyStatus>,
+    /// The entries, in the order of their keys; all of a key are on one page.
+    pub entries: Vec<ExportEntry>,
+    /// What to ask for the next page with; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// How far behind the copies of a region's rows are.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyStatus {
+    /// The region.
+    pub region: String,
+    /// Whether it answers.
+    pub up: bool,
+    /// An upper bound of what is missing, in milliseconds; absent if it was never measured.
+    pub lag_ms: Option<f64>,
+    /// Milliseconds since it was heard of last.
+    pub heard_ms_ago: Option<u64>,
+}
+
+/// A record, or an entry of the journal, of one key.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExportEntry {
+    /// The tenant.
+    pub tenant: String,
+    /// The key.
+    pub key: String,
+    /// What all records of the key mean together: absent, released, in-progress, in-doubt, settled or expired.
+    pub key_state: &'static str,
+    /// `record`, or the kind of a journal entry: `late`, `double`, `settled-by-hand`, `released-by-hand`.
+    pub kind: String,
+    /// The region and generation that made the attempt; of a journal entry, where it is journalled.
+    pub origin: String,
+    /// Its region.
+    pub region: String,
+    /// The epoch of the attempt's token.
+    pub epoch: Option<u64>,
+    /// The number of the attempt.
+    pub attempt: Option<u32>,
+    /// The request that made it, as the upstream was told.
+    pub request_id: Option<String>,
+    /// claimed, in-doubt, released, settled or expired; `null` for a journal entry.
+    pub state: Option<&'static str>,
+    /// The upstream's status, where it gave one that is known still.
+    pub status: Option<u16>,
+    /// When the attempt was claimed, or the entry journalled; milliseconds since 1970, by its origin's clock. `null` if it is not known.
+    pub at_ms: Option<i64>,
+    /// When it was settled. Also of an expired record that had been.
+    pub settled_ms: Option<i64>,
+    /// Until when the key is promised to be remembered.
+    pub expires_ms: Option<i64>,
+    /// The route.
+    pub route: String,
+    /// The path of its request.
+    pub path: String,
+    /// Lost regions whose window alone allowed the attempt.
+    pub risk: Vec<String>,
+    /// Attempts of other origins that it knowingly superseded, as `ORIGIN EPOCH.ATTEMPT`.
+    pub over: Vec<String>,
+    /// It was accepted to be run without its client.
+    pub accepted: bool,
+    /// How it came here: `own`, `replicated` or `imported` (a survivor of a lost region handed it over).
+    pub source: &'static str,
+    /// Who acted by hand.
+    pub actor: Option<String>,
+    /// What the journal says.
+    pub note: Option<String>,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// The keys after one, at most so many, with everything that this region's store holds of each.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub async fn export(&self, after: Option<&KeyId>, most: u32) -> Result<ExportPage, StoreError> {
+        let histories = self.ports.store().histories(after, most).await?;
+        let next = histories.last().filter(|_| histories.len() >= most as usize);
+        let next = next.map(|last| cursor(&last.id));
+        Ok(ExportPage {
+            region: self.settings.me.to_string(),
+            at_ms: self.ports.clock().date().as_millis(),
+            copies: self.copies(),
+            entries: histories.into_iter().flat_map(|history| self.entries(history)).collect(),
+            next,
+        })
+    }
+
+    fn copies(&self) -> Vec<CopyStatus> {
+        let of = |(region, peer): (String, status::PeerStatus)| CopyStatus {
+            region,
+            up: peer.up,
+            lag_ms: peer.lag_ms,
+            heard_ms_ago: peer.heard_ms_ago,
+        };
+        self.peers_status().into_iter().map(of).collect()
+    }
+
+    fn entries(&self, history: History) -> Vec<ExportEntry> {
+        let rows: Vec<Row> = history.rows.iter().map(|told| told.row.clone()).collect();
+        let state = reading(&read(self, rows));
+        let records = history.rows.iter().map(|told| self.record(&history.id, state, told));
+        let journal = history.journal.into_iter().map(|entry| self.journalled(&history.id, state, entry));
+        records.chain(journal).collect()
+    }
+
+    fn record(&self, id: &KeyId, key_state: &'static str, told: &Told) -> ExportEntry {
+        let row = &told.row;
+        let shown = status::row_status(row);
+        let over = row.over.iter().map(|(origin, token)| format!("{origin} {token}"));
+        ExportEntry {
+            tenant: id.tenant().to_string(),
+            key: id.key().as_str().to_owned(),
+            key_state,
+            kind: "record".to_owned(),
+            origin: shown.origin,
+            region: row.origin.region.to_string(),
+            epoch: Some(row.token.epoch),
+            attempt: Some(row.token.attempt),
+            request_id: Some(shown.request_id),
+            state: Some(shown.state),
+            status: shown.status,
+            at_ms: told.claimed.map(|at| at.as_millis()),
+            settled_ms: told.settled.map(|at| at.as_millis()),
+            expires_ms: Some(shown.expires_ms),
+            route: told.route.to_string(),
+            path: told.path.clone(),
+            risk: row.risk.iter().map(ToString::to_string).collect(),
+            over: over.collect(),
+            accepted: row.accepted,
+            source: match (row.origin == self.origin, told.imported) {
+                (true, _) => "own",
+                (false, false) => "replicated",
+                (false, true) => "imported",
+            },
+            actor: None,
+            note: None,
+        }
+    }
+
+    fn journalled(&self, id: &KeyId, key_state: &'static str, entry: Entry) -> ExportEntry {
+        ExportEntry {
+            tenant: id.tenant().to_string(),
+            key: id.key().as_str().to_owned(),
+            key_state,
+            kind: entry.kind,
+            origin: self.origin.to_string(),
+            region: self.settings.me.to_string(),
+            epoch: entry.token.map(|token| token.epoch),
+            attempt: entry.token.map(|token| token.attempt),
+            request_id: entry.request_id.map(|id| id.to_string()),
+            state: None,
+            status: entry.status,
+            at_ms: Some(entry.at.as_millis()),
+            settled_ms: None,
+            expires_ms: None,
+            route: String::new(),
+            path: String::new(),
+            risk: Vec::new(),
+            over: Vec::new(),
+            accepted: false,
+            source: "own",
+            actor: entry.actor,
+            note: entry.reason,
+        }
+    }
+}
+
+/// A reading in one word.
+pub(super) fn reading(reading: &Reading) -> &'static str {
+    match reading {
+        Reading::Absent => "absent",
+        Reading::Released(..) => "released",
+        Reading::InProgress(_) => "in-progress",
+        Reading::InDoubt(..) => "in-doubt",
+        Reading::Settled(_) => "settled",
+        Reading::Gone(_) => "expired",
+    }
+}
