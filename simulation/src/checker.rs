@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceway::protocol::authority::GateState;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{State, Token};
@@ -14,7 +15,7 @@ use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Ballot, majority};
 use onceway::protocol::view::{AcceptorId, Standing as InView, View};
 
-use crate::table::{Held, Record, Standing, Truth};
+use crate::table::{Held, Record, Standing, Truth, Write};
 use crate::upstream::Happening;
 use crate::world::World;
 
@@ -183,6 +184,9 @@ impl Facts {
                 found.push(format!("4: {what} was sent without a claim"));
                 continue;
             };
+            if !self.was_open(sent, origin, claim) {
+                found.push(format!("10: {what} was claimed while its gate was closed for it"));
+            }
             if let Some(view) = chosen.get(&token.epoch)
                 && view.escrow().contains(&claim.route)
                 && view.owner(id) == Some(by)
@@ -210,6 +214,30 @@ impl Facts {
             }
             earlier.push(sent);
         }
+    }
+
+    /// Whether the gate that a claim was committed under let its key run: nothing of it was given up, and it was not gained and still to be
+    /// caught up with, unless it stands on a proof, which routes under escrow have, and which is no risk.
+    fn was_open(&self, sent: &Sent, origin: &Origin, claim: &Record) -> bool {
+        let Some(store) = self.stores.iter().find(|store| store.origin == *origin) else { return true };
+        let is_claim = |write: &&Write| {
+            let record = write.record.as_ref();
+            let is = |record: &Record| record.standing == Standing::Claimed && record.token == sent.token;
+            write.id == sent.id && record.is_some_and(is)
+        };
+        let Some(at) = store.writes.iter().find(is_claim).map(|write| write.at) else { return true };
+        let owns = |view: &View| view.owner(&sent.id) == Some(&sent.by);
+        let lets = |state: &GateState| {
+            let given_up = state.pending.as_ref().is_some_and(|pending| !owns(&pending.target));
+            let caught_up = state.since.iter().all(|view| owns(view));
+            let proven = claim.risk.is_empty() && state.view.escrow().contains(&claim.route);
+            !given_up && (caught_up || proven)
+        };
+        let gates = &store.history.gates;
+        // What was committed in one moment may have been committed in any order.
+        let before = gates.iter().rfind(|gate| gate.at < at);
+        let same = gates.iter().filter(|gate| gate.at == at);
+        before.into_iter().chain(same).any(|gate| lets(&gate.state))
     }
 
     /// When anybody first adopted a view that declared the region lost after this epoch: from then on its lease must be over, whatever the
