@@ -54,6 +54,28 @@ fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
     });
 }
 
+/// Its own new store has no mark to wait for: arcs that came before everybody's rows flow would be open nowhere.
+#[test]
+fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
+    play(async {
+        let trio = Trio::start(4).await;
+        let key = key_of(&a(), &b(), "flows");
+        disk_is_lost(&trio).await;
+        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        begin_anew(&trio);
+        trio.world.cluster.hold(&c(), &a(), true);
+        trio.until("a knows its view", TAKEOVER, async || trio.standing(&a(), &a()) == "sealed").await;
+        for _ in 0..100 {
+            sleep(ms(100)).await;
+            assert_eq!(trio.standing(&a(), &b()), "sealed", "rows of c do not arrive");
+        }
+        assert_eq!(trio.insist(&a(), "/park", &key, TAKEOVER).await.by, b().as_str());
+        trio.world.cluster.hold(&c(), &a(), false);
+        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        trio.check();
+    });
+}
+
 /// The operator drained the region first: nothing is at risk, and nothing has to be accepted.
 #[test]
 fn the_store_of_a_drained_region_is_replaced_without_risk() {
