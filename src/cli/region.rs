@@ -90,7 +90,8 @@ pub struct Status {
 /// Postgres was restored from an old copy says so (`onceway status`) and serves nothing until this was done.
 ///
 /// A region that is lost may have rows that no other region has: they are gone then, and keys whose rows never left it may run a second
-/// time. That has to be accepted by --accept-risk, and is journalled. A drained one has given everything away: nothing is at risk.
+/// time. That has to be accepted by --accept-risk, and is journalled. A drained one has given everything away:
+/// once its gateways are stopped, nothing is at risk.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -130,7 +131,8 @@ struct Which {
 /// run out, or nothing happens. Its successors then wait their window, as after any loss.
 ///
 /// With --accept-risk its successors also open at once. Keys whose last rows never left the region are then run again: make sure first,
-/// at the upstream's own ledger, that this is better than waiting. It is journalled, with who and why.
+/// at the upstream's own ledger, that this is better than waiting. It is journalled, with who and why. Where the region has a new store by now
+/// (`onceway region rebuild`), this accepts the loss of the old one, and leaves the region as it is.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -215,13 +217,7 @@ impl Status {
 impl Rebuild {
     fn run(&self) -> Result<(), Failure> {
         let Self { which, why, accept_risk } = self;
-        if why.reason.trim().is_empty() {
-            return Err(Failure::Bad("--reason must say why: it is journalled".to_owned()));
-        }
-        let act = json!({
-            "region": which.region.as_str(), "accept_risk": accept_risk, "actor": why.who.actor, "reason": why.reason,
-        });
-        let done = which.gateway.target()?.act("/v1/admin/region/rebuild", &act)?;
+        let done = which.explained("/v1/admin/region/rebuild", why, *accept_risk)?;
         let region = &which.region;
         let (epoch, generation) = (word(&done["epoch"]), word(&done["generation"]));
         let begun = if done["again"] == true {
@@ -245,13 +241,7 @@ impl Takeover {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let Self { which, why, accept_risk } = self;
-        if why.reason.trim().is_empty() {
-            return Err(Failure::Bad("--reason must say why: it is journalled".to_owned()));
-        }
-        let act = json!({
-            "region": which.region.as_str(), "accept_risk": accept_risk, "actor": why.who.actor, "reason": why.reason,
-        });
-        let done = which.gateway.target()?.act("/v1/admin/takeover", &act)?;
+        let done = which.explained("/v1/admin/takeover", why, *accept_risk)?;
         let waived: Vec<String> = done["waived"].as_array().into_iter().flatten().map(word).collect();
         let lost = format!("{} is lost since epoch {}", which.region, word(&done["epoch"]));
         match (accept_risk, waived.is_empty()) {
@@ -269,6 +259,17 @@ impl Takeover {
 }
 
 impl Which {
+    /// Asks for an act that says why, and may accept a risk.
+    fn explained(&self, path: &str, why: &Why, accept_risk: bool) -> Result<Value, Failure> {
+        if why.reason.trim().is_empty() {
+            return Err(Failure::Bad("--reason must say why: it is journalled".to_owned()));
+        }
+        let act = json!({
+            "region": self.region.as_str(), "accept_risk": accept_risk, "actor": why.who.actor, "reason": why.reason,
+        });
+        self.gateway.target()?.act(path, &act)
+    }
+
     /// Tells a person, or a program.
     fn say(&self, done: &Value, text: &str) -> Result<(), Failure> {
         if self.json { print(&format!("{done}\n")) } else { print(&format!("{text}\n")) }

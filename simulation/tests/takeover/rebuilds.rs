@@ -37,6 +37,9 @@ fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
         sleep(ms(1_000)).await;
         let again = b_says.rebuild(&a(), true, "test", "").await.unwrap();
         assert_eq!((again.generation, again.again), (2, true), "asked twice, done once");
+        let accepted = b_says.takeover(&a(), true, "test", "").await.unwrap();
+        assert_eq!((accepted.epoch, accepted.waived.len()), (2, 2), "the loss of the old store");
+        assert_eq!(trio.standing(&a(), &b()), "sealed", "and nothing is done to the new one");
         begin_anew(&trio);
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
         assert_eq!(trio.insist(&a(), "/park", &later, TAKEOVER).await.by, a().as_str());
@@ -86,6 +89,9 @@ fn the_store_of_a_drained_region_is_replaced_without_risk() {
         assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap_err().code, "refused", "it serves");
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         b_says.drain(&a(), false, "test", "").await.unwrap();
+        let still_runs = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
+        assert_eq!(still_runs.code, "not-yet", "{still_runs}");
+        trio.node(&a()).process.kill();
         trio.until("it has arrived", TAKEOVER, async || {
             b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2)
         })
@@ -98,6 +104,43 @@ fn the_store_of_a_drained_region_is_replaced_without_risk() {
         assert!(!trio.serves(&a()), "it stays out until somebody asks for it");
         trio.until("it is resumed", TAKEOVER, async || b_says.resume(&a(), "test").await.is_ok()).await;
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        let told = trio.insist(&a(), "/park", &key, TAKEOVER).await;
+        assert_eq!((told.status, trio.effects(&key).len()), (201, 1));
+        trio.check();
+    });
+}
+
+/// Somebody asks for the arcs before the new store has ever followed a view: the first one that it adopts gives it keys already.
+#[test]
+fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
+    play(async {
+        let trio = Trio::start(5).await;
+        let key = key_of(&a(), &b(), "beforehand");
+        let b_says = trio.node(&b()).gateway;
+        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+        b_says.drain(&a(), false, "test", "").await.unwrap();
+        let still_runs = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
+        assert_eq!(still_runs.code, "not-yet", "{still_runs}");
+        trio.node(&a()).process.kill();
+        trio.until("it has arrived", TAKEOVER, async || {
+            b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2)
+        })
+        .await;
+        trio.lose(&a());
+        trio.world.cluster.destroy(&a());
+        trio.until("it is resumed", TAKEOVER, async || b_says.resume(&a(), "test").await.is_ok()).await;
+        begin_anew(&trio);
+        // Rows of before would come only when everything else has.
+        trio.world.cluster.hold(&b(), &a(), true);
+        for _ in 0..30 {
+            let told = trio.send(&a(), "/park", &key).await;
+            assert!([201, 503].contains(&told.status), "{told:?}");
+            assert_eq!(trio.effects(&key).len(), 1);
+            trio.check();
+            sleep(ms(100)).await;
+        }
+        trio.world.cluster.hold(&b(), &a(), false);
+        trio.until("a is home", ms(60_000), async || trio.serves(&a())).await;
         let told = trio.insist(&a(), "/park", &key, TAKEOVER).await;
         assert_eq!((told.status, trio.effects(&key).len()), (201, 1));
         trio.check();

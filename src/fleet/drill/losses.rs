@@ -73,14 +73,19 @@ impl Loss {
     }
 }
 
-/// SIGKILL of gateway and Postgres; started again when its keys run elsewhere.
-pub async fn kill(run: &mut Run<'_>) -> Result<()> {
-    let victim = run.victim;
+/// Does that to a region, and measures until its keys run elsewhere.
+pub async fn lose(run: &mut Run<'_>, victim: usize, how: Action, part: Part) -> Result<()> {
     let loss = Loss::expect(run, victim, run.others(victim));
     wait::pause(Duration::from_secs(1)).await;
     let death = Instant::now();
-    run.act(victim, Action::Kill, Part::Both).await?;
-    loss.measured(run, death).await?;
+    run.act(victim, how, part).await?;
+    loss.measured(run, death).await
+}
+
+/// SIGKILL of gateway and Postgres; started again when its keys run elsewhere.
+pub async fn kill(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    lose(run, victim, Action::Kill, Part::Both).await?;
     wait::pause(run.span(STAYS_DEAD)).await;
     run.act(victim, Action::Start, Part::Both).await
 }
@@ -88,11 +93,7 @@ pub async fn kill(run: &mut Run<'_>) -> Result<()> {
 /// SIGSTOP of everything until its keys run elsewhere; then it wakes up, with requests half way.
 pub async fn pause_long(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
-    let loss = Loss::expect(run, victim, run.others(victim));
-    wait::pause(Duration::from_secs(1)).await;
-    let death = Instant::now();
-    run.act(victim, Action::Pause, Part::Both).await?;
-    loss.measured(run, death).await?;
+    lose(run, victim, Action::Pause, Part::Both).await?;
     wait::pause(run.span(STAYS_DEAD)).await;
     run.act(victim, Action::Resume, Part::Both).await
 }
@@ -122,11 +123,7 @@ pub fn no_new_epoch(run: &mut Run<'_>, before: u64) {
 /// One part dead, the other alive: gateways without a store give up, a store without gateways is nobody's.
 pub async fn part_dead(run: &mut Run<'_>, part: Part) -> Result<()> {
     let victim = run.victim;
-    let loss = Loss::expect(run, victim, run.others(victim));
-    wait::pause(Duration::from_secs(1)).await;
-    let death = Instant::now();
-    run.act(victim, Action::Kill, part).await?;
-    loss.measured(run, death).await?;
+    lose(run, victim, Action::Kill, part).await?;
     wait::pause(run.span(STAYS_DEAD)).await;
     run.act(victim, Action::Start, part).await
 }
@@ -135,11 +132,7 @@ pub async fn part_dead(run: &mut Run<'_>, part: Part) -> Result<()> {
 /// once for long: the third alone is no majority, and must say so.
 pub async fn two_killed(run: &mut Run<'_>) -> Result<()> {
     let (first, second, third) = (run.victim, (run.victim + 1) % 3, (run.victim + 2) % 3);
-    let loss = Loss::expect(run, first, vec![second, third]);
-    wait::pause(Duration::from_secs(1)).await;
-    let death = Instant::now();
-    run.act(first, Action::Kill, Part::Both).await?;
-    loss.measured(run, death).await?;
+    lose(run, first, Action::Kill, Part::Both).await?;
     run.act(second, Action::Kill, Part::Both).await?;
     // One of three is no majority: a lease later nothing runs, and clients are told so.
     wait::pause(run.lease() * 2).await;
@@ -162,11 +155,7 @@ pub async fn two_killed(run: &mut Run<'_>) -> Result<()> {
 pub async fn kill_in_return(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let witness = (victim + 1) % 3;
-    let loss = Loss::expect(run, victim, run.others(victim));
-    wait::pause(Duration::from_secs(1)).await;
-    let death = Instant::now();
-    run.act(victim, Action::Kill, Part::Both).await?;
-    loss.measured(run, death).await?;
+    lose(run, victim, Action::Kill, Part::Both).await?;
     run.act(victim, Action::Start, Part::Both).await?;
     run.until_standing(witness, victim, "sealed", TAKEN_WITHIN).await?;
     run.act(victim, Action::Kill, Part::Both).await?;

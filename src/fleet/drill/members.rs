@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::bounds::millis;
-use super::losses::Loss;
+use super::losses::lose;
 use super::moves::{Moved, apply_ring, until_done, who_ran, write_ring_of};
 use super::schedule::Run;
 use crate::fleet::region::{Action, Part, Region};
@@ -55,11 +55,7 @@ pub async fn members(run: &mut Run<'_>) -> Result<()> {
     }
     // Nothing may wait for the region that left: another one's keys find their successors.
     let victim = run.victim;
-    let loss = Loss::expect(run, victim, run.others(victim));
-    wait::pause(Duration::from_secs(1)).await;
-    let death = Instant::now();
-    run.act(victim, Action::Kill, Part::Both).await?;
-    loss.measured(run, death).await?;
+    lose(run, victim, Action::Kill, Part::Both).await?;
     run.act(victim, Action::Start, Part::Both).await
 }
 

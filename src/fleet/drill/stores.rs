@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::time::Instant;
 
 use super::bounds;
-use super::losses::Loss;
+use super::losses::lose;
 use super::moves::until_done;
 use super::schedule::Run;
 use crate::fleet::region::{Action, Part};
@@ -33,11 +33,7 @@ pub async fn acceptor_replaced(run: &mut Run<'_>) -> Result<()> {
     run.note(format!("the acceptor of {} is made anew", run.name(replaced)));
     run.region(replaced).cluster.replace_acceptor(files::DATABASE).await?;
     wait::pause(run.span(ADMITTED)).await;
-    let loss = Loss::expect(run, dies, run.others(dies));
-    wait::pause(Duration::from_secs(1)).await;
-    let death = Instant::now();
-    run.act(dies, Action::Kill, Part::Both).await?;
-    loss.measured(run, death).await?;
+    lose(run, dies, Action::Kill, Part::Both).await?;
     run.act(dies, Action::Start, Part::Both).await
 }
 
@@ -75,11 +71,7 @@ pub async fn restored(run: &mut Run<'_>) -> Result<()> {
 /// All of a region dies, and its Postgres' disk with it.
 pub async fn disk_lost(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
-    let loss = Loss::expect(run, victim, run.others(victim));
-    wait::pause(Duration::from_secs(1)).await;
-    let death = Instant::now();
-    run.act(victim, Action::Kill, Part::Both).await?;
-    loss.measured(run, death).await?;
+    lose(run, victim, Action::Kill, Part::Both).await?;
     replaced(run).await
 }
 

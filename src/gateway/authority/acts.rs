@@ -308,7 +308,8 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Declares a region lost by hand where it is not yet, and, with `accept_risk`, opens its arcs in every serving region without any
-    /// further wait. Its lease must be over all the same.
+    /// further wait. Its lease must be over all the same. A risk is accepted for every loss of the region that the view names: where its store
+    /// was replaced after one, that one is what others wait for, and the region itself is left as it is.
     ///
     /// # Errors
     /// Its lease runs, or no majority answers (`not-yet`).
@@ -322,24 +323,44 @@ impl<P: Ports> Gateway<P> {
         let base = self.founded()?;
         let view = match standing(&base, region)? {
             Standing::Lost { .. } => base,
+            Standing::Serving | Standing::Sealed { .. }
+                if accept_risk && losses_of(&base, region).count() > 0 =>
+            {
+                base
+            }
             Standing::Serving | Standing::Sealed { .. } => {
                 takeover::lose(self, &base, region, true).await.map_err(ActError::not_yet)?
             }
         };
-        let at = view.lost().find(|(lost, _)| *lost == region).map_or(view.epoch(), |(_, at)| at);
+        let losses: Vec<u64> = losses_of(&view, region).collect();
+        let at = losses.iter().copied().max().unwrap_or(view.epoch());
         let how = if accept_risk { "takeover-at-risk" } else { "takeover" };
         self.journal_act(how, &format!("{actor}: {region}, lost in epoch {at}: {reason}")).await;
         let mut waived = Vec::new();
         if accept_risk {
             learn::adopt(self).await;
             for name in view.serving() {
-                match self.waive(name, region, at, actor, reason).await {
+                match self.waive_all(name, region, &losses, actor, reason).await {
                     Ok(()) => waived.push(name.to_string()),
                     Err(why) => tracing::warn!(%name, why, "a region did not accept the risk"),
                 }
             }
         }
         Ok(TakeoverReport { epoch: at, waived })
+    }
+
+    async fn waive_all(
+        self: &Arc<Self>,
+        at_region: &RegionName,
+        region: &RegionName,
+        losses: &[u64],
+        actor: &str,
+        reason: &str,
+    ) -> Result<(), String> {
+        for at in losses {
+            self.waive(at_region, region, *at, actor, reason).await?;
+        }
+        Ok(())
     }
 
     async fn waive(
@@ -390,6 +411,11 @@ impl<P: Ports> Gateway<P> {
             _founded => Ok(view),
         }
     }
+}
+
+/// The epochs in which stores of a region were lost that have not come back.
+fn losses_of<'a>(view: &'a View, region: &'a RegionName) -> impl Iterator<Item = u64> + 'a {
+    view.losses().filter(move |(origin, _)| origin.region == *region).map(|(_, at)| at)
 }
 
 fn standing(view: &View, region: &RegionName) -> Result<Standing, ActError> {

@@ -36,8 +36,8 @@ impl<P: Ports> Gateway<P> {
     /// store was heard of, it changes nothing.
     ///
     /// # Errors
-    /// The region serves; it is lost and `accept_risk` is not given: rows that never left the old store are gone then (`refused`). A
-    /// serving region has not applied all that a sealed one wrote; nobody agrees (`not-yet`).
+    /// The region serves; it is lost and `accept_risk` is not given: rows that never left the old store are gone then (`refused`). It is
+    /// sealed, and its gateways run, or a serving region has not applied all that it wrote; nobody agrees (`not-yet`).
     pub async fn rebuild(
         self: &Arc<Self>,
         region: &RegionName,
@@ -88,9 +88,17 @@ impl<P: Ports> Gateway<P> {
         retired && fresh && !heard && *origin != self.origin
     }
 
-    /// A sealed store may go once everybody who serves has all of it.
+    /// A sealed store may go once nobody writes to it any more, and everybody who serves has all of it: what ran through the drain may have
+    /// been settled after the seal.
     fn is_everywhere(&self, view: &View, origin: &Origin, mark: u64) -> Result<(), ActError> {
+        if !self.is_silent(&origin.region) {
+            let why = format!("a gateway of region {} still answers: stop them first", origin.region);
+            return Err(ActError::not_yet(why));
+        }
         let health = self.health();
+        let own = health.peers.get(&origin.region).and_then(|peer| peer.pong.as_ref());
+        let own = own.filter(|pong| pong.origin.as_ref() == Some(origin)).and_then(|pong| pong.beat);
+        let mark = own.map_or(mark, |beat| beat.seq.max(mark));
         for name in view.serving() {
             let applied = if *name == self.settings.me {
                 health.peers.get(&origin.region).and_then(|peer| peer.applied)
