@@ -284,6 +284,15 @@ impl Routes {
         self.0.iter().filter_map(Route::policy)
     }
 
+    /// How long after its claim a key is surely as new again, tombstone included, whatever the route; `None` where one keeps its keys for ever.
+    pub fn longest_life(&self) -> Option<Duration> {
+        let life = |policy: &Arc<Policy>| match policy.retention {
+            Retention::For(span) => Some(policy.hold + policy.settle_time + span + policy.tombstone),
+            Retention::Never => None,
+        };
+        self.policies().map(life).try_fold(Duration::ZERO, |longest, life| Some(longest.max(life?)))
+    }
+
     /// The policy of the route of this name, if it looks at keys.
     pub fn policy(&self, name: &str) -> Option<&Arc<Policy>> {
         self.0.iter().find(|route| *route.name == *name)?.policy()

@@ -195,9 +195,10 @@ pub struct Loss {
 }
 
 /// The losses whose claims may still be missing at `me`: of regions that are lost; of those that are back, until a heartbeat has come that
-/// they wrote after they had learned of their loss, as all claims of before come with it; and of stores that were replaced, for as long as
-/// the view names them. `views` are all chosen views known here, by epoch; `epochs` the epoch in the newest heartbeat of each origin that is
-/// applied here.
+/// they wrote after they had learned of their loss, as all claims of before come with it; and of stores that were replaced, until no key
+/// of theirs is remembered any more. `views` are all chosen views known here, by epoch; `epochs` the epoch in the newest heartbeat of each
+/// origin that is applied here. `outlived` is the newest epoch that was agreed on so long ago that every key claimed before has been
+/// forgotten: 0 if there is none.
 ///
 /// Were a region that is back left out at once, its successor would start keys that it has not heard of yet, and leave no trace of that.
 pub fn losses(
@@ -205,6 +206,7 @@ pub fn losses(
     views: &BTreeMap<u64, Arc<View>>,
     epochs: &BTreeMap<Origin, u64>,
     me: &RegionName,
+    outlived: u64,
 ) -> Vec<Loss> {
     let mut found: BTreeMap<(Origin, u64), bool> = BTreeMap::new();
     let known = views.values().map(Arc::as_ref).filter(|known| known.epoch() < view.epoch());
@@ -216,13 +218,17 @@ pub fn losses(
             }
         }
     }
+    // A store that came later may not have the views of then.
+    for (loss, at) in view.losses() {
+        found.entry((loss, at)).or_insert(false);
+    }
     let mine = view.origin(me);
     let replaced = |origin: &Origin| view.retired().get(origin).and_then(|retired| retired.lost);
     let open = |(origin, at): &(Origin, u64)| {
         let lost =
             matches!(view.standing(&origin.region), Some(Standing::Lost { at: now, .. }) if now == *at);
         let current = view.origin(&origin.region).as_ref() == Some(origin);
-        let matters = current || replaced(origin) == Some(*at);
+        let matters = current || (replaced(origin) == Some(*at) && *at > outlived);
         let heard = epochs.get(origin).is_some_and(|epoch| epoch >= at) || removed(Plant::LossUntilHeard);
         mine.as_ref() != Some(origin) && matters && ((lost && current) || !heard)
     };

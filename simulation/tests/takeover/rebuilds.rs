@@ -3,6 +3,7 @@
 //!
 //! Neighbours: `losses` has regions that come back with the store they had. It must not write to a store itself.
 
+use super::settings::HOLD;
 use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
 use tokio::time::sleep;
 
@@ -53,6 +54,30 @@ fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
         for key in [&before, &during] {
             assert_eq!(trio.insist(&c(), "/park", key, TAKEOVER).await.status, 201);
         }
+        trio.check();
+    });
+}
+
+/// What was lost with the old store may be any key of its arcs: each one that runs says so, until no key of then is remembered.
+#[test]
+fn a_replaced_store_is_a_risk_for_as_long_as_its_keys_are_remembered() {
+    play(async {
+        let life = ms(60_000);
+        let trio = Trio::start_remembering(6, life).await;
+        let [new, newer, as_new] = ["new", "newer", "as-new"].map(|word| key_of(&a(), &b(), word));
+        disk_is_lost(&trio).await;
+        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        begin_anew(&trio);
+        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        assert_eq!(trio.insist(&a(), "/park", &new, TAKEOVER).await.by, a().as_str());
+        assert!(trio.risk(&new).contains(&a()));
+        sleep(life + life).await;
+        assert_eq!(trio.insist(&a(), "/park", &newer, TAKEOVER).await.by, a().as_str());
+        assert!(trio.risk(&newer).contains(&a()), "a request may take its time before it is recorded");
+        // The views that are kept are looked at once a minute.
+        sleep(HOLD + ms(70_000)).await;
+        assert_eq!(trio.insist(&a(), "/park", &as_new, TAKEOVER).await.by, a().as_str());
+        assert!(trio.risk(&as_new).is_empty());
         trio.check();
     });
 }

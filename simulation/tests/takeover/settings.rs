@@ -40,7 +40,8 @@ pub const SETTLE_TIME: Duration = ms(2_000);
 /// How much clocks may drift.
 pub const DRIFT: Drift = Drift { ppm: 1_000, margin: ms(50) };
 
-const DAY: Duration = Duration::from_secs(86_400);
+/// How long a key is remembered, and how long its tombstone stays after that: longer than any scenario but those about it.
+pub const LIFE: Duration = Duration::from_secs(86_400);
 /// Routes, each with its recovery; those that begin with `strict` lodge their claims with the next region (`strict-alone` runs them where there is none), those that begin with `later`
 /// accept.
 pub const ROUTES: [(&str, Recovery); 8] = [
@@ -69,14 +70,14 @@ pub fn failover() -> Failover {
 }
 
 /// What a region's gateway is told.
-pub fn settings(me: &RegionName, failover: Failover) -> Settings {
+pub fn settings(me: &RegionName, failover: Failover, life: Duration) -> Settings {
     let mut credentials = Credentials::default();
     credentials.insert(digest(b"sk"), Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, None));
     Settings {
         failover,
         me: me.clone(),
         generation: 1,
-        routes: Routes(ROUTES.map(|(name, recovery)| route(name, recovery)).to_vec()),
+        routes: Routes(ROUTES.map(|(name, recovery)| route(name, recovery, life)).to_vec()),
         credentials: Arc::new(credentials),
         drift: DRIFT,
         skew: ms(100),
@@ -109,7 +110,7 @@ pub fn settings(me: &RegionName, failover: Failover) -> Settings {
     }
 }
 
-fn route(name: &str, recovery: Recovery) -> Route {
+fn route(name: &str, recovery: Recovery, life: Duration) -> Route {
     let alone = if name == "strict-alone" { Alone::Run } else { Alone::Refuse };
     let escrow = if name.starts_with("strict") { Escrow::Claim(alone) } else { Escrow::Off };
     let policy = Policy {
@@ -124,8 +125,8 @@ fn route(name: &str, recovery: Recovery) -> Route {
         upstream_timeout: ms(3_000),
         settle_time: SETTLE_TIME,
         escrow,
-        retention: Retention::For(DAY),
-        tombstone: DAY,
+        retention: Retention::For(life),
+        tombstone: life,
         body_limit: 1 << 16,
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),

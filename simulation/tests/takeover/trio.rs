@@ -30,7 +30,7 @@ use simulation::world::World;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
-use super::settings::{DRIFT, ROUTES, failover, settings};
+use super::settings::{DRIFT, LIFE, ROUTES, failover, settings};
 pub use super::settings::{FLOOR, LEASE, STABLE};
 
 /// One way between two regions.
@@ -148,26 +148,33 @@ pub struct Trio {
     names: Vec<RegionName>,
     ring: Arc<Ring>,
     failover: Failover,
+    life: Duration,
     nodes: Mutex<BTreeMap<RegionName, Node>>,
 }
 
 impl Trio {
     /// Three founded regions that serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
-        Self::begin_with(seed, &regions(), failover()).await
+        Self::begin_with(seed, &regions(), failover(), LIFE).await
     }
 
     /// The same, which take over in this way.
     pub async fn start_as(seed: u64, change: impl FnOnce(Failover) -> Failover) -> Arc<Self> {
-        Self::begin_with(seed, &regions(), change(failover())).await
+        Self::begin_with(seed, &regions(), change(failover()), LIFE).await
     }
 
     /// Two regions and a witness.
     pub async fn duo(seed: u64) -> Arc<Self> {
-        Self::begin_with(seed, &[a(), b()], Failover { witnesses: vec![witness()], ..failover() }).await
+        let failover = Failover { witnesses: vec![witness()], ..failover() };
+        Self::begin_with(seed, &[a(), b()], failover, LIFE).await
     }
 
-    async fn begin_with(seed: u64, names: &[RegionName], failover: Failover) -> Arc<Self> {
+    /// Three regions that remember keys for so long, and their tombstones for as long again.
+    pub async fn start_remembering(seed: u64, life: Duration) -> Arc<Self> {
+        Self::begin_with(seed, &regions(), failover(), life).await
+    }
+
+    async fn begin_with(seed: u64, names: &[RegionName], failover: Failover, life: Duration) -> Arc<Self> {
         let world = Arc::new(World::new(seed, names, false));
         for witness in &failover.witnesses {
             world.add_witness(witness, DRIFT);
@@ -187,7 +194,7 @@ impl Trio {
         let escrowed = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
         world.found(ring.clone(), escrowed.map(|(name, _)| Arc::from(*name)).collect());
         let names = names.to_vec();
-        let trio = Arc::new(Self { world, names, ring, failover, nodes: Mutex::default() });
+        let trio = Arc::new(Self { world, names, ring, failover, life, nodes: Mutex::default() });
         trio.names.iter().for_each(|name| trio.begin_process(name));
         trio.until("all regions serve", ms(20_000), async || trio.names.iter().all(|name| trio.serves(name)))
             .await;
@@ -201,7 +208,7 @@ impl Trio {
         let ports = self.world.ports(name);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
         let generation = self.world.cluster.origin(name).generation;
-        let told = Settings { generation, ..settings(name, self.failover.clone()) };
+        let told = Settings { generation, ..settings(name, self.failover.clone(), self.life) };
         let gateway = Gateway::new(ports, told, View::unfounded(self.ring.clone())).unwrap();
         gateway.start();
         self.world.network.plug_process(name.clone(), Arc::new(gateway.clone()), process.clone());

@@ -63,7 +63,7 @@ async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     if !gateway.store_is_open() {
         return false;
     }
-    if !gateway.authority.recalled() {
+    if !gateway.authority.recalled(gateway.ports.clock().now()) {
         recall(gateway).await;
     }
     if !learn::adopt(gateway).await {
@@ -106,7 +106,10 @@ fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
 /// The views that this store keeps.
 async fn recall<P: Ports>(gateway: &Gateway<P>) {
     match gateway.ports.store().views().await {
-        Ok(kept) => gateway.authority.recall(kept.into_iter().map(|(view, _)| view)),
+        Ok(kept) => {
+            let life = gateway.settings.routes.longest_life();
+            gateway.authority.recall(kept, life, gateway.ports.clock().now());
+        }
         Err(error) => tracing::warn!(%error, "the views that are kept could not be read"),
     }
 }

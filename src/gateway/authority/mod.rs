@@ -88,6 +88,9 @@ pub struct Failover {
 const REPLACED: &str = "this store was replaced: by the view the region has another generation of it";
 const NOT_FOUNDED: &str = "the register is not founded: run `onceway init` once, when all regions are up";
 
+/// How often the views that the store keeps are read again: how old they are ends the risk of stores that were replaced long ago.
+const RECALL_EVERY: Duration = Duration::from_secs(60);
+
 /// What one gateway holds about authority. Read by every request without a lock, replaced whole by the loops.
 pub(super) struct Authority {
     view: ArcSwap<View>,
@@ -116,7 +119,10 @@ pub(super) struct Authority {
     learning: Mutex<()>,
     /// When a view let this region serve that did not serve before, by the boot clock; 0 if never.
     given: AtomicU64,
-    recalled: AtomicBool,
+    /// When the views that the store keeps were read, by the boot clock; 0 if never.
+    recalled: AtomicU64,
+    /// As in `authority::losses`.
+    outlived: AtomicU64,
     renew_now: Notify,
     mind_now: Notify,
     /// What the checks of this region's upstream have said.
@@ -178,7 +184,8 @@ impl Authority {
             finishing: AtomicBool::new(false),
             learning: Mutex::default(),
             given: AtomicU64::new(0),
-            recalled: AtomicBool::new(false),
+            recalled: AtomicU64::new(0),
+            outlived: AtomicU64::new(0),
             renew_now: Notify::new(),
             mind_now: Notify::new(),
             upstream: Mutex::default(),
@@ -189,16 +196,23 @@ impl Authority {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn recalled(&self) -> bool {
-        self.recalled.load(Ordering::SeqCst)
+    /// Whether the views that the store keeps were read a short while ago.
+    fn recalled(&self, now: Moment) -> bool {
+        let at = self.recalled.load(Ordering::SeqCst);
+        at > 0 && now.since(Moment::from_nanos(at)) < RECALL_EVERY
     }
 
-    /// Views that the store keeps, beside those learned since.
-    fn recall(&self, kept: impl Iterator<Item = Arc<View>>) {
-        let mut views: BTreeMap<u64, Arc<View>> = kept.map(|view| (view.epoch(), view)).collect();
+    /// Views that the store keeps, each with how long it has been there, beside those learned since; `life` is the longest that a key is
+    /// remembered.
+    fn recall(&self, kept: Vec<(Arc<View>, Duration)>, life: Option<Duration>, now: Moment) {
+        let old = kept.iter().filter(|(_, stored)| life.is_some_and(|life| *stored > life));
+        let outlived = old.map(|(view, _)| view.epoch()).max().unwrap_or(0);
+        let mut views: BTreeMap<u64, Arc<View>> =
+            kept.into_iter().map(|(view, _)| (view.epoch(), view)).collect();
         views.extend(self.views.load().iter().map(|(epoch, view)| (*epoch, view.clone())));
         self.views.store(Arc::new(views));
-        self.recalled.store(true, Ordering::SeqCst);
+        self.outlived.store(outlived, Ordering::SeqCst);
+        self.recalled.store(now.as_nanos().max(1), Ordering::SeqCst);
     }
 
     /// Everything that this region owns may start: from now on other origins' claims are counted out. Anew under each view: another process of
@@ -348,7 +362,8 @@ impl<P: Ports> Gateway<P> {
     pub(super) fn at_risk(&self, id: &KeyId) -> Vec<RegionName> {
         let epochs = self.authority.heartbeat_epochs.load();
         let views = self.authority.views.load();
-        authority::at_risk(&authority::losses(&self.view(), &views, &epochs, &self.settings.me), id)
+        let outlived = self.authority.outlived.load(Ordering::SeqCst);
+        authority::at_risk(&authority::losses(&self.view(), &views, &epochs, &self.settings.me, outlived), id)
     }
 
     /// Whether the absence of the key here proves that no lost region has ever sent it.

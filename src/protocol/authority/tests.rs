@@ -167,8 +167,10 @@ fn known(views: &[&View]) -> BTreeMap<u64, Arc<View>> {
 
 fn risk(view: &View, views: &[&View], epochs: &[(&str, u64)], id: &KeyId) -> Vec<String> {
     let epochs = epochs.iter().map(|(text, epoch)| (origin(text), *epoch)).collect();
-    let losses = losses(view, &known(views), &epochs, &name("b"));
-    at_risk(&losses, id).iter().map(ToString::to_string).collect()
+    at_risk(&losses(view, &known(views), &epochs, &name("b"), 0), id)
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 const NOBODY: [&str; 0] = [];
@@ -261,6 +263,30 @@ fn a_store_that_was_replaced_stays_a_risk() {
     let sealed = seal(&lost, "a", 9);
     let rebuilt = next(&sealed, Change::Rebuild { region: name("a") });
     assert_eq!(risk(&rebuilt, &[&one, &lost, &sealed, &rebuilt], &[], &key), NOBODY);
+}
+
+#[test]
+fn a_replaced_store_is_no_risk_once_its_keys_are_forgotten() {
+    let one = first();
+    let key = key(&one, &["a", "b"]);
+    let lost = lose(&one, "a", 5);
+    let rebuilt = next(&lost, Change::Rebuild { region: name("a") });
+    let views = known(&[&one, &lost, &rebuilt]);
+    let risk = |view: &View, views: &BTreeMap<u64, Arc<View>>, outlived: u64| {
+        at_risk(&losses(view, views, &BTreeMap::new(), &name("b"), outlived), &key).len()
+    };
+    assert_eq!(risk(&rebuilt, &views, 1), 1, "it was lost under the second view");
+    assert_eq!(risk(&rebuilt, &views, 2), 0);
+    assert_eq!(
+        risk(&lost, &views, 2),
+        1,
+        "a store that may come back is waited for, however old its loss is"
+    );
+    assert_eq!(
+        risk(&rebuilt, &BTreeMap::new(), 1),
+        1,
+        "a store that came later has none of the views of then"
+    );
 }
 
 #[test]
