@@ -60,6 +60,8 @@ struct Inner {
     made: u64,
     /// Stores that were destroyed, as they were then: for checkers.
     buried: Vec<Table>,
+    /// Statements executed, and commits that were applied from another region.
+    events: u64,
 }
 
 /// The stores of all regions. Cheap to clone; all clones are the same cluster. A region that was never added panics: a
@@ -183,6 +185,12 @@ impl Cluster {
         inner.buried.iter().chain(live).map(Table::truth).collect()
     }
 
+    /// Shows every store there ever was, destroyed ones first.
+    pub(crate) fn each_table(&self, mut look: impl FnMut(&Table)) {
+        let inner = self.lock();
+        inner.buried.iter().chain(inner.regions.values().map(|region| &region.table)).for_each(&mut look);
+    }
+
     /// Switches how a region's store treats statements, from the next one on.
     pub fn set_mode(&self, region: &RegionName, mode: StoreMode) {
         self.lock().region(region).mode = mode;
@@ -217,8 +225,14 @@ impl Cluster {
     /// Executes one statement on a region's store, with everything applied that is due.
     pub(crate) fn execute<T>(&self, region: &RegionName, statement: impl FnOnce(&mut Table) -> T) -> T {
         let mut inner = self.lock();
+        inner.events += 1;
         inner.catch_up(region);
         statement(&mut inner.region(region).table)
+    }
+
+    /// Statements that were executed so far, and commits that were applied from another region.
+    pub(crate) fn events(&self) -> u64 {
+        self.lock().events
     }
 
     pub(crate) fn subscriptions(&self, to: &RegionName) -> Vec<Subscription> {
@@ -271,6 +285,7 @@ impl Inner {
             let log = &publisher.table.log()[link.shipped..];
             let fresh: Vec<_> = log.iter().take_while(arrived).cloned().collect();
             link.shipped += fresh.len();
+            self.events += fresh.len() as u64;
             due.push((publisher.table.origin().clone(), fresh));
         }
         let table = &mut self.region(to).table;

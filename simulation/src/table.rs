@@ -50,6 +50,8 @@ pub(crate) enum Change {
 pub(crate) struct Commit {
     /// When it committed, since the world began.
     pub(crate) at: Duration,
+    /// Whether the running boot was approved then.
+    approved: bool,
     /// What it changed.
     pub(crate) change: Change,
 }
@@ -128,6 +130,11 @@ impl Table {
 
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// No other store ever has this number.
+    pub(crate) fn number(&self) -> u64 {
+        self.running.system
     }
 
     pub(crate) fn log(&self) -> &[Commit] {
@@ -408,6 +415,7 @@ impl Table {
     }
 
     fn commit(&mut self, change: Change) {
-        self.log.push(Commit { at: self.clock.elapsed(), change });
+        let approved = self.is_open();
+        self.log.push(Commit { at: self.clock.elapsed(), approved, change });
     }
 }
