@@ -3,7 +3,10 @@
 //! Neighbours: the swarm shows that true histories break nothing, `tests/takeover/stepwise.rs` that it does not matter how often somebody
 //! looks. It must not need a gateway.
 
+mod random;
+
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use onceway::ports::upkeep::Entry;
 use onceway::protocol::authority::{GateState, Pending};
@@ -39,10 +42,17 @@ fn origin(region: &str) -> Origin {
 
 /// The first view: three regions, each with a voter, and the route `strict` under escrow.
 fn first() -> Arc<View> {
-    let regions = NAMES.map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
-    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
     let voters = (1..).zip(NAMES).map(|(id, text)| (name(text), AcceptorId(id))).collect();
-    Arc::new(View::founding(1, Arc::new(Ring::build(&spec).unwrap()), [Arc::from("strict")].into(), voters))
+    Arc::new(View::founding(1, ring(), [Arc::from("strict")].into(), voters))
+}
+
+fn ring() -> Arc<Ring> {
+    static RING: LazyLock<Arc<Ring>> = LazyLock::new(|| {
+        let regions = NAMES.map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
+        let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+        Arc::new(Ring::build(&spec).unwrap())
+    });
+    RING.clone()
 }
 
 fn after(view: &View, change: &Change) -> Arc<View> {
