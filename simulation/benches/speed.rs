@@ -119,7 +119,7 @@ impl Deployment {
         let (mut sent, mut due) = (0, begin);
         let mut answers = tokio::task::JoinSet::new();
         let mut checker = Checker::new([Arc::from("rerun")].into());
-        let mut now = begin;
+        let (mut now, mut answered) = (begin, 0);
         while now - begin < length {
             if run.cuts {
                 self.cut(now - begin);
@@ -135,8 +135,10 @@ impl Deployment {
             }
             now += STEP;
             sleep_until(now).await;
+            while let Some(done) = answers.try_join_next() {
+                answered += u64::from(done.unwrap());
+            }
         }
-        let mut answered = 0;
         while let Some(done) = answers.join_next().await {
             answered += u64::from(done.unwrap());
         }
