@@ -109,6 +109,11 @@ impl Source {
         }
     }
 
+    /// A text that was read already, or was made of one. Its problems are said of that file.
+    pub fn of(path: &Path, text: String) -> Self {
+        Self { path: path.into(), text }
+    }
+
     /// Parses the text. What is no TOML is reported, and nothing of it is read.
     pub fn parse<'a>(&'a self, problems: &Problems) -> Option<Spanned<DeTable<'a>>> {
         let (document, errors) = DeTable::parse_recoverable(&self.text);
