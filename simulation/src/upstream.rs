@@ -203,6 +203,11 @@ impl Upstreams {
         ids.into_iter().map(|id| (id.clone(), self.effects(&id))).collect()
     }
 
+    /// Every request that arrived anywhere, with whose upstream it was, in the order of arrival.
+    pub fn all_arrivals(&self) -> Vec<(RegionName, Arrival)> {
+        self.lock().arrivals.clone()
+    }
+
     /// All requests that arrived at a region's upstream.
     pub fn arrivals(&self, region: &RegionName) -> Vec<Arrival> {
         let inner = self.lock();
