@@ -102,6 +102,11 @@ impl World {
         view
     }
 
+    /// What happened so far: statements, commits that were applied elsewhere, calls between regions, and whatever reached an upstream.
+    pub fn events(&self) -> u64 {
+        self.cluster.events() + self.network.events() + self.upstreams.events()
+    }
+
     /// Cuts the link between two regions, or mends it: calls are swallowed and replication stands still, both ways.
     pub fn cut(&self, one: &RegionName, other: &RegionName, cut: bool, one_way: Duration) {
         let mode = if cut { LinkMode::Silent } else { LinkMode::Up };

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use onceway::gateway::route::Route;
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::view::{Standing as InView, View};
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 
 use super::clients::Sent;
 use super::log::{Asked, Log};
-use crate::checker;
+use crate::checker::{self, Checker};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, FaultSpan, Keys, LeaseSpan, Outage, Outcome, Requests, Second, ViewSpan};
 use crate::table::{Standing, Truth};
@@ -24,8 +25,6 @@ use crate::upstream::Happening;
 
 /// More breaches than this say nothing that the first ones do not.
 const MOST_BREACHES: usize = 20;
-/// How often every invariant is checked while a scenario is played; all of them are at its end.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// For how long after it was mended a fault may have mattered.
 const AFTERWARDS: Duration = Duration::from_secs(1);
 
@@ -34,14 +33,19 @@ pub struct Judge {
     deployment: Arc<Deployment>,
     log: Arc<Log>,
     begun: Instant,
-    checked: Instant,
+    checker: Checker,
     breaches: Vec<Breach>,
 }
 
 impl Judge {
     /// Clients begin to ask at `begun`.
     pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, begun: Instant) -> Self {
-        Self { deployment, log, begun, checked: begun, breaches: Vec::new() }
+        let rerun = |route: &&Route| {
+            route.policy().is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }))
+        };
+        let routes = deployment.scenario().shared.routes.0.iter();
+        let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect());
+        Self { deployment, log, begun, checker, breaches: Vec::new() }
     }
 
     /// When clients began to ask.
@@ -49,27 +53,20 @@ impl Judge {
         self.begun
     }
 
-    /// One look: who holds a lease, and now and then whether every invariant holds.
+    /// One look: who holds a lease, and whether what happened since the last one breaks an invariant.
     pub async fn look(&mut self) {
         for region in self.deployment.regions() {
             let node = self.deployment.node(region);
             let held = !node.process.is_dead() && node.gateway.authority_status().lease.held;
             self.log.lease(region, held);
         }
-        if self.checked.elapsed() >= CHECK_EVERY && self.breaches.is_empty() {
-            self.checked = Instant::now();
-            self.check();
-        }
+        let breaches = self.checker.step(&self.deployment.world);
+        self.tell(breaches);
     }
 
-    fn check(&mut self) {
-        let routes = &self.deployment.scenario().shared.routes;
-        let reruns = |route: &str| {
-            routes.policy(route).is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }))
-        };
-        for text in checker::breaches(&self.deployment.world, &reruns) {
-            let (invariant, text) = text.split_once(": ").map_or(("", text.as_str()), |both| both);
-            self.breach(invariant, text.to_owned());
+    fn tell(&mut self, breaches: Vec<checker::Breach>) {
+        for breach in breaches {
+            self.breach(breach.invariant.number(), breach.text);
         }
     }
 
@@ -83,15 +80,8 @@ impl Judge {
 
     /// What can only be said at the end.
     pub fn finish(&mut self, sent: &[Sent]) {
-        if self.breaches.is_empty() {
-            self.check();
-        }
-        for id in checker::unjournalled_doubles(&self.deployment.world) {
-            self.breach(
-                "7",
-                format!("{id:?} ran twice, both answers are known somewhere, and no journal says so"),
-            );
-        }
+        let breaches = self.checker.finish(&self.deployment.world);
+        self.tell(breaches);
         let ledger = self.deployment.world.upstreams.ledger();
         let mut answers: BTreeMap<&KeyId, BTreeSet<&Bytes>> = BTreeMap::new();
         let asked = self.log.all_asked();
