@@ -39,6 +39,11 @@ pub enum Act {
 impl World {
     /// Everything that may happen, and some that changes nothing.
     pub fn offer(&self, state: &State, acts: &mut Vec<Act>) {
+        self.offer_all(state, acts);
+        acts.retain(self.bounds.only);
+    }
+
+    fn offer_all(&self, state: &State, acts: &mut Vec<Act>) {
         acts.push(Act::Tick);
         let mut last = None;
         for mail in &state.mail {
@@ -56,7 +61,7 @@ impl World {
             if state.left.remakes > 0 {
                 acts.push(Act::Remake(at));
             }
-            if self.bounds.left.remakes > 0 {
+            if !self.parts.desks.get(state.desks[usize::from(at)]).acceptor.admitted {
                 acts.push(Act::Admit(at));
             }
         }
@@ -100,16 +105,14 @@ impl World {
         }
     }
 
-    /// Whether that message, as it was delivered, was the last that could matter: nothing below a promise is ever accepted.
-    pub fn is_dead(&self, mail: &Mail, to: Site, desk: u32) -> bool {
-        if mail.to != to {
-            return false;
-        }
-        let Some(promised) = self.parts.desks.get(desk).promised else { return false };
-        match mail.what {
+    /// The counter of what the acceptor has promised, where it will never heed that message for it: nothing below a promise is ever accepted.
+    pub fn outbid(&self, mail: &Mail, desk: u32) -> Option<u8> {
+        let promised = self.parts.desks.get(desk).promised?;
+        let dead = match mail.what {
             What::Prepare(ballot) => ballot <= promised,
             What::Accept(ballot, _) => ballot < promised,
             What::Renew(..) | What::Granted => false,
-        }
+        };
+        dead.then_some(promised.counter)
     }
 }

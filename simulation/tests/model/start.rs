@@ -8,7 +8,7 @@ use onceway::protocol::register::{Acceptor, Ballot, Message};
 
 use crate::acts::Act;
 use crate::parts::{Parts, register_id};
-use crate::state::{Left, Site, State, ViewId};
+use crate::state::{Left, Mail, Site, State, ViewId};
 use crate::world::{Before, Plan, World};
 
 /// Right after the founding: everybody holds the first view, and nobody a lease.
@@ -48,12 +48,12 @@ pub fn founded(parts: &Parts, first: ViewId) -> State {
 pub fn begin(world: &World) -> State {
     let mut state = world.start.clone();
     let before = world.bounds.before.clone();
-    let mut go = |state: State, act: Act| -> State {
+    let go = |state: State, act: Act| -> State {
         let next = world.step(&state, act);
         next.unwrap_or_else(|| panic!("{act:?} changes nothing in {state:?}"))
     };
     for step in before {
-        state.left = Left { rounds: 9, renewals: 9, releases: 9, ..world.bounds.left };
+        state.left = Left { rounds: 9, renewals: 9, releases: 9, restarts: 0, remakes: 1 };
         match step {
             Before::Act(act) => state = go(state, act),
             Before::Replicate => {
@@ -63,10 +63,17 @@ pub fn begin(world: &World) -> State {
                     }
                 }
             }
-            Before::Renew(at) => {
+            Before::Renew(at, by) => {
                 state = go(state, Act::Renew(at));
-                state = settled(&mut go, state);
+                let lost = |mail: &Mail| mail.from == at && !by[usize::from(mail.to)];
+                state.mail.retain(|mail| !lost(mail));
+                state = settled(world, state);
             }
+            Before::GiveUp(at, of) => {
+                let base = world.parts.gates.get(state.gates[usize::from(at)]).view;
+                state = go(state, Act::GiveUp(at, world.parts.draft(base, of)));
+            }
+            Before::Open(at) => state = go(state, Act::Open(at)),
             Before::Change(by, plan, learns) => {
                 if let Plan::Turn(of) = plan {
                     let base = world.parts.gates.get(state.gates[usize::from(by)]).view;
@@ -75,8 +82,11 @@ pub fn begin(world: &World) -> State {
                         state = go(state, Act::GiveUp(at, target));
                     }
                 }
-                state = go(state, Act::Propose(by, plan));
-                state = settled(&mut go, state);
+                let known = state.chosen.len();
+                // Again, where somebody else had the higher ballot.
+                while state.chosen.len() == known {
+                    state = settled(world, go(state, Act::Propose(by, plan)));
+                }
                 let newest = *state.chosen.last().unwrap_or(&0);
                 for at in (0..world.parts.regions).filter(|at| learns[usize::from(*at)]) {
                     state = go(state, Act::Adopt(at, newest));
@@ -85,14 +95,14 @@ pub fn begin(world: &World) -> State {
         }
     }
     state.left = world.bounds.left;
-    state.given.clear();
     state
 }
 
 /// After all that is under way has arrived.
-fn settled(go: &mut impl FnMut(State, Act) -> State, mut state: State) -> State {
-    while let Some(mail) = state.mail.first().copied() {
-        state = go(state, Act::Deliver(mail));
+fn settled(world: &World, mut state: State) -> State {
+    // What is not heeded now stays under way.
+    while let Some(next) = state.mail.iter().find_map(|mail| world.step(&state, Act::Deliver(*mail))) {
+        state = next;
     }
     state
 }

@@ -7,8 +7,8 @@ use onceway::protocol::authority::Pending;
 use onceway::protocol::register::Acceptor;
 
 use crate::acts::Act;
-use crate::parts::{Next, Said, register_id};
-use crate::state::{Ballot, Given, Handler, Mail, Run, Site, State, ViewId, What};
+use crate::parts::{Next, Said, TTL_TICKS, register_id, short_id};
+use crate::state::{Ballot, Broken, Given, Handler, Mail, Run, Site, State, ViewId, What};
 use crate::wishes::Wish;
 use crate::world::{Fault, Plan, World};
 
@@ -53,22 +53,27 @@ impl World {
     /// A lease went on; whoever claimed under a tenure that ended sends no more.
     fn holds(&self, state: &mut State, at: Site, (lease, ended): (u32, bool)) {
         state.leases[usize::from(at)] = lease;
-        if ended {
+        if ended && !self.has(Fault::SendsUnchecked) {
             state.refuse(at);
         }
     }
 
-    /// The acceptor there is another now: messages that it will never heed are gone.
+    /// Sends a message of a round, unless it will never be heeded: then its sender hears why.
+    fn post(&self, state: &mut State, mail: Mail) {
+        match self.outbid(&mail, state.desks[usize::from(mail.to)]) {
+            None => state.post(mail),
+            Some(counter) => heard_of(state, mail.from, counter),
+        }
+    }
+
+    /// The acceptor there is another now: messages that it will never heed are gone, and their senders hear why.
     fn set_desk(&self, state: &mut State, to: Site, desk: u32) {
         state.desks[usize::from(to)] = desk;
         let mut mail = std::mem::take(&mut state.mail);
         mail.retain(|mail| {
-            let dead = self.is_dead(mail, to, desk);
-            if dead && let Some(promised) = self.parts.desks.get(desk).promised {
-                let counter = &mut state.counters[usize::from(mail.from)];
-                *counter = (*counter).max(promised.counter);
-            }
-            !dead
+            let outbid = self.outbid(mail, desk).filter(|_| mail.to == to);
+            outbid.into_iter().for_each(|counter| heard_of(state, mail.from, counter));
+            outbid.is_none()
         });
         state.mail = mail;
     }
@@ -115,14 +120,13 @@ impl World {
             // It is as if it came later.
             Said::No | Said::Granted | Said::Newer => return None,
             Said::Outbid(counter) => {
-                let known = &mut state.counters[usize::from(mail.from)];
-                *known = (*known).max(counter);
+                heard_of(state, mail.from, counter);
                 return Some(());
             }
         }
         self.set_desk(state, mail.to, answer.desk);
         if !answer.sound {
-            state.broken = Some(crate::state::Broken::PromiseFell);
+            state.broken = Some(Broken::PromiseFell);
         }
         let by = usize::from(mail.from);
         if state.rounds[by] > 0 && self.parts.rounds.get(state.rounds[by]).ballot == ballot {
@@ -130,11 +134,7 @@ impl World {
             state.rounds[by] = round;
             match next {
                 Next::Wait => {}
-                Next::Send(mails) => mails.into_iter().for_each(|mail| {
-                    if !self.is_dead(&mail, mail.to, state.desks[usize::from(mail.to)]) {
-                        state.post(mail);
-                    }
-                }),
+                Next::Send(mails) => mails.into_iter().for_each(|mail| self.post(state, mail)),
                 Next::Chosen(view) => {
                     state.rounds[by] = 0;
                     self.announce(state, view);
@@ -167,7 +167,7 @@ impl World {
             state.left.renewals -= 1;
             state.stale(at);
             for (name, id) in view.voters() {
-                let (to, id) = (self.parts.site(name), crate::parts::short_id(*id));
+                let (to, id) = (self.parts.site(name), short_id(*id));
                 state.post(Mail { from: at, to, id, what: What::Renew(gate.view, true) });
             }
         }
@@ -197,7 +197,7 @@ impl World {
             Plan::Kill => self.legal(base, Wish::Kill)?,
             Plan::Swap(of) => {
                 let id = self.parts.desks.get(state.desks[usize::from(of)]).acceptor.id;
-                self.legal(base, Wish::Swap { of, id: crate::parts::short_id(id) })?
+                self.legal(base, Wish::Swap { of, id: short_id(id) })?
             }
         };
         state.left.rounds -= 1;
@@ -205,11 +205,7 @@ impl World {
         let ballot = Ballot { counter: state.counters[here], by: at, life: state.lives[here] };
         let (round, mails) = self.parts.open_round(ballot, base, wanted);
         state.rounds[here] = round;
-        mails.into_iter().for_each(|mail| {
-            if !self.is_dead(&mail, mail.to, state.desks[usize::from(mail.to)]) {
-                state.post(mail);
-            }
-        });
+        mails.into_iter().for_each(|mail| self.post(state, mail));
         Some(())
     }
 
@@ -270,7 +266,8 @@ impl World {
         }
         state.left.releases -= 1;
         state.seq[here] += 1;
-        let seal = state.seq[here];
+        // The fault: a heartbeat of before whatever was claimed.
+        let seal = if self.has(Fault::SealsEarly) { 0 } else { state.seq[here] };
         let mut seen = [0; 3];
         for (lost, _) in gate.state.view.losses() {
             let lost = usize::from(self.parts.site(&lost.region));
@@ -311,11 +308,12 @@ impl World {
         state.left.restarts -= 1;
         state.forget(at);
         state.counters[here] = 0;
-        if !self.has(Fault::ReusesBallots) {
-            state.lives[here] += 1;
-        }
+        state.lives[here] += 1;
         state.leases[here] = self.parts.new_holder();
-        let desk = self.parts.watch_anew(state.desks[here]);
+        let mut desk = self.parts.watch_anew(state.desks[here]);
+        if self.has(Fault::StartsKnowing) {
+            desk = (0..TTL_TICKS).fold(desk, |desk, _| self.parts.tick_desk(desk));
+        }
         self.set_desk(state, at, desk);
         Some(())
     }
@@ -334,8 +332,19 @@ impl World {
             true => self.parts.gates.get(state.gates[here]).state.view.clone(),
             false => self.parts.views.get(*state.chosen.last()?),
         };
-        let desk = self.parts.admit(state.desks[here], at, &newest);
+        let at_once = self.has(Fault::AdmitsAtOnce);
+        let mut desk = self.parts.admit(state.desks[here], at, &newest);
+        if at_once {
+            let later = (0..TTL_TICKS).fold(desk, |desk, _| self.parts.tick_desk(desk));
+            desk = self.parts.admit(later, at, &newest);
+        }
         self.set_desk(state, at, desk);
         Some(())
     }
+}
+
+/// Somebody has a ballot of that counter.
+fn heard_of(state: &mut State, at: Site, counter: u8) {
+    let known = &mut state.counters[usize::from(at)];
+    *known = (*known).max(counter);
 }

@@ -3,8 +3,6 @@
 //! Neighbours: `worlds` lists those that the tests explore, `acts` offers what a world allows. It must not change a rule of the protocol:
 //! what is taken out is a plant of the protocol, or a fault of the gateway's part that the model plays.
 
-use std::collections::BTreeSet;
-
 use onceway::protocol::plant::{Plant, planted};
 use stateright::{Model, Property};
 
@@ -38,8 +36,12 @@ pub enum Fault {
     SendsUnchecked,
     /// A report of before is used for another change of another view (mutation 6).
     ReusesReport,
-    /// A process that starts uses the ballots of the one before.
-    ReusesBallots,
+    /// A region reports a heartbeat of before its last claims for its seal.
+    SealsEarly,
+    /// A process that starts takes the grants that it finds for over.
+    StartsKnowing,
+    /// An acceptor that was made anew answers as soon as a view names it (H7).
+    AdmitsAtOnce,
 }
 
 /// What was taken out of the world.
@@ -58,8 +60,8 @@ pub struct Bounds {
     pub claims: usize,
     pub left: Left,
     pub plans: Vec<(Site, Plan)>,
-    /// Each process has a lease at the start.
-    pub leases: bool,
+    /// What else is left out: for the worlds of mutants, which have to be small.
+    pub only: fn(&Act) -> bool,
     /// Done before the exploration starts, with all that it takes.
     pub before: Vec<Before>,
 }
@@ -72,8 +74,12 @@ pub enum Before {
     Act(Act),
     /// Everything written so far arrives everywhere.
     Replicate,
-    /// Everybody asks for a lease and gets it.
-    Renew(Site),
+    /// A region asks for a lease, and these acceptors grant it.
+    Renew(Site, [bool; 3]),
+    /// A region gives up what it owns, for a view in which that one serves no more or again.
+    GiveUp(Site, Site),
+    /// A region looks whether its gate may open, and it does.
+    Open(Site),
 }
 
 pub struct World {
@@ -90,8 +96,7 @@ impl World {
         let (parts, first) = Parts::new(bounds.regions);
         let start = crate::start::founded(&parts, first);
         let mut world = Self { bounds, mutant, parts, start, begun: false };
-        // What went before was done with all checks in place.
-        let start = crate::start::begin(&world);
+        let start = world.with_plant(|| crate::start::begin(&world));
         (world.start, world.begun) = (start, true);
         world
     }
@@ -162,10 +167,4 @@ impl Model for World {
             }),
         ]
     }
-}
-
-/// The names of the properties that a discovery breaks.
-pub fn always(world: &World) -> BTreeSet<&'static str> {
-    let failures = world.properties().into_iter().filter(|one| one.expectation.discovery_is_failure());
-    failures.map(|one| one.name).collect()
 }
