@@ -40,7 +40,28 @@ impl World {
     /// Everything that may happen, and some that changes nothing.
     pub fn offer(&self, state: &State, acts: &mut Vec<Act>) {
         self.offer_all(state, acts);
-        acts.retain(self.bounds.only);
+        acts.retain(|act| self.has_part(act));
+    }
+
+    fn has_part(&self, act: &Act) -> bool {
+        let only = &self.bounds.only;
+        match act {
+            Act::Renew(at) => only.renew.contains(at),
+            Act::Claim(at) => only.claim.contains(at),
+            Act::Arrive(at, of) => only.arrive.contains(&(*at, *of)),
+            Act::Deliver(mail) => {
+                !only.cut.contains(&(mail.from, mail.to)) && !only.cut.contains(&(mail.to, mail.from))
+            }
+            Act::Tick
+            | Act::Propose(..)
+            | Act::Adopt(..)
+            | Act::Open(_)
+            | Act::GiveUp(..)
+            | Act::Send(_)
+            | Act::Restart(_)
+            | Act::Remake(_)
+            | Act::Admit(_) => true,
+        }
     }
 
     fn offer_all(&self, state: &State, acts: &mut Vec<Act>) {

@@ -112,6 +112,8 @@ pub struct Parts {
     runs: Memo<(u32, u32, Site), u8>,
     outlives: Memo<(u32, [u32; 3], Site), bool>,
     reads: Memo<[u32; 3], ViewId>,
+    fresh: Memo<(), u32>,
+    held: Memo<u32, bool>,
     asked: Memo<(u32, ViewId), (Held, bool)>,
     opened: Memo<(Ballot, ViewId, ViewId), (u32, Vec<Mail>)>,
     heard: Memo<(u32, Site, u8, Said), (u32, Next)>,
@@ -162,6 +164,8 @@ impl Parts {
             runs: Memo::default(),
             outlives: Memo::default(),
             reads: Memo::default(),
+            fresh: Memo::default(),
+            held: Memo::default(),
             asked: Memo::default(),
             opened: Memo::default(),
             heard: Memo::default(),
@@ -236,7 +240,7 @@ impl Parts {
     }
 
     pub fn new_holder(&self) -> u32 {
-        self.holder(Holder { lease: Lease::new(TTL, DRIFT), asked: BEGIN, now: BEGIN })
+        self.fresh.get((), || self.holder(Holder { lease: Lease::new(TTL, DRIFT), asked: BEGIN, now: BEGIN }))
     }
 
     /// What the acceptor answers, its process having looked at its grants before and after.
@@ -413,8 +417,10 @@ impl Parts {
 
     /// Whether a handler with the right tenure may send now.
     pub fn is_held(&self, holder: u32) -> bool {
-        let Holder { lease, now, .. } = &*self.holders.get(holder);
-        lease.current().is_some_and(|held| *now < held.until)
+        self.held.get(holder, || {
+            let Holder { lease, now, .. } = &*self.holders.get(holder);
+            lease.current().is_some_and(|held| *now < held.until)
+        })
     }
 
     /// Which keys a region may run now, as bits.
@@ -458,9 +464,10 @@ impl Parts {
     pub fn read(&self, desks: [u32; 3]) -> ViewId {
         self.reads.get(desks, || {
             let desks: Vec<Arc<Desk>> = desks.into_iter().map(|desk| self.desks.get(desk)).collect();
-            let reported = self.names.iter().zip(&desks).filter_map(|(name, desk)| {
-                Some((name, desk.acceptor.id, desk.acceptor.accepted.as_ref()?))
-            });
+            let reported =
+                self.names.iter().zip(&desks).filter_map(|(name, desk)| {
+                    Some((name, desk.acceptor.id, desk.acceptor.accepted.as_ref()?))
+                });
             chosen(reported).map_or(0, |accepted| self.view(&accepted.view))
         })
     }

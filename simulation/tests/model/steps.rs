@@ -35,8 +35,56 @@ impl World {
             Act::Admit(at) => self.admit(&mut next, at),
         };
         done?;
+        if self.bounds.near {
+            self.reach_own(&mut next);
+        }
         self.judge(&mut next);
+        self.settle(&mut next);
         (next != *state).then_some(next)
+    }
+
+    /// What a process asks its own acceptor, and what that replies, arrives at once.
+    fn reach_own(&self, state: &mut State) {
+        let mut last = 0;
+        while let Some(at) = state.mail[last..].iter().position(|mail| mail.from == mail.to) {
+            let mail = state.mail[last + at];
+            let mut next = state.clone();
+            match self.deliver(&mut next, mail) {
+                Some(()) => (*state, last) = (next, 0),
+                // Not heeded now: it stays under way, and arrives as soon as it is.
+                None => last += at + 1,
+            }
+        }
+    }
+
+    /// What can matter no more is the same in all states.
+    fn settle(&self, state: &mut State) {
+        if state.left.rounds == 0 {
+            (state.counters, state.lives) = ([0; 3], [0; 3]);
+        }
+        if state.left.rounds == 0 || self.changes(state) == self.bounds.changes && self.begun {
+            state.given.clear();
+        }
+        if state.runs.len() == self.bounds.claims
+            && state.runs.iter().all(|run| run.handler != Handler::Waits)
+        {
+            for run in &mut state.runs {
+                *run = Run { at: 0, seq: 0, epoch: 0, knew: [0; 3], handler: run.handler };
+            }
+        }
+        if state.left.renewals == 0 {
+            for at in 0..self.parts.regions {
+                let comes = |mail: &Mail| match mail.what {
+                    What::Renew(_, last) => last && mail.from == at,
+                    What::Granted => mail.to == at,
+                    What::Prepare(_) | What::Accept(..) => false,
+                };
+                let lease = &mut state.leases[usize::from(at)];
+                if !self.parts.is_held(*lease) && !state.mail.iter().any(comes) {
+                    *lease = self.parts.new_holder();
+                }
+            }
+        }
     }
 
     fn tick(&self, state: &mut State) -> Option<()> {
@@ -185,7 +233,8 @@ impl World {
         let wanted = match plan {
             Plan::Finish => 0,
             Plan::Lose(of) => {
-                let others = (0..self.parts.regions).filter(|by| *by != of && view.serves(self.parts.name(*by)));
+                let others =
+                    (0..self.parts.regions).filter(|by| *by != of && view.serves(self.parts.name(*by)));
                 let seen = others.map(|by| state.applied[usize::from(by)][usize::from(of)]);
                 self.legal(base, Wish::Lose { of, frontier: seen.max().unwrap_or(0) })?
             }
@@ -232,7 +281,6 @@ impl World {
             return None;
         }
         state.gates[here] = next;
-        state.seq[here] += 1;
         state.rounds[here] = 0;
         if self.parts.loses(before, view, at) {
             let held = self.parts.lose_keys(state.leases[here]);

@@ -92,7 +92,9 @@ impl World {
             Act::Propose(at, plan) => format!("{} proposes: {}", self.who(at), self.plan(plan)),
             Act::Adopt(at, view) => format!("{} adopts {}", self.who(at), self.shown(view)),
             Act::Open(at) => format!("{} fetches what it lacks and looks whether it may open", self.who(at)),
-            Act::GiveUp(at, view) => format!("{} gives up what {} takes, and seals", self.who(at), self.shown(view)),
+            Act::GiveUp(at, view) => {
+                format!("{} gives up what {} takes, and seals", self.who(at), self.shown(view))
+            }
             Act::Arrive(at, of) => format!("what {} wrote arrives at {}", self.who(of), self.who(at)),
             Act::Claim(at) => format!("{} claims the key", self.who(at)),
             Act::Send(run) => {

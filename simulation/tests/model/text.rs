@@ -82,9 +82,9 @@ pub fn view(view: &View) -> String {
 }
 
 fn ballot(ballot: &Option<Ballot>) -> String {
-    ballot.as_ref().map_or("-".into(), |ballot| {
-        format!("{}.{}.{}", ballot.counter, ballot.region, ballot.proposer)
-    })
+    ballot
+        .as_ref()
+        .map_or("-".into(), |ballot| format!("{}.{}.{}", ballot.counter, ballot.region, ballot.proposer))
 }
 
 /// An acceptor as its process sees it. The number of a grant is only compared with the one that was seen: `over_at` says whether they are
@@ -107,7 +107,13 @@ pub fn desk(
     text + &squeezed(&format!("{admission:?}"), now, named)
 }
 
-fn one_grant(region: &RegionName, grant: &Grant, watch: &GrantWatch, now: Moment, named: Named<'_>) -> String {
+fn one_grant(
+    region: &RegionName,
+    grant: &Grant,
+    watch: &GrantWatch,
+    now: Moment,
+    named: Named<'_>,
+) -> String {
     let Grant { generation, boot, view: under, number: _, ttl } = grant;
     let over = watch.over_at(region, grant).map(|over| now.until(over).as_nanos());
     format!(" {region} {generation} {boot} v{} {ttl:?} {over:?}", named(&view(under)))

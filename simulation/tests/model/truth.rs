@@ -111,8 +111,7 @@ impl World {
     /// A handler sends: nobody may have run the key since without having seen its claim (H1).
     pub fn sent(&self, state: &mut State, run: usize) {
         let mine = state.runs[run];
-        let beside =
-            |later: &Run| later.at != mine.at && later.knew[usize::from(mine.at)] < mine.seq;
+        let beside = |later: &Run| later.at != mine.at && later.knew[usize::from(mine.at)] < mine.seq;
         let fine = !state.runs[run + 1..].iter().any(beside);
         self.break_(state, Broken::BesideAnother, fine);
     }

@@ -86,7 +86,13 @@ impl Parts {
 
     /// What a region has applied of everybody once it has fetched what it has to ask others for, and whether it may open then. `there` says
     /// who has adopted the view and so may be asked. Windows are over, and nothing is lodged with anybody: the simulation is there for those.
-    pub fn opening(&self, view: ViewId, me: Site, applied: [[u8; 3]; 3], there: [bool; 3]) -> ([u8; 3], bool) {
+    pub fn opening(
+        &self,
+        view: ViewId,
+        me: Site,
+        applied: [[u8; 3]; 3],
+        there: [bool; 3],
+    ) -> ([u8; 3], bool) {
         self.opens.get((view, me, applied, there), || {
             let view = self.views.get(view);
             let lost: BTreeSet<Origin> = view.losses().map(|(origin, _)| origin).collect();
@@ -95,7 +101,10 @@ impl Parts {
             for by in (0..self.regions).filter(|by| *by != me && there[usize::from(*by)]) {
                 for of in &lost {
                     let applied = applied[usize::from(by)][usize::from(self.site(&of.region))];
-                    told.insert((self.name(by).clone(), of.clone()), Told { applied: applied.into(), seal: 0 });
+                    told.insert(
+                        (self.name(by).clone(), of.clone()),
+                        Told { applied: applied.into(), seal: 0 },
+                    );
                 }
             }
             let imports = self.hindered(&view, me, mine, &lost, &told);

@@ -60,10 +60,23 @@ pub struct Bounds {
     pub claims: usize,
     pub left: Left,
     pub plans: Vec<(Site, Plan)>,
-    /// What else is left out: for the worlds of mutants, which have to be small.
-    pub only: fn(&Act) -> bool,
+    /// A process reaches its own acceptor at once, and hears it.
+    pub near: bool,
+    pub only: Only,
     /// Done before the exploration starts, with all that it takes.
     pub before: Vec<Before>,
+}
+
+/// Who takes part.
+#[derive(Clone)]
+pub struct Only {
+    /// Regions that renew their leases, and that claim keys.
+    pub renew: Vec<Site>,
+    pub claim: Vec<Site>,
+    /// At which region what of which other one arrives.
+    pub arrive: Vec<(Site, Site)>,
+    /// Between these no message arrives.
+    pub cut: Vec<(Site, Site)>,
 }
 
 /// A step of what went before the exploration.

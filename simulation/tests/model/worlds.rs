@@ -1,67 +1,43 @@
 //! The worlds that are explored: whole ones that must hold, and for each mutant one that shows what it breaks.
 //!
 //! Neighbours: `world` says what bounds mean, `model.rs` explores. A mutant's world is as small as still shows it: its bounds are no
-//! claim. It must not give a mutant's world more than the whole ones may do, but what it starts with.
+//! claim. It must not give a mutant's world a step that a whole one has not.
 
 use onceway::protocol::plant::Plant;
 
 use crate::acts::Act;
-use crate::state::Left;
-use crate::world::{Before, Bounds, Fault, Mutant, Plan};
+use crate::state::{Left, Site};
+use crate::world::{Before, Bounds, Fault, Mutant, Only, Plan};
 
 const ALL: [bool; 3] = [true; 3];
+const TICK: Before = Before::Act(Act::Tick);
 
 fn left(rounds: u8, renewals: u8, releases: u8) -> Left {
     Left { rounds, renewals, releases, restarts: 0, remakes: 0 }
 }
 
-fn small(
-    changes: usize,
-    claims: usize,
-    left: Left,
-    plans: &[(u8, Plan)],
-    before: &[Before],
-    only: fn(&Act) -> bool,
-) -> Bounds {
-    Bounds { regions: 3, changes, claims, left, plans: plans.to_vec(), only, before: before.to_vec() }
+fn lease(at: Site) -> Before {
+    Before::Renew(at, ALL)
 }
 
-fn all(_: &Act) -> bool {
-    true
+fn claim(at: Site) -> Before {
+    Before::Act(Act::Claim(at))
 }
 
-/// Only `b` asks for leases, claims, and restarts, and what is written arrives there and at the third.
-fn by_b(act: &Act) -> bool {
-    match act {
-        Act::Renew(at) | Act::Claim(at) | Act::Restart(at) => *at == 1,
-        Act::Arrive(at, of) => *at != 0 && *of == 0,
-        Act::Tick
-        | Act::Deliver(_)
-        | Act::Propose(..)
-        | Act::Adopt(..)
-        | Act::Open(_)
-        | Act::GiveUp(..)
-        | Act::Send(_)
-        | Act::Remake(_)
-        | Act::Admit(_) => true,
-    }
+fn only(renew: &[Site], claim: &[Site], arrive: &[(Site, Site)], cut: &[(Site, Site)]) -> Only {
+    Only { renew: renew.to_vec(), claim: claim.to_vec(), arrive: arrive.to_vec(), cut: cut.to_vec() }
 }
 
-/// The same of `a` and `b`.
-fn by_a_and_b(act: &Act) -> bool {
-    match act {
-        Act::Renew(at) | Act::Claim(at) => *at != 2,
-        Act::Arrive(at, _) => *at == 1,
-        Act::Tick
-        | Act::Deliver(_)
-        | Act::Propose(..)
-        | Act::Adopt(..)
-        | Act::Open(_)
-        | Act::GiveUp(..)
-        | Act::Send(_)
-        | Act::Restart(_)
-        | Act::Remake(_)
-        | Act::Admit(_) => true,
+fn small(left: Left, plans: &[(Site, Plan)], only: Only, before: &[Before]) -> Bounds {
+    Bounds {
+        regions: 3,
+        changes: 1,
+        claims: 2,
+        left,
+        plans: plans.to_vec(),
+        near: true,
+        only,
+        before: before.to_vec(),
     }
 }
 
@@ -73,114 +49,73 @@ pub fn mutants() -> Vec<(Mutant, Bounds)> {
 }
 
 fn plants() -> Vec<(Plant, Bounds)> {
-    use Before::{Change, Open, Renew, Replicate};
-    let lease = |at| Renew(at, ALL);
+    use Before::{Change, Open, Replicate};
     let lose_a = [(1, Plan::Lose(0))];
     let turn_a = [(1, Plan::Turn(0))];
-    let (claim, tick) = (|at| Before::Act(Act::Claim(at)), Before::Act(Act::Tick));
+    let turn_b = [(2, Plan::Turn(1))];
+    let two = [(1, Plan::Lose(0)), (2, Plan::Kill)];
+    let slept = [
+        lease(0),
+        claim(0),
+        TICK,
+        TICK,
+        Change(1, Plan::Lose(0), ALL),
+        Open(1),
+        lease(1),
+        claim(1),
+        Change(0, Plan::Back, ALL),
+        Replicate,
+    ];
+    let skipped = [Change(1, Plan::Turn(0), [false, true, true]), Replicate, Open(1), lease(1), claim(1)];
+    let sealed = [lease(0), claim(0), Change(1, Plan::Turn(0), ALL)];
+    let both = [lease(0), lease(1)];
+    let one = [lease(0), lease(1), claim(0)];
+    let gone = [lease(0), claim(0), TICK, TICK];
+    let (b, b_with_a) = (only(&[1], &[], &[], &[(0, 1)]), only(&[1], &[1], &[], &[(1, 2)]));
+    let moves = only(&[1], &[0, 1], &[(1, 0)], &[(1, 2)]);
+    let back = only(&[0], &[0], &[(0, 1), (0, 2)], &[(1, 2), (0, 2)]);
+    let late = only(&[0, 1], &[], &[], &[(0, 1)]);
+    let none = only(&[], &[], &[], &[]);
     vec![
-        (Plant::GrantOnAccept, small(1, 0, left(1, 1, 0), &lose_a, &[lease(0), lease(1)], by_b)),
-        (Plant::NothingNewer, small(1, 0, left(1, 2, 0), &lose_a, &[], by_a_and_b)),
-        (Plant::UntilFromBefore, small(0, 0, left(0, 1, 0), &[], &[], by_b)),
-        (
-            Plant::Tenure,
-            small(
-                1,
-                2,
-                left(1, 1, 2),
-                &turn_a,
-                &[
-                    lease(0),
-                    claim(0),
-                    tick,
-                    tick,
-                    Change(1, Plan::Lose(0), ALL),
-                    Open(1),
-                    lease(1),
-                    claim(1),
-                    Change(0, Plan::Back, ALL),
-                    Replicate,
-                ],
-                all,
-            ),
-        ),
-        (
-            Plant::MarksAccumulate,
-            small(
-                1,
-                1,
-                left(1, 0, 1),
-                &[(2, Plan::Turn(1))],
-                &[lease(0), claim(0), Change(1, Plan::Turn(0), ALL)],
-                all,
-            ),
-        ),
-        (Plant::Import, small(1, 1, left(1, 0, 0), &lose_a, &[lease(0), claim(0), tick, tick], by_b)),
-        (Plant::ForeignFirst, small(1, 0, left(2, 0, 0), &[(1, Plan::Lose(0)), (2, Plan::Kill)], &[], by_b)),
-        (
-            Plant::ClosedWhenGained,
-            small(1, 2, left(1, 1, 1), &turn_a, &[lease(0), lease(1), claim(0)], by_b),
-        ),
-        (Plant::PendingClosed, small(1, 2, left(1, 1, 1), &turn_a, &[lease(0), lease(1)], by_a_and_b)),
+        (Plant::GrantOnAccept, small(left(1, 1, 0), &lose_a, b.clone(), &both)),
+        (Plant::NothingNewer, small(left(1, 2, 0), &lose_a, late, &[])),
+        (Plant::UntilFromBefore, small(left(0, 1, 0), &[], b, &[])),
+        (Plant::Tenure, small(left(2, 1, 2), &turn_a, back.clone(), &slept)),
+        (Plant::MarksAccumulate, small(left(1, 0, 1), &turn_b, none.clone(), &sealed)),
+        (Plant::Import, small(left(1, 0, 0), &lose_a, only(&[], &[], &[(2, 0)], &[]), &gone)),
+        (Plant::ForeignFirst, small(left(2, 0, 0), &two, none, &[])),
+        (Plant::ClosedWhenGained, small(left(1, 1, 1), &turn_a, b_with_a, &one)),
+        (Plant::PendingClosed, small(left(1, 1, 1), &turn_a, moves, &both)),
         (
             Plant::SkippedView,
-            small(
-                1,
-                2,
-                left(1, 1, 2),
-                &turn_a,
-                &[
-                    Change(1, Plan::Turn(0), [false, true, true]),
-                    Replicate,
-                    Open(1),
-                    lease(1),
-                    claim(1),
-                ],
-                all,
-            ),
+            small(left(2, 1, 2), &turn_a, only(&[0], &[0], &[], &[(1, 2), (0, 2)]), &skipped),
         ),
     ]
 }
 
 fn faults() -> Vec<(Fault, Bounds)> {
     use Before::{Change, GiveUp, Renew};
-    let lease = |at| Renew(at, ALL);
     let lose_a = [(1, Plan::Lose(0))];
     let turn_a = [(1, Plan::Turn(0))];
-    let (claim, tick) = (|at| Before::Act(Act::Claim(at)), Before::Act(Act::Tick));
+    let slept = [lease(0), lease(1), claim(0), TICK, TICK];
+    let killed = [GiveUp(0, 0), Change(0, Plan::Kill, ALL), lease(0)];
+    let one = [lease(0), lease(1), claim(0)];
+    let held = [Renew(0, [true, true, false]), lease(1)];
+    let swapped = [
+        Renew(0, [true, false, true]),
+        Before::Act(Act::Remake(2)),
+        Change(1, Plan::Swap(2), [false, true, true]),
+    ];
+    let without_a = only(&[1], &[1], &[], &[(0, 1)]);
     let restarted = Left { restarts: 1, ..left(1, 1, 0) };
+    let by_c = only(&[1], &[], &[], &[(0, 1), (0, 2)]);
+    let moves = only(&[1], &[1], &[(1, 0)], &[(1, 2)]);
     vec![
-        (Fault::AdoptsAccepted, small(1, 0, left(1, 0, 0), &lose_a, &[], by_b)),
-        (
-            Fault::SendsUnchecked,
-            small(1, 2, left(1, 1, 0), &lose_a, &[lease(0), lease(1), claim(0), tick, tick], by_b),
-        ),
-        (
-            Fault::ReusesReport,
-            small(1, 0, left(1, 1, 0), &turn_a, &[GiveUp(0, 0), Change(0, Plan::Kill, ALL), lease(0)], by_b),
-        ),
-        (
-            Fault::SealsEarly,
-            small(1, 2, left(1, 1, 1), &turn_a, &[lease(0), lease(1), claim(0)], by_b),
-        ),
-        (
-            Fault::StartsKnowing,
-            small(1, 0, restarted, &[(2, Plan::Lose(0))], &[Renew(0, [true, true, false]), lease(1)], by_b),
-        ),
-        (
-            Fault::AdmitsAtOnce,
-            small(
-                1,
-                0,
-                left(1, 1, 0),
-                &lose_a,
-                &[
-                    Renew(0, [true, false, true]),
-                    Before::Act(Act::Remake(2)),
-                    Change(1, Plan::Swap(2), [false, true, true]),
-                ],
-                by_b,
-            ),
-        ),
+        (Fault::AdoptsAccepted, small(left(1, 0, 0), &lose_a, only(&[], &[], &[], &[]), &[])),
+        (Fault::SendsUnchecked, small(left(1, 1, 0), &lose_a, without_a.clone(), &slept)),
+        (Fault::ReusesReport, small(left(2, 1, 0), &turn_a, moves.clone(), &killed)),
+        (Fault::SealsEarly, small(left(1, 1, 1), &turn_a, moves, &one)),
+        (Fault::StartsKnowing, small(restarted, &[(2, Plan::Lose(0))], by_c, &held)),
+        (Fault::AdmitsAtOnce, small(left(2, 1, 0), &lose_a, without_a, &swapped)),
     ]
 }
