@@ -26,11 +26,11 @@ use crate::wishes::Wish;
 
 /// A lease runs for so many ticks of all clocks.
 pub const TTL_TICKS: u64 = 2;
-const TTL: Duration = Duration::from_nanos(TTL_TICKS);
-const DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
+pub const TTL: Duration = Duration::from_nanos(TTL_TICKS);
+pub const DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
 /// Any moment will do: what is in a state is seen from its own now.
-const BEGIN: Moment = Moment::from_nanos(100);
-const TICK: Duration = Duration::from_nanos(1);
+pub const BEGIN: Moment = Moment::from_nanos(100);
+pub const TICK: Duration = Duration::from_nanos(1);
 
 /// An acceptor, and what the process beside it saw of its grants.
 #[derive(Clone)]
@@ -48,6 +48,14 @@ pub struct Gate {
     pub view: ViewId,
 }
 
+/// What happens to a gate.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Turn {
+    Adopt(ViewId),
+    Open,
+    GiveUp { target: ViewId, seal: u8 },
+}
+
 /// A round and its ballot.
 #[derive(Clone)]
 pub struct Opened {
@@ -59,8 +67,8 @@ pub struct Opened {
 #[derive(Clone)]
 pub struct Holder {
     pub lease: Lease,
-    asked: Moment,
-    now: Moment,
+    pub asked: Moment,
+    pub now: Moment,
 }
 
 /// What an acceptor replied.
@@ -107,14 +115,18 @@ pub struct Parts {
     pub rounds: Pool<Opened>,
     answers: Memo<(u32, Mail), Answer>,
     ticked_desks: Memo<u32, u32>,
-    ticked_holders: Memo<u32, Held>,
-    grants: Memo<(u32, Site, u8), Held>,
+    pub ticked_holders: Memo<u32, Held>,
+    pub grants: Memo<(u32, Site, u8), Held>,
     runs: Memo<(u32, u32, Site), u8>,
     outlives: Memo<(u32, [u32; 3], Site), bool>,
     reads: Memo<[u32; 3], ViewId>,
-    fresh: Memo<(), u32>,
-    held: Memo<u32, bool>,
-    asked: Memo<(u32, ViewId), (Held, bool)>,
+    gates_after: Memo<(u32, Turn), u32>,
+    anew: Memo<u32, u32>,
+    pub lost: Memo<u32, Held>,
+    pub laid: Memo<u32, Held>,
+    pub fresh: Memo<(), u32>,
+    pub held: Memo<u32, bool>,
+    pub asked: Memo<(u32, ViewId), (Held, bool)>,
     opened: Memo<(Ballot, ViewId, ViewId), (u32, Vec<Mail>)>,
     heard: Memo<(u32, Site, u8, Said), (u32, Next)>,
     agreed: Memo<(ViewId, u8), bool>,
@@ -164,6 +176,10 @@ impl Parts {
             runs: Memo::default(),
             outlives: Memo::default(),
             reads: Memo::default(),
+            gates_after: Memo::default(),
+            anew: Memo::default(),
+            lost: Memo::default(),
+            laid: Memo::default(),
             fresh: Memo::default(),
             held: Memo::default(),
             asked: Memo::default(),
@@ -192,7 +208,7 @@ impl Parts {
         self.views.id(&text::view(view), || view.clone())
     }
 
-    fn named(&self, view: &str) -> u32 {
+    pub fn named(&self, view: &str) -> u32 {
         self.views.id(view, || panic!("a view that nobody made: {view}"))
     }
 
@@ -215,6 +231,21 @@ impl Parts {
         self.gates.id(&key, || Gate { view, state: gate })
     }
 
+    /// The gate after that.
+    pub fn turn(&self, gate: u32, turn: Turn) -> u32 {
+        self.gates_after.get((gate, turn), || {
+            let gate = self.gates.get(gate);
+            self.gate(match turn {
+                Turn::Adopt(view) => gate.state.adopt(self.views.get(view)),
+                Turn::Open => gate.state.open(),
+                Turn::GiveUp { target, seal } => {
+                    let pending = Pending { target: self.views.get(target), seal: Some(seal.into()) };
+                    gate.state.give_up(Some(pending))
+                }
+            })
+        })
+    }
+
     fn round(&self, opened: Opened) -> u32 {
         self.rounds.id(&text::round(&opened.round, &|view| self.named(view)), || opened)
     }
@@ -226,21 +257,12 @@ impl Parts {
         self.desks.id(&key, || Desk { promised, ..desk })
     }
 
-    fn holder(&self, holder: Holder) -> u32 {
-        let key = text::lease(&holder.lease, holder.now, &|view| self.named(view));
-        self.holders.id(&key, || holder)
-    }
-
     /// An acceptor that nobody has watched so far.
     pub fn new_desk(&self, acceptor: Acceptor) -> u32 {
         let mut watch = GrantWatch::new(DRIFT);
         watch.observe(&acceptor, BEGIN);
         let admission = Admission::new(DRIFT, TTL);
         self.desk(Desk { acceptor, promised: None, watch, admission, now: BEGIN })
-    }
-
-    pub fn new_holder(&self) -> u32 {
-        self.fresh.get((), || self.holder(Holder { lease: Lease::new(TTL, DRIFT), asked: BEGIN, now: BEGIN }))
     }
 
     /// What the acceptor answers, its process having looked at its grants before and after.
@@ -363,66 +385,6 @@ impl Parts {
         })
     }
 
-    /// One tick later: that a lease lapsed is noticed at once.
-    pub fn tick_holder(&self, holder: u32) -> Held {
-        self.ticked_holders.get(holder, || {
-            self.change(holder, |holder| {
-                holder.now = holder.now + TICK;
-                let now = holder.now;
-                holder.lease.held(now);
-            })
-        })
-    }
-
-    fn change(&self, holder: u32, act: impl FnOnce(&mut Holder)) -> Held {
-        let mut next = (*self.holders.get(holder)).clone();
-        let before = next.lease.tenure();
-        act(&mut next);
-        let ended = next.lease.tenure() != before;
-        (self.holder(next), ended)
-    }
-
-    /// Asks for a renewal, if that is allowed now.
-    pub fn ask(&self, holder: u32, under: ViewId, view: &Arc<View>) -> (Held, bool) {
-        self.asked.get((holder, under), || {
-            let mut may = false;
-            let held = self.change(holder, |holder| {
-                may = holder.lease.may_ask(holder.now);
-                if may {
-                    holder.lease.asks(view.clone(), holder.now);
-                    holder.asked = holder.now;
-                }
-            });
-            (held, may)
-        })
-    }
-
-    /// An acceptor granted the last renewal, or has accepted something newer.
-    pub fn heard(&self, holder: u32, from: Site, granted: bool) -> Held {
-        self.grants.get((holder, from, granted.into()), || {
-            let reply = if granted { Reply::Granted(0) } else { Reply::Newer };
-            self.change(holder, |holder| {
-                holder.lease.heard(self.name(from), &reply, holder.asked, holder.now);
-            })
-        })
-    }
-
-    pub fn lose_keys(&self, holder: u32) -> Held {
-        self.change(holder, |holder| holder.lease.lost_keys())
-    }
-
-    pub fn lay_down(&self, holder: u32) -> Held {
-        self.change(holder, |holder| holder.lease.lay_down())
-    }
-
-    /// Whether a handler with the right tenure may send now.
-    pub fn is_held(&self, holder: u32) -> bool {
-        self.held.get(holder, || {
-            let Holder { lease, now, .. } = &*self.holders.get(holder);
-            lease.current().is_some_and(|held| *now < held.until)
-        })
-    }
-
     /// Which keys a region may run now, as bits.
     pub fn may_run(&self, gate: u32, holder: u32, me: Site) -> u8 {
         self.runs.get((gate, holder, me), || {
@@ -474,7 +436,7 @@ impl Parts {
 
     /// A process started beside its acceptor: it has seen nothing.
     pub fn watch_anew(&self, desk: u32) -> u32 {
-        self.new_desk(self.desks.get(desk).acceptor.clone())
+        self.anew.get(desk, || self.new_desk(self.desks.get(desk).acceptor.clone()))
     }
 
     /// The acceptor's process looks whether it may answer by now.

@@ -3,11 +3,10 @@
 //! Neighbours: `acts` offers, `parts` answers with the protocol's own code, `truth` judges. It must not decide what the protocol decides: it
 //! carries messages, keeps what must be kept, and forgets what a process forgets.
 
-use onceway::protocol::authority::Pending;
 use onceway::protocol::register::Acceptor;
 
 use crate::acts::Act;
-use crate::parts::{Next, Said, TTL_TICKS, register_id, short_id};
+use crate::parts::{Next, Said, TTL_TICKS, Turn, register_id, short_id};
 use crate::state::{Ballot, Broken, Given, Handler, Mail, Run, Site, State, ViewId, What};
 use crate::wishes::Wish;
 use crate::world::{Fault, Plan, World};
@@ -276,7 +275,7 @@ impl World {
         let here = usize::from(at);
         let gate = self.parts.gates.get(state.gates[here]);
         let before = gate.view;
-        let next = self.parts.gate(gate.state.adopt(self.parts.views.get(view)));
+        let next = self.parts.turn(state.gates[here], Turn::Adopt(view));
         if next == state.gates[here] {
             return None;
         }
@@ -300,7 +299,7 @@ impl World {
         let (mine, opens) = self.parts.opening(gate.view, at, state.applied, there);
         state.applied[here] = mine;
         if opens {
-            state.gates[here] = self.parts.gate(gate.state.open());
+            state.gates[here] = self.parts.turn(state.gates[here], Turn::Open);
             self.opened(state, at, &gate.state.view, there);
         }
         Some(())
@@ -323,8 +322,7 @@ impl World {
         }
         state.given.push(Given { by: at, target, seal, seen });
         state.given.sort_unstable();
-        let pending = Pending { target: self.parts.views.get(target), seal: Some(seal.into()) };
-        state.gates[here] = self.parts.gate(gate.state.give_up(Some(pending)));
+        state.gates[here] = self.parts.turn(state.gates[here], Turn::GiveUp { target, seal });
         Some(())
     }
 

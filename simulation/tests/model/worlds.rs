@@ -41,6 +41,98 @@ fn small(left: Left, plans: &[(Site, Plan)], only: Only, before: &[Before]) -> B
     }
 }
 
+/// How much is explored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Form {
+    /// What an unoptimized build does in seconds.
+    Brief,
+    /// What every change of the project is checked with.
+    Short,
+    /// Before a release.
+    Long,
+}
+
+/// A world that must hold, and what must have been seen in it.
+pub struct Whole {
+    pub name: &'static str,
+    /// The least form that explores it.
+    pub form: Form,
+    pub bounds: Bounds,
+    pub seen: &'static [&'static str],
+}
+
+/// The worlds that must hold: in each, two view changes; any number of crashes and pauses, as nothing is urgent; and what its name says.
+pub fn wholes() -> Vec<Whole> {
+    let restart = |left: Left| Left { restarts: 1, ..left };
+    let loses_or_moves = [(1, Plan::Lose(0)), (1, Plan::Turn(0)), (0, Plan::Kill), (0, Plan::Finish)];
+    let returns = [(0, Plan::Back), (1, Plan::Turn(0)), (1, Plan::Kill), (0, Plan::Finish)];
+    let both = [lease(0), lease(1)];
+    let sleeps = [lease(0), lease(1), claim(0)];
+    let was_lost =
+        [lease(0), lease(1), claim(0), TICK, TICK, Before::Change(1, Plan::Lose(0), ALL), Before::Open(1)];
+    let everywhere = |regions: Site| -> Vec<(Site, Site)> {
+        (0..regions).flat_map(|at| (0..regions).map(move |of| (at, of))).filter(|(at, of)| at != of).collect()
+    };
+    let whole = |name,
+                 form,
+                 regions,
+                 left,
+                 plans: &[(Site, Plan)],
+                 renew: &[Site],
+                 before: &[Before],
+                 seen| {
+        let claims = 2 * usize::from(before.len() > both.len());
+        let claim = if claims > 0 { vec![0, 1] } else { Vec::new() };
+        let only = Only { renew: renew.to_vec(), claim, arrive: everywhere(regions), cut: Vec::new() };
+        let plans = plans.to_vec();
+        let bounds =
+            Bounds { regions, changes: 2, claims, left, plans, near: true, only, before: before.to_vec() };
+        Whole { name, form, bounds, seen }
+    };
+    let (taken, last) = (["a takeover", "the last change"].as_slice(), ["the last change"].as_slice());
+    let returned = ["a return", "the last change", "a stale writer refused"].as_slice();
+    let moved = ["a takeover", "the last change", "a stale writer refused"].as_slice();
+    let restarted = ["a takeover", "the last change", "a restart"].as_slice();
+    let all = loses_or_moves.as_slice();
+    vec![
+        whole("three regions, a release", Form::Brief, 3, left(2, 0, 1), all, &[], &both, taken),
+        whole("three regions, a restart", Form::Brief, 3, restart(left(2, 0, 0)), all, &[], &both, restarted),
+        whole("three regions, a renewal", Form::Short, 3, left(2, 1, 0), all, &[1], &both, taken),
+        whole("two and a witness, a renewal", Form::Short, 2, left(2, 1, 0), all, &[0, 1], &both, taken),
+        whole(
+            "two and a witness, a return",
+            Form::Short,
+            2,
+            left(2, 1, 1),
+            &returns,
+            &[0],
+            &was_lost,
+            returned,
+        ),
+        whole("two and a witness, a hand-over", Form::Short, 2, left(2, 1, 1), all, &[1], &sleeps, moved),
+        whole(
+            "two and a witness, a renewal and a restart",
+            Form::Long,
+            2,
+            restart(left(2, 1, 0)),
+            all,
+            &[0, 1],
+            &both,
+            restarted,
+        ),
+        whole(
+            "three regions, a release and a restart",
+            Form::Long,
+            3,
+            restart(left(2, 0, 1)),
+            all,
+            &[],
+            &both,
+            last,
+        ),
+    ]
+}
+
 /// Each mutant with the world that shows it.
 pub fn mutants() -> Vec<(Mutant, Bounds)> {
     let plants = plants().into_iter().map(|(check, bounds)| (Mutant::Removed(check), bounds));
