@@ -47,10 +47,6 @@ impl<T> Pool<T> {
         let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
         kept.values[id as usize - 1].clone()
     }
-
-    pub fn len(&self) -> usize {
-        self.kept.read().unwrap_or_else(PoisonError::into_inner).values.len()
-    }
 }
 
 /// Answers by question.

@@ -95,6 +95,8 @@ pub fn begin(world: &World) -> State {
         }
     }
     state.left = world.bounds.left;
+    // Everybody has heard of the highest ballot since.
+    state.counters = [state.counters.into_iter().max().unwrap_or(0); 3];
     state
 }
 

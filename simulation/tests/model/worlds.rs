@@ -69,7 +69,7 @@ pub fn wholes() -> Vec<Whole> {
     let both = [lease(0), lease(1)];
     let sleeps = [lease(0), lease(1), claim(0)];
     let was_lost =
-        [lease(0), lease(1), claim(0), TICK, TICK, Before::Change(1, Plan::Lose(0), ALL), Before::Open(1)];
+        [lease(0), claim(0), TICK, TICK, Before::Change(1, Plan::Lose(0), ALL), Before::Open(1), lease(1)];
     let everywhere = |regions: Site| -> Vec<(Site, Site)> {
         (0..regions).flat_map(|at| (0..regions).map(move |of| (at, of))).filter(|(at, of)| at != of).collect()
     };
