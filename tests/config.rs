@@ -65,7 +65,7 @@ fn reference(name: &str) -> PathBuf {
 }
 
 fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {
-    match config.routes.find(&Method::POST, path) {
+    match config.shared.routes.find(&Method::POST, path) {
         Matched::Route(route) => match &route.protection {
             Protection::Required(policy) | Protection::Optional(policy) => policy,
             Protection::Off => panic!("{path} handles no keys"),
@@ -79,10 +79,10 @@ fn the_good_files_are_good() {
     let folder = files(&[]);
     let config = load(folder.path()).unwrap();
     assert_eq!(config.me.as_str(), "east");
-    assert_eq!(config.view().epoch(), 0);
+    assert_eq!(config.shared.view().epoch(), 0);
     let settings = config.settings();
     assert_eq!(settings.timings.heartbeat, Duration::from_millis(250));
-    assert_eq!(settings.shared, config.shared);
+    assert_eq!(settings.shared, config.shared.digest);
 }
 
 #[test]
@@ -198,8 +198,8 @@ fn the_reference_files_are_right_and_agree() {
         })
         .collect();
     for config in &all {
-        assert_eq!(config.shared, all[0].shared);
-        assert_eq!(config.ring.digest(), all[0].ring.digest());
+        assert_eq!(config.shared.digest, all[0].shared.digest);
+        assert_eq!(config.shared.ring.digest(), all[0].shared.ring.digest());
         assert_eq!(config.process.peer.addresses.len(), 2);
     }
 }
@@ -271,7 +271,7 @@ fn the_reference_credentials_hold_the_tokens_they_name() {
 
 #[test]
 fn the_shared_digest_is_of_meanings_not_of_texts() {
-    let digest = |edits: &[(&str, &str, &str)]| load(files(edits).path()).unwrap().shared;
+    let digest = |edits: &[(&str, &str, &str)]| load(files(edits).path()).unwrap().shared.digest;
     let plain = digest(&[]);
     for same in [
         ("routes", "hold = \"10s\"", "# ten seconds\nhold = \"10000ms\""),
@@ -356,7 +356,7 @@ fn one_written_outcome_set_takes_from_the_other_ones_default() {
 fn place_by_decides_the_arc() {
     let by_tenant = files(&[("ring", "place_by = \"key\"", "place_by = \"tenant\"")]);
     let homes = |folder: &TempDir| -> Vec<RegionName> {
-        let ring = load(folder.path()).unwrap().ring;
+        let ring = load(folder.path()).unwrap().shared.ring;
         let id = |key: u32| KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(&key.to_string()).unwrap());
         let mut homes: Vec<RegionName> = (0..64).map(|key| ring.order(&id(key)).home().clone()).collect();
         homes.sort();
@@ -392,7 +392,7 @@ fn a_route_that_binds_to_principals_wants_them_named_everywhere() {
         "[listen.trusted]\naddress = \"127.0.0.1:1\"\ntenant_header = \"X-T\"\n[store]",
     );
     let (plain, bound) = (load(files(&[]).path()).unwrap(), load(files(&[bind, named]).path()).unwrap());
-    assert_ne!(plain.shared, bound.shared, "all regions must bind alike");
+    assert_ne!(plain.shared.digest, bound.shared.digest, "all regions must bind alike");
     assert_eq!(
         said(files(&[bind, named, front]).path()),
         [

@@ -36,13 +36,21 @@ struct Boot {
 
 impl Boot {
     fn shows(self, elapsed: Duration) -> Duration {
-        let passed = i128::try_from(elapsed.saturating_sub(self.at).as_nanos()).unwrap_or(i128::MAX);
+        let passed = elapsed.saturating_sub(self.at);
+        self.showed + if self.ppm == 0 { passed } else { self.counts(passed) }
+    }
+
+    fn counts(self, passed: Duration) -> Duration {
+        let passed = i128::try_from(passed.as_nanos()).unwrap_or(i128::MAX);
         let counted = passed + passed * i128::from(self.ppm) / 1_000_000;
-        self.showed + Duration::from_nanos(u64::try_from(counted).unwrap_or(0))
+        Duration::from_nanos(u64::try_from(counted).unwrap_or(0))
     }
 
     /// How long the world takes until this clock has counted `span`, at least.
     fn takes(self, span: Duration) -> Duration {
+        if self.ppm == 0 {
+            return span;
+        }
         let rate = u128::try_from(1_000_000 + self.ppm).unwrap_or(1).max(1);
         let nanos = (span.as_nanos() * 1_000_000).div_ceil(rate);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -55,11 +55,14 @@ struct Region {
 #[derive(Debug, Default)]
 struct Inner {
     regions: BTreeMap<RegionName, Region>,
-    links: BTreeMap<(RegionName, RegionName), Link>,
+    /// By who is replicated to, and from whom.
+    links: BTreeMap<RegionName, BTreeMap<RegionName, Link>>,
     /// How many stores were ever made.
     made: u64,
     /// Stores that were destroyed, as they were then: for checkers.
     buried: Vec<Table>,
+    /// Statements executed, and commits that were applied from another region.
+    events: u64,
 }
 
 /// The stores of all regions. Cheap to clone; all clones are the same cluster. A region that was never added panics: a
@@ -74,8 +77,8 @@ impl Cluster {
         let name = origin.region.clone();
         let others: Vec<RegionName> = inner.regions.keys().cloned().collect();
         for other in others {
-            inner.links.insert((name.clone(), other.clone()), Link::default());
-            inner.links.insert((other, name.clone()), Link::default());
+            inner.links.entry(other.clone()).or_default().insert(name.clone(), Link::default());
+            inner.links.entry(name.clone()).or_default().insert(other, Link::default());
         }
         let table = inner.make(origin, &clock);
         let region = Region { clock, table, mode: StoreMode::Up, latency: Duration::ZERO };
@@ -183,6 +186,12 @@ impl Cluster {
         inner.buried.iter().chain(live).map(Table::truth).collect()
     }
 
+    /// Shows every store there ever was, destroyed ones first.
+    pub(crate) fn each_table(&self, mut look: impl FnMut(&Table)) {
+        let inner = self.lock();
+        inner.buried.iter().chain(inner.regions.values().map(|region| &region.table)).for_each(&mut look);
+    }
+
     /// Switches how a region's store treats statements, from the next one on.
     pub fn set_mode(&self, region: &RegionName, mode: StoreMode) {
         self.lock().region(region).mode = mode;
@@ -217,14 +226,20 @@ impl Cluster {
     /// Executes one statement on a region's store, with everything applied that is due.
     pub(crate) fn execute<T>(&self, region: &RegionName, statement: impl FnOnce(&mut Table) -> T) -> T {
         let mut inner = self.lock();
+        inner.events += 1;
         inner.catch_up(region);
         statement(&mut inner.region(region).table)
     }
 
+    /// Statements that were executed so far, and commits that were applied from another region.
+    pub(crate) fn events(&self) -> u64 {
+        self.lock().events
+    }
+
     pub(crate) fn subscriptions(&self, to: &RegionName) -> Vec<Subscription> {
         let inner = self.lock();
-        let incoming = inner.links.iter().filter(|((_, subscriber), _)| subscriber == to);
-        let shown = incoming.map(|((from, _), link)| Subscription {
+        let incoming = inner.links.get(to).into_iter().flatten();
+        let shown = incoming.map(|(from, link)| Subscription {
             from: from.to_string(),
             ready: true,
             streaming: !link.held,
@@ -248,35 +263,43 @@ impl Inner {
     }
 
     fn link(&mut self, from: &RegionName, to: &RegionName) -> &mut Link {
-        let pair = (from.clone(), to.clone());
-        self.links.get_mut(&pair).unwrap_or_else(|| panic!("no link from {from} to {to}: add both regions"))
+        let link = self.links.get_mut(to).and_then(|incoming| incoming.get_mut(from));
+        link.unwrap_or_else(|| panic!("no link from {from} to {to}: add both regions"))
     }
 
     /// A store that is new has nothing of the others', and its log is new to them.
     fn ship_from_the_start(&mut self, region: &RegionName) {
-        let touched = self.links.iter_mut().filter(|((from, to), _)| from == region || to == region);
-        touched.for_each(|(_, link)| link.shipped = 0);
+        for (to, incoming) in &mut self.links {
+            let touched = incoming.iter_mut().filter(|(from, _)| *from == region || to == region);
+            touched.for_each(|(_, link)| link.shipped = 0);
+        }
     }
 
     /// Applies at `to` every commit that is due, each link's in its own order.
     fn catch_up(&mut self, to: &RegionName) {
+        let Self { regions, links, made: _, buried: _, events } = self;
         let mut due = Vec::new();
-        for ((from, subscriber), link) in &mut self.links {
-            if subscriber != to || link.held {
+        for (from, link) in links.get_mut(to).into_iter().flatten().filter(|(_, link)| !link.held) {
+            let Some(publisher) = regions.get(from) else { continue };
+            let log = &publisher.table.log()[link.shipped..];
+            let Some(first) = log.first() else { continue };
+            let now = publisher.clock.elapsed();
+            if first.at + link.delay > now {
                 continue;
             }
-            let Some(publisher) = self.regions.get(from) else { continue };
-            let now = publisher.clock.elapsed();
-            let arrived = |commit: &&crate::table::Commit| commit.at + link.delay <= now;
-            let log = &publisher.table.log()[link.shipped..];
-            let fresh: Vec<_> = log.iter().take_while(arrived).cloned().collect();
+            let arrived = log.iter().take_while(|commit| commit.at + link.delay <= now);
+            let fresh: Vec<_> = arrived.map(|commit| commit.change.clone()).collect();
             link.shipped += fresh.len();
+            *events += fresh.len() as u64;
             due.push((publisher.table.origin().clone(), fresh));
         }
+        if due.is_empty() {
+            return;
+        }
         let table = &mut self.region(to).table;
-        for (origin, commits) in due {
-            for commit in commits {
-                table.apply(&origin, commit);
+        for (origin, changes) in due {
+            for change in changes {
+                table.apply(&origin, change);
             }
         }
     }

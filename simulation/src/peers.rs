@@ -82,6 +82,8 @@ impl Plugged {
 struct Inner {
     regions: BTreeMap<RegionName, Plugged>,
     links: BTreeMap<(RegionName, RegionName), (LinkMode, Duration)>,
+    /// Calls that were begun.
+    events: u64,
 }
 
 /// The network between the regions. Cheap to clone; all clones are the same network.
@@ -110,10 +112,16 @@ impl Network {
     }
 
     fn way(&self, from: &RegionName, to: &RegionName) -> Option<(Plugged, LinkMode, Duration)> {
-        let inner = self.lock();
+        let mut inner = self.lock();
+        inner.events += 1;
         let region = inner.regions.get(to)?.clone();
         let (mode, one_way) = inner.links.get(&(from.clone(), to.clone())).copied().unwrap_or_default();
         Some((region, mode, one_way))
+    }
+
+    /// Calls between regions that were begun so far.
+    pub(crate) fn events(&self) -> u64 {
+        self.lock().events
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

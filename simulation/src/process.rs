@@ -4,13 +4,13 @@
 //! whatever it did, with its clock run on, and a dead one never wakes. What it had put on the wire goes on without it. It must not know
 //! what a process does.
 
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,9 @@ enum Life {
 /// A process. Cheap to clone; clones are the same process. It runs at first.
 #[derive(Clone, Debug)]
 pub struct Process {
-    life: Arc<watch::Sender<Life>>,
+    life: Arc<Mutex<Life>>,
+    /// Wakes whoever waits for another life, in the order in which they began to: a `watch` would wake them at random.
+    changed: Arc<Notify>,
     slept: Arc<Mutex<Slept>>,
 }
 
@@ -36,7 +38,7 @@ struct Slept {
 
 impl Default for Process {
     fn default() -> Self {
-        Self { life: Arc::new(watch::Sender::new(Life::Running)), slept: Arc::default() }
+        Self { life: Arc::new(Mutex::new(Life::Running)), changed: Arc::default(), slept: Arc::default() }
     }
 }
 
@@ -64,7 +66,11 @@ impl Process {
 
     /// Whether it is dead.
     pub fn is_dead(&self) -> bool {
-        *self.life.borrow() == Life::Dead
+        self.is(Life::Dead)
+    }
+
+    fn is(&self, wanted: Life) -> bool {
+        *self.life.lock().unwrap_or_else(PoisonError::into_inner) == wanted
     }
 
     /// Waits until it runs: at once if it does, for ever if it is dead.
@@ -91,26 +97,28 @@ impl Process {
     }
 
     async fn becomes(&self, wanted: Life) {
-        if *self.life.borrow() == wanted {
-            return;
-        }
-        if self.life.subscribe().wait_for(|life| *life == wanted).await.is_err() {
-            pending().await
+        while !self.is(wanted) {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if !self.is(wanted) {
+                changed.await;
+            }
         }
     }
 
     fn change(&self, to: Life) {
-        self.life.send_if_modified(|life| {
-            let changes = *life != Life::Dead && *life != to;
-            if changes {
-                let mut slept = self.slept.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(since) = slept.since.take() {
-                    slept.before += since.elapsed();
-                }
-                slept.since = (to == Life::Paused).then(Instant::now);
-                *life = to;
+        {
+            let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+            if *life == Life::Dead || *life == to {
+                return;
             }
-            changes
-        });
+            let mut slept = self.slept.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(since) = slept.since.take() {
+                slept.before += since.elapsed();
+            }
+            slept.since = (to == Life::Paused).then(Instant::now);
+            *life = to;
+        }
+        self.changed.notify_waiters();
     }
 }

@@ -8,6 +8,7 @@ mod authority;
 mod escrow;
 mod history;
 mod jobs;
+mod order;
 mod stored;
 mod upkeep;
 
@@ -50,6 +51,8 @@ pub(crate) enum Change {
 pub(crate) struct Commit {
     /// When it committed, since the world began.
     pub(crate) at: Duration,
+    /// Whether the running boot was approved then.
+    approved: bool,
     /// What it changed.
     pub(crate) change: Change,
 }
@@ -74,6 +77,8 @@ pub(crate) struct Table {
     lates: BTreeSet<(KeyId, Nonce)>,
     history: History,
     rows: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
+    /// The own ones of them, by what they are looked for.
+    orders: order::Orders,
     beats: BTreeMap<Origin, (u64, u64)>,
     memory: BTreeMap<Origin, PeerMemory>,
     doubts: BTreeMap<KeyId, Date>,
@@ -103,6 +108,7 @@ impl Table {
             lates: BTreeSet::new(),
             history: History::default(),
             rows: BTreeMap::new(),
+            orders: order::Orders::default(),
             beats: BTreeMap::new(),
             memory: BTreeMap::new(),
             doubts: BTreeMap::new(),
@@ -128,6 +134,11 @@ impl Table {
 
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// No other store ever has this number.
+    pub(crate) fn number(&self) -> u64 {
+        self.running.system
     }
 
     pub(crate) fn log(&self) -> &[Commit] {
@@ -366,12 +377,14 @@ impl Table {
     }
 
     /// Applies another region's commit, as its apply worker would: no gate, no comparison.
-    pub(crate) fn apply(&mut self, from: &Origin, commit: Commit) {
-        match commit.change {
+    pub(crate) fn apply(&mut self, from: &Origin, change: Change) {
+        match change {
             Change::Row(id, row) => {
                 self.rows.entry(id).or_default().insert(from.clone(), *row);
             }
-            Change::Gone(id) => self.remove(&id, from),
+            Change::Gone(id) => {
+                self.remove(&id, from);
+            }
             Change::Beat { seq, epoch } => {
                 self.beats.insert(from.clone(), (seq, epoch));
             }
@@ -383,24 +396,26 @@ impl Table {
     }
 
     fn write(&mut self, id: &KeyId, row: Stored) {
-        self.rows.entry(id.clone()).or_default().insert(self.origin.clone(), row.clone());
+        let was = self.rows.entry(id.clone()).or_default().insert(self.origin.clone(), row.clone());
+        self.orders.turn(id, was.as_ref(), Some(&row));
         self.commit(Change::Row(id.clone(), Box::new(row)));
     }
 
     /// Deletes the own row, as replication then does elsewhere.
     fn delete(&mut self, id: &KeyId) {
         let me = self.origin.clone();
-        self.remove(id, &me);
+        let was = self.remove(id, &me);
+        self.orders.turn(id, was.as_ref(), None);
         self.commit(Change::Gone(id.clone()));
     }
 
-    fn remove(&mut self, id: &KeyId, origin: &Origin) {
-        if let Some(rows) = self.rows.get_mut(id) {
-            rows.remove(origin);
-            if rows.is_empty() {
-                self.rows.remove(id);
-            }
+    fn remove(&mut self, id: &KeyId, origin: &Origin) -> Option<Stored> {
+        let rows = self.rows.get_mut(id)?;
+        let was = rows.remove(origin);
+        if rows.is_empty() {
+            self.rows.remove(id);
         }
+        was
     }
 
     fn date(&self) -> Date {
@@ -408,6 +423,7 @@ impl Table {
     }
 
     fn commit(&mut self, change: Change) {
-        self.log.push(Commit { at: self.clock.elapsed(), change });
+        let approved = self.is_open();
+        self.log.push(Commit { at: self.clock.elapsed(), approved, change });
     }
 }

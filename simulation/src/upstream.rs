@@ -122,12 +122,14 @@ pub struct Arrival {
     pub body: Bytes,
 }
 
+/// An attempt's arrival or effect: when, whose upstream, the key and the token.
+pub(crate) type Attempted = (Duration, RegionName, KeyId, Token);
+
 #[derive(Debug)]
 struct Service {
     mode: UpstreamMode,
     probes: ProbeMode,
     sick: bool,
-    arrivals: Vec<Arrival>,
     questions: usize,
 }
 
@@ -135,7 +137,13 @@ struct Service {
 struct Inner {
     shared: bool,
     services: BTreeMap<RegionName, Service>,
+    /// Every request that arrived, with whose upstream it was, in the order of arrival.
+    arrivals: Vec<(RegionName, Arrival)>,
     ledger: BTreeMap<KeyId, Vec<Happening>>,
+    /// Every effect that was begun, in that order.
+    begun: Vec<Attempted>,
+    /// Requests, questions and checks.
+    events: u64,
 }
 
 /// All upstreams and their ledger. Cheap to clone; all clones are the same services.
@@ -148,7 +156,14 @@ pub struct Upstreams {
 impl Upstreams {
     /// No upstream yet. If they are `shared`, each can tell what happened at any other.
     pub fn new(clock: SimClock, shared: bool) -> Self {
-        let inner = Inner { shared, services: BTreeMap::new(), ledger: BTreeMap::new() };
+        let inner = Inner {
+            shared,
+            services: BTreeMap::new(),
+            arrivals: Vec::new(),
+            ledger: BTreeMap::new(),
+            begun: Vec::new(),
+            events: 0,
+        };
         Self { clock, inner: Arc::new(Mutex::new(inner)) }
     }
 
@@ -156,8 +171,7 @@ impl Upstreams {
     pub fn add(&self, region: RegionName) {
         let mode =
             UpstreamMode::Answer { after: Duration::ZERO, status: 200, body: Bytes::new(), effect: true };
-        let service =
-            Service { mode, probes: ProbeMode::Ledger, sick: false, arrivals: Vec::new(), questions: 0 };
+        let service = Service { mode, probes: ProbeMode::Ledger, sick: false, questions: 0 };
         self.lock().services.insert(region, service);
     }
 
@@ -191,25 +205,44 @@ impl Upstreams {
 
     /// Every request that arrived anywhere, with whose upstream it was, in the order of arrival.
     pub fn all_arrivals(&self) -> Vec<(RegionName, Arrival)> {
-        let inner = self.lock();
-        let of = |(region, service): (&RegionName, &Service)| {
-            let arrivals = service.arrivals.clone();
-            let region = region.clone();
-            arrivals.into_iter().map(move |arrival| (region.clone(), arrival)).collect::<Vec<_>>()
-        };
-        let mut all: Vec<_> = inner.services.iter().flat_map(of).collect();
-        all.sort_by_key(|(_, arrival)| arrival.at);
-        all
+        self.lock().arrivals.clone()
     }
 
     /// All requests that arrived at a region's upstream.
     pub fn arrivals(&self, region: &RegionName) -> Vec<Arrival> {
-        self.lock().service(region).arrivals.clone()
+        let inner = self.lock();
+        let here = inner.arrivals.iter().filter(|(at, _)| at == region);
+        here.map(|(_, arrival)| arrival.clone()).collect()
+    }
+
+    /// Attempts that have arrived anywhere since the cursor was last moved, in the order of arrival.
+    pub(crate) fn arrived_since(&self, cursor: &mut usize) -> Vec<Attempted> {
+        let inner = self.lock();
+        let fresh = inner.arrivals.get(*cursor..).unwrap_or_default();
+        *cursor = inner.arrivals.len();
+        let attempts = fresh.iter().filter_map(|(region, arrival)| {
+            let (id, token, _) = arrival.attempt.as_ref()?;
+            Some((arrival.at, region.clone(), id.clone(), *token))
+        });
+        attempts.collect()
+    }
+
+    /// Effects that were begun since the cursor was last moved, in that order: each happens at its time.
+    pub(crate) fn begun_since(&self, cursor: &mut usize) -> Vec<Attempted> {
+        let inner = self.lock();
+        let fresh = inner.begun.get(*cursor..).unwrap_or_default().to_vec();
+        *cursor = inner.begun.len();
+        fresh
     }
 
     /// How often a region's gateways asked about an attempt.
     pub fn questions(&self, region: &RegionName) -> usize {
         self.lock().service(region).questions
+    }
+
+    /// Requests, questions and checks that arrived so far.
+    pub(crate) fn events(&self) -> u64 {
+        self.lock().events
     }
 
     /// The port of a region to its upstream.
@@ -245,13 +278,14 @@ impl SimUpstream {
     /// Lets a request arrive; says how the upstream treats it.
     fn arrive(&self, arrival: Arrival) -> UpstreamMode {
         let mut inner = self.upstreams.lock();
+        inner.events += 1;
         let service = inner.service(&self.region);
         let mode = service.mode.clone();
         if mode == UpstreamMode::Refuse {
             return mode;
         }
         let attempt = arrival.attempt.clone();
-        service.arrivals.push(arrival);
+        inner.arrivals.push((self.region.clone(), arrival));
         let mode = match mode {
             UpstreamMode::Receipt { after } => {
                 UpstreamMode::Answer { after, status: 201, body: receipt(&attempt), effect: true }
@@ -284,6 +318,7 @@ impl SimUpstream {
         if let (Some((id, token, request_id)), Some((after, status, body))) = (attempt, effect) {
             let at = self.upstreams.clock.elapsed() + after;
             let region = self.region.clone();
+            inner.begun.push((at, region.clone(), id.clone(), token));
             let happening = Happening { at, region, token, request_id, status, body };
             inner.ledger.entry(id).or_default().push(happening);
         }
@@ -323,6 +358,13 @@ impl SimUpstream {
                 Ok(response(200, endless.boxed_unsync()))
             }
         }
+    }
+
+    /// A question or a check arrives.
+    fn asked<T>(&self, look: impl FnOnce(&mut Service) -> T) -> T {
+        let mut inner = self.upstreams.lock();
+        inner.events += 1;
+        look(inner.service(&self.region))
     }
 
     fn told(&self, probe: &Probe) -> ProbeMode {
@@ -382,7 +424,7 @@ impl Upstream for SimUpstream {
 
     async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
         self.process.runs().await;
-        self.upstreams.lock().service(&self.region).questions += 1;
+        self.asked(|service| service.questions += 1);
         let told = self.told(&probe);
         if told == ProbeMode::Silent {
             pause(within).await;
@@ -400,7 +442,7 @@ impl Upstream for SimUpstream {
 
     async fn check(&self, _path: &Uri, _within: Duration) -> Result<(), String> {
         self.process.runs().await;
-        let sick = self.upstreams.lock().service(&self.region).sick;
+        let sick = self.asked(|service| service.sick);
         if sick { Err("503 Service Unavailable".to_owned()) } else { Ok(()) }
     }
 

@@ -54,9 +54,12 @@ impl Witness {
         self.held().acceptor.clone()
     }
 
-    /// Each promise and each value that it ever held.
-    pub fn history(&self) -> Vec<Held> {
-        self.held().history.clone()
+    /// Each promise and each value that it has held since the cursor was last moved.
+    pub(crate) fn history_since(&self, cursor: &mut usize) -> Vec<Held> {
+        let held = self.held();
+        let fresh = held.history.get(*cursor..).unwrap_or_default().to_vec();
+        *cursor = held.history.len();
+        fresh
     }
 
     pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {

@@ -64,6 +64,11 @@ impl World {
         Self { cluster, network: Network::default(), upstreams, seed, begin, skews, processes, witnesses }
     }
 
+    /// Time since the world began.
+    pub fn elapsed(&self) -> Duration {
+        Instant::now().duration_since(self.begin)
+    }
+
     /// Adds a witness, which answers under this name. Before the founding: it votes from the first view on.
     pub fn add_witness(&self, name: &RegionName, drift: Drift) -> Arc<Witness> {
         let mut witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,6 +100,11 @@ impl World {
             witness.found(&ballot, &view);
         }
         view
+    }
+
+    /// What happened so far: statements, commits that were applied elsewhere, calls between regions, and whatever reached an upstream.
+    pub fn events(&self) -> u64 {
+        self.cluster.events() + self.network.events() + self.upstreams.events()
     }
 
     /// Cuts the link between two regions, or mends it: calls are swallowed and replication stands still, both ways.

@@ -41,6 +41,8 @@ mod rebuilds;
 mod risk;
 #[path = "takeover/settings.rs"]
 mod settings;
+#[path = "takeover/stepwise.rs"]
+mod stepwise;
 #[path = "takeover/swarm.rs"]
 mod swarm;
 #[path = "takeover/trio.rs"]

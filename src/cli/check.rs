@@ -79,7 +79,7 @@ fn check(file: &Path) -> Result<(String, Option<Box<Config>>), Errors> {
         return Ok((format!("witness {}, in order", witness.name), None));
     }
     let config = Config::load(file)?;
-    Ok((format!("region {} of {}, in order", config.me, config.deployment), Some(Box::new(config))))
+    Ok((format!("region {} of {}, in order", config.me, config.shared.deployment), Some(Box::new(config))))
 }
 
 /// What is wrong with several regions together.
@@ -92,13 +92,13 @@ fn compare(regions: &[(&PathBuf, Box<Config>)]) -> Vec<Problem> {
         if let Some(before) = seen.insert(&config.me, file) {
             add(format!("region {} is the region of {} too: give each its own", config.me, before.display()));
         }
-        if config.ring.digest() != first.ring.digest() {
+        if config.shared.ring.digest() != first.shared.ring.digest() {
             add(format!(
                 "its ring differs from that of {}: all regions share one ring file",
                 first_file.display()
             ));
         }
-        if config.shared != first.shared {
+        if config.shared.digest != first.shared.digest {
             add(format!(
                 "its routes, clocks, heartbeat or failover differ from those of {}: all regions share these files",
                 first_file.display()

@@ -45,7 +45,7 @@ impl Init {
     pub fn run(&self) -> Result<(), Failure> {
         let (config, target) = self.gateway.load()?;
         same_files(&config, &target)?;
-        let escrow: Vec<String> = config.escrow().iter().map(ToString::to_string).collect();
+        let escrow: Vec<String> = config.shared.escrow().iter().map(ToString::to_string).collect();
         let report =
             target.act("/v1/admin/init", &json!({ "escrow": escrow, "epoch_above": self.epoch_above }))?;
         if self.json { print(&format!("{report}\n")) } else { print(&picture(&report, &escrow)) }
@@ -65,10 +65,10 @@ fn same_files(config: &Config, target: &Target) -> Result<(), Failure> {
     }
     let founded = status["epoch"].as_u64().is_some_and(|epoch| epoch > 0);
     // Once it is founded, its view is the register's; the gateway says so itself.
-    if !founded && *view != config.view().digest().to_string() {
+    if !founded && *view != config.shared.view().digest().to_string() {
         return Err(differs("ring.toml"));
     }
-    if *shared != config.shared.to_string() {
+    if *shared != config.shared.digest.to_string() {
         return Err(differs("ring.toml or routes.toml"));
     }
     Ok(())

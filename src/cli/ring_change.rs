@@ -116,7 +116,7 @@ impl Apply {
 
 /// The ring and the escrow of the files, as the admin listener takes them.
 fn proposal(config: &Config) -> Value {
-    let RingSpec { seed, place_by, regions, pins } = config.ring.spec();
+    let RingSpec { seed, place_by, regions, pins } = config.shared.ring.spec();
     let place_by = match place_by {
         PlaceBy::Tenant => "tenant",
         PlaceBy::Key => "key",
@@ -132,7 +132,7 @@ fn proposal(config: &Config) -> Value {
             json!({ "tenant": tenant.as_str(), "regions": regions })
         })
         .collect();
-    let escrow: Vec<String> = config.escrow().iter().map(ToString::to_string).collect();
+    let escrow: Vec<String> = config.shared.escrow().iter().map(ToString::to_string).collect();
     json!({
         "ring": { "seed": seed, "place_by": place_by, "regions": regions, "pins": pins }, "escrow": escrow,
     })

@@ -160,7 +160,7 @@ fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
         let password = password.map(secret).transpose()?.map(|secret| secret.reveal().to_owned());
         Ok(Role { name: name.to_owned(), password })
     };
-    let view = config.view();
+    let view = config.shared.view();
     let me = Origin { region: config.me.clone(), generation: config.process.store.generation };
     let origin = |name: &RegionName| match view.origin(name) {
         Some(_) if *name == me.region => Ok(me.clone()),
@@ -171,7 +171,7 @@ fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
     Ok(Plan {
         me: origin(&config.me)?,
         all: view.members().keys().map(origin).collect::<Result<_, _>>()?,
-        deployment: config.deployment.clone(),
+        deployment: config.shared.deployment.clone(),
         gateway_role: role(&provision.gateway_role, provision.gateway_password.as_ref())?,
         replication_role: role(&provision.replication_role, provision.replication_password.as_ref())?,
         admin: secret(&provision.admin_url)?

@@ -24,60 +24,42 @@ pub mod region;
 pub mod ring;
 pub mod routes;
 pub mod secret;
-mod shared;
+pub mod shared;
 pub mod span;
 mod stamp;
 pub mod trusted;
 mod upstream_health;
 pub mod witness;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gateway::authority::Failover;
 use crate::gateway::credentials::Credentials;
-use crate::gateway::route::{Binding, Escrow, Protection, Route, Routes};
+use crate::gateway::route::{Binding, Protection, Route, Routes};
 use crate::gateway::{Settings, Timings};
-use crate::protocol::digest::Digest32;
 use crate::protocol::region::RegionName;
-use crate::protocol::ring::Ring;
-use crate::protocol::time::Drift;
-use crate::protocol::view::View;
 
 use credentials::CredentialsFile;
-use reader::{At, Problem, Problems};
+use reader::{At, Problem, Problems, Source};
 use region::Process;
 use ring::RingFile;
+use routes::RouteAt;
 use secret::Environment;
+use shared::Shared;
 
 /// Everything one gateway process is told, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The region it serves in.
     pub me: RegionName,
-    /// The deployment's name.
-    pub deployment: String,
-    /// The ring.
-    pub ring: Arc<Ring>,
-    /// How wrong clocks may be.
-    pub drift: Drift,
-    /// How much longer than promised an answer is stored.
-    pub skew: Duration,
-    /// Between two heartbeats.
-    pub heartbeat: Duration,
-    /// How regions take over from one another, and the witnesses.
-    pub failover: Failover,
-    /// The routes.
-    pub routes: Routes,
+    /// What all regions have alike.
+    pub shared: Shared,
     /// Who may ask.
     pub credentials: Arc<Credentials>,
     /// Where that is read again while the process runs.
     pub credentials_file: CredentialsFile,
-    /// Digest of the settings that all regions must share.
-    pub shared: Digest32,
     /// The settings of this process.
     pub process: Process,
 }
@@ -118,33 +100,26 @@ impl Config {
 
     /// What the gateway is told.
     pub fn settings(&self) -> Settings {
+        let Process { store, accept_key, quota, shadow, upstream, .. } = &self.process;
         Settings {
-            me: self.me.clone(),
-            generation: self.process.store.generation,
-            routes: self.routes.clone(),
-            credentials: self.credentials.clone(),
-            drift: self.drift,
-            skew: self.skew,
-            seals_requests: self.process.accept_key.is_some(),
-            timings: timings(self.heartbeat),
-            quota: self.process.quota,
-            shadow: self.process.shadow,
-            upstream_health: self.process.upstream.health.clone(),
-            failover: self.failover.clone(),
-            shared: self.shared,
+            seals_requests: accept_key.is_some(),
+            quota: *quota,
+            shadow: *shadow,
+            upstream_health: upstream.health.clone(),
+            ..self.shared.settings(self.me.clone(), store.generation, self.credentials.clone())
         }
     }
+}
 
-    /// The routes that propose escrow. The register says which have it.
-    pub fn escrow(&self) -> BTreeSet<Arc<str>> {
-        let lodged = |route: &&Route| route.policy().is_some_and(|policy| policy.escrow != Escrow::Off);
-        self.routes.0.iter().filter(lodged).map(|route| route.name.clone()).collect()
-    }
-
-    /// What a gateway goes by before it has read its region's gate.
-    pub fn view(&self) -> View {
-        View::unfounded(self.ring.clone())
-    }
+/// What these two files say together: of all that the gateways of a deployment are told, what is the same for each.
+///
+/// # Errors
+/// All problems of both.
+pub fn load_shared(ring: &Source, routes: &Source) -> Result<Shared, Errors> {
+    alone(|problems| {
+        let (ring, routes) = (ring::read_text(ring, problems), routes::read_text(routes, problems));
+        together(ring, routes, problems)
+    })
 }
 
 /// Reads a ring file alone.
@@ -199,33 +174,21 @@ fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -
     if let (Some(ring), Some(me)) = (&ring, &file.region) {
         across::region_in_ring(me, &file.others, ring, problems);
     }
-    if let (Some(ring), Some(routes)) = (&ring, &routes) {
-        across::routes_fit(routes, ring.drift, &timings(ring.heartbeat), problems);
-        across::escrow_has_a_holder(routes, &ring.ring, problems);
-    }
     if let (Some(ring), Some(me), Some(routes)) = (&ring, &file.region, &routes) {
         across::probes_reach(&me.value, &file.others, &ring.ring, routes, problems);
     }
-    let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, failover } = ring?;
-    let routes = Routes(routes?.into_iter().map(|route| route.value).collect());
-    let clocks = shared::Clocks { drift, skew, heartbeat };
-    let shared = shared::shared(&deployment, &routes, &clocks, &failover);
+    let shared = together(ring, routes, problems)?;
     let (me, (credentials, credentials_file), process) = (file.region?.value, credentials?, file.process?);
     let credentials = Arc::new(credentials);
-    Some(Config {
-        me,
-        deployment,
-        ring,
-        drift,
-        skew,
-        heartbeat,
-        failover,
-        routes,
-        credentials,
-        credentials_file,
-        shared,
-        process,
-    })
+    Some(Config { me, shared, credentials, credentials_file, process })
+}
+
+/// What was read of the two files that all regions share, held against one another.
+fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Problems) -> Option<Shared> {
+    let (ring, routes) = (ring?, routes?);
+    across::routes_fit(&routes, ring.drift, &timings(ring.heartbeat), problems);
+    across::escrow_has_a_holder(&routes, &ring.ring, problems);
+    Some(Shared::of(ring, routes))
 }
 
 /// Whether the route binds its keys to the principal.

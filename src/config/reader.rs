@@ -109,6 +109,21 @@ impl Source {
         }
     }
 
+    /// A text that was read already, or was made of one. Its problems are said of that file.
+    pub fn of(path: &Path, text: String) -> Self {
+        Self { path: path.into(), text }
+    }
+
+    /// Which file it is said to be of.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Parses the text. What is no TOML is reported, and nothing of it is read.
     pub fn parse<'a>(&'a self, problems: &Problems) -> Option<Spanned<DeTable<'a>>> {
         let (document, errors) = DeTable::parse_recoverable(&self.text);

@@ -38,9 +38,13 @@ pub struct RingFile {
 
 /// Reads the file; what is wrong is added to `problems`, and then the value only serves to find more. Blocks: it reads a file and builds the ring (milliseconds per region).
 pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<RingFile> {
-    let source = Source::read(path, wanted_by, problems)?;
+    read_text(&Source::read(path, wanted_by, problems)?, problems)
+}
+
+/// Like [`read`], of a text that was read already. Builds the ring (milliseconds per region).
+pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
     let document = source.parse(problems)?;
-    let top = Section::top(&source, &document, problems);
+    let top = Section::top(source, &document, problems);
     let deployment =
         top.required("deployment", "name the deployment, such as deployment = \"payments\"", name);
     let seed = top.required(

@@ -55,9 +55,13 @@ upstream is idempotent by key or checks the token), \"probe\" (ask the upstream'
 
 /// Reads the file; what is wrong is added to `problems`. Blocks.
 pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Vec<RouteAt>> {
-    let source = Source::read(path, wanted_by, problems)?;
+    read_text(&Source::read(path, wanted_by, problems)?, problems)
+}
+
+/// Like [`read`], of a text that was read already.
+pub fn read_text(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
     let document = source.parse(problems)?;
-    let top = Section::top(&source, &document, problems);
+    let top = Section::top(source, &document, problems);
     let sections = top.tables("route");
     if sections.is_empty() {
         top.fail(

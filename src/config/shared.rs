@@ -1,14 +1,21 @@
-//! The digest of the settings that all regions must share, over one canonical text.
+//! What all regions must have alike, and the digest of it over one canonical text.
 //!
 //! Neighbours: peers compare it in their pings (`ports::peers`). The text is built from the checked values, not from the files, so
 //! comments, order of keys and ways to write a span make no difference; the ring has a digest of its own in the view. It
 //! must not hold anything that may differ between regions, nor any secret.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::ring::RingFile;
+use super::routes::RouteAt;
+use super::timings;
+use crate::gateway::Settings;
 use crate::gateway::authority::{self, Failover};
-use crate::gateway::route::{Accept, Binding, Mismatch, Mode, Policy, Protection, Routes};
+use crate::gateway::credentials::Credentials;
+use crate::gateway::route::{Accept, Binding, Escrow, Mismatch, Mode, Policy, Protection, Route, Routes};
 use crate::gateway::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
@@ -17,22 +24,79 @@ use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::region::RegionName;
+use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
+use crate::protocol::view::View;
 use crate::protocol::window::WindowRule;
 
-/// What `ring.toml` says of clocks.
-pub struct Clocks {
-    /// How wrong they may be.
+/// What all regions must have alike, checked: what `ring.toml` and `routes.toml` say.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// The deployment's name.
+    pub deployment: String,
+    /// The ring.
+    pub ring: Arc<Ring>,
+    /// How wrong clocks may be.
     pub drift: Drift,
     /// How much longer than promised an answer is stored.
     pub skew: Duration,
     /// Between two heartbeats.
     pub heartbeat: Duration,
+    /// How regions take over from one another, and the witnesses.
+    pub failover: Failover,
+    /// The routes.
+    pub routes: Routes,
+    /// Digest of all of that but the ring, which views carry.
+    pub digest: Digest32,
 }
 
-/// The digest over routes, clocks, heartbeats and failover.
-pub fn shared(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Failover) -> Digest32 {
-    digest("onceway/shared/1", &[canonical(deployment, routes, clocks, failover).as_bytes()])
+impl Shared {
+    /// What the two files say together.
+    pub(super) fn of(file: RingFile, routes: Vec<RouteAt>) -> Self {
+        let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, failover } = file;
+        let routes = Routes(routes.into_iter().map(|route| route.value).collect());
+        let clocks = Clocks { drift, skew, heartbeat };
+        let text = canonical(&deployment, &routes, &clocks, &failover);
+        let digest = digest("onceway/shared/1", &[text.as_bytes()]);
+        Self { deployment, ring, drift, skew, heartbeat, failover, routes, digest }
+    }
+
+    /// What the gateway of a region is told, where its region file says nothing more.
+    pub fn settings(&self, me: RegionName, generation: u32, credentials: Arc<Credentials>) -> Settings {
+        Settings {
+            me,
+            generation,
+            routes: self.routes.clone(),
+            credentials,
+            drift: self.drift,
+            skew: self.skew,
+            seals_requests: false,
+            timings: timings(self.heartbeat),
+            quota: None,
+            shadow: false,
+            failover: self.failover.clone(),
+            upstream_health: None,
+            shared: self.digest,
+        }
+    }
+
+    /// The routes that propose escrow. The register says which have it.
+    pub fn escrow(&self) -> BTreeSet<Arc<str>> {
+        let lodged = |route: &&Route| route.policy().is_some_and(|policy| policy.escrow != Escrow::Off);
+        self.routes.0.iter().filter(lodged).map(|route| route.name.clone()).collect()
+    }
+
+    /// What a gateway goes by before it has read its region's gate.
+    pub fn view(&self) -> View {
+        View::unfounded(self.ring.clone())
+    }
+}
+
+/// What `ring.toml` says of clocks.
+struct Clocks {
+    drift: Drift,
+    skew: Duration,
+    heartbeat: Duration,
 }
 
 /// One line per value. Writing to a `String` cannot fail.

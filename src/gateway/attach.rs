@@ -5,38 +5,44 @@
 //! It must not hold its lock over anything slow.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::protocol::key::KeyId;
 use crate::protocol::record::Row;
 
-type Outcome = Option<Arc<Vec<Row>>>;
+/// Where requests wait for one attempt. They are woken in the order in which they came: a `watch` would wake them at random, and no seed of
+/// the simulation would be the same again.
+#[derive(Default)]
+struct Place {
+    rows: OnceLock<Vec<Row>>,
+    ended: Notify,
+}
 
 /// All keys that requests of this process wait for.
 #[derive(Default)]
 pub struct Attached {
-    waiting: Mutex<BTreeMap<KeyId, watch::Sender<Outcome>>>,
+    waiting: Mutex<BTreeMap<KeyId, Arc<Place>>>,
     joined: Notify,
 }
 
 impl Attached {
     /// Joins those that wait for the key.
     pub fn join(self: &Arc<Self>, id: &KeyId) -> Waiter {
-        let receiver = match self.lock().entry(id.clone()) {
-            Entry::Occupied(entry) => entry.get().subscribe(),
-            Entry::Vacant(entry) => entry.insert(watch::channel(None).0).subscribe(),
-        };
+        let place = self.lock().entry(id.clone()).or_default().clone();
         self.joined.notify_one();
-        Waiter { attached: self.clone(), id: id.clone(), receiver: Some(receiver) }
+        Waiter { attached: self.clone(), id: id.clone(), place: Some(place) }
     }
 
     /// Tells all that wait for the key what its rows say now.
     pub fn wake(&self, id: &KeyId, rows: Vec<Row>) {
-        if let Some(sender) = self.lock().remove(id) {
-            sender.send_replace(Some(Arc::new(rows)));
+        let place = self.lock().remove(id);
+        if let Some(place) = place {
+            // Set once: whoever joins from now on waits at another place.
+            place.rows.get_or_init(|| rows);
+            place.ended.notify_waiters();
         }
     }
 
@@ -50,7 +56,7 @@ impl Attached {
         self.joined.notified().await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<KeyId, watch::Sender<Outcome>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<KeyId, Arc<Place>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,21 +65,21 @@ impl Attached {
 pub struct Waiter {
     attached: Arc<Attached>,
     id: KeyId,
-    receiver: Option<watch::Receiver<Outcome>>,
+    /// Empty once it has left.
+    place: Option<Arc<Place>>,
 }
 
 impl Waiter {
     /// Completes with the key's rows once its attempt has ended.
     pub async fn ended(&mut self) -> Vec<Row> {
-        let Some(receiver) = &mut self.receiver else { return std::future::pending().await };
+        let Some(place) = &self.place else { return std::future::pending().await };
         loop {
-            let rows = receiver.borrow_and_update().clone();
-            if let Some(rows) = rows {
-                return rows.to_vec();
+            let mut ended = pin!(place.ended.notified());
+            ended.as_mut().enable();
+            if let Some(rows) = place.rows.get() {
+                return rows.clone();
             }
-            if receiver.changed().await.is_err() {
-                return std::future::pending().await;
-            }
+            ended.await;
         }
     }
 }
@@ -81,8 +87,10 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         let mut waiting = self.attached.lock();
-        self.receiver = None;
-        if waiting.get(&self.id).is_some_and(|sender| sender.receiver_count() == 0) {
+        let Some(left) = self.place.take() else { return };
+        // Everybody comes and leaves under the lock: the map's and this one are all there are if nobody else waits.
+        let alone = |place: &Arc<Place>| Arc::ptr_eq(place, &left) && Arc::strong_count(place) == 2;
+        if waiting.get(&self.id).is_some_and(alone) {
             waiting.remove(&self.id);
         }
     }

@@ -3,63 +3,59 @@
 //! Neighbours: the checks ask [`removed`] beside themselves; tests plant with `planted`. Built only for tests (the feature `plant`): else
 //! [`removed`] is always false and leaves no code. It must not be used for anything but taking a check out.
 
-/// A check that can be taken out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plant {
-    /// 1: an acceptor asks running grants before it accepts.
-    GrantOnAccept,
-    /// 2: an acceptor grants nothing below what it has accepted.
-    NothingNewer,
-    /// 3: a lease counts from before its renewal was sent.
-    UntilFromBefore,
-    /// 4: a lapse, or the loss of keys, ends the tenure.
-    Tenure,
-    /// 5: a claim compares the gate in the statement that writes.
-    GateInClaim,
-    /// 6: a release is for one change of one view.
-    ReleaseBound,
-    /// 7: every region's newest mark counts.
-    MarksAccumulate,
-    /// 8: survivors are asked what they have of a lost region.
-    Import,
-    /// 9: escrow rows of a lost region become records before anything opens.
-    Conversion,
-    /// 10: where a claim is lodged, the view is compared, in the statement that stores it too.
-    EscrowGate,
-    /// 11: a heartbeat has come from the epoch that a proof by escrow begins with.
-    HeartbeatOfEpoch,
-    /// 12: what somebody else began is finished first.
-    ForeignFirst,
-    /// 13: a claim passes only while the running server is the approved one.
-    BootInGate,
-    /// 14: a row hides another origin's only if it names it.
-    Over,
-    /// 15: a new voter is silent for one grant.
-    NewVoterSilent,
-    /// 16: processes go by a clock that counts the time in which they slept.
-    BootClock,
-    /// 17: what masks another origin's open row outlives it.
-    MaskingKept,
-    /// A renewal that was long on its way puts no older view in a grant's place.
-    LateRenewal,
-    /// A majority is of those who vote, and of those who voted before.
-    VotersBefore,
-    /// Who could not hold its lease asks for nothing until a minority's grants have run out.
-    Quiet,
-    /// What was gained stays closed until the gate opens.
-    ClosedWhenGained,
-    /// Where a view was skipped, every key counts as gained.
-    SkippedView,
-    /// A key that is being given up is not run.
-    PendingClosed,
-    /// A lease of an older view is good for what was owned under it, and for nothing else.
-    LeaseOfOlderView,
-    /// A region that is back is a risk until it was heard of.
-    LossUntilHeard,
-    /// A sealed region that may hold what is needed of a lost one is asked for it.
-    SealedAsked,
-    /// The window of a loss is waited for.
-    Window,
+macro_rules! plants {
+    ($($plant:ident $name:literal $about:literal)*) => {
+        /// A check that can be taken out.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Plant {
+            $(#[doc = $about] $plant,)*
+        }
+
+        impl Plant {
+            /// All of them.
+            pub const ALL: &[Plant] = &[$(Plant::$plant),*];
+
+            /// Its name, for people.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$plant => $name),* }
+            }
+
+            /// What is not checked any more once it is taken out.
+            pub fn about(self) -> &'static str {
+                match self { $(Self::$plant => $about),* }
+            }
+        }
+    };
+}
+
+plants! {
+    GrantOnAccept "grant-on-accept" "1: an acceptor asks running grants before it accepts."
+    NothingNewer "nothing-newer" "2: an acceptor grants nothing below what it has accepted."
+    UntilFromBefore "until-from-before" "3: a lease counts from before its renewal was sent."
+    Tenure "tenure" "4: a lapse, or the loss of keys, ends the tenure."
+    GateInClaim "gate-in-claim" "5: a claim compares the gate in the statement that writes."
+    ReleaseBound "release-bound" "6: a release is for one change of one view."
+    MarksAccumulate "marks-accumulate" "7: every region's newest mark counts."
+    Import "import" "8: survivors are asked what they have of a lost region."
+    Conversion "conversion" "9: escrow rows of a lost region become records before anything opens."
+    EscrowGate "escrow-gate" "10: where a claim is lodged, the view is compared, in the statement that stores it too."
+    HeartbeatOfEpoch "heartbeat-of-epoch" "11: a heartbeat has come from the epoch that a proof by escrow begins with."
+    ForeignFirst "foreign-first" "12: what somebody else began is finished first."
+    BootInGate "boot-in-gate" "13: a claim passes only while the running server is the approved one."
+    Over "over" "14: a row hides another origin's only if it names it."
+    NewVoterSilent "new-voter-silent" "15: a new voter is silent for one grant."
+    BootClock "boot-clock" "16: processes go by a clock that counts the time in which they slept."
+    MaskingKept "masking-kept" "17: what masks another origin's open row outlives it."
+    LateRenewal "late-renewal" "A renewal that was long on its way puts no older view in a grant's place."
+    VotersBefore "voters-before" "A majority is of those who vote, and of those who voted before."
+    Quiet "quiet" "Who could not hold its lease asks for nothing until a minority's grants have run out."
+    ClosedWhenGained "closed-when-gained" "What was gained stays closed until the gate opens."
+    SkippedView "skipped-view" "Where a view was skipped, every key counts as gained."
+    PendingClosed "pending-closed" "A key that is being given up is not run."
+    LeaseOfOlderView "lease-of-older-view" "A lease of an older view is good for what was owned under it, and for nothing else."
+    LossUntilHeard "loss-until-heard" "A region that is back is a risk until it was heard of."
+    SealedAsked "sealed-asked" "A sealed region that may hold what is needed of a lost one is asked for it."
+    Window "window" "The window of a loss is waited for."
 }
 
 #[cfg(any(test, feature = "plant"))]

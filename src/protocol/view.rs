@@ -5,7 +5,7 @@
 //! change a view: a view is a value.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
@@ -85,6 +85,21 @@ pub struct View {
     pub(super) voters_before: BTreeMap<RegionName, AcceptorId>,
     pub(super) members: BTreeMap<RegionName, Member>,
     pub(super) retired: BTreeMap<Origin, Retired>,
+    pub(super) digests: Digests,
+}
+
+/// The digests of a view, computed when they are first asked for: every ping carries one, and every look at the gate compares two. A copy
+/// begins without them, as it is made to become another view.
+#[derive(Debug, Default)]
+pub(super) struct Digests {
+    whole: OnceLock<Digest32>,
+    placement: OnceLock<Digest32>,
+}
+
+impl Clone for Digests {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 /// All that a view says: what is agreed, stored and sent.
@@ -110,12 +125,13 @@ impl View {
     /// A view as agreed, stored or sent.
     pub fn from_content(content: Content) -> Self {
         let Content { epoch, ring, escrow, voters, voters_before, members, retired } = content;
-        Self { epoch, ring, escrow, voters, voters_before, members, retired }
+        let digests = Digests::default();
+        Self { epoch, ring, escrow, voters, voters_before, members, retired, digests }
     }
 
     /// All that it says.
     pub fn content(&self) -> Content {
-        let Self { epoch, ring, escrow, voters, voters_before, members, retired } = self.clone();
+        let Self { epoch, ring, escrow, voters, voters_before, members, retired, digests: _ } = self.clone();
         Content { epoch, ring, escrow, voters, voters_before, members, retired }
     }
 
@@ -152,7 +168,8 @@ impl View {
         let all = ring.regions().iter();
         let members = all.map(|region| (region.name.clone(), member(region.weight))).collect();
         let voters_before = voters.clone();
-        Self { epoch, ring, escrow, voters, voters_before, members, retired: BTreeMap::new() }
+        let retired = BTreeMap::new();
+        Self::from_content(Content { epoch, ring, escrow, voters, voters_before, members, retired })
     }
 
     /// The view's number; 0 before the register was founded.
@@ -305,6 +322,10 @@ impl View {
 
     /// A digest of everything that decides an owner, without the epoch and the marks: what a release is given for.
     pub fn placement(&self) -> Digest32 {
+        *self.digests.placement.get_or_init(|| self.digest_placement())
+    }
+
+    fn digest_placement(&self) -> Digest32 {
         let mut parts = vec![self.ring.digest().as_bytes().to_vec()];
         for (name, member) in &self.members {
             let standing = match member.standing {
@@ -321,6 +342,10 @@ impl View {
 
     /// A digest of all that the view says: two views are the same exactly if theirs are equal.
     pub fn digest(&self) -> Digest32 {
+        *self.digests.whole.get_or_init(|| self.digest_whole())
+    }
+
+    fn digest_whole(&self) -> Digest32 {
         let mut parts = vec![self.epoch.to_be_bytes().to_vec(), self.placement().as_bytes().to_vec()];
         for (name, id) in &self.voters {
             parts.push(format!("{name} {:032x}", id.0).into_bytes());

@@ -75,7 +75,7 @@ pub async fn run(config: Config) -> Result<()> {
     let identity = identity(&config)?;
     let tls = config.process.listen.tls.as_ref().map(tls::load).transpose()?;
     let ports = ports(&config, &identity)?;
-    let gateway = Gateway::new(ports, config.settings(), config.view())?;
+    let gateway = Gateway::new(ports, config.settings(), config.shared.view())?;
 
     let listen = &config.process.listen;
     let public = bind(listen.public, "public").await?;
@@ -179,8 +179,8 @@ fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
 
 /// What peers may send: the largest body that any keyed route takes, and the largest answer that one keeps, lodged as base64.
 fn peer_limits(config: &Config) -> PeerLimits {
-    let body_limit = config.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0);
-    let stored = config.routes.policies().map(|policy| policy.stored_limit).max().unwrap_or(0);
+    let body_limit = config.shared.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0);
+    let stored = config.shared.routes.policies().map(|policy| policy.stored_limit).max().unwrap_or(0);
     let question_limit = QUESTION_LIMIT + stored.div_ceil(3) * 4;
     PeerLimits { body_limit, question_limit, ..PeerLimits::default() }
 }

@@ -61,7 +61,7 @@ fn unfounded() -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
     let config = Config::load_with(&file, &|_| None).unwrap();
     json!({
-        "region": "us-east", "epoch": 0, "shared": config.shared.to_string(), "view": config.view().digest().to_string(),
+        "region": "us-east", "epoch": 0, "shared": config.shared.digest.to_string(), "view": config.shared.view().digest().to_string(),
     })
 }
 

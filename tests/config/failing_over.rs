@@ -130,7 +130,7 @@ fn failover_is_what_the_file_says_and_otherwise_the_default() {
     }
     let reference = Config::load_with(&reference("us-east.toml"), &|_| None).unwrap();
     assert_eq!(
-        format!("{:?}", reference.failover),
+        format!("{:?}", reference.shared.failover),
         format!("{plain:?}").replace("Manual", "Automatic"),
         "the reference file states the defaults"
     );
@@ -187,7 +187,7 @@ fn escrow_needs_a_region_that_can_hold_the_claims() {
     let (file, from, to) = escrow("");
     let config = load(files(&[(file, from, &to)]).path()).unwrap();
     assert_eq!(policy_of(&config, "/v1/emails").escrow, Escrow::Claim(Alone::Refuse));
-    assert_eq!(config.escrow().iter().map(|name| &**name).collect::<Vec<_>>(), ["emails"]);
+    assert_eq!(config.shared.escrow().iter().map(|name| &**name).collect::<Vec<_>>(), ["emails"]);
     let edge = ("ring", "name = \"west\"\nweight = 1", "name = \"west\"\nweight = 0");
     let pin = ("ring", "[clock]", "[[pin]]\ntenant = \"acme\"\nregions = [\"west\"]\n[clock]");
     for (other, why) in
@@ -225,8 +225,8 @@ fn the_demos_files_are_right_for_any_number_of_regions() {
         let region =
             RegionFile { name: &names[0], ports: ports.regions[0], peers: peers.clone(), publishers: peers };
         let config = Config::load_with(&write_region(folder.path(), &region).unwrap(), &|_| None).unwrap();
-        assert_eq!(config.failover.mode, mode);
-        assert_eq!(config.failover.lease, Duration::from_secs(3));
-        assert_eq!(config.escrow().len(), usize::from(names.len() > 1), "payouts");
+        assert_eq!(config.shared.failover.mode, mode);
+        assert_eq!(config.shared.failover.lease, Duration::from_secs(3));
+        assert_eq!(config.shared.escrow().len(), usize::from(names.len() > 1), "payouts");
     }
 }

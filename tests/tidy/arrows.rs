@@ -180,13 +180,16 @@ pub const CRATES: Rule = Rule {
 
 pub const SIMULATION: Rule = Rule {
     reason: "The simulation drives the very gateway of production over ports of its own, so it may import only \
-             onceway::{protocol, ports, gateway}: an adapter, a server or a fleet would bring the real world in.",
+             onceway::{protocol, ports, gateway}: an adapter, a server or a fleet would bring the real world in. Its \
+             scenarios are read as gateways' files are, so they may use onceway::config.",
     check: |source| {
         if !source.within(&["simulation/"]) {
             return Vec::new();
         }
+        let reads = source.within(&["simulation/src/scenario/", "simulation/src/command/"]);
         let named = paths(source).into_iter().filter(|path| path.starts(&["onceway"]));
         let refused = named.filter(|path| match path.segments.get(1) {
+            Some(room) if room == "config" => !reads,
             Some(room) => !["protocol", "ports", "gateway"].contains(&room.as_str()),
             None => path.import,
         });
@@ -196,7 +199,11 @@ pub const SIMULATION: Rule = Rule {
         let text = "use onceway::{protocol, ports::Clock, gateway};\nuse onceway::adapters::system; //~\n\
                     use onceway::{gateway::A, server}; //~\nfn f() { onceway::fleet::up() } //~\nuse onceway::*; //~\n\
                     use onceway as o; //~\nfn g() { o::config::h() } //~\nuse crate::fleet;";
-        vec![("simulation/src/a.rs", text.into()), ("simulation/tests/a.rs", "use onceway::cli; //~".into())]
+        vec![
+            ("simulation/src/a.rs", text.into()),
+            ("simulation/src/scenario/a.rs", "use onceway::config::reader;\nuse onceway::server; //~".into()),
+            ("simulation/tests/a.rs", "use onceway::cli; //~".into()),
+        ]
     },
 };
 

@@ -62,7 +62,7 @@ pub const PURE: Rule = Rule {
 
 pub const CLOCKS: Rule = Rule {
     reason: "Time comes through the Clock port (src/adapters/system.rs reads the clocks), so that the simulation can \
-             bend it and no decision hangs on a wall clock. Only fleet and cli measure wall time, for people.",
+             bend it and no decision hangs on a wall clock. Only fleet, commands and benches measure wall time, for people.",
     check: |source| {
         let is_contract = source.within(&["src/ports/contract.rs", "src/ports/contract/"]);
         let timeless = source.within(&["src/protocol/", "src/ports/", "src/gateway/"]) && !is_contract;
@@ -72,6 +72,8 @@ pub const CLOCKS: Rule = Rule {
             "src/fleet.rs",
             "src/cli/",
             "src/cli.rs",
+            "simulation/benches/",
+            "simulation/src/command/",
         ]);
         if !timeless && (free || is_contract || !source.within(&["src/", "simulation/"])) {
             return Vec::new();
@@ -98,8 +100,14 @@ pub const CLOCKS: Rule = Rule {
         let mut all =
             vec![("src/fleet/a.rs", any.replace(" //~", "")), ("src/ports/contract.rs", virtual_time.into())];
         all.extend(
-            ["src/adapters/system.rs", "src/cli/a.rs", "tests/a.rs"]
-                .map(|path| (path, any.replace(" //~", ""))),
+            [
+                "src/adapters/system.rs",
+                "src/cli/a.rs",
+                "simulation/benches/a.rs",
+                "simulation/src/command/a.rs",
+                "tests/a.rs",
+            ]
+            .map(|path| (path, any.replace(" //~", ""))),
         );
         all.extend(
             ["src/server/a.rs", "src/adapters/peers.rs", "simulation/src/a.rs"]

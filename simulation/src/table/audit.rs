@@ -145,8 +145,8 @@ impl Table {
 
     pub(crate) fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Vec<RunAtRisk> {
         let now = self.clock.micros();
-        let own = self.rows.keys().filter_map(|id| Some((id, self.own(id)?)));
-        let runs = own.filter(|(id, row)| !row.risk.is_empty() && after.is_none_or(|after| *id > after));
+        let own = self.orders.risky().filter_map(|id| Some((id, self.own(id)?)));
+        let runs = own.filter(|(id, _)| after.is_none_or(|after| *id > after));
         let listed = runs.map(|(id, row)| RunAtRisk {
             id: id.clone(),
             row: row.shown(self.origin.clone(), now, true),
@@ -159,7 +159,7 @@ impl Table {
     pub(crate) fn audit(&mut self, most: u32) -> Vec<Double> {
         let now = self.clock.micros();
         let mut found = Vec::new();
-        for id in self.rows.keys() {
+        for id in self.orders.risky() {
             let Some(own) = self.own(id).filter(|own| came_to_something(own)) else { continue };
             for (origin, other) in self.all(id) {
                 let known = (id.clone(), origin.clone(), other.token);

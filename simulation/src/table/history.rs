@@ -15,7 +15,7 @@ use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Accepted, Ballot};
 use onceway::protocol::view::{AcceptorId, View};
 
-use super::{Change, Phase, Stored, Table};
+use super::{Change, Commit, Phase, Stored, Table};
 
 /// A claim that was lodged here durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +106,8 @@ pub struct Write {
     pub id: KeyId,
     /// What was written; `None` if it was deleted.
     pub record: Option<Record>,
+    /// Whether the server that wrote it was the approved one.
+    pub approved: bool,
 }
 
 /// All that there is to know about one store.
@@ -125,21 +127,17 @@ pub struct Truth {
 
 impl Table {
     pub(crate) fn truth(&self) -> Truth {
-        let write = |commit: &super::Commit| {
-            let (id, record) = match &commit.change {
-                Change::Row(id, row) => (id, Some(row.recorded())),
-                Change::Gone(id) => (id, None),
-                Change::Beat { .. } => return None,
-            };
-            Some(Write { at: commit.at, id: id.clone(), record })
-        };
         Truth {
             origin: self.origin.clone(),
             history: self.history.clone(),
-            writes: self.log.iter().filter_map(write).collect(),
+            writes: self.log.iter().filter_map(Commit::written).collect(),
             rows: self.rows.keys().chain(self.imports.keys()).map(|id| (id.clone(), self.read(id))).collect(),
             journal: self.journal.clone(),
         }
+    }
+
+    pub(crate) fn history(&self) -> &History {
+        &self.history
     }
 
     /// What stands here of each origin.
@@ -151,6 +149,18 @@ impl Table {
             *seq = memory.imported.max(*seq);
         }
         applied
+    }
+}
+
+impl Commit {
+    /// The write of a record that it was, if it was one.
+    pub(crate) fn written(&self) -> Option<Write> {
+        let (id, record) = match &self.change {
+            Change::Row(id, row) => (id, Some(row.recorded())),
+            Change::Gone(id) => (id, None),
+            Change::Beat { .. } => return None,
+        };
+        Some(Write { at: self.at, id: id.clone(), record, approved: self.approved })
     }
 }
 

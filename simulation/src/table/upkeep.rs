@@ -35,14 +35,8 @@ impl Table {
         }
         let now = self.clock.micros();
         let by = now.min(until.as_millis().saturating_mul(1_000));
-        let mut due: Vec<(i64, KeyId)> = self
-            .rows
-            .iter()
-            .filter_map(|(id, rows)| Some((rows.get(&self.origin)?.due, id.clone())))
-            .filter(|(due, _)| *due <= by)
-            .collect();
-        due.sort();
-        for (_, id) in due.into_iter().take(most as usize) {
+        let due: Vec<KeyId> = self.orders.due(by).take(most as usize).cloned().collect();
+        for id in due {
             let Some(own) = self.own(&id).cloned() else { continue };
             match self.fate(&id, &own, now) {
                 Fate::Expire { until } => {
@@ -96,10 +90,8 @@ impl Table {
     pub(crate) fn claims(&self, after: Option<Place>, older: Duration, most: u32) -> ClaimPage {
         let last = self.clock.micros().saturating_sub(micros(older));
         let after = after.map_or(i64::MIN, |Place(held_at)| held_at);
-        let own = self.rows.iter().filter_map(|(id, rows)| Some((id, rows.get(&self.origin)?)));
         let mut stretch: Vec<(&KeyId, &Stored)> =
-            own.filter(|(_, row)| row.held_at > after && row.held_at <= last).collect();
-        stretch.sort_by_key(|(id, row)| (row.held_at, *id));
+            self.orders.held(after, last).filter_map(|id| Some((id, self.own(id)?))).collect();
         // With ties: none of them may be left behind.
         let most = most as usize;
         if let Some(end) = most.checked_sub(1).and_then(|at| stretch.get(at)).map(|(_, row)| row.held_at) {

@@ -1,7 +1,7 @@
 //! What the gateways of the suite are told: routes by name, timings, and how their regions take over.
 //!
-//! Neighbours: `trio.rs` starts gateways with it. Everything here is short, so that a takeover is a matter of seconds. It must not differ
-//! from region to region.
+//! Neighbours: `trio.rs` starts gateways with it, and so does `benches/speed.rs`. Everything here is short, so that a takeover is a matter
+//! of seconds. It must not differ from region to region.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,10 @@ use onceway::protocol::region::RegionName;
 use onceway::protocol::time::Drift;
 use onceway::protocol::window::WindowRule;
 
-use super::trio::ms;
+/// Whole milliseconds.
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
 
 /// How long a lease runs.
 pub const LEASE: Duration = ms(3_000);

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use onceway::protocol::job::JobState;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::view::Standing;
-use simulation::checker;
 use simulation::dice::SimDice;
+use simulation::world::World;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::faults::Faults;
@@ -59,9 +60,11 @@ struct Asked {
     told: Told,
 }
 
-struct Swarm {
+/// A deployment under a seed.
+pub struct Swarm {
     dice: SimDice,
-    trio: Arc<Trio>,
+    /// The deployment.
+    pub trio: Arc<Trio>,
     keys: Vec<(&'static str, String)>,
     sent: BTreeSet<usize>,
     log: Arc<Mutex<Vec<Asked>>>,
@@ -72,7 +75,8 @@ struct Swarm {
 }
 
 impl Swarm {
-    async fn start(seed: u64) -> Self {
+    /// It begins with three regions that serve.
+    pub async fn start(seed: u64) -> Self {
         let trio = Trio::start(seed).await;
         let mut keys = Vec::new();
         for path in PATHS {
@@ -107,7 +111,7 @@ impl Swarm {
     }
 
     /// Begins a request; it ends when it ends.
-    fn request(&mut self) -> tokio::task::JoinHandle<()> {
+    fn request(&mut self) -> JoinHandle<()> {
         let newest = regions().iter().map(|name| self.trio.gate(name).view.epoch()).max();
         if newest.is_some_and(|newest| newest > self.epoch.0) {
             self.epoch = (newest.unwrap_or_default(), Instant::now());
@@ -132,7 +136,8 @@ impl Swarm {
         })
     }
 
-    async fn play(&mut self) {
+    /// Disturbs and asks; looks after each step. Returns what breaks, and the requests that are under way.
+    pub async fn disturb(&mut self, mut look: impl FnMut(&World)) -> (Faults, Vec<JoinHandle<()>>) {
         let mut running = Vec::new();
         let mut faults = Faults::new(self.trio.clone());
         for _ in 0..STEPS {
@@ -144,8 +149,14 @@ impl Swarm {
                 _ => running.push(self.request()),
             }
             sleep(ms([0, 20, 100, 400, 2_000, 5_000][self.pick(6)])).await;
-            self.trio.check();
+            look(&self.trio.world);
         }
+        (faults, running)
+    }
+
+    async fn play(&mut self) {
+        let trio = self.trio.clone();
+        let (mut faults, running) = self.disturb(|_| trio.check()).await;
         self.note("healed");
         faults.heal().await;
         for request in running {
@@ -197,9 +208,7 @@ impl Swarm {
     }
 
     fn check(&self) {
-        self.trio.check();
-        let missed = checker::unjournalled_doubles(&self.trio.world);
-        assert!(missed.is_empty(), "ran twice, and no journal says so: {missed:?}");
+        self.trio.finish();
         let mut answers: BTreeMap<&str, BTreeSet<&Bytes>> = BTreeMap::new();
         let log = self.log.lock().unwrap();
         for Asked { path, key, told } in log.iter() {

@@ -19,7 +19,7 @@ use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::view::{Standing, View};
-use simulation::checker;
+use simulation::checker::Checker;
 use simulation::clock::SimClock;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
@@ -31,7 +31,7 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
 use super::settings::{DRIFT, LIFE, ROUTES, failover, settings};
-pub use super::settings::{FLOOR, LEASE, STABLE};
+pub use super::settings::{FLOOR, LEASE, STABLE, ms};
 
 /// One way between two regions.
 pub const ONE_WAY: Duration = ms(20);
@@ -39,11 +39,6 @@ pub const ONE_WAY: Duration = ms(20);
 pub const LAG: Duration = ms(40);
 /// Everything that a takeover takes: the lease with its drift and margin, the window, and the messages.
 pub const TAKEOVER: Duration = ms(5_500);
-
-/// Whole milliseconds.
-pub const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Region a.
 pub fn a() -> RegionName {
@@ -150,6 +145,12 @@ pub struct Trio {
     failover: Failover,
     life: Duration,
     nodes: Mutex<BTreeMap<RegionName, Node>>,
+    checker: Mutex<Checker>,
+}
+
+/// A checker that has seen nothing yet, and that knows which routes run doubts again.
+pub fn checker() -> Checker {
+    Checker::new([Arc::from("rerun")].into())
 }
 
 impl Trio {
@@ -194,7 +195,15 @@ impl Trio {
         let escrowed = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
         world.found(ring.clone(), escrowed.map(|(name, _)| Arc::from(*name)).collect());
         let names = names.to_vec();
-        let trio = Arc::new(Self { world, names, ring, failover, life, nodes: Mutex::default() });
+        let trio = Arc::new(Self {
+            world,
+            names,
+            ring,
+            failover,
+            life,
+            nodes: Mutex::default(),
+            checker: Mutex::new(checker()),
+        });
         trio.names.iter().for_each(|name| trio.begin_process(name));
         trio.until("all regions serve", ms(20_000), async || trio.names.iter().all(|name| trio.serves(name)))
             .await;
@@ -345,7 +354,13 @@ impl Trio {
 
     /// The invariants hold so far.
     pub fn check(&self) {
-        let breaches = checker::breaches(&self.world, &|route| route == "rerun");
+        let breaches = self.checker.lock().unwrap().step(&self.world);
+        assert!(breaches.is_empty(), "{breaches:#?}");
+    }
+
+    /// The invariants held, and nothing is missing now that all is over.
+    pub fn finish(&self) {
+        let breaches = self.checker.lock().unwrap().finish(&self.world);
         assert!(breaches.is_empty(), "{breaches:#?}");
     }
 

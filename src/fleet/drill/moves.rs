@@ -153,12 +153,18 @@ pub fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
     let near = |probe: &&Probe| {
         probe.exchange.done > moved.asked - STANDS && probe.exchange.sent < moved.done + STANDS / 2
     };
-    let (mut misplaced, mut disturbed, mut moving) = (0_u64, 0_u64, 0_u64);
+    let (mut misplaced, mut moving) = (0_u64, 0_u64);
+    let mut disturbed: Vec<String> = Vec::new();
     for probe in probes.iter().filter(near) {
         let owner = |ring| run.field.order_in(ring, &probe.key).first().copied();
         let (before, after) = (owner(&moved.from), owner(&moved.to));
         moving += u64::from(before != after);
-        disturbed += u64::from(before == after && probe.exchange.told.is(503, "moving"));
+        if before == after && probe.exchange.told.is(503, "moving") {
+            let name = |number: Option<usize>| number.map_or("nobody", |number| &run.field.names[number]);
+            let since = probe.exchange.sent.saturating_duration_since(moved.asked).as_millis();
+            let via = name(Some(probe.exchange.via));
+            disturbed.push(format!("a key of {} at {via}, {since} ms after the command", name(before)));
+        }
         let Some(answer) = probe.exchange.told.success() else { continue };
         let ran_by =
             |number: Option<usize>| number.is_some_and(|number| run.field.names[number] == answer.by);
@@ -173,8 +179,9 @@ pub fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
     if misplaced > 0 {
         run.report.broke(format!("{misplaced} keys ran where neither the plan nor the ring before has them"));
     }
-    if disturbed > 0 {
-        run.report.broke(format!("{disturbed} keys that do not move were told that they move"));
+    if let Some(first) = disturbed.first() {
+        let count = disturbed.len();
+        run.report.broke(format!("{count} keys that do not move were told that they move: {first}"));
     }
 }
 

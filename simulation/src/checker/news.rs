@@ -1,0 +1,124 @@
+//! What happened in a world since somebody last looked: the ends of all its histories.
+//!
+//! Neighbours: [`crate::cluster`], [`crate::witness`] and [`crate::upstream`] keep the histories, [`super::Checker`] judges them. A history
+//! only ever grows, so a cursor is a length. It must not copy what was seen before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::Token;
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::view::View;
+
+use crate::table::{Gated, Held, Lodgment, Table, Write};
+use crate::world::World;
+
+/// Which acceptor's history: a store's, by its number, or a witness's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Voter {
+    Store(u64),
+    Witness(usize),
+}
+
+/// An attempt as an upstream saw it.
+#[derive(Clone, Debug)]
+pub(super) struct Sent {
+    pub(super) at: Duration,
+    pub(super) by: RegionName,
+    pub(super) id: KeyId,
+    pub(super) token: Token,
+}
+
+/// What one store went through.
+#[derive(Clone, Debug)]
+pub(super) struct StoreNews {
+    /// Its number: no other store ever has it.
+    pub(super) number: u64,
+    pub(super) origin: Origin,
+    pub(super) gates: Vec<Gated>,
+    pub(super) kept: Vec<Arc<View>>,
+    pub(super) lodged: Vec<Lodgment>,
+    pub(super) writes: Vec<Write>,
+}
+
+/// Everything that is new.
+#[derive(Clone, Debug, Default)]
+pub(super) struct News {
+    /// When it was read.
+    pub(super) now: Duration,
+    pub(super) stores: Vec<StoreNews>,
+    pub(super) votes: Vec<(Voter, Vec<Held>)>,
+    /// In the order of arrival.
+    pub(super) arrivals: Vec<Sent>,
+    /// Effects that were begun, in that order.
+    pub(super) effects: Vec<Sent>,
+}
+
+/// How far each history was read.
+#[derive(Default)]
+pub(super) struct Cursors {
+    stores: BTreeMap<u64, StoreCursor>,
+    witnesses: BTreeMap<usize, usize>,
+    arrivals: usize,
+    effects: usize,
+}
+
+#[derive(Default)]
+struct StoreCursor {
+    gates: usize,
+    kept: usize,
+    lodged: usize,
+    commits: usize,
+    acceptors: usize,
+}
+
+impl News {
+    pub(super) fn since(world: &World, cursors: &mut Cursors) -> Self {
+        let mut news = Self { now: world.elapsed(), ..Self::default() };
+        world.cluster.each_table(|table| news.read(table, cursors.stores.entry(table.number()).or_default()));
+        for (number, witness) in world.witnesses().into_iter().enumerate() {
+            let held = witness.history_since(cursors.witnesses.entry(number).or_default());
+            news.votes.extend((!held.is_empty()).then_some((Voter::Witness(number), held)));
+        }
+        let arrived = world.upstreams.arrived_since(&mut cursors.arrivals);
+        news.arrivals.extend(arrived.into_iter().map(|(at, by, id, token)| Sent { at, by, id, token }));
+        let begun = world.upstreams.begun_since(&mut cursors.effects);
+        news.effects.extend(begun.into_iter().map(|(at, by, id, token)| Sent { at, by, id, token }));
+        news
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { now: _, stores, votes, arrivals, effects } = self;
+        stores.is_empty() && votes.is_empty() && arrivals.is_empty() && effects.is_empty()
+    }
+
+    fn read(&mut self, table: &Table, cursor: &mut StoreCursor) {
+        let (history, number) = (table.history(), table.number());
+        let held = fresh(&history.acceptors, &mut cursor.acceptors);
+        if !held.is_empty() {
+            self.votes.push((Voter::Store(number), held.to_vec()));
+        }
+        let commits = fresh(table.log(), &mut cursor.commits);
+        let news = StoreNews {
+            number,
+            origin: table.origin().clone(),
+            gates: fresh(&history.gates, &mut cursor.gates).to_vec(),
+            kept: fresh(&history.views, &mut cursor.kept).to_vec(),
+            lodged: fresh(&history.lodged, &mut cursor.lodged).to_vec(),
+            writes: commits.iter().filter_map(crate::table::Commit::written).collect(),
+        };
+        let StoreNews { number: _, origin: _, gates, kept, lodged, writes } = &news;
+        if !(gates.is_empty() && kept.is_empty() && lodged.is_empty() && writes.is_empty()) {
+            self.stores.push(news);
+        }
+    }
+}
+
+/// What a history has gained since the cursor was last moved.
+fn fresh<'a, T>(history: &'a [T], cursor: &mut usize) -> &'a [T] {
+    let new = history.get(*cursor..).unwrap_or_default();
+    *cursor = history.len();
+    new
+}

@@ -1,0 +1,155 @@
+//! The invariants about what upstreams see: who may send, and what comes of it (3, 4, 5, 6, 10 and the rules of fencing tokens).
+//!
+//! Neighbours: [`super::records`] says what a send stands on, [`super::views`] under which gate. It must not believe a gateway: what counts is
+//! what was durable before the send.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use onceway::protocol::authority::GateState;
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::Token;
+use onceway::protocol::region::Origin;
+use onceway::protocol::view::View;
+
+use super::news::Sent;
+use super::records::{Claim, Records};
+use super::views::Views;
+use super::{Found, Invariant};
+
+/// What is known of sends.
+#[derive(Default)]
+pub(super) struct Sends {
+    /// The sends of each key that stood on a claim, in the order in which they arrived.
+    before: BTreeMap<KeyId, Vec<Sent>>,
+    /// Keys that had an effect.
+    ran: BTreeSet<KeyId>,
+}
+
+impl Sends {
+    /// An attempt reached an upstream.
+    pub(super) fn sent(&mut self, sent: Sent, views: &Views, records: &Records, found: &mut Found) {
+        let Some(claim) = sent_is_claimed(&sent, records, found) else { return };
+        sent_while_open(&sent, claim, views, records, found);
+        sent_is_lodged(&sent, claim, views, records, found);
+        sent_before_the_loss(&sent, views, found);
+        let earlier = self.before.entry(sent.id.clone()).or_default();
+        for other in earlier.iter() {
+            sent_in_order(&sent, other, found);
+            other_was_known(&sent, claim, other, records, found);
+        }
+        earlier.push(sent);
+    }
+
+    /// An effect was begun.
+    pub(super) fn happened(
+        &mut self,
+        effect: &Sent,
+        reruns: &BTreeSet<Arc<str>>,
+        views: &Views,
+        records: &Records,
+        found: &mut Found,
+    ) {
+        if !self.ran.insert(effect.id.clone()) {
+            second_effect_is_accounted_for(effect, reruns, views, records, found);
+        }
+    }
+}
+
+/// A send, as texts name it.
+fn what(sent: &Sent) -> String {
+    let Sent { at, by, id, token } = sent;
+    format!("{id:?} {token} by {by} at {at:?}")
+}
+
+/// 4: each send has its claim durable before it. Returns the claim.
+fn sent_is_claimed<'a>(sent: &Sent, records: &'a Records, found: &mut Found) -> Option<&'a Claim> {
+    let claim = records.claim(sent);
+    if claim.is_none() {
+        let text = format!("{} was sent without a claim", what(sent));
+        found.push(Invariant::ClaimedBeforeSent, sent.at, text);
+    }
+    claim
+}
+
+/// 4: and, on a route under escrow, its claim lodged with the next region.
+fn sent_is_lodged(sent: &Sent, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
+    let Some(view) = views.of_epoch(sent.token.epoch) else { return };
+    let escrowed = view.escrow().contains(&claim.record.route);
+    let owed = escrowed && view.owner(&sent.id) == Some(&sent.by) && view.target(&sent.id).is_some();
+    if owed && !records.is_lodged(sent, &claim.origin) {
+        let text = format!("{} was sent without its escrow", what(sent));
+        found.push(Invariant::ClaimedBeforeSent, sent.at, text);
+    }
+}
+
+/// 10: the gate that a claim was committed under let its key run: nothing of it was given up, and it was not gained and still to be
+/// caught up with, unless it stands on a proof, which routes under escrow have, and which is no risk.
+fn sent_while_open(sent: &Sent, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
+    let owns = |view: &View| view.owner(&sent.id) == Some(&sent.by);
+    let lets = |state: &GateState| {
+        let given_up = state.pending.as_ref().is_some_and(|pending| !owns(&pending.target));
+        let caught_up = state.since.iter().all(|view| owns(view));
+        let proven = claim.record.risk.is_empty() && state.view.escrow().contains(&claim.record.route);
+        !given_up && (caught_up || proven)
+    };
+    let Some(at) = records.claimed(sent, claim.store) else { return };
+    if !views.gates_at(claim.store, at).iter().any(|gate| lets(&gate.state)) {
+        let text = format!("{} was claimed while its gate was closed for it", what(sent));
+        found.push(Invariant::OpenWhenCovered, sent.at, text);
+    }
+}
+
+/// 3: nothing is sent by a region that somebody goes by the loss of.
+fn sent_before_the_loss(sent: &Sent, views: &Views, found: &mut Found) {
+    if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
+        let text = format!("{} was sent though the region was lost at {since:?}", what(sent));
+        found.push(Invariant::OneSender, sent.at, text);
+    }
+}
+
+/// 3: attempts of a key are sent in the order of their tokens.
+fn sent_in_order(sent: &Sent, other: &Sent, found: &mut Found) {
+    if other.token >= sent.token {
+        let text = format!("{} was sent after {} by {} at {:?}", what(sent), other.token, other.by, other.at);
+        found.push(Invariant::OneSender, sent.at, text);
+    }
+}
+
+/// T2: whoever is sent after another region's attempt names it, was claimed at risk, or came after that attempt was released.
+fn other_was_known(sent: &Sent, claim: &Claim, other: &Sent, records: &Records, found: &mut Found) {
+    if other.by == sent.by || other.token >= sent.token {
+        return;
+    }
+    let names = |(origin, token): &(Origin, Token)| origin.region == other.by && *token >= other.token;
+    let record = &claim.record;
+    let known =
+        !record.risk.is_empty() || record.over.iter().any(names) || records.is_released(other, sent.at);
+    if !known {
+        let text =
+            format!("{} knew nothing of {} by {} and runs at no risk", what(sent), other.token, other.by);
+        found.push(Invariant::KnewOfOthers, sent.at, text);
+    }
+}
+
+/// 5 and 6: a second effect is one that a rule of the key's route allows, or that says in its record that it ran at risk. It is 5 that breaks
+/// where the claim was to be lodged.
+fn second_effect_is_accounted_for(
+    effect: &Sent,
+    reruns: &BTreeSet<Arc<str>>,
+    views: &Views,
+    records: &Records,
+    found: &mut Found,
+) {
+    let claim = records.claim(effect).map(|claim| &claim.record);
+    if claim.is_some_and(|claim| !claim.risk.is_empty() || reruns.contains(&claim.route)) {
+        return;
+    }
+    let view = views.of_epoch(effect.token.epoch);
+    let escrowed = |route: &Arc<str>| view.is_some_and(|view| view.escrow().contains(route));
+    let invariant = match claim.is_some_and(|claim| escrowed(&claim.route)) {
+        true => Invariant::OneEffectUnderEscrow,
+        false => Invariant::SecondEffectAtRisk,
+    };
+    found.push(invariant, effect.at, format!("{:?} took effect again under {}", effect.id, effect.token));
+}

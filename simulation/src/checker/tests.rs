@@ -1,0 +1,485 @@
+//! Forged histories: for each invariant one that keeps it and one that breaks it, and the breach that is told.
+//!
+//! Neighbours: the swarm shows that true histories break nothing, `tests/takeover/stepwise.rs` that it does not matter how often somebody
+//! looks. It must not need a gateway.
+
+mod random;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use onceway::ports::upkeep::Entry;
+use onceway::protocol::authority::{GateState, Pending};
+use onceway::protocol::change::Change;
+use onceway::protocol::digest::digest;
+use onceway::protocol::fingerprint::Fingerprint;
+use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::register::{Accepted, Ballot};
+use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::time::Date;
+use onceway::protocol::view::{AcceptorId, Content, View};
+
+use super::news::{Sent, StoreNews, Voter};
+use super::*;
+use crate::table::{Gated, Held, History, Lodgment, Record, Standing, Truth, Write};
+use crate::upstream::Happening;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn name(text: &str) -> RegionName {
+    RegionName::parse(text).unwrap()
+}
+
+fn origin(region: &str) -> Origin {
+    Origin { region: name(region), generation: 1 }
+}
+
+/// The first view: three regions, each with a voter, and the route `strict` under escrow.
+fn first() -> Arc<View> {
+    let voters = (1..).zip(NAMES).map(|(id, text)| (name(text), AcceptorId(id))).collect();
+    Arc::new(View::founding(1, ring(), [Arc::from("strict")].into(), voters))
+}
+
+fn ring() -> Arc<Ring> {
+    static RING: LazyLock<Arc<Ring>> = LazyLock::new(|| {
+        let regions = NAMES.map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
+        let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+        Arc::new(Ring::build(&spec).unwrap())
+    });
+    RING.clone()
+}
+
+fn after(view: &View, change: &Change) -> Arc<View> {
+    Arc::new(view.next(change).unwrap())
+}
+
+fn lost(view: &View, region: &str) -> Arc<View> {
+    after(view, &Change::Lose { region: name(region), frontier: 5 })
+}
+
+/// A key of a's, whose next region is b.
+fn key(view: &View) -> KeyId {
+    let id =
+        |number: u32| KeyId::new(Tenant::parse("t").unwrap(), Key::parse(&format!("k-{number}")).unwrap());
+    let is = |id: &KeyId| view.owner(id) == Some(&name("a")) && view.target(id) == Some(&name("b"));
+    (0..).map(id).find(is).unwrap()
+}
+
+fn ballot(counter: u64) -> Ballot {
+    Ballot { counter, region: name("a"), proposer: 1 }
+}
+
+fn held(id: u128, promised: u64, accepted: Option<(u64, &Arc<View>)>) -> Held {
+    let accepted = accepted.map(|(counter, view)| Accepted { ballot: ballot(counter), view: view.clone() });
+    Held { id: AcceptorId(id), promised: Some(ballot(promised)), accepted }
+}
+
+/// Two of three acceptors accept this.
+fn majority_accepts(counter: u64, view: &Arc<View>) -> News {
+    let votes =
+        [1_u64, 2].map(|id| (Voter::Store(id), vec![held(id.into(), counter, Some((counter, view)))]));
+    News { votes: votes.into(), ..News::default() }
+}
+
+fn of_store(number: u64, region: &str) -> StoreNews {
+    let (gates, kept, lodged, writes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    StoreNews { number, origin: origin(region), gates, kept, lodged, writes }
+}
+
+fn stores(stores: impl IntoIterator<Item = StoreNews>) -> News {
+    News { stores: stores.into_iter().collect(), ..News::default() }
+}
+
+fn gated(at: u64, state: GateState, applied: &[(&str, u64)]) -> Gated {
+    let applied = applied.iter().map(|(region, seq)| (origin(region), *seq)).collect();
+    Gated { at: ms(at), state, applied }
+}
+
+fn gates(number: u64, region: &str, gates: impl IntoIterator<Item = Gated>) -> News {
+    stores([StoreNews { gates: gates.into_iter().collect(), ..of_store(number, region) }])
+}
+
+fn token(epoch: u64, attempt: u32) -> Token {
+    Token { epoch, attempt }
+}
+
+fn write(at: u64, id: &KeyId, token: Token, standing: Standing) -> Write {
+    let record = Record {
+        token,
+        standing,
+        over: Vec::new(),
+        risk: Vec::new(),
+        request_id: RequestId(1),
+        route: Arc::from("park"),
+    };
+    Write { at: ms(at), id: id.clone(), record: Some(record), approved: true }
+}
+
+fn recorded(write: Write, change: impl Fn(&mut Record)) -> Write {
+    let record = write.record.map(|mut record| {
+        change(&mut record);
+        record
+    });
+    Write { record, ..write }
+}
+
+fn writes(number: u64, region: &str, writes: impl IntoIterator<Item = Write>) -> News {
+    stores([StoreNews { writes: writes.into_iter().collect(), ..of_store(number, region) }])
+}
+
+fn sent(at: u64, by: &str, id: &KeyId, token: Token) -> Sent {
+    Sent { at: ms(at), by: name(by), id: id.clone(), token }
+}
+
+fn arrives(sends: impl IntoIterator<Item = Sent>) -> News {
+    News { arrivals: sends.into_iter().collect(), ..News::default() }
+}
+
+fn happens(effects: impl IntoIterator<Item = Sent>) -> News {
+    News { effects: effects.into_iter().collect(), ..News::default() }
+}
+
+/// What these histories break, one after the other.
+fn judged(histories: impl IntoIterator<Item = News>) -> Vec<Invariant> {
+    let mut checker = Checker::new([Arc::from("rerun")].into());
+    histories.into_iter().flat_map(|news| checker.judge(news)).map(|breach| breach.invariant).collect()
+}
+
+/// The first view is chosen, and every region goes by it.
+fn founded() -> Vec<News> {
+    let view = first();
+    let adopts = |(number, region)| gates(number, region, [gated(0, GateState::founded(view.clone()), &[])]);
+    [majority_accepts(1, &view)].into_iter().chain((1..).zip(NAMES).map(adopts)).collect()
+}
+
+fn after_founding(histories: impl IntoIterator<Item = News>) -> Vec<Invariant> {
+    judged(founded().into_iter().chain(histories))
+}
+
+#[test]
+fn numbers_and_names_are_different_and_a_breach_shows_both() {
+    let all = Invariant::ALL;
+    assert_eq!(all.map(Invariant::number).into_iter().collect::<BTreeSet<_>>().len(), all.len());
+    assert_eq!(all.map(Invariant::name).into_iter().collect::<BTreeSet<_>>().len(), all.len());
+    assert!(all.is_sorted());
+    let breach = Breach { at: ms(5), invariant: Invariant::OneSender, text: "two".to_owned() };
+    assert_eq!(breach.to_string(), "3 one-sender at 5ms: two");
+}
+
+#[test]
+fn one_view_is_chosen_per_epoch() {
+    let (one, other) = (first(), {
+        let content = Content { escrow: BTreeSet::new(), ..first().content() };
+        Arc::new(View::from_content(content))
+    });
+    assert_eq!(judged([majority_accepts(1, &one), majority_accepts(2, &one)]), []);
+    assert_eq!(
+        judged([majority_accepts(1, &one), majority_accepts(2, &other)]),
+        [Invariant::OneViewPerEpoch]
+    );
+    // One vote chooses nothing.
+    let vote =
+        News { votes: vec![(Voter::Witness(0), vec![held(3, 2, Some((2, &other)))])], ..News::default() };
+    assert_eq!(judged([majority_accepts(1, &one), vote]), []);
+}
+
+#[test]
+fn no_epoch_is_left_out() {
+    let one = first();
+    let two = after(&one, &Change::Kill);
+    let three = after(&two, &Change::Kill);
+    let chosen = |views: &[&Arc<View>]| -> Vec<News> {
+        (1..).zip(views).map(|(counter, view)| majority_accepts(counter, view)).collect()
+    };
+    assert_eq!(judged(chosen(&[&one, &two, &three])), []);
+    assert_eq!(judged(chosen(&[&one, &three])), [Invariant::OneViewPerEpoch]);
+}
+
+#[test]
+fn adopted_and_kept_views_are_chosen_and_epochs_never_fall() {
+    let one = first();
+    let two = after(&one, &Change::Kill);
+    let adopts = |at, view: &Arc<View>| gates(1, "a", [gated(at, GateState::founded(view.clone()), &[])]);
+    let kept = stores([StoreNews { kept: vec![two.clone()], ..of_store(1, "a") }]);
+    let chosen = || [majority_accepts(1, &one), majority_accepts(2, &two)];
+    assert_eq!(judged(chosen().into_iter().chain([adopts(1, &one), adopts(2, &two), kept.clone()])), []);
+    assert_eq!(judged([majority_accepts(1, &one), adopts(1, &two)]), [Invariant::AdoptedIsChosen]);
+    assert_eq!(judged([majority_accepts(1, &one), kept]), [Invariant::AdoptedIsChosen]);
+    let fell = chosen().into_iter().chain([adopts(1, &two), adopts(2, &one)]);
+    assert_eq!(judged(fell), [Invariant::AdoptedIsChosen]);
+}
+
+#[test]
+fn a_gate_opens_when_every_mark_is_applied_or_waived() {
+    let one = first();
+    let two = lost(&one, "c");
+    let closed = GateState::founded(one).adopt(two.clone());
+    let opens = |applied: u64, waived: bool| {
+        let waived = waived.then(|| (name("c"), 2)).into_iter().collect();
+        let open = GateState { waived, ..closed.open() };
+        let history = [gated(1, closed.clone(), &[]), gated(2, open, &[("c", applied)])];
+        after_founding([majority_accepts(2, &two), gates(1, "a", history)])
+    };
+    assert_eq!(opens(5, false), []);
+    assert_eq!(opens(4, true), []);
+    assert_eq!(opens(4, false), [Invariant::OpenWhenCovered]);
+}
+
+#[test]
+fn marks_never_go_back_but_with_a_loss() {
+    let one = first();
+    let two = lost(&one, "c");
+    let back = |epoch: u64, mark: u64| {
+        let mut content = two.content();
+        content.epoch = epoch;
+        let standing = onceway::protocol::view::Standing::Sealed { drained: false };
+        content
+            .members
+            .entry(name("c"))
+            .and_modify(|member| (member.mark, member.standing) = (mark, standing));
+        Arc::new(View::from_content(content))
+    };
+    let chosen = |mark| {
+        let views = [&one, &two, &back(3, mark)];
+        judged((1..).zip(views).map(|(counter, view)| majority_accepts(counter, view)))
+    };
+    assert_eq!(chosen(6), []);
+    assert_eq!(chosen(4), [Invariant::MarksStay]);
+}
+
+#[test]
+fn promises_never_fall_and_nothing_is_accepted_below_them() {
+    let view = first();
+    let votes =
+        |history: Vec<Held>| judged([News { votes: vec![(Voter::Store(1), history)], ..News::default() }]);
+    assert_eq!(votes(vec![held(1, 1, None), held(1, 2, None), held(1, 2, Some((2, &view)))]), []);
+    // The acceptor of a store that was made anew is another one.
+    assert_eq!(votes(vec![held(1, 2, None), held(7, 1, None)]), []);
+    assert_eq!(votes(vec![held(1, 2, None), held(1, 1, None)]), [Invariant::PromisesKept]);
+    assert_eq!(votes(vec![held(1, 2, None), held(1, 2, Some((1, &view)))]), [Invariant::PromisesKept]);
+}
+
+#[test]
+fn records_move_along_the_arrows_and_tokens_grow() {
+    use Standing::{Claimed, InDoubt, Released, Settled, Tombstone};
+    let id = key(&first());
+    let moves = |history: &[(Standing, u32)]| {
+        let history =
+            (1..).zip(history).map(|(at, (standing, attempt))| write(at, &id, token(1, *attempt), *standing));
+        judged([writes(1, "a", history)])
+    };
+    assert_eq!(
+        moves(&[
+            (Claimed, 1),
+            (InDoubt, 1),
+            (Claimed, 2),
+            (Released, 2),
+            (Claimed, 3),
+            (Settled, 3),
+            (Tombstone, 3)
+        ]),
+        []
+    );
+    assert_eq!(moves(&[(Claimed, 1), (Settled, 1), (InDoubt, 1)]), [Invariant::Arrows]);
+    assert_eq!(moves(&[(Claimed, 1), (Tombstone, 1), (Claimed, 2)]), [Invariant::Arrows]);
+    assert_eq!(moves(&[(Claimed, 2), (InDoubt, 1)]), [Invariant::Arrows]);
+    assert_eq!(moves(&[(Claimed, 1), (Released, 1), (Claimed, 1)]), [Invariant::TokensGrow]);
+    assert_eq!(moves(&[(Claimed, 2), (InDoubt, 2), (Claimed, 1)]), [Invariant::TokensGrow]);
+    // Who was forgotten begins anew.
+    let gone = Write { record: None, ..write(2, &id, token(1, 1), Claimed) };
+    let history = [write(1, &id, token(1, 2), Claimed), gone, write(3, &id, token(1, 1), Claimed)];
+    assert_eq!(judged([writes(1, "a", history)]), []);
+}
+
+#[test]
+fn no_claim_passes_without_an_approved_boot() {
+    let id = key(&first());
+    let by = |standing| Write { approved: false, ..write(1, &id, token(1, 1), standing) };
+    assert_eq!(judged([writes(1, "a", [by(Standing::Claimed)])]), [Invariant::BootApproved]);
+    assert_eq!(judged([writes(1, "a", [by(Standing::InDoubt)])]), []);
+}
+
+#[test]
+fn what_is_sent_was_claimed_before_and_by_that_region() {
+    let id = key(&first());
+    let claim = || writes(1, "a", [write(10, &id, token(1, 1), Standing::Claimed)]);
+    assert_eq!(after_founding([claim(), arrives([sent(11, "a", &id, token(1, 1))])]), []);
+    for bad in
+        [sent(9, "a", &id, token(1, 1)), sent(11, "b", &id, token(1, 1)), sent(11, "a", &id, token(1, 2))]
+    {
+        assert_eq!(after_founding([claim(), arrives([bad])]), [Invariant::ClaimedBeforeSent]);
+    }
+}
+
+#[test]
+fn what_is_sent_under_escrow_was_lodged_before() {
+    let id = key(&first());
+    let lodged = |at: u64, route: &str| {
+        let claim =
+            recorded(write(10, &id, token(1, 1), Standing::Claimed), |record| record.route = route.into());
+        let lodgment = Lodgment { at: ms(at), id: id.clone(), origin: origin("a"), token: token(1, 1) };
+        let at_b = StoreNews { lodged: vec![lodgment], ..of_store(2, "b") };
+        after_founding([writes(1, "a", [claim]), stores([at_b]), arrives([sent(20, "a", &id, token(1, 1))])])
+    };
+    assert_eq!(lodged(15, "strict"), []);
+    assert_eq!(lodged(25, "park"), []);
+    assert_eq!(lodged(25, "strict"), [Invariant::ClaimedBeforeSent]);
+}
+
+#[test]
+fn what_is_sent_was_claimed_under_an_open_gate() {
+    let one = first();
+    let id = key(&one);
+    let without_a = lost(&one, "a");
+    let giving_up = |at: u64| {
+        let pending = Pending { target: without_a.clone(), seal: None };
+        gates(1, "a", [gated(at, GateState::founded(one.clone()).give_up(Some(pending)), &[])])
+    };
+    let claim = || writes(1, "a", [write(10, &id, token(1, 1), Standing::Claimed)]);
+    let send = || arrives([sent(20, "a", &id, token(1, 1))]);
+    // Given up after the claim, or in the same moment.
+    assert_eq!(after_founding([giving_up(15), claim(), send()]), []);
+    assert_eq!(after_founding([giving_up(10), claim(), send()]), []);
+    assert_eq!(after_founding([giving_up(5), claim(), send()]), [Invariant::OpenWhenCovered]);
+    // b gained it and has not caught up.
+    let gained = || gates(2, "b", [gated(5, GateState::founded(one.clone()).adopt(without_a.clone()), &[])]);
+    let by_b = |route: &str| {
+        let claim =
+            recorded(write(10, &id, token(2, 1), Standing::Claimed), |record| record.route = route.into());
+        let lodgment = Lodgment { at: ms(11), id: id.clone(), origin: origin("b"), token: token(2, 1) };
+        let at_c = StoreNews { lodged: vec![lodgment], ..of_store(3, "c") };
+        let send = arrives([sent(20, "b", &id, token(2, 1))]);
+        after_founding([
+            majority_accepts(2, &without_a),
+            gained(),
+            writes(2, "b", [claim]),
+            stores([at_c]),
+            send,
+        ])
+    };
+    assert_eq!(by_b("strict"), [], "a proof by escrow");
+    assert_eq!(by_b("park"), [Invariant::OpenWhenCovered]);
+}
+
+#[test]
+fn nothing_is_sent_by_a_region_whose_loss_was_adopted() {
+    let one = first();
+    let id = key(&one);
+    let without_a = lost(&one, "a");
+    let adopted =
+        |at| gates(2, "b", [gated(at, GateState::founded(one.clone()).adopt(without_a.clone()), &[])]);
+    let history = |adopted: News| {
+        let claim = writes(1, "a", [write(10, &id, token(1, 1), Standing::Claimed)]);
+        let send = arrives([sent(20, "a", &id, token(1, 1))]);
+        after_founding([majority_accepts(2, &without_a), adopted, claim, send])
+    };
+    assert_eq!(history(adopted(20)), []);
+    assert_eq!(history(adopted(19)), [Invariant::OneSender]);
+}
+
+#[test]
+fn attempts_are_sent_in_order_and_know_of_one_another() {
+    let id = key(&first());
+    let claims = |over: bool, risk: bool, released: Option<u64>| {
+        let second = recorded(write(20, &id, token(1, 2), Standing::Claimed), |record| {
+            record.over = over.then(|| (origin("b"), token(1, 1))).into_iter().collect();
+            record.risk = risk.then(|| name("b")).into_iter().collect();
+        });
+        let first = write(10, &id, token(1, 1), Standing::Claimed);
+        let released = released.map(|at| write(at, &id, token(1, 1), Standing::Released));
+        [writes(2, "b", [first].into_iter().chain(released)), writes(1, "a", [second])]
+    };
+    let (one, two) = (|| sent(11, "b", &id, token(1, 1)), || sent(30, "a", &id, token(1, 2)));
+    // Where b is no owner its gate lets nothing: what is asked here is what a's send breaks.
+    let breaks = |claims: [News; 2], sends: [Sent; 2]| -> Vec<Invariant> {
+        let all = after_founding(claims.into_iter().chain([arrives(sends)]));
+        all.into_iter().filter(|broken| *broken != Invariant::OpenWhenCovered).collect()
+    };
+    assert_eq!(breaks(claims(true, false, None), [one(), two()]), []);
+    assert_eq!(breaks(claims(false, true, None), [one(), two()]), []);
+    assert_eq!(breaks(claims(false, false, Some(25)), [one(), two()]), []);
+    assert_eq!(breaks(claims(false, false, None), [one(), two()]), [Invariant::KnewOfOthers]);
+    assert_eq!(breaks(claims(false, false, Some(31)), [one(), two()]), [Invariant::KnewOfOthers]);
+    assert_eq!(breaks(claims(true, false, None), [two(), one()]), [Invariant::OneSender]);
+}
+
+#[test]
+fn a_second_effect_is_allowed_by_its_route_or_ran_at_risk() {
+    let id = key(&first());
+    let twice = |route: &str, risk: bool| {
+        let second = recorded(write(20, &id, token(1, 2), Standing::Claimed), |record| {
+            (record.route, record.risk) = (route.into(), risk.then(|| name("b")).into_iter().collect());
+        });
+        let claims = [write(10, &id, token(1, 1), Standing::Claimed), second];
+        let effects = happens([sent(11, "a", &id, token(1, 1)), sent(21, "a", &id, token(1, 2))]);
+        after_founding([writes(1, "a", claims), effects])
+    };
+    assert_eq!(twice("rerun", false), []);
+    assert_eq!(twice("park", true), []);
+    assert_eq!(twice("strict", true), []);
+    assert_eq!(twice("park", false), [Invariant::SecondEffectAtRisk]);
+    assert_eq!(twice("strict", false), [Invariant::OneEffectUnderEscrow]);
+    // Nobody claimed it.
+    let unclaimed = happens([sent(1, "a", &id, token(1, 1)), sent(2, "b", &id, token(1, 1))]);
+    assert_eq!(after_founding([unclaimed]), [Invariant::SecondEffectAtRisk]);
+}
+
+#[test]
+fn a_double_that_some_store_shows_is_in_a_journal() {
+    let id = key(&first());
+    let answer = Arc::new(Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept });
+    let row = |region: &str| Row {
+        origin: origin(region),
+        token: token(1, 1),
+        nonce: Nonce(1),
+        fingerprint: Fingerprint { raw: digest("test", &[]), canonical: None },
+        state: State::Settled { answer: answer.clone(), age: ms(1), expired: false },
+        over: Vec::new(),
+        risk: Vec::new(),
+        request_id: RequestId(1),
+        expires: Date(1),
+        principal: None,
+        accepted: false,
+        seen: Date(0),
+    };
+    let entry = |kind: &str| Entry {
+        at: Date(1),
+        kind: kind.to_owned(),
+        token: None,
+        request_id: None,
+        status: None,
+        actor: None,
+        reason: None,
+    };
+    let effect = Happening {
+        at: ms(1),
+        region: name("a"),
+        token: token(1, 1),
+        request_id: RequestId(1),
+        status: 201,
+        body: Default::default(),
+    };
+    let breaks = |effects: usize, rows: &[&str], kind: &str| -> Vec<Invariant> {
+        let store = Truth {
+            origin: origin("a"),
+            history: History::default(),
+            writes: Vec::new(),
+            rows: [(id.clone(), rows.iter().map(|region| row(region)).collect())].into(),
+            journal: vec![(Some(id.clone()), entry(kind))],
+        };
+        let ledger = BTreeMap::from([(id.clone(), vec![effect.clone(); effects])]);
+        let mut found = Found::default();
+        doubles::doubles_are_journalled(&ledger, &[store], &mut found);
+        found.0.into_iter().map(|breach| breach.invariant).collect()
+    };
+    assert_eq!(breaks(2, &["a", "b"], "double"), []);
+    assert_eq!(breaks(1, &["a", "b"], "late"), [], "an upstream that honours keys");
+    assert_eq!(breaks(2, &["a"], "late"), [], "the rows have not met");
+    assert_eq!(breaks(2, &["a", "b"], "late"), [Invariant::DoublesJournalled]);
+}

@@ -1,0 +1,212 @@
+//! The invariants about views: what acceptors promise, what is chosen, what regions adopt and when they open (1, 2, 10, 11, 12).
+//!
+//! Neighbours: [`super::sends`] asks which gate a claim stood under, and since when a region is lost. It must not trust a store's word for
+//! what was chosen: it counts the votes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceway::protocol::digest::Digest32;
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::register::{Ballot, majority};
+use onceway::protocol::view::{AcceptorId, Standing, View};
+
+use super::news::{StoreNews, Voter};
+use super::{Found, Invariant};
+use crate::table::{Gated, Held};
+
+/// What is known of views.
+#[derive(Default)]
+pub(super) struct Views {
+    /// What each acceptor held last.
+    held: BTreeMap<Voter, Held>,
+    votes: BTreeMap<(Ballot, Digest32), (Arc<View>, BTreeSet<AcceptorId>)>,
+    chosen: BTreeMap<u64, Arc<View>>,
+    /// Epochs that were left out, and told of.
+    left_out: BTreeSet<u64>,
+    /// Each state of each store's gate.
+    gates: BTreeMap<u64, Vec<Gated>>,
+    /// When a view was first adopted that declared a region lost in that epoch.
+    lost: BTreeMap<(RegionName, u64), Duration>,
+}
+
+impl Views {
+    /// What acceptors hold now.
+    pub(super) fn agreed(&mut self, votes: Vec<(Voter, Vec<Held>)>, now: Duration, found: &mut Found) {
+        for (voter, history) in votes {
+            for held in history {
+                if let Some(before) = self.held.get(&voter) {
+                    promises_are_kept(before, &held, now, found);
+                }
+                self.one_view_is_chosen(&held, now, found);
+                self.held.insert(voter.clone(), held);
+            }
+        }
+        self.no_epoch_is_left_out(now, found);
+    }
+
+    /// What a store's gate did.
+    pub(super) fn adopted(&mut self, store: &StoreNews, found: &mut Found) {
+        for gate in &store.gates {
+            self.adopted_view_is_chosen(&store.origin, &gate.state.view, gate.at, found);
+            let gates = self.gates.entry(store.number).or_default();
+            if let Some(before) = gates.last() {
+                epoch_never_falls(&store.origin, before, gate, found);
+                gate_opens_when_covered(&store.origin, before, gate, found);
+            }
+            gates.push(gate.clone());
+            for (region, at) in gate.state.view.lost() {
+                self.lost
+                    .entry((region.clone(), at))
+                    .and_modify(|since| *since = gate.at.min(*since))
+                    .or_insert(gate.at);
+            }
+        }
+        let at = store.gates.last().map_or(Duration::ZERO, |gate| gate.at);
+        for view in &store.kept {
+            self.adopted_view_is_chosen(&store.origin, view, at, found);
+        }
+    }
+
+    /// The chosen view of an epoch.
+    pub(super) fn of_epoch(&self, epoch: u64) -> Option<&Arc<View>> {
+        self.chosen.get(&epoch)
+    }
+
+    /// The states that a store's gate may have had at a moment: what was committed in one moment may have been committed in any order.
+    pub(super) fn gates_at(&self, store: u64, at: Duration) -> &[Gated] {
+        let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
+        let first = gates.partition_point(|gate| gate.at < at).saturating_sub(1);
+        let end = gates.partition_point(|gate| gate.at <= at);
+        gates.get(first..end).unwrap_or_default()
+    }
+
+    /// When anybody first adopted a view that declared the region lost after this epoch: from then on its lease must be over, whatever the
+    /// window hides.
+    pub(super) fn ended(&self, region: &RegionName, epoch: u64) -> Option<Duration> {
+        let from = (region.clone(), epoch + 1);
+        let later = self.lost.range(from..).take_while(|((name, _), _)| name == region);
+        later.map(|(_, since)| *since).min()
+    }
+
+    /// 1: at most one view is chosen per epoch.
+    fn one_view_is_chosen(&mut self, held: &Held, now: Duration, found: &mut Found) {
+        let Some(accepted) = &held.accepted else { return };
+        let key = (accepted.ballot.clone(), accepted.view.digest());
+        let (view, ids) = self.votes.entry(key).or_insert_with(|| (accepted.view.clone(), BTreeSet::new()));
+        if !ids.insert(held.id) {
+            return;
+        }
+        let votes = view.voters().values().filter(|id| ids.contains(id)).count();
+        if votes < majority(view.voters().len()) {
+            return;
+        }
+        let (view, epoch) = (view.clone(), view.epoch());
+        match self.chosen.get(&epoch) {
+            Some(known) if *known != view => {
+                found.push(
+                    Invariant::OneViewPerEpoch,
+                    now,
+                    format!("two views were chosen for epoch {epoch}"),
+                );
+            }
+            Some(_) => {}
+            None => {
+                self.chosen.insert(epoch, view.clone());
+                let before = self.chosen.range(..epoch).next_back().map(|(_, view)| view);
+                let after = self.chosen.range(epoch + 1..).next().map(|(_, view)| view);
+                let pairs =
+                    before.map(|before| (before, &view)).into_iter().chain(after.map(|after| (&view, after)));
+                pairs.for_each(|(before, after)| marks_stay(before, after, now, found));
+            }
+        }
+    }
+
+    /// 1: no epoch is left out.
+    fn no_epoch_is_left_out(&mut self, now: Duration, found: &mut Found) {
+        let (Some((first, _)), Some((last, _))) =
+            (self.chosen.first_key_value(), self.chosen.last_key_value())
+        else {
+            return;
+        };
+        if last - first + 1 == self.chosen.len() as u64 {
+            return;
+        }
+        for epoch in (*first..=*last).filter(|epoch| !self.chosen.contains_key(epoch)) {
+            if self.left_out.insert(epoch) {
+                let text = format!("epoch {last} was chosen, epoch {epoch} never was");
+                found.push(Invariant::OneViewPerEpoch, now, text);
+            }
+        }
+    }
+
+    /// 2: whatever a region adopts or keeps was chosen.
+    fn adopted_view_is_chosen(&self, origin: &Origin, view: &Arc<View>, at: Duration, found: &mut Found) {
+        if self.chosen.get(&view.epoch()) != Some(view) {
+            let text = format!("{origin} holds a view of epoch {} that was not chosen", view.epoch());
+            found.push(Invariant::AdoptedIsChosen, at, text);
+        }
+    }
+}
+
+/// 2: the epoch of a region's gate never falls.
+fn epoch_never_falls(origin: &Origin, before: &Gated, after: &Gated, found: &mut Found) {
+    let (was, is) = (before.state.view.epoch(), after.state.view.epoch());
+    if is < was {
+        found.push(
+            Invariant::AdoptedIsChosen,
+            after.at,
+            format!("the epoch of {origin} fell from {was} to {is}"),
+        );
+    }
+}
+
+/// 10: a gate that opens has applied every mark, those apart whose loss an operator accepted.
+fn gate_opens_when_covered(origin: &Origin, before: &Gated, after: &Gated, found: &mut Found) {
+    let view = &after.state.view;
+    if before.state.is_open() || !after.state.is_open() || !view.serves(&origin.region) {
+        return;
+    }
+    let marks = view.members().iter().filter_map(|(name, member)| Some((view.origin(name)?, member.mark)));
+    for (other, mark) in marks.filter(|(other, _)| other != origin) {
+        let applied = after.applied.get(&other).copied().unwrap_or(0);
+        let waived = after.state.waived.iter().any(|(region, _)| *region == other.region);
+        if applied < mark && !waived {
+            let text = format!("{origin} opened at {applied} of {other}, whose mark is {mark}");
+            found.push(Invariant::OpenWhenCovered, after.at, text);
+        }
+    }
+}
+
+/// 11: a region's mark never goes back while its store is the same, except when it is lost.
+fn marks_stay(before: &View, after: &View, now: Duration, found: &mut Found) {
+    for (name, was) in before.members() {
+        let Some(is) = after.members().get(name) else { continue };
+        let lost = matches!(is.standing, Standing::Lost { .. });
+        if is.generation == was.generation && is.mark < was.mark && !lost {
+            let (was, is, epoch) = (was.mark, is.mark, after.epoch());
+            found.push(
+                Invariant::MarksStay,
+                now,
+                format!("the mark of {name} fell from {was} to {is} in epoch {epoch}"),
+            );
+        }
+    }
+}
+
+/// 12: what was promised never falls, and nothing is accepted below it.
+fn promises_are_kept(before: &Held, after: &Held, now: Duration, found: &mut Found) {
+    if before.id != after.id {
+        return;
+    }
+    if after.promised < before.promised {
+        let text = format!("{:?} promised {:?} after {:?}", after.id, after.promised, before.promised);
+        found.push(Invariant::PromisesKept, now, text);
+    }
+    let ballot = after.accepted.as_ref().map(|accepted| accepted.ballot.clone());
+    if after.accepted != before.accepted && ballot < before.promised {
+        let text = format!("{:?} accepted {ballot:?} below {:?}", after.id, before.promised);
+        found.push(Invariant::PromisesKept, now, text);
+    }
+}

@@ -1,0 +1,176 @@
+//! Many seeds of one scenario, on all cores, added up.
+//!
+//! Neighbours: the library plays one seed on one thread; commands ask for many. A seed that panics is a seed that broke. It must not let
+//! the number of cores change a result.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use onceway::protocol::plant::{self, Plant};
+use serde::Serialize;
+use simulation::outcome::{Breach, Keys, Outcome, Requests};
+use simulation::play;
+use simulation::scenario::Scenario;
+
+/// Does something with one safety check removed, if one is named.
+pub fn planted<T>(check: Option<Plant>, act: impl FnOnce() -> T) -> T {
+    match check {
+        Some(check) => plant::planted(check, act),
+        None => act(),
+    }
+}
+
+/// Plays one seed. A panic is a breach like any other: a gateway would have died.
+pub fn play(scenario: &Arc<Scenario>, seed: u64, check: Option<Plant>) -> Outcome {
+    let played = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        planted(check, || play::play(scenario, seed, false)).outcome
+    }));
+    played.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        let text = text.unwrap_or_else(|| "a panic".to_owned());
+        let breach = Breach { invariant: "panic".to_owned(), at_ms: 0, text };
+        Outcome { seed, breaches: vec![breach], ..Outcome::default() }
+    })
+}
+
+/// How often a kind of fault was injected, and how often it mattered.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Injected {
+    /// How often it was injected.
+    pub injected: u64,
+    /// How often a request was not answered at once meanwhile, or a view was agreed on.
+    pub mattered: u64,
+}
+
+/// A seed that broke.
+#[derive(Clone, Debug, Serialize)]
+pub struct Broke {
+    /// Which.
+    pub seed: u64,
+    /// Its first breach.
+    pub breach: Breach,
+}
+
+/// Many seeds, added up.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Batch {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The first seed.
+    pub from: u64,
+    /// How many.
+    pub count: u64,
+    /// The safety check that was removed.
+    pub plant: Option<String>,
+    /// Simulated time, in milliseconds.
+    pub simulated_ms: u64,
+    /// Real time, in milliseconds, on so many threads.
+    pub took_ms: u64,
+    /// On how many threads.
+    pub threads: u64,
+    /// Messages, statements and requests.
+    pub events: u64,
+    /// What came of the keys.
+    pub keys: Keys,
+    /// What requests were told.
+    pub requests: Requests,
+    /// From the first request of a key to its answer, over all seeds, sorted.
+    #[serde(skip)]
+    pub latency_ms: Vec<u64>,
+    /// What was injected, by kind.
+    pub faults: BTreeMap<String, Injected>,
+    /// How often things happened that a batch must have seen.
+    pub happened: BTreeMap<String, u64>,
+    /// The seeds that broke, in order.
+    pub broke: Vec<Broke>,
+}
+
+impl Batch {
+    /// Plays seeds `from .. from + count` on all cores.
+    pub fn play(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Plant>) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+        let (next, begun) = (AtomicU64::new(0), Instant::now());
+        let bar = bar(count);
+        let batch = Mutex::new(Self {
+            scenario: scenario.name.clone(),
+            from,
+            count,
+            plant: check.map(|check| check.name().to_owned()),
+            threads,
+            ..Self::default()
+        });
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= count {
+                            return;
+                        }
+                        let outcome = play(scenario, from + number, check);
+                        batch.lock().unwrap_or_else(PoisonError::into_inner).add(&outcome);
+                        bar.inc(1);
+                    }
+                });
+            }
+        });
+        bar.finish_and_clear();
+        let mut batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
+        batch.took_ms = begun.elapsed().as_millis() as u64;
+        batch.latency_ms.sort_unstable();
+        batch.broke.sort_by_key(|broke| broke.seed);
+        batch
+    }
+
+    fn add(&mut self, outcome: &Outcome) {
+        self.simulated_ms += outcome.simulated_ms;
+        self.events += outcome.events;
+        let (keys, more) = (&mut self.keys, &outcome.keys);
+        keys.begun += more.begun;
+        keys.answered += more.answered;
+        keys.given_up += more.given_up;
+        keys.in_doubt += more.in_doubt;
+        keys.doubles += more.doubles;
+        keys.doubles_listed += more.doubles_listed;
+        keys.doubles_allowed += more.doubles_allowed;
+        let (requests, more) = (&mut self.requests, &outcome.requests);
+        requests.sent += more.sent;
+        requests.answered += more.answered;
+        requests.replayed += more.replayed;
+        requests.broken += more.broken;
+        requests.timed_out += more.timed_out;
+        requests.forwarded += more.forwarded;
+        for (code, count) in &more.refused {
+            *requests.refused.entry(code.clone()).or_default() += count;
+        }
+        self.latency_ms.extend(&outcome.latency_ms);
+        for fault in &outcome.faults {
+            let injected = self.faults.entry(fault.kind.clone()).or_default();
+            injected.injected += 1;
+            injected.mattered += u64::from(fault.mattered);
+        }
+        for (what, count) in &outcome.happened {
+            *self.happened.entry(what.clone()).or_default() += count;
+        }
+        if let Some(breach) = outcome.breaches.first() {
+            self.broke.push(Broke { seed: outcome.seed, breach: breach.clone() });
+        }
+    }
+
+    /// How much faster than real time it was, per thread.
+    pub fn speed(&self) -> f64 {
+        let busy = Duration::from_millis(self.took_ms.max(1)) * self.threads.max(1) as u32;
+        Duration::from_millis(self.simulated_ms).as_secs_f64() / busy.as_secs_f64()
+    }
+}
+
+fn bar(count: u64) -> ProgressBar {
+    let bar = ProgressBar::new(count);
+    let template = "{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left";
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

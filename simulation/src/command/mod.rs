@@ -1,0 +1,185 @@
+//! The commands of `onceway-sim`.
+//!
+//! Neighbours: the library plays, `batch` plays many seeds, `show` shows them. Results go to standard output, progress to standard error. It must
+//! not decide what a result means but by the exit code: 0 held, 1 an invariant broke, 2 bad input.
+
+mod batch;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, Subcommand};
+use onceway::protocol::plant::Plant;
+use simulation::play;
+use simulation::scenario::fault::Kind;
+use simulation::scenario::vary::Setting;
+use simulation::scenario::{self, Scenario, find};
+
+use batch::Batch;
+
+/// Nothing wrong.
+const HELD: u8 = 0;
+/// An invariant broke.
+const BROKE: u8 = 1;
+/// What was asked for cannot be played.
+const BAD_INPUT: u8 = 2;
+
+/// Play failovers of a whole deployment in simulated time, from a seed.
+///
+/// The gateways and the protocol are the real ones; clocks, networks, stores, upstreams and clients are simulated, and what a seed does
+/// once it does again. After each run everything is mended, and every key must end.
+#[derive(Parser)]
+#[command(name = "onceway-sim", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  onceway-sim list                                   the scenarios that come along
+  onceway-sim run region-loss                        one run, its result as a table
+  onceway-sim seeds swarm --count 1000               a thousand runs on all cores
+  onceway-sim replay swarm --seed 17                 what happened in one of them, line by line
+  onceway-sim seeds swarm --count 50 --plant window  what one safety check is worth
+
+Exit codes: 0 every invariant held, 1 one broke, 2 what was asked for cannot be played.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Play one seed and show what came of it.
+    Run {
+        #[command(flatten)]
+        what: What,
+        /// Which run.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Print the outcome as one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Play many seeds on all cores and add them up.
+    Seeds {
+        #[command(flatten)]
+        what: What,
+        /// How many.
+        #[arg(long, default_value_t = 100)]
+        count: u64,
+        /// The first seed.
+        #[arg(long, default_value_t = 0)]
+        from: u64,
+        /// Print the sums as one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Tell what happened in one run, line by line, on standard output.
+    Replay {
+        #[command(flatten)]
+        what: What,
+        /// Which run.
+        #[arg(long)]
+        seed: u64,
+    },
+    /// List the scenarios that come along.
+    List,
+    /// List the kinds of faults.
+    Faults,
+}
+
+#[derive(clap::Args)]
+struct What {
+    /// A scenario's file, or the name of one that comes along.
+    scenario: String,
+    /// Change one value of the scenario, its ring file (failover., clock., heartbeat) or all its routes (route.), such as
+    /// failover.multiple=3. May be given more than once.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<Setting>,
+    /// Remove one safety check; `list` names them.
+    #[arg(long, value_name = "NAME")]
+    plant: Option<String>,
+}
+
+impl What {
+    fn load(&self) -> Result<(PathBuf, Arc<Scenario>, Option<Plant>), String> {
+        let path = find::find(&self.scenario)?;
+        let plant = self.plant.as_deref().map(plant).transpose()?;
+        let scenario = scenario::load(&path, &self.settings).map_err(|errors| errors.to_string())?;
+        Ok((path, Arc::new(scenario), plant))
+    }
+}
+
+fn plant(name: &str) -> Result<Plant, String> {
+    let found = Plant::ALL.iter().copied().find(|plant| plant.name() == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = Plant::ALL.iter().map(|plant| plant.name()).collect();
+        format!("there is no safety check {name:?} to remove: there are {}", names.join(", "))
+    })
+}
+
+/// Runs the command that was asked for.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { BAD_INPUT } else { HELD });
+        }
+    };
+    match perform(arguments.command) {
+        Ok(held) => ExitCode::from(if held { HELD } else { BROKE }),
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(BAD_INPUT)
+        }
+    }
+}
+
+/// Whether every invariant held.
+fn perform(command: Command) -> Result<bool, String> {
+    match command {
+        Command::List => {
+            for name in find::names() {
+                let path = find::find(&name)?;
+                let title = scenario::load(&path, &[]).map_err(|errors| errors.to_string())?.title;
+                println!("{name:<24} {title}");
+            }
+            Ok(true)
+        }
+        Command::Faults => {
+            Kind::all().iter().for_each(|kind| println!("{:<26} {}", kind.name(), kind.about()));
+            Ok(true)
+        }
+        Command::Run { what, .. } | Command::Seeds { what, .. } | Command::Replay { what, .. }
+            if what.plant.as_deref() == Some("list") =>
+        {
+            Plant::ALL.iter().for_each(|plant| println!("{:<26} {}", plant.name(), plant.about()));
+            Ok(true)
+        }
+        Command::Run { what, seed, json } => {
+            let (_, scenario, plant) = what.load()?;
+            let outcome = batch::play(&scenario, seed, plant);
+            let held = outcome.held();
+            match json {
+                true => println!("{}", serde_json::to_string(&outcome).map_err(|error| error.to_string())?),
+                false => show::one(&scenario, &outcome),
+            }
+            Ok(held)
+        }
+        Command::Seeds { what, count, from, json } => {
+            let (path, scenario, plant) = what.load()?;
+            let played = Batch::play(&scenario, from, count, plant);
+            match json {
+                true => println!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
+                false => show::many(&path, &scenario, &played),
+            }
+            Ok(played.broke.is_empty())
+        }
+        Command::Replay { what, seed } => {
+            let (_, scenario, plant) = what.load()?;
+            let played = batch::planted(plant, || play::play(&scenario, seed, true));
+            played.story.iter().for_each(|line| println!("{line}"));
+            Ok(played.outcome.held())
+        }
+    }
+}

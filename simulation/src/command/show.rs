@@ -1,0 +1,117 @@
+//! Results for a terminal.
+//!
+//! Neighbours: commands print with it what the library and `batch` counted. It must not compute anything but percentiles and rates.
+
+use std::path::Path;
+
+use simulation::outcome::{Keys, Outcome, Requests};
+use simulation::scenario::Scenario;
+
+use super::batch::Batch;
+
+/// The value below which so many of a hundred are; 0 if there is none. `sorted` must be.
+pub fn percentile(sorted: &[u64], percent: usize) -> u64 {
+    let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(index).copied().unwrap_or(0)
+}
+
+/// One seed.
+pub fn one(scenario: &Scenario, outcome: &Outcome) {
+    println!("{}: {}", scenario.name, scenario.title);
+    println!("seed {}, {} s simulated", outcome.seed, outcome.simulated_ms / 1_000);
+    keys(&outcome.keys);
+    requests(&outcome.requests);
+    latency(&outcome.latency_ms);
+    for fault in &outcome.faults {
+        let mattered = if fault.mattered { "" } else { "; nobody noticed" };
+        println!(
+            "fault         {} at {}, {} to {} ms{mattered}",
+            fault.kind, fault.place, fault.from_ms, fault.to_ms
+        );
+    }
+    for outage in &outcome.outages {
+        println!("no service    keys of {}, {} to {} ms", outage.home, outage.from_ms, outage.to_ms);
+    }
+    for (what, count) in outcome.happened.iter().filter(|(_, count)| **count > 0) {
+        println!("happened      {what}: {count}");
+    }
+    for breach in &outcome.breaches {
+        println!("BROKE         invariant {} at {} ms: {}", breach.invariant, breach.at_ms, breach.text);
+    }
+    println!("{}", if outcome.held() { "Every invariant held." } else { "An invariant broke." });
+}
+
+/// Many seeds.
+pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
+    println!("{}: {}", scenario.name, scenario.title);
+    let last = batch.from + batch.count.saturating_sub(1);
+    println!(
+        "seeds {} to {last}, {:.1} h simulated in {:.1} s on {} threads: {:.0} times real time per thread, {:.0} seeds per hour, {:.0} events/s",
+        batch.from,
+        batch.simulated_ms as f64 / 3_600_000.0,
+        batch.took_ms as f64 / 1_000.0,
+        batch.threads,
+        batch.speed(),
+        batch.count as f64 * 3_600_000.0 / batch.took_ms.max(1) as f64,
+        batch.events as f64 * 1_000.0 / batch.took_ms.max(1) as f64,
+    );
+    keys(&batch.keys);
+    requests(&batch.requests);
+    latency(&batch.latency_ms);
+    if !batch.faults.is_empty() {
+        println!("\n{:<26} {:>9} {:>9}", "fault", "injected", "mattered");
+        for (kind, count) in &batch.faults {
+            println!("{kind:<26} {:>9} {:>9}", count.injected, count.mattered);
+        }
+    }
+    println!();
+    for (what, count) in &batch.happened {
+        let never = if *count == 0 { "  (never)" } else { "" };
+        println!("happened      {what}: {count}{never}");
+    }
+    for broke in batch.broke.iter().take(10) {
+        println!(
+            "BROKE         seed {}: invariant {}: {}",
+            broke.seed, broke.breach.invariant, broke.breach.text
+        );
+        let plant = batch.plant.as_ref().map(|plant| format!(" --plant {plant}")).unwrap_or_default();
+        println!("              onceway-sim replay {} --seed {}{plant}", path.display(), broke.seed);
+    }
+    match batch.broke.len() {
+        0 => println!("Every invariant held in all {} seeds.", batch.count),
+        broke => println!("An invariant broke in {broke} of {} seeds.", batch.count),
+    }
+}
+
+fn keys(keys: &Keys) {
+    println!(
+        "keys          {} begun, {} answered, {} given up by their clients, {} in doubt in the end",
+        keys.begun, keys.answered, keys.given_up, keys.in_doubt
+    );
+    println!(
+        "doubles       {}: {} on routes that ask for a second effect, {} listed by a journal",
+        keys.doubles, keys.doubles_allowed, keys.doubles_listed
+    );
+}
+
+fn requests(requests: &Requests) {
+    let refused: Vec<String> =
+        requests.refused.iter().map(|(code, count)| format!("{code} {count}")).collect();
+    println!(
+        "requests      {} sent, {} answered, {} replayed, {} forwarded, {} broke, {} timed out; refused: {}",
+        requests.sent,
+        requests.answered,
+        requests.replayed,
+        requests.forwarded,
+        requests.broken,
+        requests.timed_out,
+        if refused.is_empty() { "none".to_owned() } else { refused.join(", ") }
+    );
+}
+
+fn latency(sorted: &[u64]) {
+    let [half, most, all] = [50, 99, 100].map(|percent| percentile(sorted, percent));
+    println!(
+        "latency       p50 {half} ms, p99 {most} ms, longest {all} ms, from a key's first request to its answer"
+    );
+}

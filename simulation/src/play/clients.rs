@@ -1,0 +1,161 @@
+//! Clients: they send keys, retry, move to another region when theirs is gone, and send some keys twice.
+//!
+//! Neighbours: `scenario::workload` says how, [`crate::deployment`] carries their requests, [`super::log`] keeps what they were told. They
+//! must not know anything that a client does not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use onceway::protocol::key::{Key, KeyId};
+use onceway::protocol::region::RegionName;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::chance::Chance;
+use super::log::{Asked, Log};
+use crate::deployment::{Deployment, Reply, request};
+use crate::scenario::workload::{Workload, tenant};
+
+/// The longest that a client waits before it sends a key again that was answered.
+const AGAIN_WITHIN: Duration = Duration::from_secs(20);
+
+/// One key, and where it is sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// Which.
+    pub id: KeyId,
+    /// The number of its tenant.
+    pub tenant: u32,
+    /// Which workload's.
+    pub workload: usize,
+}
+
+/// Sends new keys of one workload until `end`, each by a client of its own. Returns the keys once all clients are done.
+pub async fn run(
+    deployment: Arc<Deployment>,
+    log: Arc<Log>,
+    chance: Chance,
+    number: usize,
+    end: Instant,
+) -> Vec<Sent> {
+    let scenario = deployment.scenario().clone();
+    let workload = &scenario.workloads[number];
+    let (mut clients, mut sent) = (JoinSet::new(), Vec::new());
+    // The mean between two keys; none ever comes at a rate of 0.
+    let mean = Duration::from_secs(100).checked_div(workload.rate).unwrap_or(Duration::from_secs(1 << 32));
+    loop {
+        sleep(chance.about(mean)).await;
+        if Instant::now() >= end {
+            break;
+        }
+        let tenant_number = chance.below(u64::from(workload.tenants)) as u32;
+        let Ok(key) = Key::parse(&format!("{}-{}", workload.name, sent.len())) else { break };
+        let key =
+            Sent { id: KeyId::new(tenant(tenant_number), key), tenant: tenant_number, workload: number };
+        log.begins(&key.id);
+        let at_two = chance.percent(workload.at_two);
+        for _ in 0..=u32::from(at_two) {
+            let client = Client {
+                deployment: deployment.clone(),
+                log: log.clone(),
+                chance: chance.split(),
+                key: key.clone(),
+            };
+            clients.spawn(client.go());
+        }
+        sent.push(key);
+    }
+    while clients.join_next().await.is_some() {}
+    sent
+}
+
+struct Client {
+    deployment: Arc<Deployment>,
+    log: Arc<Log>,
+    chance: Chance,
+    key: Sent,
+}
+
+impl Client {
+    async fn go(self) {
+        let scenario = self.deployment.scenario().clone();
+        let workload = &scenario.workloads[self.key.workload];
+        let near = if workload.near.is_empty() { self.deployment.regions() } else { &workload.near };
+        let at = near[self.chance.below(near.len() as u64) as usize].clone();
+        let answered = self.insist(workload, at).await;
+        if !answered {
+            self.log.gave_up(&self.key.id);
+        } else if self.chance.percent(workload.again) {
+            sleep(self.chance.within(AGAIN_WITHIN)).await;
+            let regions = self.deployment.regions();
+            let at = regions[self.chance.below(regions.len() as u64) as usize].clone();
+            self.insist(workload, at).await;
+        }
+    }
+
+    /// Sends the key until it is answered, or no more. Whether it was.
+    async fn insist(&self, workload: &Workload, mut at: RegionName) -> bool {
+        let retry = workload.retry;
+        let mut pause = retry.first;
+        let mut silent: Option<Instant> = None;
+        for _ in 0..retry.attempts {
+            let reply = ask(&self.deployment, &self.log, &self.key, &at, retry.timeout).await;
+            let mut wait = pause / 2 + self.chance.within(pause);
+            match &reply {
+                Reply::Told { status, code, retry_after, .. } => {
+                    silent = None;
+                    if status.is_success() && status.as_u16() != 202 {
+                        return true;
+                    }
+                    if is_final(*status, code) {
+                        return false;
+                    }
+                    wait = wait.max(retry_after.unwrap_or_default());
+                }
+                Reply::Broken | Reply::TimedOut => {
+                    let since = *silent.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= retry.dns {
+                        at = self.nearest_but(&at);
+                        silent = None;
+                    }
+                }
+            }
+            sleep(wait).await;
+            pause = (pause * 2).min(retry.most);
+        }
+        false
+    }
+
+    /// Where the name for the gateway points once a region does not answer any more.
+    fn nearest_but(&self, at: &RegionName) -> RegionName {
+        let network = &self.deployment.scenario().network;
+        let others = self.deployment.regions().iter().filter(|other| *other != at);
+        let alive = others.filter(|other| !self.deployment.node(other).process.is_dead());
+        alive.min_by_key(|other| network.one_way(at, other)).unwrap_or(at).clone()
+    }
+}
+
+/// Problems that no retry changes: the client's own mistakes, a key that is over, and one that only an operator can help.
+fn is_final(status: StatusCode, code: &str) -> bool {
+    match status {
+        StatusCode::CONFLICT => code == "dead-letter",
+        StatusCode::TOO_MANY_REQUESTS => false,
+        other => other.is_client_error(),
+    }
+}
+
+/// Sends one request, and keeps what it was told.
+pub async fn ask(deployment: &Deployment, log: &Log, key: &Sent, at: &RegionName, within: Duration) -> Reply {
+    let path = &deployment.scenario().workloads[key.workload].path;
+    let begun = Instant::now();
+    let reply = deployment.send(at, request(path, key.tenant, key.id.key().as_str()), within).await;
+    log.asked(Asked {
+        begun,
+        ended: Instant::now(),
+        id: key.id.clone(),
+        at: at.clone(),
+        reply: reply.clone(),
+    });
+    reply
+}

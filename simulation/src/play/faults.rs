@@ -1,0 +1,332 @@
+//! Breaks things and mends them, by the timeline and by the swarm.
+//!
+//! Neighbours: `scenario::fault` names the kinds, [`super::acts`] has what an operator does about some of them, the world has the switches. Each
+//! fault takes hold of the organs that it breaks, so that no two of them mend one another. It must leave nothing broken once all have ended.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use onceway::protocol::region::RegionName;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::acts;
+use super::chance::Chance;
+use super::log::Log;
+use crate::cluster::StoreMode;
+use crate::deployment::Deployment;
+use crate::peers::LinkMode;
+use crate::scenario::fault::{Fault, Happens, Kind, OfLink, OfRegion, Swarm};
+use crate::upstream::{ProbeMode, UpstreamMode};
+
+/// How much slower a slow link is, one way.
+const LINK_SLOWER: Duration = Duration::from_secs(1);
+/// How much longer rows take on a slow subscription.
+const ROWS_SLOWER: Duration = Duration::from_secs(4);
+/// How long a statement takes at a slow store: less than what its caller waits.
+const STATEMENT_SLOW: Duration = Duration::from_millis(1_200);
+/// After what time the caller of a statement gives up.
+const STATEMENT_LOST: Duration = Duration::from_millis(1_400);
+/// How much slower a slow upstream is.
+const UPSTREAM_SLOWER: Duration = Duration::from_millis(2_500);
+/// How long a flapping link is up, and down.
+const FLAP: Duration = Duration::from_millis(1_500);
+/// By how much a database's clock steps.
+const STEP_MICROS: i64 = 5_000_000;
+
+/// What breaks things.
+pub struct Faults {
+    deployment: Arc<Deployment>,
+    log: Arc<Log>,
+    chance: Chance,
+    /// What is broken: no other fault touches it meanwhile.
+    held: Mutex<BTreeSet<String>>,
+}
+
+impl Faults {
+    /// Nothing is broken.
+    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, chance: Chance) -> Arc<Self> {
+        Arc::new(Self { deployment, log, chance, held: Mutex::default() })
+    }
+
+    /// Lets all faults of the scenario happen, and ends with the last of them, at `end` at the latest but for what mending takes.
+    pub async fn run(self: Arc<Self>, begun: Instant, end: Instant) {
+        let scenario = self.deployment.scenario().clone();
+        let mut all = JoinSet::new();
+        for fault in scenario.faults.clone() {
+            all.spawn(self.clone().on_time(fault, begun, end));
+        }
+        if let Some(swarm) = scenario.swarm.clone() {
+            self.clone().swarm(&swarm, end, &mut all).await;
+        }
+        while all.join_next().await.is_some() {}
+    }
+
+    async fn on_time(self: Arc<Self>, fault: Fault, begun: Instant, end: Instant) {
+        sleep_until(begun + fault.at).await;
+        let what = match fault.what {
+            Happens::Anywhere(kind) => self.somewhere(kind),
+            what @ (Happens::Region(..) | Happens::Link(..)) => what,
+        };
+        self.happen(what, (Instant::now() + fault.lasts).min(end)).await;
+    }
+
+    async fn swarm(self: Arc<Self>, swarm: &Swarm, end: Instant, all: &mut JoinSet<()>) {
+        let on: Vec<Kind> = swarm.kinds.iter().copied().filter(|_| !self.chance.percent(swarm.off)).collect();
+        if on.is_empty() {
+            return;
+        }
+        loop {
+            sleep(self.chance.about(swarm.every)).await;
+            if Instant::now() >= end {
+                return;
+            }
+            while all.try_join_next().is_some() {}
+            if all.len() >= swarm.at_once {
+                continue;
+            }
+            let kind = on[self.chance.below(on.len() as u64) as usize];
+            let (what, lasts) = (self.somewhere(kind), self.chance.about(swarm.lasts));
+            all.spawn(self.clone().happen(what, (Instant::now() + lasts).min(end)));
+        }
+    }
+
+    fn somewhere(&self, kind: Kind) -> Happens {
+        let regions = self.deployment.regions();
+        let count = regions.len() as u64;
+        let one = self.chance.below(count);
+        let name = |number: u64| regions[(number % count) as usize].clone();
+        match kind {
+            Kind::Region(kind) => Happens::Region(kind, name(one)),
+            Kind::Link(kind) => {
+                let other = one + 1 + self.chance.below(count.saturating_sub(1).max(1));
+                Happens::Link(kind, name(one), name(other))
+            }
+        }
+    }
+
+    /// One fault, from its beginning to the end of its mending.
+    async fn happen(self: Arc<Self>, what: Happens, until: Instant) {
+        let (kind, place) = match &what {
+            Happens::Region(kind, region) => (Kind::Region(*kind), region.to_string()),
+            Happens::Link(kind, from, to) => (Kind::Link(*kind), format!("{from}>{to}")),
+            Happens::Anywhere(_) => return,
+        };
+        let organs = organs(&what, self.deployment.regions());
+        let taken = {
+            let mut held = self.held();
+            let free = organs.iter().all(|organ| !held.contains(organ));
+            if free {
+                held.extend(organs.iter().cloned());
+            }
+            free
+        };
+        if !taken {
+            self.log.not_possible(format!("{} at {place}: something there is broken already", kind.name()));
+            return;
+        }
+        let number = self.log.breaks(kind.name(), place);
+        match &what {
+            Happens::Region(kind, region) => self.region(*kind, region, until).await,
+            Happens::Link(kind, from, to) => self.link(*kind, from, to, until).await,
+            Happens::Anywhere(_) => {}
+        }
+        self.log.mended(number);
+        let mut held = self.held();
+        for organ in &organs {
+            held.remove(organ);
+        }
+    }
+
+    async fn region(&self, kind: OfRegion, region: &RegionName, until: Instant) {
+        let deployment = &self.deployment;
+        let (cluster, upstreams) = (&deployment.world.cluster, &deployment.world.upstreams);
+        let after = deployment.scenario().upstream.answers_after;
+        let store = |mode| cluster.set_mode(region, mode);
+        let upstream = |mode| upstreams.set_mode(region, mode);
+        match kind {
+            OfRegion::RegionLoss => {
+                deployment.lose(region);
+                sleep_until(until).await;
+                deployment.bring_back(region);
+                return;
+            }
+            OfRegion::DiskLost => return acts::disk_lost(deployment, &self.log, region, until).await,
+            OfRegion::StoreRestored => {
+                return acts::store_restored(deployment, &self.log, region, until).await;
+            }
+            OfRegion::Drain => return acts::drain(deployment, &self.log, region, until).await,
+            OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
+            OfRegion::GatewayKilled => {
+                deployment.node(region).process.kill();
+                sleep_until(until).await;
+                deployment.begin_process(region);
+                return;
+            }
+            OfRegion::GatewayPaused => {
+                let process = deployment.node(region).process;
+                process.pause();
+                sleep_until(until).await;
+                process.resume();
+                return;
+            }
+            OfRegion::GatewayUpgraded => {
+                let before = deployment.node(region).process;
+                deployment.begin_process(region);
+                sleep_until(until).await;
+                before.kill();
+                return;
+            }
+            OfRegion::StoreDown => store(StoreMode::Refuse),
+            OfRegion::StoreStalls => store(StoreMode::Stall(STATEMENT_LOST)),
+            OfRegion::StoreLosesReplies => store(StoreMode::LoseReplies(STATEMENT_LOST)),
+            OfRegion::StoreSlow => cluster.set_latency(region, STATEMENT_SLOW),
+            OfRegion::StoreRestarts => cluster.restart(region),
+            OfRegion::StoreClockAhead => cluster.step_clock(region, STEP_MICROS),
+            OfRegion::StoreClockBack => cluster.step_clock(region, -STEP_MICROS),
+            OfRegion::ClockFast => self.drift(region, 1),
+            OfRegion::ClockSlow => self.drift(region, -1),
+            OfRegion::Isolated => deployment.cut_off(region, true),
+            OfRegion::UpstreamRefuses => upstream(UpstreamMode::Refuse),
+            OfRegion::UpstreamSlow => upstream(UpstreamMode::Receipt { after: after + UPSTREAM_SLOWER }),
+            OfRegion::UpstreamEffectThenDrop => upstream(UpstreamMode::EffectThenDrop),
+            OfRegion::UpstreamDropsBefore => upstream(UpstreamMode::DropBeforeEffect),
+            OfRegion::UpstreamEffectThenFail => upstream(UpstreamMode::EffectThenFail { status: 500 }),
+            OfRegion::UpstreamBusy => upstream(UpstreamMode::Busy { retry_after: 1 }),
+            OfRegion::UpstreamHangs => upstream(UpstreamMode::Hang),
+            OfRegion::UpstreamHangsInBody => upstream(UpstreamMode::HangInBody),
+            OfRegion::ProbesSilent => upstreams.set_probes(region, ProbeMode::Silent),
+            OfRegion::ProbesCannotSay => upstreams.set_probes(region, ProbeMode::CannotSay),
+        }
+        sleep_until(until).await;
+        self.mend(kind, region);
+    }
+
+    /// Puts back what one switch broke.
+    fn mend(&self, kind: OfRegion, region: &RegionName) {
+        let deployment = &self.deployment;
+        match kind {
+            OfRegion::StoreDown => {
+                deployment.normal_store(region);
+                deployment.world.cluster.restart(region);
+            }
+            OfRegion::StoreStalls | OfRegion::StoreLosesReplies | OfRegion::StoreSlow => {
+                deployment.normal_store(region)
+            }
+            OfRegion::StoreClockAhead => deployment.world.cluster.step_clock(region, -STEP_MICROS),
+            OfRegion::StoreClockBack => deployment.world.cluster.step_clock(region, STEP_MICROS),
+            OfRegion::ClockFast | OfRegion::ClockSlow => self.drift(region, 0),
+            OfRegion::Isolated => deployment.cut_off(region, false),
+            OfRegion::UpstreamRefuses
+            | OfRegion::UpstreamSlow
+            | OfRegion::UpstreamEffectThenDrop
+            | OfRegion::UpstreamDropsBefore
+            | OfRegion::UpstreamEffectThenFail
+            | OfRegion::UpstreamBusy
+            | OfRegion::UpstreamHangs
+            | OfRegion::UpstreamHangsInBody => deployment.normal_upstream(region),
+            OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => {
+                deployment.world.upstreams.set_probes(region, ProbeMode::Ledger);
+            }
+            // Over by itself, or mended where it was broken.
+            OfRegion::StoreRestarts
+            | OfRegion::RegionLoss
+            | OfRegion::DiskLost
+            | OfRegion::StoreRestored
+            | OfRegion::GatewayKilled
+            | OfRegion::GatewayPaused
+            | OfRegion::GatewayUpgraded
+            | OfRegion::Drain
+            | OfRegion::RingChange => {}
+        }
+    }
+
+    /// The allowed drift is between any two clocks: each may be off by half of it.
+    fn drift(&self, region: &RegionName, direction: i64) {
+        let most = i64::from(self.deployment.scenario().shared.drift.ppm / 2);
+        self.deployment.node(region).clock.drift(direction * most);
+    }
+
+    async fn link(&self, kind: OfLink, from: &RegionName, to: &RegionName, until: Instant) {
+        let deployment = &self.deployment;
+        let world = &deployment.world;
+        let one_way = deployment.scenario().network.one_way(from, to);
+        let mode = |mode| world.network.set_link(from, to, mode, one_way);
+        match kind {
+            OfLink::LinkCut => deployment.cut(from, to, true),
+            OfLink::OneWayCut => world.cut_one_way(from, to, one_way),
+            OfLink::LinkRefuses => mode(LinkMode::Refuse),
+            OfLink::LinkLosesRequests => mode(LinkMode::LoseRequest),
+            OfLink::LinkLosesReplies => mode(LinkMode::LoseReply),
+            OfLink::LinkSlow => {
+                for (from, to) in [(from, to), (to, from)] {
+                    world.network.set_link(from, to, LinkMode::Up, one_way + LINK_SLOWER);
+                }
+            }
+            OfLink::LinkFlaps => {
+                while Instant::now() < until {
+                    deployment.cut(from, to, true);
+                    sleep(FLAP).await;
+                    deployment.cut(from, to, false);
+                    sleep(FLAP).await;
+                }
+            }
+            OfLink::ReplicationStalls => world.cluster.hold(from, to, true),
+            OfLink::ReplicationSlow => {
+                let delay = one_way + deployment.scenario().network.replication;
+                world.cluster.set_delay(from, to, delay + ROWS_SLOWER);
+            }
+        }
+        sleep_until(until).await;
+        deployment.cut(from, to, false);
+        deployment.normal_replication(from, to);
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a fault takes hold of.
+fn organs(what: &Happens, regions: &[RegionName]) -> Vec<String> {
+    let link = |one: &RegionName, other: &RegionName| format!("link {} {}", one.min(other), one.max(other));
+    let links = |region: &RegionName| {
+        regions.iter().filter(|other| *other != region).map(|other| link(region, other)).collect::<Vec<_>>()
+    };
+    let of = |organ: &str, region: &RegionName| format!("{organ} {region}");
+    match what {
+        Happens::Region(kind, region) => match kind {
+            OfRegion::RegionLoss | OfRegion::DiskLost | OfRegion::StoreRestored => {
+                let mut all = links(region);
+                all.extend(["process", "store", "clock"].map(|organ| of(organ, region)));
+                all
+            }
+            OfRegion::GatewayKilled | OfRegion::GatewayPaused | OfRegion::GatewayUpgraded => {
+                vec![of("process", region), of("clock", region)]
+            }
+            OfRegion::ClockFast | OfRegion::ClockSlow => vec![of("process", region), of("clock", region)],
+            OfRegion::StoreDown
+            | OfRegion::StoreStalls
+            | OfRegion::StoreLosesReplies
+            | OfRegion::StoreSlow
+            | OfRegion::StoreRestarts
+            | OfRegion::StoreClockAhead
+            | OfRegion::StoreClockBack => vec![of("store", region)],
+            OfRegion::Isolated => links(region),
+            OfRegion::UpstreamRefuses
+            | OfRegion::UpstreamSlow
+            | OfRegion::UpstreamEffectThenDrop
+            | OfRegion::UpstreamDropsBefore
+            | OfRegion::UpstreamEffectThenFail
+            | OfRegion::UpstreamBusy
+            | OfRegion::UpstreamHangs
+            | OfRegion::UpstreamHangsInBody => vec![of("upstream", region)],
+            OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => vec![of("probes", region)],
+            // One change of the view at a time, as operators work.
+            OfRegion::Drain | OfRegion::RingChange => vec!["operator".to_owned()],
+        },
+        Happens::Link(_, from, to) => vec![link(from, to)],
+        Happens::Anywhere(_) => Vec::new(),
+    }
+}

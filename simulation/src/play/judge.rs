@@ -1,0 +1,372 @@
+//! Looks on while a scenario is played, and says in the end what came of it.
+//!
+//! Neighbours: [`crate::checker`] has the invariants, [`super::log`] what clients were told, the world what really happened. It must not
+//! change anything, nor be seen by a gateway.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use onceway::gateway::route::Route;
+use onceway::protocol::decide::Recovery;
+use onceway::protocol::key::KeyId;
+use onceway::protocol::view::{Standing as InView, View};
+use tokio::time::Instant;
+
+use super::clients::Sent;
+use super::log::{Asked, Log};
+use crate::checker::{self, Checker};
+use crate::deployment::{Deployment, Reply};
+use crate::outcome::{Breach, FaultSpan, Keys, LeaseSpan, Outage, Outcome, Requests, Second, ViewSpan};
+use crate::table::{Standing, Truth};
+use crate::upstream::Happening;
+
+/// More breaches than this say nothing that the first ones do not.
+const MOST_BREACHES: usize = 20;
+/// For how long after it was mended a fault may have mattered.
+const AFTERWARDS: Duration = Duration::from_secs(1);
+
+/// Who looks on.
+pub struct Judge {
+    deployment: Arc<Deployment>,
+    log: Arc<Log>,
+    begun: Instant,
+    checker: Checker,
+    breaches: Vec<Breach>,
+}
+
+impl Judge {
+    /// Clients begin to ask at `begun`.
+    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, begun: Instant) -> Self {
+        let rerun = |route: &&Route| {
+            route.policy().is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }))
+        };
+        let routes = deployment.scenario().shared.routes.0.iter();
+        let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect());
+        Self { deployment, log, begun, checker, breaches: Vec::new() }
+    }
+
+    /// When clients began to ask.
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// One look: who holds a lease, and whether what happened since the last one breaks an invariant.
+    pub async fn look(&mut self) {
+        for region in self.deployment.regions() {
+            let node = self.deployment.node(region);
+            let held = !node.process.is_dead() && node.gateway.authority_status().lease.held;
+            self.log.lease(region, held);
+        }
+        let breaches = self.checker.step(&self.deployment.world);
+        self.tell(breaches);
+    }
+
+    fn tell(&mut self, breaches: Vec<checker::Breach>) {
+        for breach in breaches {
+            self.breach(breach.invariant.number(), breach.text);
+        }
+    }
+
+    /// An invariant does not hold.
+    pub fn breach(&mut self, invariant: &str, text: String) {
+        if self.breaches.len() < MOST_BREACHES {
+            let at_ms = millis(self.begun.elapsed());
+            self.breaches.push(Breach { invariant: invariant.to_owned(), at_ms, text });
+        }
+    }
+
+    /// What can only be said at the end.
+    pub fn finish(&mut self, sent: &[Sent]) {
+        let breaches = self.checker.finish(&self.deployment.world);
+        self.tell(breaches);
+        let ledger = self.deployment.world.upstreams.ledger();
+        let mut answers: BTreeMap<&KeyId, BTreeSet<&Bytes>> = BTreeMap::new();
+        let asked = self.log.all_asked();
+        for Asked { id, reply, .. } in &asked {
+            let Reply::Told { status, body, .. } = reply else { continue };
+            if status.is_success() && *status != StatusCode::ACCEPTED {
+                answers.entry(id).or_default().insert(body);
+            }
+        }
+        for key in sent {
+            let none = Vec::new();
+            let effects: &Vec<Happening> = ledger.get(&key.id).unwrap_or(&none);
+            let Some(told) = answers.get(&key.id) else { continue };
+            if told.iter().any(|body| effects.iter().all(|effect| effect.body != **body)) {
+                self.breach("14", format!("{:?} was answered with what no upstream said", key.id));
+            }
+            if told.len() > effects.len().max(1) {
+                self.breach(
+                    "14",
+                    format!("{:?} has {} answers of {} effects", key.id, told.len(), effects.len()),
+                );
+            }
+        }
+    }
+
+    /// What came of it.
+    pub fn outcome(&mut self, seed: u64, simulated: Duration, mended: Instant, sent: &[Sent]) -> Outcome {
+        let asked = self.log.all_asked();
+        let truths = self.deployment.world.cluster.truths();
+        let views = views(&truths);
+        let mut outcome = Outcome {
+            seed,
+            simulated_ms: millis(simulated),
+            keys: self.keys(&asked, mended, sent, &truths),
+            requests: requests(&asked),
+            latency_ms: latencies(&asked),
+            outages: self.outages(&asked),
+            views: self.view_spans(&truths, &views),
+            leases: self.lease_spans(),
+            seconds: self.seconds(&asked),
+            ..Outcome::default()
+        };
+        outcome.faults = self.fault_spans(&asked, &outcome.views);
+        outcome.happened = happened(&asked, &truths, &views, &outcome);
+        outcome.breaches = std::mem::take(&mut self.breaches);
+        outcome
+    }
+
+    fn since(&self, at: Instant) -> u64 {
+        millis(at.saturating_duration_since(self.begun))
+    }
+
+    fn keys(&self, asked: &[Asked], mended: Instant, sent: &[Sent], truths: &[Truth]) -> Keys {
+        let (begun, gave_up) = self.log.keys();
+        let answered: BTreeSet<&KeyId> = asked
+            .iter()
+            .filter(|asked| asked.ended <= mended && is_answer(&asked.reply))
+            .map(|asked| &asked.id)
+            .collect();
+        let in_the_end: BTreeMap<&KeyId, &Reply> =
+            asked.iter().map(|asked| (&asked.id, &asked.reply)).collect();
+        let in_doubt = in_the_end.values().filter(|reply| code(reply) == "outcome-unknown").count();
+        let listed: BTreeSet<&KeyId> = truths
+            .iter()
+            .flat_map(|store| &store.journal)
+            .filter(|(_, entry)| entry.kind == "double")
+            .filter_map(|(id, _)| id.as_ref())
+            .collect();
+        let ledger = self.deployment.world.upstreams.ledger();
+        let doubles: Vec<&KeyId> =
+            ledger.iter().filter(|(_, effects)| effects.len() > 1).map(|(id, _)| id).collect();
+        let scenario = self.deployment.scenario();
+        let reruns = |id: &KeyId| {
+            let of = sent.iter().find(|key| key.id == *id).map(|key| &scenario.workloads[key.workload].route);
+            let policy = of.and_then(|route| scenario.shared.routes.policy(route));
+            policy.is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }))
+        };
+        let count = |count: usize| count as u64;
+        Keys {
+            begun: count(begun.len()),
+            answered: count(answered.len()),
+            given_up: count(gave_up.len()),
+            in_doubt: count(in_doubt),
+            doubles: count(doubles.len()),
+            doubles_listed: count(doubles.iter().filter(|id| listed.contains(**id)).count()),
+            doubles_allowed: count(doubles.iter().filter(|id| reruns(id)).count()),
+        }
+    }
+
+    /// When keys of a home region were refused by gateways that live: the first such request begins it, the next one of that region that is
+    /// answered ends it. What a dead gateway does not answer is its clients' to send elsewhere.
+    fn outages(&self, asked: &[Asked]) -> Vec<Outage> {
+        let ring = &self.deployment.scenario().shared.ring;
+        let mut open: BTreeMap<String, Instant> = BTreeMap::new();
+        let mut all = Vec::new();
+        for asked in asked {
+            let Some(home) = ring.order(&asked.id).names().next().map(ToString::to_string) else { continue };
+            if is_answer(&asked.reply) {
+                if let Some(from) = open.remove(&home) {
+                    all.push(Outage { home, from_ms: self.since(from), to_ms: self.since(asked.ended) });
+                }
+            } else if !matches!(code(&asked.reply), "" | "in-progress" | "outcome-unknown") {
+                open.entry(home).or_insert(asked.begun);
+            }
+        }
+        let end = asked.last().map_or(self.begun, |asked| asked.ended);
+        all.extend(open.into_iter().map(|(home, from)| Outage {
+            home,
+            from_ms: self.since(from),
+            to_ms: self.since(end),
+        }));
+        all
+    }
+
+    fn view_spans(&self, truths: &[Truth], views: &BTreeMap<u64, Arc<View>>) -> Vec<ViewSpan> {
+        let begun = millis(self.deployment.world.elapsed()).saturating_sub(millis(self.begun.elapsed()));
+        let first = |epoch: u64| {
+            let gates = truths.iter().flat_map(|store| &store.history.gates);
+            gates.filter(|gate| gate.state.view.epoch() >= epoch).map(|gate| gate.at).min()
+        };
+        let span = |view: &Arc<View>| ViewSpan {
+            epoch: view.epoch(),
+            at_ms: first(view.epoch()).map_or(0, millis).saturating_sub(begun),
+            standings: view
+                .members()
+                .iter()
+                .map(|(name, member)| (name.to_string(), standing(member.standing).to_owned()))
+                .collect(),
+        };
+        views.values().map(span).collect()
+    }
+
+    fn lease_spans(&self) -> Vec<LeaseSpan> {
+        let span = |leased: super::log::Leased| LeaseSpan {
+            region: leased.region.to_string(),
+            from_ms: self.since(leased.from),
+            to_ms: self.since(leased.to),
+        };
+        self.log.all_leases().into_iter().map(span).collect()
+    }
+
+    fn seconds(&self, asked: &[Asked]) -> Vec<Second> {
+        let mut seconds: Vec<Second> = Vec::new();
+        for asked in asked {
+            let number = (self.since(asked.ended) / 1_000) as usize;
+            if seconds.len() <= number {
+                seconds.resize(number + 1, Second::default());
+            }
+            let second = &mut seconds[number];
+            match &asked.reply {
+                Reply::Told { status, replayed, .. } => match (status.is_success(), replayed) {
+                    (true, false) => second.answered += 1,
+                    (true, true) => second.replayed += 1,
+                    (false, _) => second.refused += 1,
+                },
+                Reply::Broken | Reply::TimedOut => second.failed += 1,
+            }
+        }
+        seconds
+    }
+
+    fn fault_spans(&self, asked: &[Asked], views: &[ViewSpan]) -> Vec<FaultSpan> {
+        let end = Instant::now();
+        let span = |broken: super::log::Broken| {
+            let (from, to) = (broken.from, broken.to.unwrap_or(end));
+            let late = to + AFTERWARDS;
+            let unwell =
+                |asked: &Asked| asked.ended >= from && asked.begun <= late && !is_answer(&asked.reply);
+            let (from_ms, to_ms) = (self.since(from), self.since(to));
+            let agreed = |view: &ViewSpan| (from_ms..=self.since(late)).contains(&view.at_ms);
+            let mattered = asked.iter().any(unwell) || views.iter().any(agreed);
+            FaultSpan { kind: broken.kind.to_owned(), place: broken.place, from_ms, to_ms, mattered }
+        };
+        self.log.all_broken().into_iter().map(span).collect()
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn is_answer(reply: &Reply) -> bool {
+    matches!(reply, Reply::Told { status, .. } if status.is_success() && *status != StatusCode::ACCEPTED)
+}
+
+fn code(reply: &Reply) -> &str {
+    match reply {
+        Reply::Told { code, .. } => code,
+        Reply::Broken | Reply::TimedOut => "",
+    }
+}
+
+fn standing(standing: InView) -> &'static str {
+    match standing {
+        InView::Serving => "serving",
+        InView::Sealed { .. } => "sealed",
+        InView::Lost { .. } => "lost",
+    }
+}
+
+/// Every view that some region kept.
+fn views(truths: &[Truth]) -> BTreeMap<u64, Arc<View>> {
+    let kept = truths.iter().flat_map(|store| &store.history.views);
+    let adopted = truths.iter().flat_map(|store| &store.history.gates).map(|gate| &gate.state.view);
+    kept.chain(adopted).map(|view| (view.epoch(), view.clone())).collect()
+}
+
+fn requests(asked: &[Asked]) -> Requests {
+    let mut requests = Requests { sent: asked.len() as u64, ..Requests::default() };
+    for asked in asked {
+        match &asked.reply {
+            Reply::Told { status, code, replayed, by, .. } => {
+                if status.is_success() {
+                    let count = if *replayed { &mut requests.replayed } else { &mut requests.answered };
+                    *count += 1;
+                    requests.forwarded += u64::from(!by.is_empty() && by != asked.at.as_str());
+                } else {
+                    *requests.refused.entry(code.clone()).or_default() += 1;
+                }
+            }
+            Reply::Broken => requests.broken += 1,
+            Reply::TimedOut => requests.timed_out += 1,
+        }
+    }
+    requests
+}
+
+fn latencies(asked: &[Asked]) -> Vec<u64> {
+    let mut first: BTreeMap<&KeyId, Instant> = BTreeMap::new();
+    let mut answered: BTreeMap<&KeyId, Instant> = BTreeMap::new();
+    for asked in asked {
+        let begun = first.entry(&asked.id).or_insert(asked.begun);
+        *begun = (*begun).min(asked.begun);
+        if is_answer(&asked.reply) {
+            answered.entry(&asked.id).or_insert(asked.ended);
+        }
+    }
+    let took = answered.iter().filter_map(|(id, at)| Some(millis(at.duration_since(*first.get(id)?))));
+    let mut all: Vec<u64> = took.collect();
+    all.sort_unstable();
+    all
+}
+
+/// What a batch of seeds must have seen: else it shows nothing.
+fn happened(
+    asked: &[Asked],
+    truths: &[Truth],
+    views: &BTreeMap<u64, Arc<View>>,
+    outcome: &Outcome,
+) -> BTreeMap<String, u64> {
+    let mut all: BTreeMap<String, u64> = BTreeMap::new();
+    let mut add = |what: &str, count: usize| *all.entry(what.to_owned()).or_default() += count as u64;
+    for (before, after) in views.values().zip(views.values().skip(1)) {
+        let lost = |view: &View, name| matches!(view.standing(name), Some(InView::Lost { .. }));
+        for name in after.members().keys() {
+            add("takeover", usize::from(!lost(before, name) && lost(after, name)));
+            add("return", usize::from(!before.serves(name) && after.serves(name)));
+        }
+        add("ring change", usize::from(before.ring().digest() != after.ring().digest()));
+        add("store retired", usize::from(after.retired().len() > before.retired().len()));
+    }
+    let records = || truths.iter().flat_map(|store| &store.writes).filter_map(|write| write.record.as_ref());
+    let ids = |standing: Standing| {
+        records()
+            .filter(|record| record.standing == standing)
+            .map(|record| record.request_id)
+            .collect::<BTreeSet<_>>()
+    };
+    add("in doubt", ids(Standing::InDoubt).len());
+    let risky = records().filter(|record| !record.risk.is_empty()).map(|record| record.request_id);
+    add("run at risk", risky.collect::<BTreeSet<_>>().len());
+    let over = records().filter(|record| !record.over.is_empty()).map(|record| record.request_id);
+    add("run over another region's attempt", over.collect::<BTreeSet<_>>().len());
+    add("lodged", truths.iter().map(|store| store.history.lodged.len()).sum());
+    for (what, wanted) in
+        [("refused while keys move", "moving"), ("refused while a window runs", "home-unavailable")]
+    {
+        add(what, asked.iter().filter(|asked| code(&asked.reply) == wanted).count());
+    }
+    let across = |asked: &&Asked| match &asked.reply {
+        Reply::Told { replayed: true, by, .. } => !by.is_empty() && by != asked.at.as_str(),
+        Reply::Told { .. } | Reply::Broken | Reply::TimedOut => false,
+    };
+    add("replayed across regions", asked.iter().filter(across).count());
+    add("double", outcome.keys.doubles as usize);
+    add("double in a journal", outcome.keys.doubles_listed as usize);
+    all
+}

@@ -1,0 +1,151 @@
+//! What clients were told, and what was broken, in the order in which it was.
+//!
+//! Neighbours: [`super::clients`] and [`super::faults`] write it, [`super::judge`] and the story read it. It must not judge.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use onceway::protocol::key::KeyId;
+use onceway::protocol::region::RegionName;
+use tokio::time::Instant;
+
+use crate::deployment::Reply;
+
+/// One request and what it was told.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// When it was sent.
+    pub begun: Instant,
+    /// When its client had the reply, or gave up.
+    pub ended: Instant,
+    /// Its key.
+    pub id: KeyId,
+    /// Where it was sent.
+    pub at: RegionName,
+    /// What it was told.
+    pub reply: Reply,
+}
+
+/// Something that was broken.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// What, as its kind's name.
+    pub kind: &'static str,
+    /// Where.
+    pub place: String,
+    /// Since when.
+    pub from: Instant,
+    /// Until when; `None` while it is.
+    pub to: Option<Instant>,
+}
+
+/// A region's lease, held for a while.
+#[derive(Clone, Debug)]
+pub struct Leased {
+    /// Whose.
+    pub region: RegionName,
+    /// Since when.
+    pub from: Instant,
+    /// When it was last seen held.
+    pub to: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    begun: BTreeSet<KeyId>,
+    gave_up: BTreeSet<KeyId>,
+    asked: Vec<Asked>,
+    broken: Vec<Broken>,
+    refused: Vec<(Instant, String)>,
+    leased: BTreeMap<RegionName, Leased>,
+    leases: Vec<Leased>,
+}
+
+/// The log of one play.
+#[derive(Debug, Default)]
+pub struct Log(Mutex<Inner>);
+
+impl Log {
+    /// A client begins with a key.
+    pub fn begins(&self, id: &KeyId) {
+        self.lock().begun.insert(id.clone());
+    }
+
+    /// A client gave a key up.
+    pub fn gave_up(&self, id: &KeyId) {
+        self.lock().gave_up.insert(id.clone());
+    }
+
+    /// A request ended.
+    pub fn asked(&self, asked: Asked) {
+        self.lock().asked.push(asked);
+    }
+
+    /// Something is broken from now on. Returns its number.
+    pub fn breaks(&self, kind: &'static str, place: String) -> usize {
+        let mut inner = self.lock();
+        inner.broken.push(Broken { kind, place, from: Instant::now(), to: None });
+        inner.broken.len() - 1
+    }
+
+    /// It is mended.
+    pub fn mended(&self, number: usize) {
+        if let Some(broken) = self.lock().broken.get_mut(number) {
+            broken.to = Some(Instant::now());
+        }
+    }
+
+    /// A fault or an operator's act that was not possible then, and why.
+    pub fn not_possible(&self, why: String) {
+        self.lock().refused.push((Instant::now(), why));
+    }
+
+    /// Whether a region holds its lease, as somebody looks.
+    pub fn lease(&self, region: &RegionName, held: bool) {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        match (held, inner.leased.remove(region)) {
+            (true, Some(leased)) => {
+                inner.leased.insert(region.clone(), Leased { to: now, ..leased });
+            }
+            (true, None) => {
+                inner.leased.insert(region.clone(), Leased { region: region.clone(), from: now, to: now });
+            }
+            (false, Some(leased)) => inner.leases.push(leased),
+            (false, None) => {}
+        }
+    }
+
+    /// Keys that clients began with, and of these those that their clients gave up.
+    pub fn keys(&self) -> (BTreeSet<KeyId>, BTreeSet<KeyId>) {
+        let inner = self.lock();
+        (inner.begun.clone(), inner.gave_up.clone())
+    }
+
+    /// All requests, in the order in which they ended.
+    pub fn all_asked(&self) -> Vec<Asked> {
+        self.lock().asked.clone()
+    }
+
+    /// All that was broken, in the order in which it began.
+    pub fn all_broken(&self) -> Vec<Broken> {
+        self.lock().broken.clone()
+    }
+
+    /// What was not possible, and when.
+    pub fn all_not_possible(&self) -> Vec<(Instant, String)> {
+        self.lock().refused.clone()
+    }
+
+    /// All leases, those held still included.
+    pub fn all_leases(&self) -> Vec<Leased> {
+        let inner = self.lock();
+        let mut all: Vec<Leased> = inner.leases.iter().chain(inner.leased.values()).cloned().collect();
+        all.sort_by(|one, other| (one.from, &one.region).cmp(&(other.from, &other.region)));
+        all
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,176 @@
+//! Plays a scenario with a seed: the same seed, the same play, to the byte.
+//!
+//! First clients ask and things break; then everything is mended, and every region must come home and every key must end. Neighbours:
+//! [`crate::scenario`] says what is played, [`crate::deployment`] is who plays; [`judge`] turns what was seen into an [`Outcome`]. It must not
+//! let anything but the seed decide.
+
+pub mod acts;
+pub mod chance;
+pub mod clients;
+pub mod faults;
+pub mod judge;
+pub mod log;
+pub mod story;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::deployment::{Deployment, Reply};
+use crate::outcome::{Breach, Outcome};
+use crate::scenario::Scenario;
+use chance::Chance;
+use clients::Sent;
+use faults::Faults;
+use judge::Judge;
+use log::Log;
+
+/// How often somebody looks who holds a lease, and whether every invariant holds.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long regions may take to come home once everything is mended, besides what the settings say.
+const HOME_WITHIN: Duration = Duration::from_secs(300);
+/// How long a key may take to end once all regions are home, besides its hold.
+const END_WITHIN: Duration = Duration::from_secs(60);
+/// How long the audit may take to compare two answers.
+const COMPARED_WITHIN: Duration = Duration::from_secs(6);
+
+/// One play, as it is at its end.
+pub struct Played {
+    /// What came of it.
+    pub outcome: Outcome,
+    /// What happened, line by line.
+    pub story: Vec<String>,
+}
+
+/// Plays a seed of a scenario on this thread, in simulated time; its story is told only if somebody wants it.
+///
+/// # Panics
+/// If a runtime cannot be made, or is one already.
+pub fn play(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played {
+    let Ok(runtime) = Builder::new_current_thread().enable_time().start_paused(true).build() else {
+        panic!("a runtime without I/O")
+    };
+    runtime.block_on(played(scenario, seed, with_story))
+}
+
+async fn played(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played {
+    let founded = Instant::now();
+    let deployment = match Deployment::start(scenario, seed).await {
+        Ok(deployment) => deployment,
+        Err(why) => {
+            let breach = Breach {
+                invariant: "progress".to_owned(),
+                at_ms: 0,
+                text: format!("the regions never served: {why}"),
+            };
+            let outcome = Outcome { seed, breaches: vec![breach], ..Outcome::default() };
+            return Played { outcome, story: vec![why] };
+        }
+    };
+    let log = Arc::new(Log::default());
+    let mut judge = Judge::new(deployment.clone(), log.clone(), Instant::now());
+    let sent = asked_and_broken(&deployment, &log, seed, &mut judge).await;
+    let mended = Instant::now();
+    heal(&deployment, &log, &mut judge).await;
+    all_end(&deployment, &log, &mut judge, &sent).await;
+    judge.finish(&sent);
+    let outcome = judge.outcome(seed, founded.elapsed(), mended, &sent);
+    let story = if with_story { story::tell(&deployment, &log, judge.begun(), &outcome) } else { Vec::new() };
+    Played { outcome, story }
+}
+
+/// Clients ask, things break, and somebody looks all the time.
+async fn asked_and_broken(
+    deployment: &Arc<Deployment>,
+    log: &Arc<Log>,
+    seed: u64,
+    judge: &mut Judge,
+) -> Vec<Sent> {
+    let chance = Chance::new(seed);
+    let begun = Instant::now();
+    let end = begun + deployment.scenario().length;
+    let faults = Faults::new(deployment.clone(), log.clone(), chance.split());
+    let mut breaking = JoinSet::new();
+    breaking.spawn(faults.run(begun, end));
+    let mut asking = JoinSet::new();
+    for number in 0..deployment.scenario().workloads.len() {
+        asking.spawn(clients::run(deployment.clone(), log.clone(), chance.split(), number, end));
+    }
+    // Clients go on while things are mended, until the last of them has its answer or gives up.
+    while Instant::now() < end || !breaking.is_empty() {
+        while breaking.try_join_next().is_some() {}
+        judge.look().await;
+        sleep(LOOK_EVERY).await;
+    }
+    let mut sent: Vec<Sent> = Vec::new();
+    while !asking.is_empty() {
+        while let Some(done) = asking.try_join_next() {
+            sent.extend(done.unwrap_or_default());
+        }
+        judge.look().await;
+        sleep(LOOK_EVERY).await;
+    }
+    sent.sort_by(|one, other| one.id.cmp(&other.id));
+    sent
+}
+
+/// Everything is mended by now: whatever an operator had drained is resumed, and all regions must come home.
+async fn heal(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge) {
+    acts::resume_all(deployment, log).await;
+    // Each return of a region that is lost again and again waits twice as long as the one before.
+    let end = Instant::now() + HOME_WITHIN + deployment.scenario().shared.failover.stable_for * 16;
+    while !deployment.is_home() {
+        if Instant::now() >= end {
+            judge.breach("progress", format!("not all regions came home: {}", deployment.shown()));
+            return;
+        }
+        judge.look().await;
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Every key that was ever sent is answered, or is in doubt and listed, in the end.
+async fn all_end(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge, sent: &[Sent]) {
+    let mut asking = JoinSet::new();
+    for key in sent.iter().cloned() {
+        asking.spawn(ended(deployment.clone(), log.clone(), key));
+    }
+    while !asking.is_empty() {
+        while let Some(done) = asking.try_join_next() {
+            if let Ok(Err(why)) = done {
+                judge.breach("progress", why);
+            }
+        }
+        judge.look().await;
+        sleep(LOOK_EVERY).await;
+    }
+    sleep(COMPARED_WITHIN).await;
+    judge.look().await;
+}
+
+async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<(), String> {
+    let shared = &deployment.scenario().shared;
+    let workload = &deployment.scenario().workloads[key.workload];
+    let policy = shared.routes.policy(&workload.route);
+    let hold = policy.map_or(Duration::ZERO, |policy| policy.hold + policy.settle_time);
+    let parks = policy.is_some_and(|policy| policy.recovery == onceway::protocol::decide::Recovery::Park);
+    let end = Instant::now() + END_WITHIN + hold * 4;
+    let at = deployment.regions()[0].clone();
+    loop {
+        let reply = clients::ask(&deployment, &log, &key, &at, workload.retry.timeout).await;
+        if let Reply::Told { status, code, .. } = &reply {
+            let answered = status.is_success() && status.as_u16() != 202;
+            let listed = code == "dead-letter" || code == "outcome-unknown" && parks;
+            if answered || listed {
+                return Ok(());
+            }
+        }
+        if Instant::now() >= end {
+            return Err(format!("{:?} of {} does not end: {reply:?}", key.id, workload.name));
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}

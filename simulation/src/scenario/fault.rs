@@ -1,0 +1,240 @@
+//! `[[fault]]` and `[swarm]`: what goes wrong, where, when and for how long; by a timeline, or drawn from the seed.
+//!
+//! Neighbours: [`crate::play::faults`] breaks and mends. Each kind has one name everywhere: in scenario files, in the story and in results.
+//! It must not break anything itself.
+
+use std::time::Duration;
+
+use onceway::config::reader::{self, Section};
+use onceway::protocol::region::RegionName;
+use toml::de::DeValue;
+
+use super::{Known, span};
+
+macro_rules! kinds {
+    ($about_all:literal $of:ident { $($kind:ident $name:literal $about:literal)* }) => {
+        #[doc = $about_all]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $of {
+            $(#[doc = $about] $kind,)*
+        }
+
+        impl $of {
+            const ALL: &[$of] = &[$($of::$kind),*];
+
+            fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name),* }
+            }
+
+            fn about(self) -> &'static str {
+                match self { $(Self::$kind => $about),* }
+            }
+        }
+    };
+}
+
+kinds! {
+    "What happens to one region."
+    OfRegion {
+        RegionLoss "region-loss" "Gateway, Postgres and links are gone, and come back with the data they had."
+        DiskLost "disk-lost" "Gateway and Postgres are gone with all data that had not left; an operator has an empty store put in their place."
+        StoreRestored "store-restored" "Postgres is gone, and comes back as a copy taken when the fault began and the writes since then forgotten."
+        GatewayKilled "gateway-killed" "The gateway process is killed, Postgres lives."
+        GatewayPaused "gateway-paused" "The gateway process stops in the middle of whatever it does, its clock runs on, and then it goes on."
+        GatewayUpgraded "gateway-upgraded" "Another gateway process starts, and the one before is stopped once the new one answers."
+        StoreDown "store-down" "Postgres refuses connections, the gateway lives."
+        StoreStalls "store-stalls" "Statements are not executed, and time out."
+        StoreLosesReplies "store-loses-replies" "Statements are executed, and their replies are lost: commits that nobody was told of."
+        StoreSlow "store-slow" "Each statement takes 1.2 s."
+        StoreRestarts "store-restarts" "Postgres is restarted: same data, another boot."
+        StoreClockAhead "store-clock-ahead" "The database's wall clock steps ahead by 5 s, and back afterwards."
+        StoreClockBack "store-clock-back" "The database's wall clock steps back by 5 s, and ahead afterwards."
+        ClockFast "clock-fast" "The gateway's clocks run fast, by the allowed drift."
+        ClockSlow "clock-slow" "The gateway's clocks run slow, by the allowed drift."
+        Isolated "isolated" "All links of a region are cut, while clients still reach it."
+        UpstreamRefuses "upstream-refuses" "The protected service refuses connections."
+        UpstreamSlow "upstream-slow" "The protected service takes 2.5 s longer."
+        UpstreamEffectThenDrop "upstream-effect-then-drop" "The protected service performs the effect, and then breaks the connection."
+        UpstreamDropsBefore "upstream-drops-before" "The protected service breaks the connection before it does anything."
+        UpstreamEffectThenFail "upstream-effect-then-fail" "The protected service performs the effect, and then answers 500."
+        UpstreamBusy "upstream-busy" "The protected service answers 503 with Retry-After."
+        UpstreamHangs "upstream-hangs" "The protected service takes requests, and neither does nor says anything."
+        UpstreamHangsInBody "upstream-hangs-in-body" "The protected service performs the effect, and never ends its answer."
+        ProbesSilent "probes-silent" "The protected service's status address does not answer."
+        ProbesCannotSay "probes-cannot-say" "The protected service's status address cannot tell what happened."
+        Drain "drain" "An operator drains the region, and resumes it afterwards."
+        RingChange "ring-change" "An operator gives the region twice its weight, and takes that back afterwards."
+    }
+}
+
+kinds! {
+    "What happens to what goes from one region to another, or both ways between them."
+    OfLink {
+        LinkCut "link-cut" "One link is cut both ways, while others see both ends."
+        OneWayCut "one-way-cut" "What the one sends to the other is lost, but not what it is sent."
+        LinkRefuses "link-refuses" "Connections from the one to the other are refused."
+        LinkLosesRequests "link-loses-requests" "Requests are lost on their way, and the connection breaks."
+        LinkLosesReplies "link-loses-replies" "Replies are lost on their way, and the connection breaks."
+        LinkSlow "link-slow" "One way takes a second longer, both ways."
+        LinkFlaps "link-flaps" "The link is cut and mended every 1.5 s."
+        ReplicationStalls "replication-stalls" "Rows of the one do not reach the other, while gateways talk."
+        ReplicationSlow "replication-slow" "Rows of the one take 4 s longer to the other."
+    }
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// It happens to one region.
+    Region(OfRegion),
+    /// It happens between two.
+    Link(OfLink),
+}
+
+impl Kind {
+    /// All kinds.
+    pub fn all() -> Vec<Self> {
+        let regions = OfRegion::ALL.iter().copied().map(Self::Region);
+        regions.chain(OfLink::ALL.iter().copied().map(Self::Link)).collect()
+    }
+
+    /// Its name: in scenario files, in the story and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Region(kind) => kind.name(),
+            Self::Link(kind) => kind.name(),
+        }
+    }
+
+    /// What it is, in a line.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Region(kind) => kind.about(),
+            Self::Link(kind) => kind.about(),
+        }
+    }
+}
+
+/// A fault and where it happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happens {
+    /// To this region.
+    Region(OfRegion, RegionName),
+    /// To what goes from the first to the second, or between both.
+    Link(OfLink, RegionName, RegionName),
+    /// Somewhere, drawn from the seed.
+    Anywhere(Kind),
+}
+
+/// One fault of the timeline.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// What goes wrong, and where.
+    pub what: Happens,
+    /// When, after clients began to ask.
+    pub at: Duration,
+    /// For how long.
+    pub lasts: Duration,
+}
+
+/// Faults at random. Each seed switches whole kinds off, so that rare combinations are met undisturbed by the others.
+#[derive(Clone, Debug)]
+pub struct Swarm {
+    /// How long it is from one fault to the next, on average.
+    pub every: Duration,
+    /// How long a fault lasts, on average.
+    pub lasts: Duration,
+    /// The kinds that are drawn from.
+    pub kinds: Vec<Kind>,
+    /// In how many of a hundred seeds each kind is off.
+    pub off: u32,
+    /// How many faults there may be at the same time, at most.
+    pub at_once: usize,
+}
+
+/// The timeline and the swarm.
+pub(super) fn read(top: &Section<'_>, known: &Known<'_>, length: Duration) -> (Vec<Fault>, Option<Swarm>) {
+    let faults =
+        top.tables("fault").into_iter().filter_map(|section| fault(section, known, length)).collect();
+    (faults, top.table("swarm").map(swarm))
+}
+
+fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Option<Fault> {
+    let kind = section.required("kind", "say what goes wrong, such as kind = \"region-loss\"", kind);
+    if let Some(kind) = kind {
+        section.rename(format!("fault {:?}", kind.name()));
+    }
+    let at = section.required("at", "say when, such as at = \"20s\"", |value| {
+        reader::time(value, Duration::ZERO, Duration::from_secs(86_400))
+    });
+    if at.is_some_and(|at| at >= length) {
+        section.fail_at("at", "at is not before the end: everything is mended once length is over");
+    }
+    let lasts = span(&section, "lasts", 0, 86_400, 20_000);
+    let region = section.optional("region", |value| anywhere_or(value, |value| known.region(value)));
+    let regions = section.optional("regions", |value| anywhere_or(value, |value| two(value, known)));
+    let what = match (kind, region, regions) {
+        (Some(kind @ Kind::Region(_)), Some(None), None) | (Some(kind @ Kind::Link(_)), None, Some(None)) => {
+            Some(Happens::Anywhere(kind))
+        }
+        (Some(Kind::Region(kind)), Some(Some(region)), None) => Some(Happens::Region(kind, region)),
+        (Some(Kind::Link(kind)), None, Some(Some((from, to)))) => Some(Happens::Link(kind, from, to)),
+        (Some(Kind::Region(_)), ..) => {
+            section.fail("it happens to one region: write region = \"NAME\", or region = \"any\"");
+            None
+        }
+        (Some(Kind::Link(_)), ..) => {
+            section.fail(
+                "it happens between two regions: write regions = [\"FROM\", \"TO\"], or regions = \"any\"",
+            );
+            None
+        }
+        (None, ..) => None,
+    };
+    section.finish();
+    Some(Fault { what: what?, at: at?, lasts })
+}
+
+/// A place; `None` where "any" is written.
+fn anywhere_or<T>(
+    value: &DeValue<'_>,
+    read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    if value.as_str() == Some("any") { Ok(None) } else { read(value).map(Some) }
+}
+
+fn two(value: &DeValue<'_>, known: &Known<'_>) -> Result<(RegionName, RegionName), String> {
+    let names = reader::list(value, |value| known.region(value))?;
+    match <[RegionName; 2]>::try_from(names) {
+        Ok([from, to]) if from != to => Ok((from, to)),
+        Ok(_) | Err(_) => Err("must be two different regions, or \"any\"".to_owned()),
+    }
+}
+
+fn kind(value: &DeValue<'_>) -> Result<Kind, String> {
+    let words: Vec<(&str, Kind)> = Kind::all().into_iter().map(|kind| (kind.name(), kind)).collect();
+    reader::word(value, &words)
+}
+
+fn swarm(section: Section<'_>) -> Swarm {
+    let kinds = section.optional("kinds", |value| reader::list(value, kind)).unwrap_or_else(Kind::all);
+    if kinds.is_empty() {
+        section.fail_at(
+            "kinds",
+            "no kind is named: leave kinds out for all of them, or the whole table for none",
+        );
+    }
+    let off =
+        section.optional("off", |value| reader::number(value, 0, 99)).map_or(50, |percent| percent as u32);
+    let at_once =
+        section.optional("at_once", |value| reader::number(value, 1, 100)).map_or(3, |count| count as usize);
+    let swarm = Swarm {
+        every: span(&section, "every", 100, 3_600, 4_000),
+        lasts: span(&section, "lasts", 10, 3_600, 6_000),
+        kinds,
+        off,
+        at_once,
+    };
+    section.finish();
+    swarm
+}

@@ -1,0 +1,35 @@
+//! Finds a scenario's file by what somebody wrote: a path, or the name of one that comes with the harness.
+//!
+//! Neighbours: the command line asks. It must not read the file.
+
+use std::path::{Path, PathBuf};
+
+use super::shipped;
+
+/// The file: the path itself if there is one, else the scenario of this name.
+///
+/// # Errors
+/// What there is instead, in one line.
+pub fn find(wanted: &str) -> Result<PathBuf, String> {
+    let path = Path::new(wanted);
+    if path.is_file() {
+        return Ok(path.to_owned());
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let named = shipped().join(format!("{stem}.toml"));
+    let is_name = path.components().count() == 1 || wanted.starts_with("scenarios/");
+    if is_name && named.is_file() {
+        return Ok(named);
+    }
+    Err(format!("there is no scenario {wanted:?}: give the path of a file, or one of {}", names().join(", ")))
+}
+
+/// The names of the scenarios that come with the harness, in order.
+pub fn names() -> Vec<String> {
+    let files = std::fs::read_dir(shipped()).into_iter().flatten().flatten().map(|entry| entry.path());
+    let scenarios = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml"));
+    let mut names: Vec<String> =
+        scenarios.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
+    names.sort();
+    names
+}

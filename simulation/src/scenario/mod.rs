@@ -1,0 +1,270 @@
+//! A scenario: what a simulated deployment is told, who asks it for what, and what goes wrong. Read from TOML, everything wrong said at once.
+//!
+//! Neighbours: placement, failover and routes come from the very files that gateways read (`onceway::config`); `workload` and `fault` read
+//! their tables, `vary` changes values before anything is read, [`crate::play`] plays what is read here. It must not know time or chance.
+
+pub mod fault;
+pub mod find;
+pub mod vary;
+pub mod workload;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onceway::config::reader::{self, At, Problem, Problems, Section, Source};
+use onceway::config::shared::Shared;
+use onceway::config::{self, Errors};
+use onceway::protocol::region::RegionName;
+use toml::de::DeValue;
+
+use fault::{Fault, Swarm};
+use vary::Setting;
+use workload::Workload;
+
+/// A checked scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The file's name without its ending.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// What the gateways are told: the ring file and the routes file together.
+    pub shared: Shared,
+    /// How long clients ask and faults happen. Then everything is mended, and all keys must end.
+    pub length: Duration,
+    /// How far apart regions are.
+    pub network: Network,
+    /// How wrong clocks are.
+    pub clocks: Clocks,
+    /// How long a statement takes at a region's own store, there and back.
+    pub statement: Duration,
+    /// How the protected services behave while nothing is wrong with them.
+    pub upstream: Upstream,
+    /// Who asks for what.
+    pub workloads: Vec<Workload>,
+    /// What goes wrong when.
+    pub faults: Vec<Fault>,
+    /// What goes wrong at random, from the seed.
+    pub swarm: Option<Swarm>,
+}
+
+/// How far apart regions are.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// The round trip between two regions, where no link says otherwise.
+    pub round_trip: Duration,
+    /// How much longer than half a round trip a commit takes to a subscriber.
+    pub replication: Duration,
+    /// Pairs with a round trip of their own.
+    pub links: Vec<(RegionName, RegionName, Duration)>,
+}
+
+impl Network {
+    /// How long one way between two regions takes.
+    pub fn one_way(&self, one: &RegionName, other: &RegionName) -> Duration {
+        let is = |(a, b, _): &&(RegionName, RegionName, Duration)| {
+            (a, b) == (one, other) || (a, b) == (other, one)
+        };
+        self.links.iter().find(is).map_or(self.round_trip, |(_, _, round_trip)| *round_trip) / 2
+    }
+}
+
+/// How wrong clocks are: each is drawn anew per seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Clocks {
+    /// How far wall clocks are off at first, at most, either way; those of databases as well as those of gateways.
+    pub skew: Duration,
+    /// How fast or slow boot clocks run, at most, in parts per million.
+    pub drift_ppm: u32,
+}
+
+/// How a protected service behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Upstream {
+    /// How long it takes to answer.
+    pub answers_after: Duration,
+    /// One service for all regions, rather than one each: then any region's status address knows of all attempts.
+    pub one_for_all: bool,
+}
+
+/// Reads a scenario and the two files that it names, with these settings changed. Blocks: three files, and some milliseconds for the ring.
+///
+/// # Errors
+/// All problems of all three files.
+pub fn load(path: &Path, settings: &[Setting]) -> Result<Scenario, Errors> {
+    let problems = Problems::default();
+    let here = At::file(path);
+    let Some(mut source) = Source::read(path, &here, &problems) else { return Err(errors(problems)) };
+    vary::apply(&mut source, vary::Of::Scenario, settings, &problems);
+    let Some(document) = source.parse(&problems) else { return Err(errors(problems)) };
+    let top = Section::top(&source, &document, &problems);
+    let shared = shared(&top, path, settings, &problems);
+    let scenario = read(&top, path, shared);
+    top.finish();
+    match (scenario, problems.into_sorted()) {
+        (Some(scenario), none) if none.is_empty() => Ok(scenario),
+        (_, some) => Err(Errors(some)),
+    }
+}
+
+fn errors(problems: Problems) -> Errors {
+    Errors(problems.into_sorted())
+}
+
+/// The two files that all gateways share.
+fn shared(top: &Section<'_>, path: &Path, settings: &[Setting], problems: &Problems) -> Option<Shared> {
+    let beside = |file: String| path.parent().unwrap_or(Path::new("")).join(file);
+    let source = |key, advice: &str, of| {
+        let named = top.required_located(key, advice, reader::text)?;
+        let mut source = Source::read(&beside(named.value), &named.at, problems)?;
+        vary::apply(&mut source, of, settings, problems);
+        Some(source)
+    };
+    let ring = source(
+        "ring",
+        "name the ring file, such as ring = \"rings/three.toml\"; yours will do",
+        vary::Of::Ring,
+    );
+    let routes = source(
+        "routes",
+        "name the routes file, such as routes = \"rings/routes.toml\"; yours will do",
+        vary::Of::Routes,
+    );
+    match config::load_shared(&ring?, &routes?) {
+        Ok(shared) => Some(shared),
+        Err(Errors(found)) => {
+            for Problem { file, line, text } in found {
+                problems.add(&At { file: file.into(), line }, text);
+            }
+            None
+        }
+    }
+}
+
+fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenario> {
+    let title = top.required("title", "say in a line what this shows", reader::text);
+    let regions: Vec<RegionName> = shared
+        .iter()
+        .flat_map(|shared| shared.ring.regions().iter().map(|region| region.name.clone()))
+        .collect();
+    let known = Known { regions: shared.as_ref().map(|_| regions.as_slice()), shared: shared.as_ref() };
+    let length = span(top, "length", 1_000, 86_400, 60_000);
+    let network = network(top, &known);
+    let clocks = clocks(top);
+    let statement = match top.table("store") {
+        Some(section) => {
+            let statement = span(&section, "statement", 0, 10, 2);
+            section.finish();
+            statement
+        }
+        None => Duration::from_millis(2),
+    };
+    let upstream = upstream(top);
+    let workloads = workload::read(top, &known);
+    let (faults, swarm) = fault::read(top, &known, length);
+    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let (title, shared) = (title?, shared?);
+    Some(Scenario {
+        name,
+        title,
+        shared,
+        length,
+        network,
+        clocks,
+        statement,
+        upstream,
+        workloads,
+        faults,
+        swarm,
+    })
+}
+
+/// What the rest of a scenario may refer to; nothing where the files it stands in are wrong themselves.
+struct Known<'a> {
+    regions: Option<&'a [RegionName]>,
+    shared: Option<&'a Shared>,
+}
+
+impl Known<'_> {
+    /// A region of the ring.
+    fn region(&self, value: &DeValue<'_>) -> Result<RegionName, String> {
+        let text = reader::text(value)?;
+        let name = RegionName::parse(&text).map_err(|error| error.to_string())?;
+        match self.regions {
+            Some(regions) if !regions.contains(&name) => {
+                let known: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
+                Err(format!("there is no region {text:?} in the ring file: it has {}", known.join(", ")))
+            }
+            Some(_) | None => Ok(name),
+        }
+    }
+}
+
+/// A span between milliseconds and seconds; the default is in milliseconds.
+fn span(section: &Section<'_>, key: &'static str, least_ms: u64, most_s: u64, default_ms: u64) -> Duration {
+    let (least, most) = (Duration::from_millis(least_ms), Duration::from_secs(most_s));
+    section
+        .optional(key, |value| reader::time(value, least, most))
+        .unwrap_or(Duration::from_millis(default_ms))
+}
+
+fn network(top: &Section<'_>, known: &Known<'_>) -> Network {
+    let section = top.table("network");
+    let of = |key, default_ms| match &section {
+        Some(section) => span(section, key, 0, 60, default_ms),
+        None => Duration::from_millis(default_ms),
+    };
+    let (round_trip, replication) = (of("round_trip", 60), of("replication", 10));
+    if let Some(section) = section {
+        section.finish();
+    }
+    let mut links = Vec::new();
+    for section in top.tables("link") {
+        let ends = section.required(
+            "regions",
+            "name both ends, such as regions = [\"us-east\", \"eu-west\"]",
+            |value| {
+                let names = reader::list(value, |value| known.region(value))?;
+                match <[RegionName; 2]>::try_from(names) {
+                    Ok([one, other]) if one != other => Ok((one, other)),
+                    Ok(_) | Err(_) => Err("must be two different regions".to_owned()),
+                }
+            },
+        );
+        let round_trip = section.required("round_trip", "such as round_trip = \"180ms\"", |value| {
+            reader::time(value, Duration::ZERO, Duration::from_secs(60))
+        });
+        section.finish();
+        if let (Some((one, other)), Some(round_trip)) = (ends, round_trip) {
+            links.push((one, other, round_trip));
+        }
+    }
+    Network { round_trip, replication, links }
+}
+
+fn clocks(top: &Section<'_>) -> Clocks {
+    let mut clocks = Clocks { skew: Duration::from_millis(200), drift_ppm: 50 };
+    if let Some(section) = top.table("clocks") {
+        clocks.skew = span(&section, "skew", 0, 3_600, 200);
+        let ppm = section.optional("drift_ppm", |value| reader::number(value, 0, 500_000));
+        // At most 500,000, as read.
+        clocks.drift_ppm = ppm.map_or(clocks.drift_ppm, |ppm| ppm as u32);
+        section.finish();
+    }
+    clocks
+}
+
+fn upstream(top: &Section<'_>) -> Upstream {
+    let mut upstream = Upstream { answers_after: Duration::from_millis(50), one_for_all: true };
+    if let Some(section) = top.table("upstream") {
+        upstream.answers_after = span(&section, "answers_after", 0, 60, 50);
+        upstream.one_for_all = section.optional("one_for_all", reader::flag).unwrap_or(true);
+        section.finish();
+    }
+    upstream
+}
+
+/// The scenario files that come with the harness.
+pub fn shipped() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scenarios")
+}
