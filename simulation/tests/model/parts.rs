@@ -101,6 +101,10 @@ pub struct Answer {
     pub sound: bool,
 }
 
+/// A view, a region that looks whether it may open, what is applied where, and who may be asked.
+pub type Looks = (ViewId, Site, [[u8; 3]; 3], [bool; 3]);
+/// What the region has applied then, and whether it opens.
+pub type Opening = ([u8; 3], bool);
 /// What became of a lease: its number, and whether its tenure ended.
 pub type Held = (u32, bool);
 
@@ -133,7 +137,7 @@ pub struct Parts {
     loses: Memo<(ViewId, ViewId, Site), bool>,
     pub wishes: Memo<(ViewId, Wish), ViewId>,
     pub drafts: Memo<(ViewId, Site), ViewId>,
-    pub opens: Memo<(ViewId, Site, [[u8; 3]; 3], [bool; 3]), ([u8; 3], bool)>,
+    pub opens: Memo<Looks, Opening>,
 }
 
 pub fn boot() -> Digest32 {

@@ -11,7 +11,7 @@ use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::{Release, Standing, View};
 use onceway::protocol::window;
 
-use crate::parts::{Parts, register_id};
+use crate::parts::{Opening, Parts, register_id};
 use crate::state::{Given, Site, ViewId};
 
 /// A change of a view, with all that it is made of.
@@ -86,13 +86,7 @@ impl Parts {
 
     /// What a region has applied of everybody once it has fetched what it has to ask others for, and whether it may open then. `there` says
     /// who has adopted the view and so may be asked. Windows are over, and nothing is lodged with anybody: the simulation is there for those.
-    pub fn opening(
-        &self,
-        view: ViewId,
-        me: Site,
-        applied: [[u8; 3]; 3],
-        there: [bool; 3],
-    ) -> ([u8; 3], bool) {
+    pub fn opening(&self, view: ViewId, me: Site, applied: [[u8; 3]; 3], there: [bool; 3]) -> Opening {
         self.opens.get((view, me, applied, there), || {
             let view = self.views.get(view);
             let lost: BTreeSet<Origin> = view.losses().map(|(origin, _)| origin).collect();

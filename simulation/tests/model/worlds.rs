@@ -109,7 +109,7 @@ pub fn wholes() -> Vec<Whole> {
             &was_lost,
             returned,
         ),
-        whole("two and a witness, a hand-over", Form::Short, 2, left(2, 1, 1), all, &[1], &sleeps, moved),
+        whole("two and a witness, a hand-over", Form::Long, 2, left(2, 1, 1), all, &[1], &sleeps, moved),
         whole(
             "two and a witness, a renewal and a restart",
             Form::Long,
