@@ -89,11 +89,12 @@ pub fn wholes() -> Vec<Whole> {
             Bounds { regions, changes: 2, claims, left, plans, near: true, only, before: before.to_vec() };
         Whole { name, form, bounds, seen }
     };
-    let (taken, last) = (["a takeover", "the last change"].as_slice(), ["the last change"].as_slice());
+    let taken = ["a takeover", "the last change"].as_slice();
     let returned = ["a return", "the last change", "a stale writer refused"].as_slice();
-    let moved = ["a takeover", "the last change", "a stale writer refused"].as_slice();
     let restarted = ["a takeover", "the last change", "a restart"].as_slice();
     let all = loses_or_moves.as_slice();
+    let moves = [(1, Plan::Turn(0)), (0, Plan::Kill)];
+    let slept = ["the last change", "a stale writer refused"].as_slice();
     vec![
         whole("three regions, a release", Form::Brief, 3, left(2, 0, 1), all, &[], &both, taken),
         whole("three regions, a restart", Form::Brief, 3, restart(left(2, 0, 0)), all, &[], &both, restarted),
@@ -109,29 +110,17 @@ pub fn wholes() -> Vec<Whole> {
             &was_lost,
             returned,
         ),
-        whole("two and a witness, a hand-over", Form::Long, 2, left(2, 1, 1), all, &[1], &sleeps, moved),
-        whole(
-            "two and a witness, a renewal and a restart",
-            Form::Long,
-            2,
-            restart(left(2, 1, 0)),
-            all,
-            &[0, 1],
-            &both,
-            restarted,
-        ),
-        whole(
-            "three regions, a release and a restart",
-            Form::Long,
-            3,
-            restart(left(2, 0, 1)),
-            all,
-            &[],
-            &both,
-            last,
-        ),
+        whole(RENEWED, Form::Long, 2, restart(left(2, 1, 0)), all, &[0, 1], &both, restarted),
+        whole(RELEASED, Form::Long, 3, restart(left(2, 0, 1)), all, &[], &both, restarted),
+        whole("three regions, a renewal by either", Form::Long, 3, left(2, 1, 0), all, &[0, 1], &both, taken),
+        whole(RETURNED, Form::Long, 2, restart(left(2, 1, 1)), &returns, &[0], &was_lost, returned),
+        whole("two and a witness, a hand-over", Form::Long, 2, left(2, 1, 1), &moves, &[1], &sleeps, slept),
     ]
 }
+
+const RENEWED: &str = "two and a witness, a renewal and a restart";
+const RELEASED: &str = "three regions, a release and a restart";
+const RETURNED: &str = "two and a witness, a return and a restart";
 
 /// Each mutant with the world that shows it.
 pub fn mutants() -> Vec<(Mutant, Bounds)> {
