@@ -97,7 +97,7 @@ fn how_often_somebody_looks_changes_nothing_that_is_found() {
         let each = find(history.clone());
         let mut looks = vec![News::default()];
         for entry in history.clone() {
-            if dice.bits() % 10 == 0 {
+            if dice.bits().is_multiple_of(10) {
                 looks.push(News::default());
             }
             let last = looks.pop().unwrap_or_default();
