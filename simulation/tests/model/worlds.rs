@@ -67,7 +67,6 @@ pub fn wholes() -> Vec<Whole> {
     let loses_or_moves = [(1, Plan::Lose(0)), (1, Plan::Turn(0)), (0, Plan::Kill), (0, Plan::Finish)];
     let returns = [(0, Plan::Back), (1, Plan::Turn(0)), (1, Plan::Kill), (0, Plan::Finish)];
     let both = [lease(0), lease(1)];
-    let sleeps = [lease(0), lease(1), claim(0)];
     let was_lost =
         [lease(0), claim(0), TICK, TICK, Before::Change(1, Plan::Lose(0), ALL), Before::Open(1), lease(1)];
     let everywhere = |regions: Site| -> Vec<(Site, Site)> {
@@ -93,8 +92,6 @@ pub fn wholes() -> Vec<Whole> {
     let returned = ["a return", "the last change", "a stale writer refused"].as_slice();
     let restarted = ["a takeover", "the last change", "a restart"].as_slice();
     let all = loses_or_moves.as_slice();
-    let moves = [(1, Plan::Turn(0)), (0, Plan::Kill)];
-    let slept = ["the last change", "a stale writer refused"].as_slice();
     vec![
         whole("three regions, a release", Form::Brief, 3, left(2, 0, 1), all, &[], &both, taken),
         whole("three regions, a restart", Form::Brief, 3, restart(left(2, 0, 0)), all, &[], &both, restarted),
@@ -113,14 +110,13 @@ pub fn wholes() -> Vec<Whole> {
         whole(RENEWED, Form::Long, 2, restart(left(2, 1, 0)), all, &[0, 1], &both, restarted),
         whole(RELEASED, Form::Long, 3, restart(left(2, 0, 1)), all, &[], &both, restarted),
         whole("three regions, a renewal by either", Form::Long, 3, left(2, 1, 0), all, &[0, 1], &both, taken),
-        whole(RETURNED, Form::Long, 2, restart(left(2, 1, 1)), &returns, &[0], &was_lost, returned),
-        whole("two and a witness, a hand-over", Form::Long, 2, left(2, 1, 1), &moves, &[1], &sleeps, slept),
+        whole(RESTARTED, Form::Long, 3, restart(left(2, 1, 0)), all, &[1], &both, restarted),
     ]
 }
 
 const RENEWED: &str = "two and a witness, a renewal and a restart";
 const RELEASED: &str = "three regions, a release and a restart";
-const RETURNED: &str = "two and a witness, a return and a restart";
+const RESTARTED: &str = "three regions, a renewal and a restart";
 
 /// Each mutant with the world that shows it.
 pub fn mutants() -> Vec<(Mutant, Bounds)> {
