@@ -32,7 +32,7 @@ fn squeezed(text: &str, now: Moment, named: Named<'_>) -> String {
             rest = after;
         } else if rest.starts_with(VIEW) {
             let (view, after) = rest.split_at(block(rest));
-            out.push_str(&format!("v{}", named(view)));
+            out.push_str(&format!("v{}", named(said(view))));
             rest = after;
         } else {
             let next = [rest[1..].find(MOMENT), rest[1..].find(VIEW)].into_iter().flatten().min();
@@ -78,7 +78,14 @@ pub fn round(round: &Round, named: Named<'_>) -> String {
 }
 
 pub fn view(view: &View) -> String {
-    format!("{view:?}")
+    said(&format!("{view:?}")).to_owned()
+}
+
+/// What a view says, without the digests of it that it may have kept by now: they are its last field.
+fn said(view: &str) -> &str {
+    let Some((said, digests)) = view.split_once(", digests: ") else { return view };
+    assert_eq!(&digests[block(digests)..], " }", "a view says more than is looked at");
+    said
 }
 
 fn ballot(ballot: &Option<Ballot>) -> String {
