@@ -74,6 +74,7 @@ pub const CLOCKS: Rule = Rule {
             "src/cli.rs",
             "simulation/benches/",
             "simulation/src/command/",
+            "simulation/tests/model.rs",
         ]);
         if !timeless && (free || is_contract || !source.within(&["src/", "simulation/"])) {
             return Vec::new();
