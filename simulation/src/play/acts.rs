@@ -26,7 +26,7 @@ const ACTOR: &str = "operator";
 
 /// One command.
 enum Act {
-    /// `onceway region rebuild --accept-risk`.
+    /// `onceway takeover`, as a region that nobody declares lost by themselves has to be first, and `onceway region rebuild --accept-risk`.
     Rebuild,
     /// `onceway region drain`.
     Drain,
@@ -44,7 +44,11 @@ impl Act {
         escrow: BTreeSet<Arc<str>>,
     ) -> Result<(), ActError> {
         match self {
-            Self::Rebuild => gateway.rebuild(region, true, ACTOR, "its disk is gone").await.map(|_| ()),
+            Self::Rebuild => {
+                // Refused where the region is lost already, or its lease not over yet: then the rebuild says what is missing.
+                let _ = gateway.takeover(region, false, ACTOR, "its disk is gone").await;
+                gateway.rebuild(region, true, ACTOR, "its disk is gone").await.map(|_| ())
+            }
             Self::Drain => gateway.drain(region, false, ACTOR, "a drill").await.map(|_| ()),
             Self::Resume => gateway.resume(region, ACTOR).await.map(|_| ()),
             Self::Apply(ring) => {

@@ -115,6 +115,7 @@ impl Judge {
         let mut outcome = Outcome {
             seed,
             simulated_ms: millis(simulated),
+            events: self.deployment.world.events(),
             keys: self.keys(&asked, mended, sent, &truths),
             requests: requests(&asked),
             latency_ms: latencies(&asked),

@@ -1,0 +1,181 @@
+//! `onceway-sim` as its users have it: a process, files, what it prints and its exit code.
+//!
+//! Neighbours: `takeover` has the scenarios by rule, in which single gateways are asked. It must not reach into the library.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn onceway_sim(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_onceway-sim")).args(args).output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn scenarios() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")
+}
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// A copy of a scenario with some text replaced, its files named by their whole paths.
+    fn scenario(&self, name: &str, replace: &[(&str, &str)]) -> String {
+        let rings = format!("\"{}/rings/", scenarios().display());
+        let mut text = fs::read_to_string(scenarios().join(format!("{name}.toml"))).unwrap();
+        text = text.replace("\"rings/", &rings);
+        for (from, to) in replace {
+            assert!(text.contains(from), "{name} has no {from:?}");
+            text = text.replacen(from, to, 1);
+        }
+        let file = self.0.join(format!("{name}.toml"));
+        fs::write(&file, text).unwrap();
+        file.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_seed_tells_the_same_story_in_two_processes_to_the_byte() {
+    for (scenario, seed) in [("swarm", "3"), ("swarm", "11"), ("region-loss", "1")] {
+        let replay = || onceway_sim(&["replay", scenario, "--seed", seed, "--set", "length=30s"]);
+        let (one, other) = (replay(), replay());
+        assert_eq!((one.status.code(), err(&one).as_str()), (Some(0), ""));
+        assert!(one.stdout == other.stdout, "seed {seed} of {scenario} differs");
+        let story = out(&one);
+        for what in ["CLIENT", "STORE", "UPSTREAM", "EFFECT", "GATE", "LEASE", "FAULT"] {
+            assert!(story.lines().any(|line| line.contains(&format!(" {what} "))), "no {what} in {scenario}");
+        }
+    }
+    let other_seed = onceway_sim(&["replay", "region-loss", "--seed", "2", "--set", "length=30s"]);
+    let seed = onceway_sim(&["replay", "region-loss", "--seed", "1", "--set", "length=30s"]);
+    assert!(other_seed.stdout != seed.stdout);
+}
+
+#[test]
+fn a_region_that_dies_is_taken_over_and_comes_back() {
+    let played = onceway_sim(&["run", "region-loss", "--json"]);
+    assert_eq!(played.status.code(), Some(0), "{}", out(&played));
+    let outcome: serde_json::Value = serde_json::from_str(&out(&played)).unwrap();
+    assert_eq!(outcome["breaches"], serde_json::json!([]));
+    assert_eq!(
+        (outcome["happened"]["takeover"].as_u64(), outcome["happened"]["return"].as_u64()),
+        (Some(1), Some(1))
+    );
+    assert_eq!(outcome["faults"][0]["kind"], "region-loss");
+    assert_eq!(outcome["faults"][0]["mattered"], true);
+    assert!(
+        outcome["keys"]["begun"].as_u64() > Some(100) && outcome["keys"]["given_up"] == 0,
+        "{}",
+        outcome["keys"]
+    );
+    assert!(outcome["views"].as_array().is_some_and(|views| views.len() >= 3));
+    let shown = onceway_sim(&["run", "region-loss"]);
+    assert!(out(&shown).ends_with("Every invariant held.\n"), "{}", out(&shown));
+}
+
+#[test]
+fn a_batch_of_seeds_holds_and_breaks_where_a_check_is_removed() {
+    let batch = |more: &[&str]| {
+        let args = ["seeds", "swarm", "--count", "3", "--json", "--set", "length=30s"];
+        onceway_sim(&[&args[..], more].concat())
+    };
+    let held = batch(&[]);
+    assert_eq!(held.status.code(), Some(0), "{}", out(&held));
+    let sums: serde_json::Value = serde_json::from_str(&out(&held)).unwrap();
+    assert!(sums["simulated_ms"].as_u64() > Some(90_000) && sums["broke"] == serde_json::json!([]));
+    assert!(sums["events"].as_u64() > Some(10_000), "{}", sums["events"]);
+    assert!(sums["faults"].as_object().is_some_and(|kinds| kinds.len() > 5), "{}", sums["faults"]);
+    let broke = batch(&["--plant", "pending-closed"]);
+    assert_eq!(broke.status.code(), Some(1), "{}", out(&broke));
+    let sums: serde_json::Value = serde_json::from_str(&out(&broke)).unwrap();
+    assert!(sums["broke"].as_array().is_some_and(|broke| !broke.is_empty()));
+}
+
+#[test]
+fn everything_that_is_wrong_with_a_scenario_is_said_with_its_line() {
+    let folder = Folder::new("bad");
+    let file = folder.scenario(
+        "region-loss",
+        &[
+            ("length = \"60s\"", "length = \"60\"\nlenght = \"60s\""),
+            ("path = \"/v1/charges\"", "path = \"/v1/refunds\""),
+            ("kind = \"region-loss\"", "kind = \"region-lost\""),
+            ("region = \"any\"", "region = \"mars\""),
+        ],
+    );
+    let refused = onceway_sim(&["run", &file]);
+    assert_eq!((refused.status.code(), out(&refused).as_str()), (Some(2), ""));
+    let said = err(&refused);
+    for (line, what) in [
+        (6, "length"),
+        (7, "unknown key \"lenght\": did you mean \"length\"?"),
+        (11, "no route of the routes file takes a POST with a key to \"/v1/refunds\": there are /v1/charges"),
+        (25, "\"region-lost\""),
+        (26, "there is no region \"mars\" in the ring file: it has ap-south, eu-west, us-east"),
+    ] {
+        let place = format!("{file}:{line}: ");
+        let found = said.lines().any(|text| text.starts_with(&place) && text.contains(what));
+        assert!(found, "line {line}: {what}, in\n{said}");
+    }
+    let ring = folder.scenario("region-loss", &[("/rings/three.toml", "/rings/four.toml")]);
+    let refused = onceway_sim(&["run", &ring]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        err(&refused).contains("cannot read") && err(&refused).contains("four.toml"),
+        "{}",
+        err(&refused)
+    );
+}
+
+#[test]
+fn what_cannot_be_played_is_refused_in_a_line() {
+    for (args, what) in [
+        (
+            &["run", "nowhere"][..],
+            "there is no scenario \"nowhere\": give the path of a file, or one of region-loss",
+        ),
+        (
+            &["run", "swarm", "--plant", "nothing"],
+            "there is no safety check \"nothing\" to remove: there are grant-on-accept",
+        ),
+        (&["run", "swarm", "--set", "failover.lease=1h"], "lease"),
+        (&["run", "swarm", "--set", "failover"], "write KEY=VALUE"),
+        (&["seeds", "swarm", "--count", "many"], "--count"),
+        (&["play"], "play"),
+    ] {
+        let refused = onceway_sim(args);
+        assert_eq!((refused.status.code(), out(&refused).as_str()), (Some(2), ""), "{args:?}");
+        assert!(err(&refused).contains(what), "{args:?}: {}", err(&refused));
+    }
+}
+
+#[test]
+fn there_are_lists_of_scenarios_faults_and_safety_checks() {
+    let list = |args: &[&str]| {
+        let listed = onceway_sim(args);
+        assert_eq!(listed.status.code(), Some(0), "{}", err(&listed));
+        out(&listed)
+    };
+    assert!(list(&["list"]).contains("region-loss"));
+    assert!(list(&["faults"]).lines().count() >= 30);
+    assert!(list(&["run", "swarm", "--plant", "list"]).contains("gate-in-claim"));
+}
