@@ -77,7 +77,7 @@ pub struct Requests {
     pub answered: u64,
     /// Answered again.
     pub replayed: u64,
-    /// Refused, by problem code.
+    /// Refused, by problem code; `upstream-500` is the upstream's own word.
     pub refused: BTreeMap<String, u64>,
     /// The connection broke, or could not be made.
     pub broken: u64,

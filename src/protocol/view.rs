@@ -85,18 +85,19 @@ pub struct View {
     pub(super) voters_before: BTreeMap<RegionName, AcceptorId>,
     pub(super) members: BTreeMap<RegionName, Member>,
     pub(super) retired: BTreeMap<Origin, Retired>,
-    pub(super) digests: Digests,
+    pub(super) derived: Derived,
 }
 
-/// The digests of a view, computed when they are first asked for: every ping carries one, and every look at the gate compares two. A copy
-/// begins without them, as it is made to become another view.
+/// What follows from a view, computed when it is first asked for: every ping carries its digest, every look at the gate compares two, and
+/// every look at the status counts 65,536 arcs. A copy begins without it, as it is made to become another view.
 #[derive(Debug, Default)]
-pub(super) struct Digests {
+pub(super) struct Derived {
     whole: OnceLock<Digest32>,
     placement: OnceLock<Digest32>,
+    shares: OnceLock<BTreeMap<RegionName, u32>>,
 }
 
-impl Clone for Digests {
+impl Clone for Derived {
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -125,13 +126,13 @@ impl View {
     /// A view as agreed, stored or sent.
     pub fn from_content(content: Content) -> Self {
         let Content { epoch, ring, escrow, voters, voters_before, members, retired } = content;
-        let digests = Digests::default();
-        Self { epoch, ring, escrow, voters, voters_before, members, retired, digests }
+        let derived = Derived::default();
+        Self { epoch, ring, escrow, voters, voters_before, members, retired, derived }
     }
 
     /// All that it says.
     pub fn content(&self) -> Content {
-        let Self { epoch, ring, escrow, voters, voters_before, members, retired, digests: _ } = self.clone();
+        let Self { epoch, ring, escrow, voters, voters_before, members, retired, derived: _ } = self.clone();
         Content { epoch, ring, escrow, voters, voters_before, members, retired }
     }
 
@@ -270,7 +271,11 @@ impl View {
     }
 
     /// How many arcs each serving region owns.
-    pub fn shares(&self) -> BTreeMap<RegionName, u32> {
+    pub fn shares(&self) -> &BTreeMap<RegionName, u32> {
+        self.derived.shares.get_or_init(|| self.count_shares())
+    }
+
+    fn count_shares(&self) -> BTreeMap<RegionName, u32> {
         let mut shares: BTreeMap<RegionName, u32> = self.serving().map(|name| (name.clone(), 0)).collect();
         for owner in self.ring.arc_orders().filter_map(|order| self.first_serving(order)) {
             if let Some(count) = shares.get_mut(owner) {
@@ -322,7 +327,7 @@ impl View {
 
     /// A digest of everything that decides an owner, without the epoch and the marks: what a release is given for.
     pub fn placement(&self) -> Digest32 {
-        *self.digests.placement.get_or_init(|| self.digest_placement())
+        *self.derived.placement.get_or_init(|| self.digest_placement())
     }
 
     fn digest_placement(&self) -> Digest32 {
@@ -342,7 +347,7 @@ impl View {
 
     /// A digest of all that the view says: two views are the same exactly if theirs are equal.
     pub fn digest(&self) -> Digest32 {
-        *self.digests.whole.get_or_init(|| self.digest_whole())
+        *self.derived.whole.get_or_init(|| self.digest_whole())
     }
 
     fn digest_whole(&self) -> Digest32 {

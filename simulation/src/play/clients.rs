@@ -99,7 +99,11 @@ impl Client {
         let retry = workload.retry;
         let mut pause = retry.first;
         let mut silent: Option<Instant> = None;
+        let end = Instant::now() + retry.gives_up;
         for _ in 0..retry.attempts {
+            if Instant::now() >= end {
+                return false;
+            }
             let reply = ask(&self.deployment, &self.log, &self.key, &at, retry.timeout).await;
             let mut wait = pause / 2 + self.chance.within(pause);
             match &reply {
@@ -121,7 +125,7 @@ impl Client {
                     }
                 }
             }
-            sleep(wait).await;
+            sleep(wait.min(end.saturating_duration_since(Instant::now()))).await;
             pause = (pause * 2).min(retry.most);
         }
         false

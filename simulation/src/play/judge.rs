@@ -57,7 +57,7 @@ impl Judge {
     pub async fn look(&mut self) {
         for region in self.deployment.regions() {
             let node = self.deployment.node(region);
-            let held = !node.process.is_dead() && node.gateway.authority_status().lease.held;
+            let held = !node.process.is_dead() && node.gateway.readiness().serves;
             self.log.lease(region, held);
         }
         let breaches = self.checker.step(&self.deployment.world);
@@ -299,7 +299,10 @@ fn requests(asked: &[Asked]) -> Requests {
                     *count += 1;
                     requests.forwarded += u64::from(!by.is_empty() && by != asked.at.as_str());
                 } else {
-                    *requests.refused.entry(code.clone()).or_default() += 1;
+                    // No problem of the gateway: the upstream's own word.
+                    let what =
+                        if code.is_empty() { format!("upstream-{}", status.as_u16()) } else { code.clone() };
+                    *requests.refused.entry(what).or_default() += 1;
                 }
             }
             Reply::Broken => requests.broken += 1,

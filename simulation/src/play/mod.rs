@@ -15,6 +15,7 @@ pub mod story;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceway::protocol::decide::Recovery;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -156,14 +157,21 @@ async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<
     let workload = &deployment.scenario().workloads[key.workload];
     let policy = shared.routes.policy(&workload.route);
     let hold = policy.map_or(Duration::ZERO, |policy| policy.hold + policy.settle_time);
-    let parks = policy.is_some_and(|policy| policy.recovery == onceway::protocol::decide::Recovery::Park);
+    // A route that parks lists a doubt at once, one that runs again once its attempts are used up; one that asks the upstream never.
+    let begun = Instant::now();
+    let listed_after = match policy.map(|policy| policy.recovery) {
+        Some(Recovery::Park) => Some(Duration::ZERO),
+        Some(Recovery::Rerun { .. }) => Some(hold * 3),
+        Some(Recovery::Probe) | None => None,
+    };
     let end = Instant::now() + END_WITHIN + hold * 4;
     let at = deployment.regions()[0].clone();
     loop {
         let reply = clients::ask(&deployment, &log, &key, &at, workload.retry.timeout).await;
         if let Reply::Told { status, code, .. } = &reply {
             let answered = status.is_success() && status.as_u16() != 202;
-            let listed = code == "dead-letter" || code == "outcome-unknown" && parks;
+            let may_be_listed = listed_after.is_some_and(|after| begun.elapsed() >= after);
+            let listed = code == "dead-letter" || code == "outcome-unknown" && may_be_listed;
             if answered || listed {
                 return Ok(());
             }

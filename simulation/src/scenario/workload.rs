@@ -45,6 +45,8 @@ pub struct Retry {
     pub most: Duration,
     /// How many requests it sends for a key, at most.
     pub attempts: u32,
+    /// For how long it sends a key, at most, and does not send it any more.
+    pub gives_up: Duration,
     /// For how long its name for the gateway points to a region that does not answer any more.
     pub dns: Duration,
 }
@@ -89,6 +91,7 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
         first: span(&section, "retry_first", 1, 600, 200),
         most: span(&section, "retry_most", 1, 3_600, 4_000),
         attempts,
+        gives_up: span(&section, "gives_up", 100, 86_400, 60_000),
         dns: span(&section, "dns", 0, 3_600, 5_000),
     };
     if retry.first > retry.most {
