@@ -106,13 +106,17 @@ where
     }
 }
 
-/// Serves a key as far as this region may; what it relied on and found changed is looked at once more. `Err`: that region owns it.
+/// How often a key is looked at while what it relies on changes: one move changes the gate up to three times (given up, adopted, opened), and
+/// a key that stays must not be told that it moves.
+const LOOKS: u32 = 4;
+
+/// Serves a key as far as this region may; what it relied on and found changed is looked at again. `Err`: that region owns it.
 pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Reply, RegionName> {
     let second = Duration::from_secs(1);
     let mut told = Problem::Moving { after: shortly(gateway) };
-    for first in [true, false] {
+    for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
-            Here::Run(permit) => start(gateway, ask, &permit, first).await,
+            Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
             Here::Closed(Closed::CatchingUp) => gained::serve(gateway, ask).await,
             Here::Closed(Closed::Moving) => {
                 copy_or(gateway, ask, Problem::Moving { after: shortly(gateway) }).await

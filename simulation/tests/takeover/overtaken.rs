@@ -62,3 +62,34 @@ fn a_key_that_stays_while_others_move_runs() {
         trio.check();
     });
 }
+
+/// Asks `a` for a key, each a twentieth of a second after the one before.
+fn begin_later(trio: &Arc<Trio>, key: String) -> tokio::task::JoinHandle<Told> {
+    let number: u64 = key.split('-').nth(1).unwrap().parse().unwrap();
+    let trio = trio.clone();
+    tokio::spawn(async move {
+        sleep(ms(50 * number)).await;
+        trio.send(&a(), "/park", &key).await
+    })
+}
+
+/// Other keys move, and every statement takes long: a claim meets the gate of before, and so may the next ones, as one move changes the gate
+/// several times.
+#[test]
+fn a_key_that_stays_runs_however_often_the_gate_moves_meanwhile() {
+    play(async {
+        let trio = Trio::start(3).await;
+        trio.node(&b()).gateway.drain(&c(), false, "test", "test").await.unwrap();
+        sleep(ms(2_000)).await;
+        trio.world.cluster.set_latency(&a(), ms(250));
+        let keys = (0..80).map(|number| key_of(&a(), &b(), &format!("stays-{number}")));
+        let asking: Vec<_> = keys.map(|key| begin_later(&trio, key)).collect();
+        let gateway = trio.node(&b()).gateway;
+        trio.ask(async || gateway.resume(&c(), "test").await).await.unwrap();
+        for told in asking {
+            let told = told.await.unwrap();
+            assert_eq!((told.status, told.by.as_str()), (201, a().as_str()), "{told:?}");
+        }
+        trio.check();
+    });
+}
