@@ -225,7 +225,17 @@ fn lost(mut next: View, region: &RegionName, frontier: u64) -> Result<View, Ille
         }
         Standing::Lost { .. } => return Err(Illegal::Standing(region.clone())),
     }
-    somebody_serves(next)
+    somebody_may_serve(next)
+}
+
+/// A loss may leave nobody who serves where somebody waits to take arcs back: else the last one that serves, once it is gone for good, would
+/// hold all keys for ever.
+fn somebody_may_serve(next: View) -> Result<View, Illegal> {
+    let owns = |name: &RegionName| next.ring.weight(name).is_some_and(|weight| weight > 0);
+    let waits = |(name, member): (&RegionName, &Member)| {
+        matches!(member.standing, Standing::Sealed { .. }) && owns(name)
+    };
+    if next.members.iter().any(waits) { Ok(next) } else { somebody_serves(next) }
 }
 
 fn somebody_serves(next: View) -> Result<View, Illegal> {
@@ -248,7 +258,7 @@ fn forced(mut next: View, stopped: &BTreeMap<RegionName, u64>) -> Result<View, I
     }
     // Those before it are not asked: there is no majority of them.
     next.voters_before = next.voters.clone();
-    somebody_serves(next)
+    somebody_may_serve(next)
 }
 
 fn sealed(mut next: View, region: &RegionName, generation: u32, seal: u64) -> Result<View, Illegal> {

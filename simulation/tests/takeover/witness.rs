@@ -77,3 +77,30 @@ fn a_cut_between_the_two_leaves_one_owner_for_each_key() {
         trio.all_home(ms(40_000)).await;
     });
 }
+
+/// The one that serves is lost while the other waits to take its arcs back: who is left declares that, and serves.
+#[test]
+fn the_last_one_that_serves_is_taken_over_by_one_that_was_coming_home() {
+    play(async {
+        let trio = Trio::duo(4).await;
+        let (of_a, of_b) = keys(&trio, "last");
+        trio.lose(&a());
+        trio.world.network.set_link(&a(), &witness(), LinkMode::Silent, ONE_WAY);
+        assert_eq!(trio.insist(&b(), "/park", &of_a, TAKEOVER).await.by, b().as_str());
+        trio.world.network.set_link(&a(), &witness(), LinkMode::Up, ONE_WAY);
+        trio.bring_back(&a());
+        trio.until("a is back", TAKEOVER, async || trio.standing(&a(), &b()) == "sealed").await;
+        // Its rows have arrived, and its arcs have not come home.
+        trio.until("a knows", TAKEOVER, async || trio.standing(&a(), &a()) == "sealed").await;
+        trio.lose(&b());
+        trio.world.network.set_link(&b(), &witness(), LinkMode::Silent, ONE_WAY);
+        for key in [&of_a, &of_b] {
+            assert_eq!(trio.insist(&a(), "/park", key, ms(40_000)).await.status, 201);
+        }
+        assert_eq!((trio.effects(&of_a).len(), trio.effects(&of_b).len()), (1, 1));
+        trio.world.network.set_link(&b(), &witness(), LinkMode::Up, ONE_WAY);
+        trio.bring_back(&b());
+        trio.all_home(ms(60_000)).await;
+        trio.check();
+    });
+}

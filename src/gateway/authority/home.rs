@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, mind, moves, propose, upstream};
+use super::{Gateway, Mode, mind, moves, propose, takeover, upstream};
 use crate::gateway::Peer;
 use crate::ports::{Authority as _, Clock, Ports, Replica};
 use crate::protocol::change::Change;
@@ -71,6 +71,14 @@ async fn look<P: Ports>(
             if now.since(since) < stable_for(gateway).await || !is_covered(gateway, &view).await? {
                 return Ok(());
             }
+            if let Some(last) = nobody_left(gateway, &view) {
+                // Leases that were granted at the beginning of this view may run still.
+                if now.since(since) <= gateway.settings.drift.judge(gateway.settings.failover.lease) * 2 {
+                    return Ok(());
+                }
+                let lost = takeover::lose(gateway, &view, &last, false).await;
+                return lost.map(|_| ()).map_err(|why| format!("{last} serves and does not answer: {why}"));
+            }
             tracing::info!("this region was well for long enough: taking its arcs back");
             let standings = [(gateway.settings.me.clone(), Standing::Serving)].into();
             let (ring, escrow) = (view.ring().clone(), view.escrow().clone());
@@ -78,6 +86,14 @@ async fn look<P: Ports>(
         }
         Some(Standing::Serving | Standing::Sealed { drained: true }) | None => Ok(()),
     }
+}
+
+/// A region that serves, if none of those who do answers: who would declare them lost is gone with them, and they give nothing back. Whether
+/// their leases are over a majority has to say.
+fn nobody_left<P: Ports>(gateway: &Gateway<P>, view: &View) -> Option<RegionName> {
+    let automatic = gateway.settings.failover.mode == Mode::Automatic;
+    let silent = view.serving().all(|name| gateway.is_silent(name));
+    view.serving().next().filter(|_| automatic && silent).cloned()
 }
 
 /// Seals what this region wrote before it was lost, once its rows flow again and nothing of it runs any more.

@@ -147,6 +147,17 @@ fn somebody_serves() {
 }
 
 #[test]
+fn a_loss_may_leave_nobody_who_serves_where_somebody_comes_home() {
+    let view = seal(&lose(&lose(&first(), "a", 0), "b", 0), "b", 1);
+    let nobody = next(&view, Change::Lose { region: name("c"), frontier: 0 });
+    assert_eq!(nobody.serving().count(), 0);
+    assert!(matches!(nobody.standing(&name("b")), Some(Standing::Sealed { drained: false })));
+    // A move gives keys to somebody, always.
+    let draft = nobody.draft(abc(), BTreeSet::new(), &BTreeMap::new());
+    assert_eq!(draft.unwrap_err(), Illegal::NobodyServes);
+}
+
+#[test]
 fn drafts_leave_lost_regions_lost_and_keep_seed_and_rule() {
     let view = lose(&first(), "a", 0);
     let wants = |region: &str, standing| {
