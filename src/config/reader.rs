@@ -35,6 +35,14 @@ impl fmt::Display for Problem {
     }
 }
 
+/// The text with its control characters written out: a value that is repeated, such as the path of a file, may hold any.
+fn one_line(text: &str) -> String {
+    let shown = |char: char| {
+        if char.is_control() { char.escape_default().to_string() } else { char.to_string() }
+    };
+    text.chars().map(shown).collect()
+}
+
 /// The problems found so far.
 #[derive(Debug, Default)]
 pub struct Problems(RefCell<Vec<Problem>>);
@@ -42,7 +50,7 @@ pub struct Problems(RefCell<Vec<Problem>>);
 impl Problems {
     /// Adds one.
     pub fn add(&self, at: &At, text: impl Into<String>) {
-        let problem = Problem { file: at.file.to_path_buf(), line: at.line, text: text.into() };
+        let problem = Problem { file: at.file.to_path_buf(), line: at.line, text: one_line(&text.into()) };
         self.0.borrow_mut().push(problem);
     }
 

@@ -317,6 +317,9 @@ pub const CASES: &[Case] = &[
     ("region", "ring = \"ring.toml\"", "ring = \"rings.toml\"", &[
         "region.toml:2: cannot read rings.toml: No such file or directory (os error 2)",
     ]),
+    ("region", "ring = \"ring.toml\"", "ring = \"ri\\nng.toml\"", &[
+        "region.toml:2: cannot read ri\\nng.toml: No such file or directory (os error 2)",
+    ]),
     ("region", "west = \"west.internal:7403\"\n", "", &[
         "region.toml:18: [peer.addresses] has no west: add west = \"...\", its peer listener, host:port",
     ]),
