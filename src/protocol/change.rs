@@ -153,6 +153,11 @@ impl View {
     /// # Errors
     /// The first rule that the change breaks.
     pub fn next(&self, change: &Change) -> Result<View, Illegal> {
+        // What was derived on the way may be of a view that was changed after that.
+        self.changed(change).map(|next| View::from_content(next.content()))
+    }
+
+    fn changed(&self, change: &Change) -> Result<View, Illegal> {
         let next = View { epoch: self.epoch + 1, voters_before: self.voters.clone(), ..self.clone() };
         match change {
             Change::Kill => Ok(next),

@@ -49,7 +49,12 @@ pub fn first() -> View {
 }
 
 pub fn next(view: &View, change: Change) -> View {
-    view.next(&change).unwrap()
+    let next = view.next(&change).unwrap();
+    // Nothing that it tells of itself is of a view on the way to it.
+    let anew = View::from_content(next.content());
+    assert_eq!((next.digest(), next.placement()), (anew.digest(), anew.placement()));
+    assert_eq!(next.shares(), anew.shares());
+    next
 }
 
 pub fn lose(view: &View, region: &str, frontier: u64) -> View {

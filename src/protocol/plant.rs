@@ -1,7 +1,7 @@
 //! Breaches to plant: each takes one check out, so that a test can show that something else notices (protocol reference, sections 6 and 8).
 //!
-//! Neighbours: the checks ask [`removed`] beside themselves; tests plant with `planted`. Built only for tests (the feature `plant`): else
-//! [`removed`] is always false and leaves no code. It must not be used for anything but taking a check out.
+//! Neighbours: the checks ask [`removed`] beside themselves; tests plant with `planted`. Built for tests and for the simulation (the
+//! feature `plant`): else [`removed`] is always false and leaves no code. It must not be used for anything but taking a check out.
 
 macro_rules! plants {
     ($($plant:ident $name:literal $about:literal)*) => {
