@@ -30,8 +30,8 @@ pub struct Outcome {
     pub faults: Vec<FaultSpan>,
     /// Every view that was agreed on.
     pub views: Vec<ViewSpan>,
-    /// When which region held its lease, to a tenth of a second.
-    pub leases: Vec<LeaseSpan>,
+    /// When which region ran keys, to a tenth of a second.
+    pub serving: Vec<ServingSpan>,
     /// What requests were told, second by second.
     pub seconds: Vec<Second>,
     /// How often things happened that a batch of seeds must have seen.
@@ -124,9 +124,9 @@ pub struct ViewSpan {
     pub standings: BTreeMap<String, String>,
 }
 
-/// A time in which a region held its lease.
+/// A time in which a region ran keys: it held its lease, and a view had given it arcs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LeaseSpan {
+pub struct ServingSpan {
     /// The region.
     pub region: String,
     /// Since when.

@@ -61,7 +61,7 @@ fn a_seed_tells_the_same_story_in_two_processes_to_the_byte() {
         assert_eq!((one.status.code(), err(&one).as_str()), (Some(0), ""));
         assert!(one.stdout == other.stdout, "seed {seed} of {scenario} differs");
         let story = out(&one);
-        for what in ["CLIENT", "STORE", "UPSTREAM", "EFFECT", "GATE", "LEASE", "FAULT"] {
+        for what in ["CLIENT", "STORE", "UPSTREAM", "EFFECT", "GATE", "SERVES", "FAULT"] {
             assert!(story.lines().any(|line| line.contains(&format!(" {what} "))), "no {what} in {scenario}");
         }
     }

@@ -19,7 +19,7 @@ use super::clients::Sent;
 use super::log::{Asked, Log};
 use crate::checker::{self, Checker};
 use crate::deployment::{Deployment, Reply};
-use crate::outcome::{Breach, FaultSpan, Keys, LeaseSpan, Outage, Outcome, Requests, Second, ViewSpan};
+use crate::outcome::{Breach, FaultSpan, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan};
 use crate::table::{Standing, Truth};
 use crate::upstream::Happening;
 
@@ -53,12 +53,11 @@ impl Judge {
         self.begun
     }
 
-    /// One look: who holds a lease, and whether what happened since the last one breaks an invariant.
-    pub async fn look(&mut self) {
+    /// One look: who runs keys, and whether what happened since the last one breaks an invariant.
+    pub fn look(&mut self) {
         for region in self.deployment.regions() {
             let node = self.deployment.node(region);
-            let held = !node.process.is_dead() && node.gateway.readiness().serves;
-            self.log.lease(region, held);
+            self.log.serves(region, !node.process.is_dead() && node.gateway.readiness().serves);
         }
         let breaches = self.checker.step(&self.deployment.world);
         self.tell(breaches);
@@ -121,7 +120,7 @@ impl Judge {
             latency_ms: latencies(&asked),
             outages: self.outages(&asked),
             views: self.view_spans(&truths, &views),
-            leases: self.lease_spans(),
+            serving: self.serving_spans(),
             seconds: self.seconds(&asked),
             ..Outcome::default()
         };
@@ -215,13 +214,13 @@ impl Judge {
         views.values().map(span).collect()
     }
 
-    fn lease_spans(&self) -> Vec<LeaseSpan> {
-        let span = |leased: super::log::Leased| LeaseSpan {
-            region: leased.region.to_string(),
-            from_ms: self.since(leased.from),
-            to_ms: self.since(leased.to),
+    fn serving_spans(&self) -> Vec<ServingSpan> {
+        let span = |served: super::log::Served| ServingSpan {
+            region: served.region.to_string(),
+            from_ms: self.since(served.from),
+            to_ms: self.since(served.to),
         };
-        self.log.all_leases().into_iter().map(span).collect()
+        self.log.all_served().into_iter().map(span).collect()
     }
 
     fn seconds(&self, asked: &[Asked]) -> Vec<Second> {

@@ -39,9 +39,9 @@ pub struct Broken {
     pub to: Option<Instant>,
 }
 
-/// A region's lease, held for a while.
+/// A region that ran keys for a while: with its lease, and what it was given opened.
 #[derive(Clone, Debug)]
-pub struct Leased {
+pub struct Served {
     /// Whose.
     pub region: RegionName,
     /// Since when.
@@ -57,8 +57,8 @@ struct Inner {
     asked: Vec<Asked>,
     broken: Vec<Broken>,
     refused: Vec<(Instant, String)>,
-    leased: BTreeMap<RegionName, Leased>,
-    leases: Vec<Leased>,
+    serving: BTreeMap<RegionName, Served>,
+    served: Vec<Served>,
 }
 
 /// The log of one play.
@@ -100,18 +100,18 @@ impl Log {
         self.lock().refused.push((Instant::now(), why));
     }
 
-    /// Whether a region holds its lease, as somebody looks.
-    pub fn lease(&self, region: &RegionName, held: bool) {
+    /// Whether a region runs keys, as somebody looks.
+    pub fn serves(&self, region: &RegionName, now_serves: bool) {
         let now = Instant::now();
         let mut inner = self.lock();
-        match (held, inner.leased.remove(region)) {
-            (true, Some(leased)) => {
-                inner.leased.insert(region.clone(), Leased { to: now, ..leased });
+        match (now_serves, inner.serving.remove(region)) {
+            (true, Some(served)) => {
+                inner.serving.insert(region.clone(), Served { to: now, ..served });
             }
             (true, None) => {
-                inner.leased.insert(region.clone(), Leased { region: region.clone(), from: now, to: now });
+                inner.serving.insert(region.clone(), Served { region: region.clone(), from: now, to: now });
             }
-            (false, Some(leased)) => inner.leases.push(leased),
+            (false, Some(served)) => inner.served.push(served),
             (false, None) => {}
         }
     }
@@ -137,10 +137,10 @@ impl Log {
         self.lock().refused.clone()
     }
 
-    /// All leases, those held still included.
-    pub fn all_leases(&self) -> Vec<Leased> {
+    /// All of these times, those that last still included.
+    pub fn all_served(&self) -> Vec<Served> {
         let inner = self.lock();
-        let mut all: Vec<Leased> = inner.leases.iter().chain(inner.leased.values()).cloned().collect();
+        let mut all: Vec<Served> = inner.served.iter().chain(inner.serving.values()).cloned().collect();
         all.sort_by(|one, other| (one.from, &one.region).cmp(&(other.from, &other.region)));
         all
     }

@@ -29,7 +29,7 @@ use faults::Faults;
 use judge::Judge;
 use log::Log;
 
-/// How often somebody looks who holds a lease, and whether every invariant holds.
+/// How often somebody looks who runs keys, and whether every invariant holds.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long regions may take to come home once everything is mended, besides what the settings say.
 const HOME_WITHIN: Duration = Duration::from_secs(300);
@@ -103,7 +103,7 @@ async fn asked_and_broken(
     // Clients go on while things are mended, until the last of them has its answer or gives up.
     while Instant::now() < end || !breaking.is_empty() {
         while breaking.try_join_next().is_some() {}
-        judge.look().await;
+        judge.look();
         sleep(LOOK_EVERY).await;
     }
     let mut sent: Vec<Sent> = Vec::new();
@@ -111,7 +111,7 @@ async fn asked_and_broken(
         while let Some(done) = asking.try_join_next() {
             sent.extend(done.unwrap_or_default());
         }
-        judge.look().await;
+        judge.look();
         sleep(LOOK_EVERY).await;
     }
     sent.sort_by(|one, other| one.id.cmp(&other.id));
@@ -128,7 +128,7 @@ async fn heal(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge) {
             judge.breach("progress", format!("not all regions came home: {}", deployment.shown()));
             return;
         }
-        judge.look().await;
+        judge.look();
         sleep(LOOK_EVERY).await;
     }
 }
@@ -145,11 +145,11 @@ async fn all_end(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge
                 judge.breach("progress", why);
             }
         }
-        judge.look().await;
+        judge.look();
         sleep(LOOK_EVERY).await;
     }
     sleep(COMPARED_WITHIN).await;
-    judge.look().await;
+    judge.look();
 }
 
 async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<(), String> {
@@ -177,7 +177,7 @@ async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<
             }
         }
         if Instant::now() >= end {
-            return Err(format!("{:?} of {} does not end: {reply:?}", key.id, workload.name));
+            return Err(format!("{:?} of {} does not end: {}", key.id, workload.name, story::told(&reply)));
         }
         sleep(Duration::from_millis(500)).await;
     }

@@ -20,7 +20,7 @@ use crate::table::{Record, Standing, Truth};
 /// A line and its moment, since the world began.
 type Line = (Duration, String);
 
-/// All lines. Lines of one moment keep this order: faults and leases, stores, upstreams, clients.
+/// All lines. Lines of one moment keep this order: faults and who serves, stores, upstreams, clients.
 pub fn tell(deployment: &Arc<Deployment>, log: &Log, begun: Instant, outcome: &Outcome) -> Vec<String> {
     let zero = deployment.world.elapsed().saturating_sub(begun.elapsed());
     let since = |at: Instant| at.saturating_duration_since(begun) + zero;
@@ -58,9 +58,9 @@ fn breaking(log: &Log, since: &impl Fn(Instant) -> Duration) -> Vec<Line> {
     for (at, why) in log.all_not_possible() {
         lines.push((since(at), format!("FAULT      not possible: {why}")));
     }
-    for leased in log.all_leases() {
-        lines.push((since(leased.from), format!("LEASE      {} holds its lease", leased.region)));
-        lines.push((since(leased.to), format!("LEASE      {} was last seen with it", leased.region)));
+    for served in log.all_served() {
+        lines.push((since(served.from), format!("SERVES     {} from now on", served.region)));
+        lines.push((since(served.to), format!("SERVES     {} until about now", served.region)));
     }
     lines
 }
@@ -164,7 +164,7 @@ fn in_view(standing: view::Standing) -> &'static str {
     }
 }
 
-fn told(reply: &Reply) -> String {
+pub(super) fn told(reply: &Reply) -> String {
     match reply {
         Reply::Told { status, code, replayed, by, .. } => {
             let what = if code.is_empty() { String::new() } else { format!(" {code}") };

@@ -14,6 +14,21 @@ async fn disk_is_lost(trio: &Trio) {
     trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
 }
 
+/// An operator drains the region, stops its gateway and has its store retired, once the others have all of it.
+async fn drained_and_retired(trio: &Trio) {
+    let b_says = trio.node(&b()).gateway;
+    b_says.drain(&a(), false, "test", "").await.unwrap();
+    let still_runs = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
+    assert_eq!(still_runs.code, "not-yet", "{still_runs}");
+    trio.node(&a()).process.kill();
+    trio.until("it has arrived", TAKEOVER, async || {
+        b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2)
+    })
+    .await;
+    trio.lose(&a());
+    trio.world.cluster.destroy(&a());
+}
+
 /// An empty store takes the old one's place, with a gateway that knows which build it is.
 fn begin_anew(trio: &Trio) {
     trio.world.cluster.rebuild(&a());
@@ -82,6 +97,29 @@ fn a_replaced_store_is_a_risk_for_as_long_as_its_keys_are_remembered() {
     });
 }
 
+/// How old a loss is the database's clock says: while that is suspect, no risk ends by it (H15).
+#[test]
+fn a_clock_that_steps_ahead_ends_no_risk() {
+    play(async {
+        let life = ms(60_000);
+        let trio = Trio::start_remembering(7, life).await;
+        let key = key_of(&a(), &b(), "stepped");
+        disk_is_lost(&trio).await;
+        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        begin_anew(&trio);
+        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        trio.world.cluster.step_clock(&a(), 3_600_000_000);
+        sleep(ms(1_000)).await;
+        // It reads the views anew.
+        trio.node(&a()).process.kill();
+        trio.begin_process(&a());
+        trio.until("a serves again", TAKEOVER, async || trio.serves(&a())).await;
+        assert_eq!(trio.insist(&a(), "/park", &key, TAKEOVER).await.by, a().as_str());
+        assert!(trio.risk(&key).contains(&a()));
+        trio.check();
+    });
+}
+
 /// Its own new store has no mark to wait for: arcs that came before everybody's rows flow would be open nowhere.
 #[test]
 fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
@@ -113,16 +151,7 @@ fn the_store_of_a_drained_region_is_replaced_without_risk() {
         let b_says = trio.node(&b()).gateway;
         assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap_err().code, "refused", "it serves");
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
-        b_says.drain(&a(), false, "test", "").await.unwrap();
-        let still_runs = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
-        assert_eq!(still_runs.code, "not-yet", "{still_runs}");
-        trio.node(&a()).process.kill();
-        trio.until("it has arrived", TAKEOVER, async || {
-            b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2)
-        })
-        .await;
-        trio.lose(&a());
-        trio.world.cluster.destroy(&a());
+        drained_and_retired(&trio).await;
         begin_anew(&trio);
         trio.until("a knows its view", TAKEOVER, async || trio.standing(&a(), &a()) == "drained").await;
         sleep(ms(3_000)).await;
@@ -143,16 +172,7 @@ fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
         let key = key_of(&a(), &b(), "beforehand");
         let b_says = trio.node(&b()).gateway;
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
-        b_says.drain(&a(), false, "test", "").await.unwrap();
-        let still_runs = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
-        assert_eq!(still_runs.code, "not-yet", "{still_runs}");
-        trio.node(&a()).process.kill();
-        trio.until("it has arrived", TAKEOVER, async || {
-            b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2)
-        })
-        .await;
-        trio.lose(&a());
-        trio.world.cluster.destroy(&a());
+        drained_and_retired(&trio).await;
         trio.until("it is resumed", TAKEOVER, async || b_says.resume(&a(), "test").await.is_ok()).await;
         begin_anew(&trio);
         // Rows of before would come only when everything else has.

@@ -104,3 +104,25 @@ fn the_last_one_that_serves_is_taken_over_by_one_that_was_coming_home() {
         trio.check();
     });
 }
+
+/// The same, but an operator had drained the other one: nobody decides for the operator, who says that the last one is gone and resumes it.
+#[test]
+fn a_drained_region_takes_over_from_the_last_one_when_an_operator_says_so() {
+    play(async {
+        let trio = Trio::duo(5).await;
+        let (_, of_b) = keys(&trio, "drained");
+        trio.drain(&b(), &a(), false).await.unwrap();
+        trio.lose(&b());
+        trio.world.network.set_link(&b(), &witness(), LinkMode::Silent, ONE_WAY);
+        for _ in 0..100 {
+            assert_eq!(trio.send(&a(), "/park", &of_b).await.status, 503, "it stays out by itself");
+            sleep(ms(100)).await;
+        }
+        let gateway = trio.node(&a()).gateway;
+        gateway.takeover(&b(), false, "test", "it is gone").await.unwrap();
+        assert_eq!(trio.send(&a(), "/park", &of_b).await.said(), (503, "home-unavailable"));
+        trio.ask(async || gateway.resume(&a(), "test").await).await.unwrap();
+        assert_eq!(trio.insist(&a(), "/park", &of_b, ms(40_000)).await.by, a().as_str());
+        trio.check();
+    });
+}
