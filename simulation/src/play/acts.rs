@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::log::Log;
 use crate::deployment::Deployment;
 use crate::ports::SimPorts;
+use crate::rivals::Design;
 
 /// For how long an operator repeats a command, and how often.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -132,6 +133,10 @@ pub async fn resume_all(deployment: &Arc<Deployment>, log: &Log) {
 
 /// Asks a gateway that is well, another region's if there is one, again and again while it is not possible yet.
 async fn repeated(deployment: &Arc<Deployment>, log: &Log, about: &RegionName, act: &Act) {
+    if deployment.design() != Design::Onceway {
+        // No other design has such commands.
+        return;
+    }
     let end = Instant::now() + PATIENCE;
     let mut turn = 0;
     loop {

@@ -53,9 +53,14 @@ impl Setting {
         values.split(',').map(|value| format!("{path}={}", value.trim()).parse()).collect()
     }
 
+    /// Where it stands, as it is written: `failover.multiple`.
+    pub fn key(&self) -> String {
+        self.path.join(".")
+    }
+
     /// As it is shown: `failover.multiple=3`.
     pub fn shown(&self) -> String {
-        format!("{}={}", self.path.join("."), self.value)
+        format!("{}={}", self.key(), self.value)
     }
 
     fn of(&self) -> Of {
