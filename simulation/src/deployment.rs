@@ -149,7 +149,10 @@ impl Deployment {
         let rival = rival
             .map(|ports| Rival::new(region.clone(), self.design, self.rivals.clone(), &self.scenario, ports));
         let answers: Arc<dyn Region> = match &rival {
-            Some(rival) => Arc::new(rival.clone()),
+            Some(rival) => {
+                rival.start();
+                Arc::new(rival.clone())
+            }
             None => {
                 gateway.start();
                 Arc::new(gateway.clone())

@@ -5,6 +5,7 @@
 
 mod batch;
 mod points;
+mod report;
 mod show;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use clap::{Parser, Subcommand};
 use onceway::protocol::plant::Plant;
 use simulation::play;
+use simulation::report::Report;
 use simulation::rivals::Design;
 use simulation::scenario::fault::Kind;
 use simulation::scenario::vary::Setting;
@@ -45,6 +47,7 @@ const EXAMPLES: &str = "Examples:
   onceway-sim run region-loss                        one run, its result as a table
   onceway-sim seeds swarm --count 1000               a thousand runs on all cores
   onceway-sim sweep region-loss --vary failover.multiple=0,1,2,3,5   which multiple?
+  onceway-sim report region-loss --count 500         a page with charts and what follows for ring.toml
   onceway-sim compare region-loss                    what other designs do in the same place
   onceway-sim replay swarm --seed 17                 what happened in one of them, line by line
   onceway-sim seeds swarm --count 50 --plant window  what one safety check is worth
@@ -111,6 +114,26 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Sweep, compare, and write one page with charts that ends in what to write into ring.toml.
+    ///
+    /// The page needs no network and no script. The table and the advice are printed, too. Without --vary the multiples 0, 1, 2, 3 and 5
+    /// are swept.
+    #[command(after_help = REPORTS)]
+    Report {
+        #[command(flatten)]
+        deployment: Described,
+        /// One value and what it takes in turn, such as failover.multiple=2,3,5. Given more than once: every combination.
+        #[arg(long, value_name = "KEY=V,V...", default_value = "failover.multiple=0,1,2,3,5")]
+        vary: Vec<String>,
+        #[command(flatten)]
+        seeds: Many,
+        /// Where the page is written; SCENARIO.html if it is not said.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// Write the same as one JSON object; "-" prints it instead of the table.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// Tell what happened in one run, line by line, on standard output.
     Replay {
         #[command(flatten)]
@@ -130,6 +153,11 @@ const SWEEPS: &str = "Examples:
   onceway-sim sweep region-loss --vary failover.multiple=2,3 --vary failover.floor=500ms,1s,3s
   onceway-sim sweep region-loss --vary route.escrow=off,claim,claim+answer    what escrow is worth
   onceway-sim sweep region-loss --vary failover.lease=2s,3s,10s --set failover.multiple=3";
+
+const REPORTS: &str = "Examples:
+  onceway-sim report region-loss --count 500                                  region-loss.html
+  onceway-sim report my.toml --vary failover.multiple=2,3,5 --vary failover.floor=1s,3s --out my.html
+  onceway-sim report region-loss --count 500 --json -                         the figures only";
 
 /// A scenario, changed by some values.
 #[derive(clap::Args)]
@@ -253,6 +281,14 @@ fn perform(command: Command) -> Result<bool, String> {
             let path = find::find(&deployment.scenario)?;
             let points = points::designs(&path, &deployment.settings)?;
             study(&deployment, &points, &seeds, json)
+        }
+        Command::Report { deployment, vary, seeds, out, json } => {
+            let (path, scenario) = deployment.load()?;
+            let mut points = points::grid(&path, &deployment.settings, &vary)?;
+            points::join(&mut points, points::designs(&path, &deployment.settings)?);
+            let study = points::play(&scenario, &points, seeds.from, seeds.count);
+            let shown = batch::play(&scenario, Design::Onceway, seeds.from, None);
+            report::write(&path, Report::new(study, shown), out, json)
         }
         Command::Replay { what, seed } => {
             let (_, scenario, plant) = what.load()?;

@@ -92,6 +92,16 @@ fn point(
     }
 }
 
+/// Adds the points that are not there yet: other designs first.
+pub fn join(points: &mut Vec<Point>, more: Vec<Point>) {
+    let new = |point: &Point| {
+        points.iter().all(|other| (other.design, &other.settings) != (point.design, &point.settings))
+    };
+    let fresh: Vec<Point> = more.into_iter().filter(new).collect();
+    points.extend(fresh);
+    points.sort_by_key(|point| point.design == Design::Onceway);
+}
+
 /// Plays the same seeds at all points, on all cores.
 pub fn play(scenario: &Scenario, points: &[Point], from: u64, count: u64) -> Study {
     let mut sums = vec![Sums::default(); points.len()];

@@ -22,7 +22,7 @@ use onceway::protocol::outcome::Outcome;
 use onceway::protocol::record::{RequestId, Token};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::Ring;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::table::{Claimed, Row, State, Table};
 use super::{Design, Rivals};
@@ -35,9 +35,9 @@ use crate::scenario::Scenario;
 use crate::store::{Effect, SimStore};
 use crate::upstream::SimUpstream;
 
-/// How long another region may take to say that it is there: as a connection would that is made.
-const REACHED_WITHIN: Duration = Duration::from_millis(500);
-/// For how long a region that answered is taken to be there: as a connection is that is kept.
+/// How often another region is asked whether it is there, and how long it may take to say so: as a proxy checks the health of its backends.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+/// For how long a region that answered is taken to be there: two checks.
 const STAYS_REACHED: Duration = Duration::from_secs(1);
 /// How long a duplicate is told to wait.
 const RETRY_AFTER: &str = "1";
@@ -95,6 +95,18 @@ impl Rival {
         })
     }
 
+    /// Begins to look after the others, until the process dies.
+    pub(crate) fn start(self: &Arc<Self>) {
+        let others: Vec<RegionName> = match self.carries {
+            true => self.ring.regions().iter().map(|region| region.name.clone()).collect(),
+            false => Vec::new(),
+        };
+        for region in others.into_iter().filter(|region| *region != self.me) {
+            let (this, process) = (self.clone(), self.process.clone());
+            tokio::spawn(async move { process.while_alive(this.check(region)).await });
+        }
+    }
+
     /// Answers a client. The work goes on if the client does not wait, and ends with the process.
     pub(crate) async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         let this = self.clone();
@@ -133,7 +145,7 @@ impl Rival {
             if *region == self.me {
                 break;
             }
-            if !self.reaches(region).await {
+            if !self.reaches(region) {
                 continue;
             }
             let forward = Forward {
@@ -147,7 +159,7 @@ impl Rival {
                 epoch: 1,
                 deadline: Duration::MAX,
             };
-            let patience = self.policy(&head).map_or(REACHED_WITHIN, |policy| policy.upstream_timeout * 2);
+            let patience = self.policy(&head).map_or(STAYS_REACHED, |policy| policy.upstream_timeout * 2);
             match timeout(patience, self.peers.forward(region, forward)).await {
                 Ok(Ok(ForwardReply::Answer(response))) => return response,
                 Ok(Ok(ForwardReply::NotOwner { .. }) | Err(PeerError::NotSent(_))) => self.forget(region),
@@ -160,17 +172,21 @@ impl Rival {
         self.serve(id, head, body, request_id).await
     }
 
-    async fn reaches(&self, region: &RegionName) -> bool {
-        let known = self.reached.lock().unwrap_or_else(PoisonError::into_inner).get(region).copied();
-        if known.is_some_and(|at| at.elapsed() < STAYS_REACHED) {
-            return true;
+    /// Asks the other regions again and again whether they are there.
+    async fn check(&self, region: RegionName) {
+        loop {
+            if self.peers.ping(&region, CHECK_EVERY).await.is_ok() {
+                let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+                reached.insert(region.clone(), Instant::now());
+            }
+            sleep(CHECK_EVERY).await;
         }
-        let there = self.peers.ping(region, REACHED_WITHIN).await.is_ok();
-        if there {
-            let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-            reached.insert(region.clone(), Instant::now());
-        }
-        there
+    }
+
+    fn reaches(&self, region: &RegionName) -> bool {
+        let reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        // A check that is not answered takes as long as the pause between two.
+        reached.get(region).is_some_and(|at| at.elapsed() < STAYS_REACHED + CHECK_EVERY)
     }
 
     fn forget(&self, region: &RegionName) {
