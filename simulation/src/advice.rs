@@ -137,7 +137,7 @@ fn why_multiple(study: &Study, chosen: &Row, multiples: &[&Row]) -> String {
 fn unsafe_points(study: &Study, waits: &[&Row], chosen: &Row) -> Option<String> {
     let told = waits.iter().filter(|row| row.needs_unsafe_multiple).map(|row| {
         format!(
-            "{} ran {} keys twice for want of waiting and was without service for {}",
+            "with {}, {} keys ran twice for want of waiting, and {} were without service",
             row.multiple,
             late(study, &row.figures),
             seconds(row.figures.without_service.p50_ms)
@@ -146,7 +146,7 @@ fn unsafe_points(study: &Study, waits: &[&Row], chosen: &Row) -> Option<String> 
     let told: Vec<String> = told.collect();
     (!told.is_empty()).then(|| {
         format!(
-            "Below {LEAST_SAFE} (unsafe_multiple = true): {}; {} with {} and {}. What was measured up to the loss says how long rows took, not how \
+            "Below {LEAST_SAFE} (unsafe_multiple = true): {}; with {}, {} keys and {}. What was measured up to the loss says how long rows took, not how \
              long the last ones will.",
             told.join("; "),
             chosen.multiple,

@@ -37,7 +37,7 @@ pub struct Outcome {
     pub views: Vec<ViewSpan>,
     /// When which region ran keys, to a tenth of a second.
     pub serving: Vec<ServingSpan>,
-    /// What requests were told, second by second.
+    /// What requests were told, second by second, until their clients were done.
     pub seconds: Vec<Second>,
     /// How often things happened that a batch of seeds must have seen.
     pub happened: BTreeMap<String, u64>,

@@ -11,8 +11,10 @@ use crate::outcome::{Breach, Keys, Outcome};
 
 /// How many broken seeds are named.
 const MOST_BROKEN: usize = 10;
-/// The points of a distribution that are kept, in tenths of a percent.
-const POINTS: [u32; 14] = [10, 50, 100, 250, 500, 750, 900, 950, 980, 990, 995, 998, 999, 1_000];
+/// The shares of a distribution that are kept, in thousandths: each fiftieth, and finer towards the end.
+fn points() -> impl Iterator<Item = u32> {
+    (1..=49).map(|fiftieth| fiftieth * 20).chain([990, 995, 998, 999, 1_000])
+}
 
 /// Outcomes of one point, as they come in.
 #[derive(Clone, Debug, Default)]
@@ -135,7 +137,7 @@ impl Sums {
             routes: routes.collect(),
             without_service: spread(self.worst),
             added_latency_ms: Latency { p50: added(500), p99: added(990) },
-            distribution: POINTS.iter().map(|point| (*point, added(*point))).collect(),
+            distribution: points().map(|point| (point, added(point))).collect(),
             hops_per_hundred: rounded(self.hops as f64 * 100.0 / keys.begun.max(1) as f64, 10.0),
             keys,
             takeovers: self.takeovers,
@@ -229,7 +231,7 @@ mod tests {
             Sums::default().figures(50),
             Figures {
                 doubles_between: (0.0, 3_000_000.0),
-                distribution: POINTS.iter().map(|point| (*point, 0)).collect(),
+                distribution: points().map(|point| (point, 0)).collect(),
                 ..Figures::default()
             }
         );

@@ -64,7 +64,7 @@ fn the_smallest_safe_multiple_without_late_doubles_is_advised() {
     ] {
         assert!(why.contains(what), "{what}: {why}");
     }
-    assert!(advice.reasons[1].contains("0 ran 86 keys twice"), "{}", advice.reasons[1]);
+    assert!(advice.reasons[1].contains("with 0, 86 keys ran twice"), "{}", advice.reasons[1]);
 }
 
 #[test]

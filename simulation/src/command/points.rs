@@ -41,6 +41,16 @@ pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>
         errors.push(format!("--vary: {size} combinations, more than {MOST_POINTS}: vary less at once"));
         return Err(errors.join("\n"));
     }
+    // First each value by itself, so that what is wrong with it is said once.
+    let alone: Vec<Vec<Setting>> = axes.iter().flatten().map(|value| vec![value.clone()]).collect();
+    for settings in alone {
+        let shown = settings[0].shown();
+        let found = point(path, base, Design::Onceway, settings).err().unwrap_or_default();
+        errors.extend(found.into_iter().map(|error| format!("{error} ({shown})")));
+    }
+    if !errors.is_empty() {
+        return Err(errors.join("\n"));
+    }
     let mut all: Vec<Vec<Setting>> = vec![Vec::new()];
     for axis in axes {
         let with = |settings: Vec<Setting>| {
@@ -48,16 +58,13 @@ pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>
         };
         all = all.into_iter().flat_map(with).collect();
     }
-    let mut points = Vec::new();
-    for settings in all {
-        match point(path, base, Design::Onceway, settings) {
-            Ok(point) => points.push(point),
-            Err(some) => {
-                errors.extend(some.into_iter().filter(|error| !errors.contains(error)).collect::<Vec<_>>())
-            }
-        }
-    }
-    if errors.is_empty() { Ok(points) } else { Err(errors.join("\n")) }
+    let points = all.into_iter().map(|settings| {
+        let shown: Vec<String> = settings.iter().map(Setting::shown).collect();
+        point(path, base, Design::Onceway, settings).map_err(|errors| {
+            errors.iter().map(|error| format!("{error} ({})", shown.join(" "))).collect::<Vec<_>>()
+        })
+    });
+    points.collect::<Result<_, _>>().map_err(|errors| errors.join("\n"))
 }
 
 /// The designs that are compared: the two that are built first, onceway at several multiples, and with escrow on all routes.

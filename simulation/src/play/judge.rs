@@ -268,7 +268,7 @@ impl Judge {
 
     fn seconds(&self, asked: &[Asked]) -> Vec<Second> {
         let mut seconds: Vec<Second> = Vec::new();
-        for asked in asked {
+        for asked in asked.iter().filter(|asked| asked.begun <= self.mended.0) {
             let number = (self.since(asked.ended) / 1_000) as usize;
             if seconds.len() <= number {
                 seconds.resize(number + 1, Second::default());

@@ -12,13 +12,13 @@ use crate::study::{Row, Study};
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 150.0;
-const RIGHT: f64 = 40.0;
+const RIGHT: f64 = 90.0;
 const BOTTOM: f64 = 46.0;
 /// How high a bar of a timeline is, and its lane.
 const BAR: f64 = 12.0;
 const LANE: f64 = 17.0;
 /// How many colours lines take in turn.
-const COLOURS: usize = 8;
+const COLOURS: usize = 10;
 
 fn across(share: f64) -> f64 {
     LEFT + share * (WIDTH - LEFT - RIGHT)

@@ -65,3 +65,73 @@ impl Rivals {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Outcome;
+    use crate::play::play_design;
+    use crate::scenario::{Scenario, load, shipped};
+
+    fn played(design: Design, change: impl FnOnce(&mut Scenario)) -> Outcome {
+        let mut scenario = load(&shipped().join("region-loss.toml"), &[]).unwrap();
+        scenario.length = std::time::Duration::from_secs(30);
+        change(&mut scenario);
+        play_design(&Arc::new(scenario), 7, design, false).outcome
+    }
+
+    fn calm(scenario: &mut Scenario) {
+        (scenario.faults, scenario.swarm) = (Vec::new(), None);
+    }
+
+    #[test]
+    fn with_nothing_broken_a_sticky_hash_runs_every_key_once_and_answers_it() {
+        let outcome = played(Design::Sticky, calm);
+        let keys = &outcome.keys;
+        assert!(keys.begun > 100 && keys.answered == keys.begun, "{keys:?}");
+        assert_eq!((keys.doubles, keys.given_up, keys.in_doubt), (0, 0, 0));
+        assert!(outcome.requests.replayed > 0 && outcome.hops > 50, "{:?}", outcome.requests);
+        assert_eq!(outcome, played(Design::Sticky, calm));
+    }
+
+    #[test]
+    fn a_store_per_region_runs_a_key_once_in_each_region_that_does_not_know_it_yet() {
+        let alone = |scenario: &mut Scenario| {
+            calm(scenario);
+            for workload in &mut scenario.workloads {
+                (workload.again, workload.at_two) = (0, 0);
+            }
+        };
+        assert_eq!(played(Design::Local, alone).keys.doubles, 0);
+        let at_two = |scenario: &mut Scenario| {
+            alone(scenario);
+            scenario.workloads.iter_mut().for_each(|workload| workload.at_two = 100);
+        };
+        let outcome = played(Design::Local, at_two);
+        assert!(outcome.keys.doubles * 3 > outcome.keys.begun, "{:?}", outcome.keys);
+        assert_eq!(outcome.hops, 0);
+    }
+
+    #[test]
+    fn what_may_have_happened_goes_by_the_routes_rule_in_a_rival_too() {
+        use crate::scenario::fault::{Fault, Happens, Kind};
+        let drops = |scenario: &mut Scenario| {
+            calm(scenario);
+            let kind = Kind::all().into_iter().find(|kind| kind.name() == "upstream-effect-then-drop");
+            let Some(Kind::Region(kind)) = kind else { panic!("there is such a fault") };
+            let span = std::time::Duration::from_secs(8);
+            let regions = scenario.shared.ring.regions().iter().map(|region| region.name.clone());
+            let fault = |region| Fault { what: Happens::Region(kind, region), at: span, lasts: span };
+            scenario.faults = regions.map(fault).collect();
+        };
+        let outcome = played(Design::Sticky, drops);
+        let [charges, payouts] = ["charges", "payouts"].map(|route| &outcome.routes[route]);
+        assert_eq!(
+            (charges.doubles, payouts.doubles),
+            (0, 0),
+            "no attempt that may have happened is made again"
+        );
+        assert_eq!(charges.in_doubt, 0, "the upstream was asked");
+        assert!(payouts.in_doubt > 0, "left to an operator");
+    }
+}

@@ -48,8 +48,9 @@ impl Setting {
     /// # Errors
     /// What to write, in one line.
     pub fn several(text: &str) -> Result<Vec<Self>, String> {
-        let (path, values) =
-            text.split_once('=').ok_or_else(|| format!("{text:?}: write KEY=VALUE,VALUE,..."))?;
+        let (path, values) = text
+            .split_once('=')
+            .ok_or_else(|| format!("{text:?}: write KEY=VALUE,VALUE,... such as failover.multiple=0,1,2"))?;
         values.split(',').map(|value| format!("{path}={}", value.trim()).parse()).collect()
     }
 
