@@ -103,6 +103,11 @@ impl Network {
         self.lock().regions.insert(name, Plugged { region, process });
     }
 
+    /// Unplugs all regions. What is plugged in reaches the network, and the network it: until one lets go, neither is ever freed.
+    pub fn unplug_all(&self) {
+        self.lock().regions.clear();
+    }
+
     /// Sets what the link from `from` to `to` does with calls, and how long each direction takes.
     pub fn set_link(&self, from: &RegionName, to: &RegionName, mode: LinkMode, one_way: Duration) {
         self.lock().links.insert((from.clone(), to.clone()), (mode, one_way));

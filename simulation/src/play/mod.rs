@@ -89,6 +89,7 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story:
     judge.finish(&sent);
     let outcome = judge.outcome(seed, founded.elapsed(), &sent);
     let story = if with_story { story::tell(&deployment, &log, judge.begun(), &outcome) } else { Vec::new() };
+    deployment.world.network.unplug_all();
     Played { outcome, story }
 }
 

@@ -52,16 +52,16 @@ fn waiting_longer_doubles_fewer_keys_and_escrow_none() {
         "1",
         "--json",
         "--vary",
-        "failover.multiple=0,5",
+        "failover.multiple=0,3",
         "--vary",
         "route.escrow=off,claim",
     ];
     let study = played(&args);
     let doubles = keys(&study, "doubles");
-    let [hasty, patient] = ["failover.multiple=0 route.escrow=off", "failover.multiple=5 route.escrow=off"]
+    let [hasty, patient] = ["failover.multiple=0 route.escrow=off", "failover.multiple=3 route.escrow=off"]
         .map(|name| of(&doubles, name));
     assert!(hasty >= 5 && patient * 3 <= hasty, "{doubles:?}");
-    for multiple in ["0", "5"] {
+    for multiple in ["0", "3"] {
         assert_eq!(of(&doubles, &format!("multiple={multiple} route.escrow=claim")), 0, "{doubles:?}");
     }
     // Each double is in a journal, and broke no invariant.
