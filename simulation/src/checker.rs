@@ -1,12 +1,13 @@
 //! The invariants of the protocol, judged by the truth that no gateway sees (protocol reference, section 6; the numbers are its own).
 //!
-//! Neighbours: [`news`] reads what stores, witnesses and upstreams went through since the last look; [`views`], [`records`], [`sends`] and
-//! [`doubles`] hold one function for each invariant. What is judged is each entry of the histories, once, against those before it: so a
+//! Neighbours: [`news`] reads what stores, witnesses and upstreams went through since the last look; [`views`], [`records`], [`leases`],
+//! [`sends`] and [`doubles`] hold one function for each invariant. What is judged is each entry of the histories, once, against those before it: so a
 //! look costs what happened since the last one, and how often anybody looks changes nothing but when a breach is told.
-//! Not visible from outside a gateway, and so not here: leases (13), fingerprints (16), and what clients are told (14, 20, 21: the
+//! Not visible from outside a gateway, and so not here: fingerprints (16), and what clients are told (14, 20, 21: the
 //! scenarios ask). 15 is in 1 and 2: views of one epoch are equal, and so are their owners. It must not change anything.
 
 mod doubles;
+mod leases;
 mod news;
 mod records;
 mod sends;
@@ -50,6 +51,8 @@ pub enum Invariant {
     MarksStay,
     /// What an acceptor promised never falls, and nothing is accepted below it.
     PromisesKept,
+    /// What is sent is sent while a lease runs that a majority granted.
+    GrantedWhenSent,
     /// No claim passes while the running server is not the approved one.
     BootApproved,
     /// Whoever is sent after another region's attempt knew of it, or says that it ran at risk.
@@ -58,7 +61,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them, in the order of the reference.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::OneViewPerEpoch,
         Self::AdoptedIsChosen,
         Self::OneSender,
@@ -71,6 +74,7 @@ impl Invariant {
         Self::OpenWhenCovered,
         Self::MarksStay,
         Self::PromisesKept,
+        Self::GrantedWhenSent,
         Self::BootApproved,
         Self::KnewOfOthers,
     ];
@@ -90,6 +94,7 @@ impl Invariant {
             Self::OpenWhenCovered => "10",
             Self::MarksStay => "11",
             Self::PromisesKept => "12",
+            Self::GrantedWhenSent => "13",
             Self::BootApproved => "18",
             Self::KnewOfOthers => "T2",
         }
@@ -110,6 +115,7 @@ impl Invariant {
             Self::OpenWhenCovered => "open-when-covered",
             Self::MarksStay => "marks-stay",
             Self::PromisesKept => "promises-kept",
+            Self::GrantedWhenSent => "granted-when-sent",
             Self::BootApproved => "boot-approved",
             Self::KnewOfOthers => "knew-of-others",
         }
@@ -150,6 +156,7 @@ pub struct Checker {
     reruns: BTreeSet<Arc<str>>,
     views: views::Views,
     records: records::Records,
+    leases: leases::Leases,
     sends: sends::Sends,
 }
 
@@ -161,6 +168,7 @@ impl Checker {
             reruns,
             views: views::Views::default(),
             records: records::Records::default(),
+            leases: leases::Leases::default(),
             sends: sends::Sends::default(),
         }
     }
@@ -185,14 +193,16 @@ impl Checker {
 
     fn judge(&mut self, news: News) -> Vec<Breach> {
         let mut found = Found::default();
-        let News { now, stores, votes, arrivals, effects } = news;
+        let News { now, stores, votes, granted, arrivals, effects } = news;
         // First what was agreed on, then what stores did, then what was sent: each is judged by the ones before.
         self.views.agreed(votes, now, &mut found);
+        self.leases.granted(granted);
         for store in stores {
             self.views.adopted(&store, &mut found);
             self.records.wrote(store, &mut found);
         }
         for sent in arrivals {
+            self.leases.sent(&sent, &mut found);
             self.sends.sent(sent, &self.views, &self.records, &mut found);
         }
         for effect in effects {

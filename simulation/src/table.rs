@@ -31,7 +31,7 @@ use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, View};
 
-pub use history::{Gated, Held, History, Lodgment, Record, Standing, Truth, Write};
+pub use history::{Gated, Granted, Held, History, Lodgment, Record, Standing, Truth, Write};
 pub(crate) use stored::{Phase, Stored};
 
 use crate::clock::SimClock;

@@ -33,6 +33,7 @@ impl Sends {
         sent_while_open(&sent, claim, views, records, found);
         sent_is_lodged(&sent, claim, views, records, found);
         sent_before_the_loss(&sent, views, found);
+        sent_while_owned(&sent, claim, views, records, found);
         let earlier = self.before.entry(sent.id.clone()).or_default();
         for other in earlier.iter() {
             sent_in_order(&sent, other, found);
@@ -104,6 +105,18 @@ fn sent_while_open(sent: &Sent, claim: &Claim, views: &Views, records: &Records,
 fn sent_before_the_loss(sent: &Sent, views: &Views, found: &mut Found) {
     if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
         let text = format!("{} was sent though the region was lost at {since:?}", what(sent));
+        found.push(Invariant::OneSender, sent.at, text);
+    }
+}
+
+/// 3: the key was the region's all the time since its claim: whoever slept while it was another's must not send it (H1).
+fn sent_while_owned(sent: &Sent, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
+    let Some(at) = records.claimed(sent, claim.store) else { return };
+    let gates = views.gates_between(claim.store, at, sent.at);
+    let lost = gates.iter().find(|gate| gate.state.view.owner(&sent.id) != Some(&sent.by));
+    if let Some(gate) = lost {
+        let text =
+            format!("{} was sent though the key was another's at {:?}, after its claim", what(sent), gate.at);
         found.push(Invariant::OneSender, sent.at, text);
     }
 }

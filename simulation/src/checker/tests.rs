@@ -3,6 +3,7 @@
 //! Neighbours: the swarm shows that true histories break nothing, `tests/takeover/stepwise.rs` that it does not matter how often somebody
 //! looks. It must not need a gateway.
 
+mod leases;
 mod random;
 
 use std::collections::BTreeMap;
@@ -151,11 +152,12 @@ fn judged(histories: impl IntoIterator<Item = News>) -> Vec<Invariant> {
     histories.into_iter().flat_map(|news| checker.judge(news)).map(|breach| breach.invariant).collect()
 }
 
-/// The first view is chosen, and every region goes by it.
+/// The first view is chosen, every region goes by it, and holds a lease of a day.
 fn founded() -> Vec<News> {
     let view = first();
     let adopts = |(number, region)| gates(number, region, [gated(0, GateState::founded(view.clone()), &[])]);
-    [majority_accepts(1, &view)].into_iter().chain((1..).zip(NAMES).map(adopts)).collect()
+    let leased = NAMES.map(|region| leases::granted(region, 0..86_400_000, &[1, 2, 3], &view));
+    [majority_accepts(1, &view)].into_iter().chain(leased).chain((1..).zip(NAMES).map(adopts)).collect()
 }
 
 fn after_founding(histories: impl IntoIterator<Item = News>) -> Vec<Invariant> {

@@ -82,6 +82,14 @@ impl Views {
         gates.get(first..end).unwrap_or_default()
     }
 
+    /// The states that a store's gate came to have after the one moment, and before the other.
+    pub(super) fn gates_between(&self, store: u64, after: Duration, before: Duration) -> &[Gated] {
+        let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
+        let first = gates.partition_point(|gate| gate.at <= after);
+        let end = gates.partition_point(|gate| gate.at < before);
+        gates.get(first..end).unwrap_or_default()
+    }
+
     /// When anybody first adopted a view that declared the region lost after this epoch: from then on its lease must be over, whatever the
     /// window hides.
     pub(super) fn ended(&self, region: &RegionName, epoch: u64) -> Option<Duration> {

@@ -12,7 +12,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use onceway::protocol::view::View;
 
-use super::{Gated, Held, Table};
+use super::{Gated, Granted, Held, Table};
 
 impl Table {
     pub(crate) fn acceptor(&self) -> (u64, Acceptor) {
@@ -37,6 +37,8 @@ impl Table {
         if held != (self.acceptor.1.promised.clone(), self.acceptor.1.accepted.clone()) {
             self.history.acceptors.push(Held { id: acceptor.id, promised: held.0, accepted: held.1 });
         }
+        let granted = Granted::between(&self.acceptor.1, &acceptor, self.clock.elapsed());
+        self.history.granted.extend(granted);
         self.acceptor = (self.acceptor.0 + 1, acceptor);
     }
 

@@ -12,7 +12,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{RequestId, Row, Token};
 use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::register::{Accepted, Ballot};
+use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use onceway::protocol::view::{AcceptorId, View};
 
 use super::{Change, Commit, Phase, Stored, Table};
@@ -52,6 +52,39 @@ pub struct Held {
     pub accepted: Option<Accepted>,
 }
 
+/// A lease, as one acceptor granted it.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    /// When, since the world began.
+    pub at: Duration,
+    /// Which acceptor.
+    pub id: AcceptorId,
+    /// Whose lease.
+    pub region: RegionName,
+    /// Before this moment nobody may call it over, however clocks drift.
+    pub until: Duration,
+    /// The view that it was granted under.
+    pub view: Arc<View>,
+}
+
+impl Granted {
+    /// What an acceptor granted at `at` by becoming `next`.
+    pub(crate) fn between(before: &Acceptor, next: &Acceptor, at: Duration) -> Vec<Self> {
+        let known = |region: &RegionName| before.grants.get(region).map(|grant| (grant.boot, grant.number));
+        let fresh =
+            next.grants.iter().filter(|(region, grant)| known(region) != Some((grant.boot, grant.number)));
+        fresh
+            .map(|(region, grant)| Self {
+                at,
+                id: next.id,
+                region: region.clone(),
+                until: at + grant.ttl,
+                view: grant.view.clone(),
+            })
+            .collect()
+    }
+}
+
 /// Everything that a store went through and that its tables do not show any more.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -59,6 +92,8 @@ pub struct History {
     pub gates: Vec<Gated>,
     /// Each promise and each accepted value of the acceptor.
     pub acceptors: Vec<Held>,
+    /// Each lease that the acceptor granted.
+    pub granted: Vec<Granted>,
     /// Each claim that was lodged here.
     pub lodged: Vec<Lodgment>,
     /// Each view that was kept here, in the order in which they were.

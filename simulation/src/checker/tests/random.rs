@@ -12,7 +12,7 @@ fn random_entry(at: u64, views: &[Arc<View>; 2], ids: &[KeyId; 3], dice: &SimDic
     let (id, store) = (&ids[pick(3)], pick(3));
     let (region, number) = (NAMES[store], store as u64 + 1);
     let attempt = token([1, 1, 2][pick(3)], [1, 2, 3][pick(3)]);
-    match pick(9) {
+    match pick(10) {
         0 => {
             let state = GateState::founded(views[0].clone());
             let state = match pick(4) {
@@ -48,7 +48,8 @@ fn random_entry(at: u64, views: &[Arc<View>; 2], ids: &[KeyId; 3], dice: &SimDic
             let gone = Write { record: None, ..written.clone() };
             writes(number, region, [if pick(12) == 0 { gone } else { written }])
         }
-        6 | 7 => arrives([sent(at, region, id, attempt)]),
+        6 => leases::granted(region, at..at + pick(40) as u64, &[pick(3) as u128 + 1], &views[0]),
+        7 | 8 => arrives([sent(at, region, id, attempt)]),
         _ => happens([sent(at, region, id, attempt)]),
     }
 }
@@ -71,6 +72,7 @@ fn together(mut all: News, more: News) -> News {
             None => all.votes.push((voter, history)),
         }
     }
+    all.granted.extend(more.granted);
     all.arrivals.extend(more.arrivals);
     all.effects.extend(more.effects);
     all
