@@ -55,13 +55,19 @@ pub enum Invariant {
     GrantedWhenSent,
     /// No claim passes while the running server is not the approved one.
     BootApproved,
+    /// What is final stays so, until everything that it hides is gone.
+    FinalStays,
+    /// A claim is lodged under the view that it was made under.
+    LodgedUnderItsView,
+    /// A new voter is silent until what it knows nothing of has run out.
+    SilentAtFirst,
     /// Whoever is sent after another region's attempt knew of it, or says that it ran at risk.
     KnewOfOthers,
 }
 
 impl Invariant {
     /// All of them, in the order of the reference.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::OneViewPerEpoch,
         Self::AdoptedIsChosen,
         Self::OneSender,
@@ -76,10 +82,14 @@ impl Invariant {
         Self::PromisesKept,
         Self::GrantedWhenSent,
         Self::BootApproved,
+        Self::FinalStays,
+        Self::LodgedUnderItsView,
+        Self::SilentAtFirst,
         Self::KnewOfOthers,
     ];
 
-    /// Its number in the protocol reference; `T2` is the second rule of fencing tokens there.
+    /// Its number in the protocol reference; `4.1` is its section about proofs of absence, `H7` one of its holes, `T2` the second rule of
+    /// fencing tokens there.
     pub fn number(self) -> &'static str {
         match self {
             Self::OneViewPerEpoch => "1",
@@ -96,6 +106,9 @@ impl Invariant {
             Self::PromisesKept => "12",
             Self::GrantedWhenSent => "13",
             Self::BootApproved => "18",
+            Self::FinalStays => "19",
+            Self::LodgedUnderItsView => "4.1",
+            Self::SilentAtFirst => "H7",
             Self::KnewOfOthers => "T2",
         }
     }
@@ -117,6 +130,9 @@ impl Invariant {
             Self::PromisesKept => "promises-kept",
             Self::GrantedWhenSent => "granted-when-sent",
             Self::BootApproved => "boot-approved",
+            Self::FinalStays => "final-stays",
+            Self::LodgedUnderItsView => "lodged-under-its-view",
+            Self::SilentAtFirst => "silent-at-first",
             Self::KnewOfOthers => "knew-of-others",
         }
     }
@@ -162,11 +178,12 @@ pub struct Checker {
 
 impl Checker {
     /// A checker that has seen nothing yet. `reruns` are the routes whose doubts are run again, so that a second effect breaks nothing.
-    pub fn new(reruns: BTreeSet<Arc<str>>) -> Self {
+    /// No window after a loss is shorter than `floor`.
+    pub fn new(reruns: BTreeSet<Arc<str>>, floor: Duration) -> Self {
         Self {
             cursors: Cursors::default(),
             reruns,
-            views: views::Views::default(),
+            views: views::Views::new(floor),
             records: records::Records::default(),
             leases: leases::Leases::default(),
             sends: sends::Sends::default(),
@@ -195,11 +212,12 @@ impl Checker {
         let mut found = Found::default();
         let News { now, stores, votes, granted, arrivals, effects } = news;
         // First what was agreed on, then what stores did, then what was sent: each is judged by the ones before.
+        self.leases.voted(&votes);
+        self.leases.granted(granted, &mut found);
         self.views.agreed(votes, now, &mut found);
-        self.leases.granted(granted);
         for store in stores {
             self.views.adopted(&store, &mut found);
-            self.records.wrote(store, &mut found);
+            self.records.wrote(store, &self.views, &mut found);
         }
         for sent in arrivals {
             self.leases.sent(&sent, &mut found);

@@ -53,6 +53,8 @@ pub(crate) struct Commit {
     pub(crate) at: Duration,
     /// Whether the running boot was approved then.
     approved: bool,
+    /// Of a record that ended: whether another origin's row of the key stood here then that may still come to something.
+    beside_open: bool,
     /// What it changed.
     pub(crate) change: Change,
 }
@@ -424,6 +426,11 @@ impl Table {
 
     fn commit(&mut self, change: Change) {
         let approved = self.is_open();
-        self.log.push(Commit { at: self.clock.elapsed(), approved, change });
+        let open = |row: &&Stored| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_) | Phase::Released);
+        let beside_open = match &change {
+            Change::Gone(id) => self.all(id).iter().any(|(origin, row)| **origin != self.origin && open(row)),
+            Change::Row(..) | Change::Beat { .. } => false,
+        };
+        self.log.push(Commit { at: self.clock.elapsed(), approved, beside_open, change });
     }
 }

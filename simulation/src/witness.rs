@@ -37,9 +37,10 @@ struct Inner {
 impl Inner {
     fn write(&mut self, next: Acceptor, at: Duration) {
         self.granted.extend(Granted::between(&self.acceptor, &next, at));
-        let held = Held { id: next.id, promised: next.promised.clone(), accepted: next.accepted.clone() };
-        if self.history.last() != Some(&held) {
-            self.history.push(held);
+        let said = |acceptor: &Acceptor| (acceptor.promised.clone(), acceptor.accepted.clone());
+        let (promised, accepted) = said(&next);
+        if said(&self.acceptor) != (promised.clone(), accepted.clone()) {
+            self.history.push(Held { at, id: next.id, promised, accepted });
         }
         self.acceptor = next;
     }

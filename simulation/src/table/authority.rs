@@ -35,7 +35,8 @@ impl Table {
     fn write_acceptor(&mut self, acceptor: Acceptor) {
         let held = (acceptor.promised.clone(), acceptor.accepted.clone());
         if held != (self.acceptor.1.promised.clone(), self.acceptor.1.accepted.clone()) {
-            self.history.acceptors.push(Held { id: acceptor.id, promised: held.0, accepted: held.1 });
+            let at = self.clock.elapsed();
+            self.history.acceptors.push(Held { at, id: acceptor.id, promised: held.0, accepted: held.1 });
         }
         let granted = Granted::between(&self.acceptor.1, &acceptor, self.clock.elapsed());
         self.history.granted.extend(granted);
@@ -60,7 +61,12 @@ impl Table {
         self.epoch = state.view.epoch();
         self.version.0 += 1;
         let at = self.clock.elapsed();
-        self.history.gates.push(Gated { at, state: state.clone(), applied: self.applied() });
+        self.history.gates.push(Gated {
+            at,
+            state: state.clone(),
+            applied: self.applied(),
+            lodged: self.lodged(),
+        });
         self.state = Some(state);
     }
 

@@ -3,7 +3,7 @@
 //! Neighbours: [`super`] writes it down, [`crate::checker`] judges it. It outlives a restored copy and a destroyed disk. It must not be
 //! read by any statement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,11 +39,15 @@ pub struct Gated {
     pub state: GateState,
     /// What stood here then of each origin: the highest heartbeat that was applied, or up to which rows were imported.
     pub applied: BTreeMap<Origin, u64>,
+    /// Whose lodged claims stood here then and were no records yet.
+    pub lodged: BTreeSet<Origin>,
 }
 
 /// What an acceptor held from some moment on, leases left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
+    /// Since when, since the world began.
+    pub at: Duration,
     /// Which acceptor.
     pub id: AcceptorId,
     /// Its promise.
@@ -143,6 +147,8 @@ pub struct Write {
     pub record: Option<Record>,
     /// Whether the server that wrote it was the approved one.
     pub approved: bool,
+    /// Whether another origin's row of the key stood here then that may still come to something.
+    pub beside_open: bool,
 }
 
 /// All that there is to know about one store.
@@ -195,7 +201,8 @@ impl Commit {
             Change::Gone(id) => (id, None),
             Change::Beat { .. } => return None,
         };
-        Some(Write { at: self.at, id: id.clone(), record, approved: self.approved })
+        let (id, approved, beside_open) = (id.clone(), self.approved, self.beside_open);
+        Some(Write { at: self.at, id, record, approved, beside_open })
     }
 }
 

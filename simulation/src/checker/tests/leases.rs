@@ -93,3 +93,40 @@ fn whoever_slept_while_its_key_was_anothers_does_not_send_it() {
     assert_eq!(history(35), []);
     assert_eq!(history(10), [Invariant::OneSender]);
 }
+
+#[test]
+fn a_lease_covers_what_was_the_regions_when_it_was_granted() {
+    let one = first();
+    let id = key(&one);
+    let without_a = lost(&one, "a");
+    let adopts = gated(5, GateState::founded(one.clone()).adopt(without_a.clone()).open(), &[("a", 5)]);
+    let sends = |under: &Arc<View>| {
+        let all = after_founding([
+            majority_accepts(2, &without_a),
+            gates(2, "b", [adopts.clone()]),
+            granted("b", 6..200, &[2, 3], under),
+            writes(2, "b", [write(10, &id, token(2, 1), Standing::Claimed)]),
+            arrives([sent(20, "b", &id, token(2, 1))]),
+        ]);
+        all.contains(&Invariant::GrantedWhenSent)
+    };
+    assert!(!sends(&without_a));
+    assert!(sends(&one), "it was a's key then");
+}
+
+#[test]
+fn a_new_voter_is_silent_for_as_long_as_what_it_grants_runs() {
+    let one = first();
+    let mut voters = one.voters().clone();
+    voters.insert(name("c"), AcceptorId(7));
+    let two = after(&one, &Change::Voters(voters));
+    let vote = |id: u128, view: &Arc<View>| Held { at: ms(50), ..held(id, 2, Some((2, view))) };
+    let grants = |at: u64, id: u128| {
+        let votes = [1, 2].map(|id| (Voter::Store(id), vec![vote(id.into(), &two)]));
+        let votes = News { votes: votes.into(), ..News::default() };
+        after_founding([votes, granted("a", at..at + 100, &[id], &two)])
+    };
+    assert_eq!(grants(150, 7), []);
+    assert_eq!(grants(149, 7), [Invariant::SilentAtFirst]);
+    assert_eq!(grants(60, 1), [], "it has voted since the founding");
+}
