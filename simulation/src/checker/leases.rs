@@ -68,7 +68,7 @@ impl Leases {
             let voters = granted.view.voters();
             voters.values().filter(|id| running.contains_key(id)).count() >= majority(voters.len())
         };
-        if !running.values().any(|granted| is_majority(granted)) {
+        if !running.values().any(is_majority) {
             let Sent { at, by, id, token } = sent;
             let count = running.len();
             let text = format!(
