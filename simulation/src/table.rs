@@ -31,7 +31,7 @@ use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, View};
 
-pub use history::{Gated, Held, History, Lodgment, Record, Standing, Truth, Write};
+pub use history::{Gated, Granted, Held, History, Lodgment, Record, Standing, Truth, Write};
 pub(crate) use stored::{Phase, Stored};
 
 use crate::clock::SimClock;
@@ -53,6 +53,8 @@ pub(crate) struct Commit {
     pub(crate) at: Duration,
     /// Whether the running boot was approved then.
     approved: bool,
+    /// Of a record that ended: whether another origin's row of the key stood here then that may still come to something.
+    beside_open: bool,
     /// What it changed.
     pub(crate) change: Change,
 }
@@ -168,7 +170,7 @@ impl Table {
         Written::Done
     }
 
-    /// One claim statement: the nonce, the gate, then what stands in the way.
+    /// One claim statement: the nonce, then the gate and what stands in the way.
     pub(crate) fn claim(&mut self, ask: &ClaimAsk) -> ClaimReply {
         let now = self.clock.micros();
         let own = self.own(&ask.id);
@@ -176,18 +178,22 @@ impl Table {
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
             return ClaimReply::Won { token: own.token, expires: own.expires };
         }
+        // A claim of an absent key looks for rows first: what is there already is told whatever the gate says.
+        if matches!(ask.basis, Basis::Absent) && !self.all(&ask.id).is_empty() {
+            return ClaimReply::Found(self.read(&ask.id));
+        }
         let moved = ask.gate != self.version && !removed(Plant::GateInClaim);
         if moved || (!self.is_open() && !removed(Plant::BootInGate)) {
             return ClaimReply::GateMoved;
         }
         let (over, attempt) = match &ask.basis {
-            Basis::Absent if self.all(&ask.id).is_empty() => (Vec::new(), 1),
+            Basis::Absent => (Vec::new(), 1),
             Basis::Known { own: seen, over, attempt }
                 if self.own_yields(own, *seen, now) && self.others_yield(&ask.id, over, *attempt) =>
             {
                 (over.clone(), attempt + 1)
             }
-            Basis::Absent | Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
+            Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };
         let accepted = own.is_some_and(|own| own.accepted);
         let row = self.row(ask, Phase::Claimed, over, attempt, accepted, now);
@@ -424,6 +430,11 @@ impl Table {
 
     fn commit(&mut self, change: Change) {
         let approved = self.is_open();
-        self.log.push(Commit { at: self.clock.elapsed(), approved, change });
+        let open = |row: &&Stored| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_) | Phase::Released);
+        let beside_open = match &change {
+            Change::Gone(id) => self.all(id).iter().any(|(origin, row)| **origin != self.origin && open(row)),
+            Change::Row(..) | Change::Beat { .. } => false,
+        };
+        self.log.push(Commit { at: self.clock.elapsed(), approved, beside_open, change });
     }
 }

@@ -54,7 +54,9 @@ pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>
     let mut all: Vec<Vec<Setting>> = vec![Vec::new()];
     for axis in axes {
         let with = |settings: Vec<Setting>| {
-            axis.iter().map(move |value| [&settings[..], std::slice::from_ref(value)].concat()).collect::<Vec<_>>()
+            axis.iter()
+                .map(move |value| [&settings[..], std::slice::from_ref(value)].concat())
+                .collect::<Vec<_>>()
         };
         all = all.into_iter().flat_map(with).collect();
     }
