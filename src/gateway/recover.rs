@@ -84,13 +84,14 @@ pub(super) async fn question<P: Ports>(
 ) -> Said {
     // Every route whose recovery is `probe` has one: the configuration is refused otherwise.
     let Some(address) = &policy.probe else { return Said::CannotSay };
-    let question = Probe {
-        id: id.clone(),
-        token: doubt.token,
-        region: doubt.origin.region.clone(),
-        address: address.clone(),
-        path: path.to_owned(),
+    // Not the region whose row it is: a claim that was lodged is a row of whoever took over, and was sent by its owner of then.
+    let Some(region) = gateway.known_view(doubt.token.epoch).and_then(|view| view.owner(id).cloned()) else {
+        tracing::info!(key = %id.digest(), token = %doubt.token, "the view of the attempt is not known here: nobody knows whom to ask");
+        metrics::probe("cannot_say");
+        return Said::CannotSay;
     };
+    let question =
+        Probe { id: id.clone(), token: doubt.token, region, address: address.clone(), path: path.to_owned() };
     let within = gateway.settings.timings.probe_within;
     match gateway.ports.upstream().probe(question, within, policy.stored_limit).await {
         ProbeReply::Happened(response)

@@ -2,16 +2,12 @@
 //!
 //! Neighbours: `claims.rs` has the window to send. Every refusal here is one after which nothing was sent and the same key runs once.
 
-use bytes::Bytes;
-use onceway::ports::KeyStore;
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
-use simulation::upstream::ProbeMode;
 use tokio::time::sleep;
 
-use super::bench::{Bench, HOLD, ONE_WAY, SETTLE_TIME, id, key_of, ms, play, region, regions, view};
-use super::upkeep::abandon;
+use super::bench::{Bench, ONE_WAY, id, key_of, ms, play, region, regions, view};
 
 /// Where the key's claims are lodged.
 fn target(key: &str) -> RegionName {
@@ -79,29 +75,4 @@ fn a_region_without_a_lease_replays_and_refuses() {
         let told = bench.send(&eu, "/park", &old).await;
         assert_eq!((told.status, told.replayed, bench.arrived(&eu)), (201, true, 1));
     });
-}
-
-/// Its own region's upstream is asked about an attempt; its answer is written by the owner.
-#[test]
-fn another_regions_doubt_is_asked_about_where_it_was_sent() {
-    let answer = || ProbeMode::Happened { status: 201, body: Bytes::from_static(b"made") };
-    for (said, replayed) in [(answer(), true), (ProbeMode::DidNotHappen, false)] {
-        play(async {
-            let (bench, eu, us) = (Bench::start(5).await, region("eu"), region("us"));
-            let key = key_of(&eu, "left");
-            let store = bench.world.cluster.store(&us);
-            let attempt = abandon(&store, "probe", &key).await;
-            store.doubt(&attempt, None).await.unwrap();
-            sleep(ms(500)).await;
-            bench.world.upstreams.set_probes(&us, ProbeMode::CannotSay);
-            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (409, "outcome-unknown"));
-            bench.world.upstreams.set_probes(&us, said.clone());
-            sleep((HOLD + SETTLE_TIME) * 2).await;
-            let told = bench.send(&eu, "/probe", &key).await;
-            assert_eq!((told.status, told.replayed), (201, replayed), "{said:?}");
-            assert_eq!(bench.arrived(&eu), usize::from(!replayed), "{said:?}");
-            let again = bench.send(&eu, "/probe", &key).await;
-            assert_eq!((again.status, again.replayed, again.body), (201, true, told.body), "{said:?}");
-        });
-    }
 }

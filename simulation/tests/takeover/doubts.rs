@@ -46,6 +46,22 @@ async fn doubles(trio: &Trio) -> u64 {
     all
 }
 
+/// A claim that was lodged is its successor's own record once its region is lost, and was sent to the lost region's upstream all the same.
+#[test]
+fn a_doubt_is_asked_about_where_it_was_sent_and_not_where_its_record_stands() {
+    play(async {
+        let trio = Trio::start(8).await;
+        trio.hold(&a(), &[b(), c()], true);
+        let key = left_behind(&trio, "/strict-probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
+        let settled = async || state(&trio, &b(), &key).await == "settled";
+        trio.until("b settles it", TAKEOVER + ms(3_000), settled).await;
+        let replay = trio.send(&c(), "/strict-probe", &key).await;
+        assert_eq!((replay.status, replay.replayed), (201, true));
+        assert_eq!((trio.effects(&key).len(), trio.arrived(&b(), &key)), (1, 0), "asked, not run");
+        trio.check();
+    });
+}
+
 #[test]
 fn a_key_that_happened_is_settled_by_its_new_owner_without_its_client() {
     play(async {
