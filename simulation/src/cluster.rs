@@ -152,13 +152,12 @@ impl Cluster {
         inner.ship_from_the_start(region);
     }
 
-    /// Sets up an empty store of the next generation in place of a destroyed one; it copies what the others' stores hold.
-    pub fn rebuild(&self, region: &RegionName) {
+    /// Sets up an empty store of this generation in place of a destroyed one; it copies what the others' stores hold.
+    pub fn rebuild(&self, region: &RegionName, generation: u32) {
         let mut inner = self.lock();
         let lost = inner.region(region);
-        let Origin { region: name, generation } = lost.table.origin().clone();
         let clock = lost.clock.clone();
-        let empty = inner.make(Origin { region: name, generation: generation + 1 }, &clock);
+        let empty = inner.make(Origin { region: region.clone(), generation }, &clock);
         let lost = inner.region(region);
         lost.table = empty;
         lost.mode = StoreMode::Up;

@@ -14,15 +14,18 @@ use onceway::protocol::ring::{RegionSpec, Ring, RingSpec};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::log::Log;
+use super::organs::Organs;
 use crate::deployment::Deployment;
 use crate::ports::SimPorts;
 
-/// For how long an operator repeats a command, and how often.
+/// For how long an operator repeats a command, and how often. Nobody gives up a region that needs a new store.
 const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_FOR_A_STORE: Duration = Duration::from_secs(600);
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long a command waits for its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-const ACTOR: &str = "operator";
+/// Who acts, in journals.
+pub(super) const ACTOR: &str = "operator";
 
 /// One command.
 enum Act {
@@ -37,38 +40,52 @@ enum Act {
 }
 
 impl Act {
+    /// Performs it. A rebuild says which generation the new store is of.
     async fn perform(
         &self,
         gateway: &Arc<Gateway<SimPorts>>,
         region: &RegionName,
         escrow: BTreeSet<Arc<str>>,
-    ) -> Result<(), ActError> {
+    ) -> Result<Option<u32>, ActError> {
         match self {
             Self::Rebuild => {
                 // Refused where the region is lost already, or its lease not over yet: then the rebuild says what is missing.
                 let _ = gateway.takeover(region, false, ACTOR, "its disk is gone").await;
-                gateway.rebuild(region, true, ACTOR, "its disk is gone").await.map(|_| ())
+                let done = gateway.rebuild(region, true, ACTOR, "its disk is gone").await?;
+                Ok(Some(done.generation))
             }
-            Self::Drain => gateway.drain(region, false, ACTOR, "a drill").await.map(|_| ()),
-            Self::Resume => gateway.resume(region, ACTOR).await.map(|_| ()),
+            Self::Drain => gateway.drain(region, false, ACTOR, "a drill").await.map(|_| None),
+            Self::Resume => gateway.resume(region, ACTOR).await.map(|_| None),
             Self::Apply(ring) => {
                 let epoch = gateway.pong().await.epoch;
-                gateway.apply(ring.clone(), escrow, epoch, ACTOR).await.map(|_| ())
+                gateway.apply(ring.clone(), escrow, epoch, ACTOR).await.map(|_| None)
             }
         }
     }
 }
 
+/// What an operator who is part of a fault works with.
+pub struct Hands<'a> {
+    /// The deployment.
+    pub deployment: &'a Arc<Deployment>,
+    /// Where it is noted what was not possible.
+    pub log: &'a Log,
+    /// What somebody has hold of.
+    pub organs: &'a Organs,
+}
+
 /// The region's disk is gone with all that had not left it; an empty store takes its place once its loss was accepted.
-pub async fn disk_lost(deployment: &Arc<Deployment>, log: &Log, region: &RegionName, until: Instant) {
+pub async fn disk_lost(hands: &Hands<'_>, region: &RegionName, until: Instant) {
+    let deployment = hands.deployment;
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
     sleep_until(until).await;
-    replace(deployment, log, region).await;
+    replace(hands, region).await;
 }
 
 /// Its Postgres comes back as it was when the fault began: noticed, and replaced.
-pub async fn store_restored(deployment: &Arc<Deployment>, log: &Log, region: &RegionName, until: Instant) {
+pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Instant) {
+    let deployment = hands.deployment;
     let copy = deployment.world.cluster.copy(region);
     sleep_until(until).await;
     deployment.lose(region);
@@ -78,12 +95,16 @@ pub async fn store_restored(deployment: &Arc<Deployment>, log: &Log, region: &Re
     sleep(Duration::from_secs(5)).await;
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
-    replace(deployment, log, region).await;
+    replace(hands, region).await;
 }
 
-async fn replace(deployment: &Arc<Deployment>, log: &Log, region: &RegionName) {
-    repeated(deployment, log, region, &Act::Rebuild).await;
-    deployment.world.cluster.rebuild(region);
+/// An empty store takes the place of one that is gone, of the generation that the rebuild asks for.
+async fn replace(hands: &Hands<'_>, region: &RegionName) {
+    let Hands { deployment, log, organs } = hands;
+    // It stays away for good where nobody can agree on it: the regions do not all come home then, and that is told.
+    let Some(generation) = repeated(deployment, log, region, &Act::Rebuild).await.flatten() else { return };
+    let _begins = organs.may_begin().await;
+    deployment.world.cluster.rebuild(region, generation);
     deployment.normal_store(region);
     deployment.cut_off(region, false);
     deployment.begin_process(region);
@@ -130,9 +151,18 @@ pub async fn resume_all(deployment: &Arc<Deployment>, log: &Log) {
     }
 }
 
-/// Asks a gateway that is well, another region's if there is one, again and again while it is not possible yet.
-async fn repeated(deployment: &Arc<Deployment>, log: &Log, about: &RegionName, act: &Act) {
-    let end = Instant::now() + PATIENCE;
+/// Asks a gateway that is well, another region's if there is one, again and again while it is not possible yet. `None` if it never was.
+async fn repeated(
+    deployment: &Arc<Deployment>,
+    log: &Log,
+    about: &RegionName,
+    act: &Act,
+) -> Option<Option<u32>> {
+    let patience = match act {
+        Act::Rebuild => PATIENCE_FOR_A_STORE,
+        Act::Drain | Act::Resume | Act::Apply(_) => PATIENCE,
+    };
+    let end = Instant::now() + patience;
     let mut turn = 0;
     loop {
         let others: Vec<_> = deployment.regions().iter().filter(|region| *region != about).collect();
@@ -142,15 +172,15 @@ async fn repeated(deployment: &Arc<Deployment>, log: &Log, about: &RegionName, a
         let escrow = deployment.scenario().shared.escrow();
         let told = node.process.while_alive(act.perform(&node.gateway, about, escrow));
         match timeout(ANSWER_WITHIN, told).await {
-            Ok(Some(Ok(()))) => return,
+            Ok(Some(Ok(done))) => return Some(done),
             Ok(Some(Err(error))) if Instant::now() >= end => {
                 log.not_possible(format!("an operator's command about {about}: {error}"));
-                return;
+                return None;
             }
             Ok(Some(Err(_)) | None) | Err(_) if Instant::now() < end => sleep(AGAIN).await,
             Ok(Some(Err(_)) | None) | Err(_) => {
                 log.not_possible(format!("an operator's command about {about}: nobody answered"));
-                return;
+                return None;
             }
         }
     }

@@ -3,8 +3,7 @@
 //! Neighbours: `scenario::fault` names the kinds, [`super::acts`] has what an operator does about some of them, the world has the switches. Each
 //! fault takes hold of the organs that it breaks, so that no two of them mend one another. It must leave nothing broken once all have ended.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::protocol::region::RegionName;
@@ -14,6 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::acts;
 use super::chance::Chance;
 use super::log::Log;
+use super::organs::{self, Organs};
 use crate::cluster::StoreMode;
 use crate::deployment::Deployment;
 use crate::peers::LinkMode;
@@ -40,14 +40,13 @@ pub struct Faults {
     deployment: Arc<Deployment>,
     log: Arc<Log>,
     chance: Chance,
-    /// What is broken: no other fault touches it meanwhile.
-    held: Mutex<BTreeSet<String>>,
+    organs: Arc<Organs>,
 }
 
 impl Faults {
     /// Nothing is broken.
-    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, chance: Chance) -> Arc<Self> {
-        Arc::new(Self { deployment, log, chance, held: Mutex::default() })
+    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, chance: Chance, organs: Arc<Organs>) -> Arc<Self> {
+        Arc::new(Self { deployment, log, chance, organs })
     }
 
     /// Lets all faults of the scenario happen, and ends with the last of them, at `end` at the latest but for what mending takes.
@@ -92,6 +91,10 @@ impl Faults {
         }
     }
 
+    fn hands(&self) -> acts::Hands<'_> {
+        acts::Hands { deployment: &self.deployment, log: &self.log, organs: &self.organs }
+    }
+
     fn somewhere(&self, kind: Kind) -> Happens {
         let regions = self.deployment.regions();
         let count = regions.len() as u64;
@@ -113,19 +116,10 @@ impl Faults {
             Happens::Link(kind, from, to) => (Kind::Link(*kind), format!("{from}>{to}")),
             Happens::Anywhere(_) => return,
         };
-        let organs = organs(&what, self.deployment.regions());
-        let taken = {
-            let mut held = self.held();
-            let free = organs.iter().all(|organ| !held.contains(organ));
-            if free {
-                held.extend(organs.iter().cloned());
-            }
-            free
-        };
-        if !taken {
+        let Some(_taken) = self.organs.take(organs::of(&what, self.deployment.regions())) else {
             self.log.not_possible(format!("{} at {place}: something there is broken already", kind.name()));
             return;
-        }
+        };
         let number = self.log.breaks(kind.name(), place);
         match &what {
             Happens::Region(kind, region) => self.region(*kind, region, until).await,
@@ -133,10 +127,6 @@ impl Faults {
             Happens::Anywhere(_) => {}
         }
         self.log.mended(number);
-        let mut held = self.held();
-        for organ in &organs {
-            held.remove(organ);
-        }
     }
 
     async fn region(&self, kind: OfRegion, region: &RegionName, until: Instant) {
@@ -149,18 +139,20 @@ impl Faults {
             OfRegion::RegionLoss => {
                 deployment.lose(region);
                 sleep_until(until).await;
+                let _begins = self.organs.may_begin().await;
                 deployment.bring_back(region);
                 return;
             }
-            OfRegion::DiskLost => return acts::disk_lost(deployment, &self.log, region, until).await,
+            OfRegion::DiskLost => return acts::disk_lost(&self.hands(), region, until).await,
             OfRegion::StoreRestored => {
-                return acts::store_restored(deployment, &self.log, region, until).await;
+                return acts::store_restored(&self.hands(), region, until).await;
             }
             OfRegion::Drain => return acts::drain(deployment, &self.log, region, until).await,
             OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
             OfRegion::GatewayKilled => {
                 deployment.node(region).process.kill();
                 sleep_until(until).await;
+                let _begins = self.organs.may_begin().await;
                 deployment.begin_process(region);
                 return;
             }
@@ -281,52 +273,5 @@ impl Faults {
         sleep_until(until).await;
         deployment.cut(from, to, false);
         deployment.normal_replication(from, to);
-    }
-
-    fn held(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What a fault takes hold of.
-fn organs(what: &Happens, regions: &[RegionName]) -> Vec<String> {
-    let link = |one: &RegionName, other: &RegionName| format!("link {} {}", one.min(other), one.max(other));
-    let links = |region: &RegionName| {
-        regions.iter().filter(|other| *other != region).map(|other| link(region, other)).collect::<Vec<_>>()
-    };
-    let of = |organ: &str, region: &RegionName| format!("{organ} {region}");
-    match what {
-        Happens::Region(kind, region) => match kind {
-            OfRegion::RegionLoss | OfRegion::DiskLost | OfRegion::StoreRestored => {
-                let mut all = links(region);
-                all.extend(["process", "store", "clock"].map(|organ| of(organ, region)));
-                all
-            }
-            OfRegion::GatewayKilled | OfRegion::GatewayPaused | OfRegion::GatewayUpgraded => {
-                vec![of("process", region), of("clock", region)]
-            }
-            OfRegion::ClockFast | OfRegion::ClockSlow => vec![of("process", region), of("clock", region)],
-            OfRegion::StoreDown
-            | OfRegion::StoreStalls
-            | OfRegion::StoreLosesReplies
-            | OfRegion::StoreSlow
-            | OfRegion::StoreRestarts
-            | OfRegion::StoreClockAhead
-            | OfRegion::StoreClockBack => vec![of("store", region)],
-            OfRegion::Isolated => links(region),
-            OfRegion::UpstreamRefuses
-            | OfRegion::UpstreamSlow
-            | OfRegion::UpstreamEffectThenDrop
-            | OfRegion::UpstreamDropsBefore
-            | OfRegion::UpstreamEffectThenFail
-            | OfRegion::UpstreamBusy
-            | OfRegion::UpstreamHangs
-            | OfRegion::UpstreamHangsInBody => vec![of("upstream", region)],
-            OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => vec![of("probes", region)],
-            // One change of the view at a time, as operators work.
-            OfRegion::Drain | OfRegion::RingChange => vec!["operator".to_owned()],
-        },
-        Happens::Link(_, from, to) => vec![link(from, to)],
-        Happens::Anywhere(_) => Vec::new(),
     }
 }

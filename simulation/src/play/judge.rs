@@ -358,6 +358,10 @@ fn happened(
     add("run at risk", risky.collect::<BTreeSet<_>>().len());
     let over = records().filter(|record| !record.over.is_empty()).map(|record| record.request_id);
     add("run over another region's attempt", over.collect::<BTreeSet<_>>().len());
+    for (what, kind) in [("risk accepted", "risk-accepted"), ("glass broken", "glass-broken")] {
+        let notes = truths.iter().flat_map(|store| &store.journal).filter(|(_, entry)| entry.kind == kind);
+        add(what, notes.count());
+    }
     add("lodged", truths.iter().map(|store| store.history.lodged.len()).sum());
     for (what, wanted) in
         [("refused while keys move", "moving"), ("refused while a window runs", "home-unavailable")]

@@ -40,6 +40,8 @@ pub struct Scenario {
     pub statement: Duration,
     /// How the protected services behave while nothing is wrong with them.
     pub upstream: Upstream,
+    /// For how long an operator looks on.
+    pub operator: Operator,
     /// Who asks for what.
     pub workloads: Vec<Workload>,
     /// What goes wrong when.
@@ -85,6 +87,15 @@ pub struct Upstream {
     pub answers_after: Duration,
     /// One service for all regions, rather than one each: then any region's status address knows of all attempts.
     pub one_for_all: bool,
+}
+
+/// For how long gateways have to ask for what only an operator can do until it is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Operator {
+    /// Accepting the risk of a loss, where keys wait for nothing else.
+    pub accepts_risk_after: Duration,
+    /// Going on without a majority, where nobody runs keys.
+    pub breaks_glass_after: Duration,
 }
 
 /// Reads a scenario and the two files that it names, with these settings changed. Blocks: three files, and some milliseconds for the ring.
@@ -160,6 +171,7 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
         None => Duration::from_millis(2),
     };
     let upstream = upstream(top);
+    let operator = operator(top);
     let workloads = workload::read(top, &known);
     let (faults, swarm) = fault::read(top, &known, length);
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -173,6 +185,7 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
         clocks,
         statement,
         upstream,
+        operator,
         workloads,
         faults,
         swarm,
@@ -262,6 +275,17 @@ fn upstream(top: &Section<'_>) -> Upstream {
         section.finish();
     }
     upstream
+}
+
+fn operator(top: &Section<'_>) -> Operator {
+    let minute = Duration::from_secs(60);
+    let mut operator = Operator { accepts_risk_after: minute, breaks_glass_after: minute };
+    if let Some(section) = top.table("operator") {
+        operator.accepts_risk_after = span(&section, "accepts_risk_after", 0, 86_400, 60_000);
+        operator.breaks_glass_after = span(&section, "breaks_glass_after", 0, 86_400, 60_000);
+        section.finish();
+    }
+    operator
 }
 
 /// The scenario files that come with the harness.

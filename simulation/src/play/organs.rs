@@ -1,0 +1,107 @@
+//! What a fault or an operator takes hold of, so that no two of them break or mend the same thing at the same time.
+//!
+//! Neighbours: [`super::faults`] takes what it breaks, [`super::operator`] what it stops. Who attests that something is stopped keeps everybody
+//! from starting it meanwhile. It must not break anything itself.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use onceway::protocol::region::RegionName;
+
+use crate::scenario::fault::{Happens, OfRegion};
+
+/// What is taken hold of.
+#[derive(Debug, Default)]
+pub struct Organs {
+    held: Mutex<BTreeSet<String>>,
+    beginning: tokio::sync::Mutex<()>,
+}
+
+/// What somebody took hold of, until it is dropped.
+pub struct Taken<'a> {
+    organs: &'a Organs,
+    names: Vec<String>,
+}
+
+impl Organs {
+    /// Takes hold of all of these; of none if somebody has one of them.
+    pub fn take(&self, names: Vec<String>) -> Option<Taken<'_>> {
+        let mut held = self.held();
+        if names.iter().any(|name| held.contains(name)) {
+            return None;
+        }
+        held.extend(names.iter().cloned());
+        Some(Taken { organs: self, names })
+    }
+
+    /// Waits until nobody attests that something is stopped; nobody does while what is returned lives.
+    pub async fn may_begin(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.beginning.lock().await
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut held = self.organs.held();
+        for name in &self.names {
+            held.remove(name);
+        }
+    }
+}
+
+/// The gateway process of a region, and the clock that goes with it.
+pub fn process(region: &RegionName) -> Vec<String> {
+    vec![named("process", region), named("clock", region)]
+}
+
+fn named(organ: &str, region: &RegionName) -> String {
+    format!("{organ} {region}")
+}
+
+/// What a fault takes hold of, by name.
+pub fn of(what: &Happens, regions: &[RegionName]) -> Vec<String> {
+    let link = |one: &RegionName, other: &RegionName| format!("link {} {}", one.min(other), one.max(other));
+    let links = |region: &RegionName| {
+        regions.iter().filter(|other| *other != region).map(|other| link(region, other)).collect::<Vec<_>>()
+    };
+    match what {
+        Happens::Region(kind, region) => match kind {
+            OfRegion::RegionLoss | OfRegion::DiskLost | OfRegion::StoreRestored => {
+                let mut all = links(region);
+                all.extend(process(region));
+                all.push(named("store", region));
+                all
+            }
+            OfRegion::GatewayKilled
+            | OfRegion::GatewayPaused
+            | OfRegion::GatewayUpgraded
+            | OfRegion::ClockFast
+            | OfRegion::ClockSlow => process(region),
+            OfRegion::StoreDown
+            | OfRegion::StoreStalls
+            | OfRegion::StoreLosesReplies
+            | OfRegion::StoreSlow
+            | OfRegion::StoreRestarts
+            | OfRegion::StoreClockAhead
+            | OfRegion::StoreClockBack => vec![named("store", region)],
+            OfRegion::Isolated => links(region),
+            OfRegion::UpstreamRefuses
+            | OfRegion::UpstreamSlow
+            | OfRegion::UpstreamEffectThenDrop
+            | OfRegion::UpstreamDropsBefore
+            | OfRegion::UpstreamEffectThenFail
+            | OfRegion::UpstreamBusy
+            | OfRegion::UpstreamHangs
+            | OfRegion::UpstreamHangsInBody => vec![named("upstream", region)],
+            OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => vec![named("probes", region)],
+            // One change of the view at a time, as operators work.
+            OfRegion::Drain | OfRegion::RingChange => vec!["operator".to_owned()],
+        },
+        Happens::Link(_, from, to) => vec![link(from, to)],
+        Happens::Anywhere(_) => Vec::new(),
+    }
+}
