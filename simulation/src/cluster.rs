@@ -16,7 +16,7 @@ use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
 use crate::store::SimStore;
-use crate::table::{Table, Truth};
+use crate::table::{Snapshot, Table, Truth};
 
 /// What a region's store does with the statements of its gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,11 +37,24 @@ pub enum StoreMode {
 pub struct Copied(Table);
 
 /// One direction of replication between two regions.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Link {
     shipped: usize,
     delay: Duration,
     held: bool,
+    slot: Slot,
+}
+
+/// What the publisher keeps for a subscriber, as measured with Postgres.
+#[derive(Clone, Debug, Default)]
+enum Slot {
+    /// All that is not shipped yet.
+    #[default]
+    Kept,
+    /// Nothing any more: no row comes, and the subscription says of itself only that it does not stream.
+    Lost,
+    /// It was made anew, and the first copy is on its way: rows and heartbeat of then, whole at this time of the publisher.
+    Copied(Box<(Duration, Snapshot)>),
 }
 
 #[derive(Debug)]
@@ -235,13 +248,42 @@ impl Cluster {
         self.lock().events
     }
 
+    /// The slot of `to` at `from` is lost, with all that had not arrived: it held back more than the publisher keeps, or the publisher failed
+    /// over to a standby.
+    pub fn lose_slot(&self, from: &RegionName, to: &RegionName) {
+        let mut inner = self.lock();
+        inner.catch_up(to);
+        inner.link(from, to).slot = Slot::Lost;
+    }
+
+    /// `to` follows `from` anew, as `onceway store reseed` does, if its slot is lost still: what is there stays as imported rows, and all that
+    /// the publisher has now is copied once this time is over. The heartbeat may come before the rows.
+    pub fn reseed(&self, from: &RegionName, to: &RegionName, takes: Duration) {
+        let mut inner = self.lock();
+        if !matches!(inner.link(from, to).slot, Slot::Lost) {
+            return;
+        }
+        inner.catch_up(from);
+        let publisher = inner.region(from);
+        let (origin, shipped) = (publisher.table.origin().clone(), publisher.table.log().len());
+        let (due, snapshot) = (publisher.clock.elapsed() + takes, publisher.table.snapshot());
+        inner.region(to).table.reseed(&origin, &snapshot);
+        let link = inner.link(from, to);
+        (link.shipped, link.slot) = (shipped, Slot::Copied(Box::new((due, snapshot))));
+    }
+
+    /// Whether a region's store executes statements.
+    pub fn is_up(&self, region: &RegionName) -> bool {
+        self.lock().region(region).mode == StoreMode::Up
+    }
+
     pub(crate) fn subscriptions(&self, to: &RegionName) -> Vec<Subscription> {
         let inner = self.lock();
         let incoming = inner.links.get(to).into_iter().flatten();
         let shown = incoming.map(|(from, link)| Subscription {
             from: from.to_string(),
-            ready: true,
-            streaming: !link.held,
+            ready: !matches!(link.slot, Slot::Copied(_)),
+            streaming: !link.held && matches!(link.slot, Slot::Kept),
         });
         shown.collect()
     }
@@ -270,16 +312,26 @@ impl Inner {
     fn ship_from_the_start(&mut self, region: &RegionName) {
         for (to, incoming) in &mut self.links {
             let touched = incoming.iter_mut().filter(|(from, _)| *from == region || to == region);
-            touched.for_each(|(_, link)| link.shipped = 0);
+            touched.for_each(|(_, link)| (link.shipped, link.slot) = (0, Slot::Kept));
         }
     }
 
     /// Applies at `to` every commit that is due, each link's in its own order.
     fn catch_up(&mut self, to: &RegionName) {
         let Self { regions, links, made: _, buried: _, events } = self;
-        let mut due = Vec::new();
+        let (mut due, mut copied) = (Vec::new(), Vec::new());
         for (from, link) in links.get_mut(to).into_iter().flatten().filter(|(_, link)| !link.held) {
             let Some(publisher) = regions.get(from) else { continue };
+            match &link.slot {
+                Slot::Kept => {}
+                Slot::Lost => continue,
+                Slot::Copied(copy) if publisher.clock.elapsed() < copy.0 => continue,
+                Slot::Copied(_) => {
+                    if let Slot::Copied(copy) = std::mem::take(&mut link.slot) {
+                        copied.push((publisher.table.origin().clone(), copy.1));
+                    }
+                }
+            }
             let log = &publisher.table.log()[link.shipped..];
             let Some(first) = log.first() else { continue };
             let now = publisher.clock.elapsed();
@@ -292,10 +344,13 @@ impl Inner {
             *events += fresh.len() as u64;
             due.push((publisher.table.origin().clone(), fresh));
         }
-        if due.is_empty() {
+        if due.is_empty() && copied.is_empty() {
             return;
         }
         let table = &mut self.region(to).table;
+        for (origin, snapshot) in copied {
+            table.copied(&origin, snapshot);
+        }
         for (origin, changes) in due {
             for change in changes {
                 table.apply(&origin, change);

@@ -43,6 +43,19 @@ const ANSWER_LIMIT: usize = 1 << 20;
 const START_WITHIN: Duration = Duration::from_secs(60);
 const MEASURED: Duration = Duration::from_secs(2);
 
+/// How fast the clocks of clients run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// How much they count in a second.
+    pub per_second: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { per_second: Duration::from_secs(1) }
+    }
+}
+
 /// What a client was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -75,6 +88,8 @@ pub struct Deployment {
     regions: Vec<RegionName>,
     credentials: Arc<Credentials>,
     nodes: Mutex<BTreeMap<RegionName, Node>>,
+    /// Where the clocks of clients are off.
+    paces: Mutex<BTreeMap<RegionName, Pace>>,
 }
 
 impl Deployment {
@@ -97,7 +112,14 @@ impl Deployment {
             credentials.insert(digest(token(number).as_bytes()), caller);
         }
         let (scenario, credentials) = (scenario.clone(), Arc::new(credentials));
-        let deployment = Arc::new(Self { world, scenario, regions, credentials, nodes: Mutex::default() });
+        let deployment = Arc::new(Self {
+            world,
+            scenario,
+            regions,
+            credentials,
+            nodes: Mutex::default(),
+            paces: Mutex::default(),
+        });
         deployment.all_links(false);
         for region in &deployment.regions {
             deployment.normal_store(region);
@@ -261,6 +283,18 @@ impl Deployment {
     pub fn normal_upstream(&self, region: &RegionName) {
         let after = self.scenario.upstream.answers_after;
         self.world.upstreams.set_mode(region, UpstreamMode::Receipt { after });
+    }
+
+    /// Lets the clocks of clients that ask a region run so fast.
+    pub fn set_client_pace(&self, region: &RegionName, pace: Pace) {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner).insert(region.clone(), pace);
+    }
+
+    /// How long it takes until a client that asks this region takes that time to be over.
+    pub fn by_client(&self, region: &RegionName, span: Duration) -> Duration {
+        let paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let pace = paces.get(region).copied().unwrap_or_default();
+        span.mul_f64(1.0 / pace.per_second.as_secs_f64())
     }
 
     fn nodes(&self) -> MutexGuard<'_, BTreeMap<RegionName, Node>> {

@@ -407,6 +407,21 @@ fn attempts_are_sent_in_order_and_know_of_one_another() {
     assert_eq!(breaks(claims(false, false, None), [one(), two()]), [Invariant::KnewOfOthers]);
     assert_eq!(breaks(claims(false, false, Some(31)), [one(), two()]), [Invariant::KnewOfOthers]);
     assert_eq!(breaks(claims(true, false, None), [two(), one()]), [Invariant::OneSender]);
+    // c named b's attempt, and ended its own; a names c's, or nothing.
+    let between = |over: &[(Origin, Token)]| {
+        let over = over.to_vec();
+        let third = recorded(write(15, &id, token(1, 2), Standing::Claimed), |record| {
+            record.over = vec![(origin("b"), token(1, 1))];
+        });
+        let last =
+            recorded(write(20, &id, token(1, 3), Standing::Claimed), |record| record.over = over.clone());
+        let first = writes(2, "b", [write(10, &id, token(1, 1), Standing::Claimed)]);
+        let sends = arrives([one(), sent(30, "a", &id, token(1, 3))]);
+        let all = after_founding([first, writes(3, "c", [third]), writes(1, "a", [last]), sends]);
+        all.into_iter().filter(|broken| *broken != Invariant::OpenWhenCovered).collect::<Vec<_>>()
+    };
+    assert_eq!(between(&[(origin("c"), token(1, 2))]), []);
+    assert_eq!(between(&[]), [Invariant::KnewOfOthers]);
 }
 
 #[test]

@@ -44,7 +44,7 @@ const EXAMPLES: &str = "Examples:
   onceway-sim replay swarm --seed 17                 what happened in one of them, line by line
   onceway-sim seeds swarm --count 50 --plant window  what one safety check is worth
 
-Exit codes: 0 every invariant held, 1 one broke, 2 what was asked for cannot be played.";
+Exit codes: 0 every invariant held, 1 one broke or a batch never saw what its scenario expects, 2 what was asked for cannot be played.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -173,7 +173,7 @@ fn perform(command: Command) -> Result<bool, String> {
                 true => println!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
                 false => show::many(&path, &scenario, &played),
             }
-            Ok(played.broke.is_empty())
+            Ok(played.broke.is_empty() && played.missing(&scenario).is_empty())
         }
         Command::Replay { what, seed } => {
             let (_, scenario, plant) = what.load()?;

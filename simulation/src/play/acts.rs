@@ -21,6 +21,10 @@ use crate::ports::SimPorts;
 /// For how long an operator repeats a command, and how often. Nobody gives up a region that needs a new store.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_FOR_A_STORE: Duration = Duration::from_secs(600);
+/// How long a heartbeat takes until another region's gateway tells of it, at most, while nothing is wrong between the two.
+const SEEN_WITHIN: Duration = Duration::from_secs(1);
+/// How long the first copy of a peer's rows takes.
+const COPIED_WITHIN: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long a command waits for its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -83,11 +87,13 @@ pub async fn disk_lost(hands: &Hands<'_>, region: &RegionName, until: Instant) {
     replace(hands, region).await;
 }
 
-/// Its Postgres comes back as it was when the fault began: noticed, and replaced.
+/// Its Postgres comes back as it was when the fault began: noticed, and replaced. What it forgot ends in a heartbeat that others have seen
+/// by then: a copy that is younger than the last one is not noticed (README, "A store restored from an old copy").
 pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Instant) {
     let deployment = hands.deployment;
     let copy = deployment.world.cluster.copy(region);
-    sleep_until(until).await;
+    let seen = Instant::now() + deployment.scenario().shared.heartbeat * 2 + SEEN_WITHIN;
+    sleep_until(until.max(seen)).await;
     deployment.lose(region);
     deployment.world.cluster.restore(region, copy);
     deployment.bring_back(region);
@@ -96,6 +102,19 @@ pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Insta
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
     replace(hands, region).await;
+}
+
+/// What one region keeps for the other is lost; it is copied anew once somebody notices, and both stores answer.
+pub async fn slot_lost(deployment: &Deployment, from: &RegionName, to: &RegionName, until: Instant) {
+    let cluster = &deployment.world.cluster;
+    cluster.lose_slot(from, to);
+    sleep_until(until).await;
+    let end = Instant::now() + PATIENCE_FOR_A_STORE;
+    while !(cluster.is_up(from) && cluster.is_up(to)) && Instant::now() < end {
+        sleep(AGAIN).await;
+    }
+    cluster.reseed(from, to, COPIED_WITHIN);
+    sleep(COPIED_WITHIN).await;
 }
 
 /// An empty store takes the place of one that is gone, of the generation that the rebuild asks for.

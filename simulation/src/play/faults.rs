@@ -15,7 +15,7 @@ use super::chance::Chance;
 use super::log::Log;
 use super::organs::{self, Organs};
 use crate::cluster::StoreMode;
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Pace};
 use crate::peers::LinkMode;
 use crate::scenario::fault::{Fault, Happens, Kind, OfLink, OfRegion, Swarm};
 use crate::upstream::{ProbeMode, UpstreamMode};
@@ -32,6 +32,9 @@ const STATEMENT_LOST: Duration = Duration::from_millis(1_400);
 const UPSTREAM_SLOWER: Duration = Duration::from_millis(2_500);
 /// How long a flapping link is up, and down.
 const FLAP: Duration = Duration::from_millis(1_500);
+/// How fast the clocks of clients run that are off.
+const CLIENTS_FAST: Pace = Pace { per_second: Duration::from_secs(10) };
+const CLIENTS_SLOW: Pace = Pace { per_second: Duration::from_millis(100) };
 /// By how much a database's clock steps.
 const STEP_MICROS: i64 = 5_000_000;
 
@@ -188,6 +191,8 @@ impl Faults {
             OfRegion::UpstreamBusy => upstream(UpstreamMode::Busy { retry_after: 1 }),
             OfRegion::UpstreamHangs => upstream(UpstreamMode::Hang),
             OfRegion::UpstreamHangsInBody => upstream(UpstreamMode::HangInBody),
+            OfRegion::ClientClocksFast => deployment.set_client_pace(region, CLIENTS_FAST),
+            OfRegion::ClientClocksSlow => deployment.set_client_pace(region, CLIENTS_SLOW),
             OfRegion::ProbesSilent => upstreams.set_probes(region, ProbeMode::Silent),
             OfRegion::ProbesCannotSay => upstreams.set_probes(region, ProbeMode::CannotSay),
         }
@@ -218,6 +223,9 @@ impl Faults {
             | OfRegion::UpstreamBusy
             | OfRegion::UpstreamHangs
             | OfRegion::UpstreamHangsInBody => deployment.normal_upstream(region),
+            OfRegion::ClientClocksFast | OfRegion::ClientClocksSlow => {
+                deployment.set_client_pace(region, Pace::default());
+            }
             OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => {
                 deployment.world.upstreams.set_probes(region, ProbeMode::Ledger);
             }
@@ -264,14 +272,16 @@ impl Faults {
                     sleep(FLAP).await;
                 }
             }
+            OfLink::SlotLost => return acts::slot_lost(deployment, from, to, until).await,
             OfLink::ReplicationStalls => world.cluster.hold(from, to, true),
             OfLink::ReplicationSlow => {
                 let delay = one_way + deployment.scenario().network.replication;
                 world.cluster.set_delay(from, to, delay + ROWS_SLOWER);
+                sleep_until(until).await;
+                return deployment.normal_replication(from, to);
             }
         }
         sleep_until(until).await;
         deployment.cut(from, to, false);
-        deployment.normal_replication(from, to);
     }
 }

@@ -1,7 +1,7 @@
 //! The operator on call: looks at what gateways say of themselves, and does what only an operator can once they say so for long enough.
 //!
 //! Neighbours: [`super::acts`] has the acts that are part of a fault, `scenario` says how long this one waits. It goes by the product's own words:
-//! a hindrance that needs an operator, "no majority" in the readiness, and the names that `break-glass` asks about. It must not attest that
+//! a hindrance that needs an operator, leases that nobody holds, and the names that `break-glass` asks about. It must not attest that
 //! something is stopped which is not, nor know anything that no gateway says.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::acts::ACTOR;
 use super::log::Log;
-use super::organs::{self, Organs};
+use super::organs::{self, Organs, Taken};
 use crate::deployment::Deployment;
 
 /// Between two looks.
@@ -23,8 +23,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const STATUS_WITHIN: Duration = Duration::from_secs(2);
 /// How long a command may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// What a gateway's readiness says of the majority.
-const NO_MAJORITY: &str = "no majority of the acceptors grants it";
 /// What `break-glass` says of somebody whose answer it needs.
 const NOT_SAID_TO_BE: &str = "are not said to be stopped";
 
@@ -33,7 +31,7 @@ const NOT_SAID_TO_BE: &str = "are not said to be stopped";
 enum Call {
     /// Keys wait for somebody to accept the risk of this region's loss.
     Risk(RegionName),
-    /// Nobody runs keys, as no majority is left.
+    /// Nobody who answers holds a lease. Whether a majority is left `break-glass` says.
     Glass,
 }
 
@@ -65,7 +63,7 @@ impl Operator {
         self.since.retain(|call, _| calls.contains_key(call));
         let now = Instant::now();
         let waits = self.deployment.scenario().operator;
-        for (call, by) in calls {
+        for (call, who) in calls {
             let wait = match call {
                 Call::Risk(_) => waits.accepts_risk_after,
                 Call::Glass => waits.breaks_glass_after,
@@ -74,28 +72,26 @@ impl Operator {
                 continue;
             }
             match &call {
-                Call::Risk(region) => self.accept_risk(&by, region).await,
-                Call::Glass => self.break_glass(&by).await,
+                Call::Risk(region) => self.accept_risk(&who[0], region).await,
+                Call::Glass => self.break_glass(&who).await,
             }
             self.since.insert(call, Instant::now());
         }
     }
 
     /// What gateways say, and which of them.
-    async fn calls(&self) -> BTreeMap<Call, RegionName> {
-        let mut calls = BTreeMap::new();
+    async fn calls(&self) -> BTreeMap<Call, Vec<RegionName>> {
+        let mut calls: BTreeMap<Call, Vec<RegionName>> = BTreeMap::new();
         let mut somebody_runs = false;
         for region in self.deployment.regions() {
-            let Some((authority, reasons)) = self.status(region).await else { continue };
+            let Some(authority) = self.status(region).await else { continue };
             somebody_runs |= authority.lease.held;
             for hindrance in authority.opening.iter().filter(|hindrance| hindrance.needs_operator) {
                 if let Ok(about) = RegionName::parse(&hindrance.region) {
-                    calls.entry(Call::Risk(about)).or_insert_with(|| region.clone());
+                    calls.entry(Call::Risk(about)).or_default().push(region.clone());
                 }
             }
-            if reasons.iter().any(|reason| reason.contains(NO_MAJORITY)) {
-                calls.entry(Call::Glass).or_insert_with(|| region.clone());
-            }
+            calls.entry(Call::Glass).or_default().push(region.clone());
         }
         if somebody_runs {
             calls.remove(&Call::Glass);
@@ -104,11 +100,11 @@ impl Operator {
     }
 
     /// What `onceway status` shows of a region; `None` if its gateway does not answer.
-    async fn status(&self, region: &RegionName) -> Option<(AuthorityStatus, Vec<String>)> {
+    async fn status(&self, region: &RegionName) -> Option<AuthorityStatus> {
         let node = self.deployment.node(region);
         let shown = node.process.while_alive(async {
             node.process.runs().await;
-            (node.gateway.authority_status(), node.gateway.readiness().reasons)
+            node.gateway.authority_status()
         });
         timeout(STATUS_WITHIN, shown).await.ok().flatten()
     }
@@ -131,36 +127,59 @@ impl Operator {
         }
     }
 
-    /// `onceway break-glass`, at a gateway that says that there is no majority. What does not run is attested; whoever else the command asks
-    /// about is stopped first, and started again afterwards.
-    async fn break_glass(&self, by: &RegionName) {
+    /// `onceway break-glass`, at one gateway after the other. What does not run is attested; whoever else the command asks about is stopped
+    /// first, and started again afterwards.
+    async fn break_glass(&self, answering: &[RegionName]) {
         let quiet = self.organs.may_begin().await;
-        let is_dead = |region: &RegionName| self.deployment.node(region).process.is_dead();
-        let dead = || self.deployment.regions().iter().filter(|region| is_dead(region)).cloned();
-        let (mut taken, mut stopped) = (Vec::new(), Vec::new());
-        let mut told = self.attest(by, dead().collect()).await;
-        if let Err(why) = &told
-            && why.contains(NOT_SAID_TO_BE)
-        {
-            let named = |region: &&RegionName| *region != by && why.contains(region.as_str());
-            for region in self.deployment.regions().iter().filter(named) {
-                // Somebody works on it: it must not be stopped now.
-                let Some(hold) = self.organs.take(organs::process(region)) else { continue };
-                taken.push(hold);
-                self.deployment.node(region).process.kill();
-                stopped.push(region.clone());
+        let mut stopped: Vec<(RegionName, Taken<'_>)> = Vec::new();
+        for by in answering {
+            if stopped.iter().any(|(region, _)| region == by) {
+                continue;
             }
-            told = self.attest(by, dead().collect()).await;
-        }
-        match told {
-            Ok(said) => self.log.acted(said),
-            Err(why) => self.log.not_possible(why),
+            let told = match self.attest(by).await {
+                Err(why) if why.contains(NOT_SAID_TO_BE) && self.stop_named(by, &why, &mut stopped) => {
+                    self.attest(by).await
+                }
+                told => told,
+            };
+            match told {
+                Ok(said) => {
+                    self.log.acted(said);
+                    break;
+                }
+                Err(why) => self.log.not_possible(why),
+            }
         }
         drop(quiet);
-        stopped.iter().for_each(|region| self.deployment.begin_process(region));
+        stopped.iter().for_each(|(region, _)| self.deployment.begin_process(region));
     }
 
-    async fn attest(&self, by: &RegionName, stopped: BTreeSet<RegionName>) -> Result<String, String> {
+    /// Stops the gateways of all regions that are named, if nobody works on one of them, and the one that asks is none of them.
+    fn stop_named<'a>(
+        &'a self,
+        by: &RegionName,
+        why: &str,
+        stopped: &mut Vec<(RegionName, Taken<'a>)>,
+    ) -> bool {
+        let asked = why.split_once(NOT_SAID_TO_BE).map_or("", |(names, _)| names);
+        let regions = self.deployment.regions();
+        let named: Vec<&RegionName> =
+            regions.iter().filter(|region| asked.contains(region.as_str())).collect();
+        if named.is_empty() || named.contains(&by) {
+            return false;
+        }
+        for region in named {
+            let Some(taken) = self.organs.take(organs::process(region)) else { return false };
+            self.deployment.node(region).process.kill();
+            stopped.push((region.clone(), taken));
+        }
+        true
+    }
+
+    /// Attests at a gateway that all regions are stopped whose gateways are.
+    async fn attest(&self, by: &RegionName) -> Result<String, String> {
+        let is_dead = |region: &&RegionName| self.deployment.node(region).process.is_dead();
+        let stopped: BTreeSet<_> = self.deployment.regions().iter().filter(is_dead).cloned().collect();
         let node = self.deployment.node(by);
         let asked = node.gateway.break_glass(&stopped, ACTOR, "their gateways are switched off");
         match timeout(ANSWER_WITHIN, node.process.while_alive(asked)).await {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use onceway::protocol::region::RegionName;
 
-use crate::scenario::fault::{Happens, OfRegion};
+use crate::scenario::fault::{Happens, OfLink, OfRegion};
 
 /// What is taken hold of.
 #[derive(Debug, Default)]
@@ -97,11 +97,24 @@ pub fn of(what: &Happens, regions: &[RegionName]) -> Vec<String> {
             | OfRegion::UpstreamBusy
             | OfRegion::UpstreamHangs
             | OfRegion::UpstreamHangsInBody => vec![named("upstream", region)],
+            OfRegion::ClientClocksFast | OfRegion::ClientClocksSlow => vec![named("clients", region)],
             OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => vec![named("probes", region)],
             // One change of the view at a time, as operators work.
             OfRegion::Drain | OfRegion::RingChange => vec!["operator".to_owned()],
         },
-        Happens::Link(_, from, to) => vec![link(from, to)],
+        Happens::Link(kind, from, to) => match kind {
+            // Neither knows of cuts: whoever dies meanwhile dies with what it has not handed on.
+            OfLink::SlotLost => vec![format!("slot {from}>{to}")],
+            OfLink::ReplicationSlow => vec![format!("pace {from}>{to}")],
+            OfLink::LinkCut
+            | OfLink::OneWayCut
+            | OfLink::LinkRefuses
+            | OfLink::LinkLosesRequests
+            | OfLink::LinkLosesReplies
+            | OfLink::LinkSlow
+            | OfLink::LinkFlaps
+            | OfLink::ReplicationStalls => vec![link(from, to)],
+        },
         Happens::Anywhere(_) => Vec::new(),
     }
 }

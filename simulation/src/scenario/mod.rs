@@ -17,9 +17,11 @@ use onceway::config::{self, Errors};
 use onceway::protocol::region::RegionName;
 use toml::de::DeValue;
 
-use fault::{Fault, Swarm};
+use fault::{Fault, Kind, Swarm};
 use vary::Setting;
 use workload::Workload;
+
+use crate::outcome::HAPPENINGS;
 
 /// A checked scenario.
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub struct Scenario {
     pub faults: Vec<Fault>,
     /// What goes wrong at random, from the seed.
     pub swarm: Option<Swarm>,
+    /// What a batch must have seen, or it shows nothing.
+    pub expects: Expects,
 }
 
 /// How far apart regions are.
@@ -96,6 +100,15 @@ pub struct Operator {
     pub accepts_risk_after: Duration,
     /// Going on without a majority, where nobody runs keys.
     pub breaks_glass_after: Duration,
+}
+
+/// Happenings, and kinds of faults that must have mattered.
+#[derive(Clone, Debug)]
+pub struct Expects {
+    /// Their names.
+    pub names: Vec<String>,
+    /// A batch of fewer seeds need not have seen them.
+    pub of: u64,
 }
 
 /// Reads a scenario and the two files that it names, with these settings changed. Blocks: three files, and some milliseconds for the ring.
@@ -174,6 +187,7 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
     let operator = operator(top);
     let workloads = workload::read(top, &known);
     let (faults, swarm) = fault::read(top, &known, length);
+    let expects = expects(top);
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let (title, shared) = (title?, shared?);
     Some(Scenario {
@@ -189,6 +203,7 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
         workloads,
         faults,
         swarm,
+        expects,
     })
 }
 
@@ -286,6 +301,14 @@ fn operator(top: &Section<'_>) -> Operator {
         section.finish();
     }
     operator
+}
+
+fn expects(top: &Section<'_>) -> Expects {
+    let kinds = Kind::all().into_iter().map(Kind::name);
+    let words: Vec<(&str, &str)> = HAPPENINGS.iter().copied().chain(kinds).map(|name| (name, name)).collect();
+    let names = top.optional("expects", |value| reader::list(value, |value| reader::word(value, &words)));
+    let of = top.optional("expects_of", |value| reader::number(value, 1, 1_000_000)).unwrap_or(1);
+    Expects { names: names.unwrap_or_default().into_iter().map(str::to_owned).collect(), of }
 }
 
 /// The scenario files that come with the harness.

@@ -33,9 +33,13 @@ impl<P: Ports> Gateway<P> {
         actor: &str,
         attested: &str,
     ) -> Result<u64, ActError> {
-        let base = self.founded()?;
-        named(&base, &self.settings.me, stopped)?;
-        let held = learn::read(self, &base).await;
+        let known = self.founded()?;
+        named(&known, &self.settings.me, stopped)?;
+        let held = learn::read(self, &known).await;
+        // What a survivor accepted last may have been agreed on with those who are stopped: it comes first, as in any round.
+        let newest = held.values().map(|(_, accepted, _)| accepted).max_by(|a, b| a.ballot.cmp(&b.ballot));
+        let newest = newest.map(|accepted| accepted.view.clone()).filter(|view| view.epoch() > known.epoch());
+        let base = newest.unwrap_or(known);
         let answering: BTreeMap<RegionName, AcceptorId> =
             held.iter().map(|(name, (id, _, _))| (name.clone(), *id)).collect();
         without_majority(&base, stopped, &answering)?;
