@@ -3,7 +3,7 @@
 //! Neighbours: [`crate::world`] has everything below the gateways, [`crate::play`] has clients and faults act on it. It must not look
 //! into a gateway but as an operator does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -88,6 +88,8 @@ pub struct Deployment {
     regions: Vec<RegionName>,
     credentials: Arc<Credentials>,
     nodes: Mutex<BTreeMap<RegionName, Node>>,
+    /// Regions without links: a link to one of them stays cut when its other end is mended.
+    cut_off: Mutex<BTreeSet<RegionName>>,
     /// Where the clocks of clients are off.
     paces: Mutex<BTreeMap<RegionName, Pace>>,
 }
@@ -118,6 +120,7 @@ impl Deployment {
             regions,
             credentials,
             nodes: Mutex::default(),
+            cut_off: Mutex::default(),
             paces: Mutex::default(),
         });
         deployment.all_links(false);
@@ -243,8 +246,17 @@ impl Deployment {
 
     /// Cuts all links of a region, or mends them: calls are swallowed, replication stands still.
     pub fn cut_off(&self, region: &RegionName, cut: bool) {
+        let others_cut = {
+            let mut off = self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
+            if cut {
+                off.insert(region.clone());
+            } else {
+                off.remove(region);
+            }
+            off.clone()
+        };
         for other in self.regions.iter().filter(|other| *other != region) {
-            self.cut(region, other, cut);
+            self.cut(region, other, cut || others_cut.contains(other));
         }
         for witness in &self.scenario.shared.failover.witnesses {
             let mode = if cut { LinkMode::Silent } else { LinkMode::Up };

@@ -4,6 +4,7 @@
 //! not decide what a result means but by the exit code: 0 held, 1 an invariant broke, 2 bad input.
 
 mod batch;
+mod kept;
 mod show;
 
 use std::path::PathBuf;
@@ -72,6 +73,9 @@ enum Command {
         /// Print the sums as one JSON object.
         #[arg(long)]
         json: bool,
+        /// Add the seeds that break to those that are kept.
+        #[arg(long, conflicts_with = "plant")]
+        keep: bool,
     },
     /// Tell what happened in one run, line by line, on standard output.
     Replay {
@@ -81,6 +85,8 @@ enum Command {
         #[arg(long)]
         seed: u64,
     },
+    /// Replay the seeds that once broke something.
+    Kept,
     /// List the scenarios that come along.
     List,
     /// List the kinds of faults.
@@ -146,6 +152,7 @@ fn perform(command: Command) -> Result<bool, String> {
             }
             Ok(true)
         }
+        Command::Kept => kept::replay(),
         Command::Faults => {
             Kind::all().iter().for_each(|kind| println!("{:<26} {}", kind.name(), kind.about()));
             Ok(true)
@@ -166,12 +173,15 @@ fn perform(command: Command) -> Result<bool, String> {
             }
             Ok(held)
         }
-        Command::Seeds { what, count, from, json } => {
+        Command::Seeds { what, count, from, json, keep } => {
             let (path, scenario, plant) = what.load()?;
             let played = Batch::play(&scenario, from, count, plant);
             match json {
                 true => println!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
                 false => show::many(&path, &scenario, &played),
+            }
+            if keep {
+                kept::add(&path, &played.broke)?;
             }
             Ok(played.broke.is_empty() && played.missing(&scenario).is_empty())
         }

@@ -147,7 +147,7 @@ impl Operator {
                     self.log.acted(said);
                     break;
                 }
-                Err(why) => self.log.not_possible(why),
+                Err(why) => self.log.not_possible(format!("the glass was not broken at {by}: {why}")),
             }
         }
         drop(quiet);
@@ -186,8 +186,8 @@ impl Operator {
             Ok(Some(Ok(epoch))) => {
                 Ok(format!("breaks the glass at {by}: {stopped:?} are stopped, view {epoch}"))
             }
-            Ok(Some(Err(error))) => Err(format!("the glass was not broken at {by}: {error}")),
-            Ok(None) | Err(_) => Err(format!("the glass was not broken: {by} does not answer")),
+            Ok(Some(Err(error))) => Err(error.detail),
+            Ok(None) | Err(_) => Err("its gateway does not answer".to_owned()),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Neighbours: [`super::faults`] takes what it breaks, [`super::operator`] what it stops. Who attests that something is stopped keeps everybody
 //! from starting it meanwhile. It must not break anything itself.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use onceway::protocol::region::RegionName;
@@ -13,25 +13,41 @@ use crate::scenario::fault::{Happens, OfLink, OfRegion};
 /// What is taken hold of.
 #[derive(Debug, Default)]
 pub struct Organs {
-    held: Mutex<BTreeSet<String>>,
+    /// By whom: the number of those who share it, or [`ALONE`].
+    held: Mutex<BTreeMap<String, usize>>,
     beginning: tokio::sync::Mutex<()>,
 }
 
 /// What somebody took hold of, until it is dropped.
 pub struct Taken<'a> {
     organs: &'a Organs,
-    names: Vec<String>,
+    parts: Vec<Organ>,
 }
+
+/// Something to take hold of.
+#[derive(Clone, Debug)]
+pub struct Organ {
+    name: String,
+    /// Whether others may have it, too: a link is as dead when both its ends are gone as when one is.
+    shared: bool,
+}
+
+/// Who has it does not share it.
+const ALONE: usize = usize::MAX;
 
 impl Organs {
     /// Takes hold of all of these; of none if somebody has one of them.
-    pub fn take(&self, names: Vec<String>) -> Option<Taken<'_>> {
+    pub fn take(&self, parts: Vec<Organ>) -> Option<Taken<'_>> {
         let mut held = self.held();
-        if names.iter().any(|name| held.contains(name)) {
+        let is_free = |part: &Organ| held.get(&part.name).is_none_or(|by| part.shared && *by != ALONE);
+        if !parts.iter().all(is_free) {
             return None;
         }
-        held.extend(names.iter().cloned());
-        Some(Taken { organs: self, names })
+        for part in &parts {
+            let by = held.entry(part.name.clone()).or_default();
+            *by = if part.shared { *by + 1 } else { ALONE };
+        }
+        Some(Taken { organs: self, parts })
     }
 
     /// Waits until nobody attests that something is stopped; nobody does while what is returned lives.
@@ -39,7 +55,7 @@ impl Organs {
         self.beginning.lock().await
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -47,26 +63,36 @@ impl Organs {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let mut held = self.organs.held();
-        for name in &self.names {
-            held.remove(name);
+        for part in &self.parts {
+            match held.get_mut(&part.name) {
+                Some(by) if part.shared && *by > 1 => *by -= 1,
+                Some(_) | None => {
+                    held.remove(&part.name);
+                }
+            }
         }
     }
 }
 
 /// The gateway process of a region, and the clock that goes with it.
-pub fn process(region: &RegionName) -> Vec<String> {
+pub fn process(region: &RegionName) -> Vec<Organ> {
     vec![named("process", region), named("clock", region)]
 }
 
-fn named(organ: &str, region: &RegionName) -> String {
-    format!("{organ} {region}")
+fn named(organ: &str, region: &RegionName) -> Organ {
+    alone(format!("{organ} {region}"))
+}
+
+fn alone(name: String) -> Organ {
+    Organ { name, shared: false }
 }
 
 /// What a fault takes hold of, by name.
-pub fn of(what: &Happens, regions: &[RegionName]) -> Vec<String> {
+pub fn of(what: &Happens, regions: &[RegionName]) -> Vec<Organ> {
     let link = |one: &RegionName, other: &RegionName| format!("link {} {}", one.min(other), one.max(other));
     let links = |region: &RegionName| {
-        regions.iter().filter(|other| *other != region).map(|other| link(region, other)).collect::<Vec<_>>()
+        let others = regions.iter().filter(|other| *other != region);
+        others.map(|other| Organ { name: link(region, other), shared: true }).collect::<Vec<_>>()
     };
     match what {
         Happens::Region(kind, region) => match kind {
@@ -100,12 +126,12 @@ pub fn of(what: &Happens, regions: &[RegionName]) -> Vec<String> {
             OfRegion::ClientClocksFast | OfRegion::ClientClocksSlow => vec![named("clients", region)],
             OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => vec![named("probes", region)],
             // One change of the view at a time, as operators work.
-            OfRegion::Drain | OfRegion::RingChange => vec!["operator".to_owned()],
+            OfRegion::Drain | OfRegion::RingChange => vec![alone("operator".to_owned())],
         },
         Happens::Link(kind, from, to) => match kind {
             // Neither knows of cuts: whoever dies meanwhile dies with what it has not handed on.
-            OfLink::SlotLost => vec![format!("slot {from}>{to}")],
-            OfLink::ReplicationSlow => vec![format!("pace {from}>{to}")],
+            OfLink::SlotLost => vec![alone(format!("slot {from}>{to}"))],
+            OfLink::ReplicationSlow => vec![alone(format!("pace {from}>{to}"))],
             OfLink::LinkCut
             | OfLink::OneWayCut
             | OfLink::LinkRefuses
@@ -113,7 +139,7 @@ pub fn of(what: &Happens, regions: &[RegionName]) -> Vec<String> {
             | OfLink::LinkLosesReplies
             | OfLink::LinkSlow
             | OfLink::LinkFlaps
-            | OfLink::ReplicationStalls => vec![link(from, to)],
+            | OfLink::ReplicationStalls => vec![alone(link(from, to))],
         },
         Happens::Anywhere(_) => Vec::new(),
     }

@@ -5,6 +5,7 @@
 
 pub mod fault;
 pub mod find;
+pub mod kept;
 pub mod vary;
 pub mod workload;
 
