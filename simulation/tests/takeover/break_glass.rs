@@ -112,3 +112,23 @@ fn a_change_that_was_on_its_way_does_not_keep_the_glass_whole() {
         trio.check();
     });
 }
+
+/// Its own Postgres was restarted meanwhile: no peer is left who could say what it remembers of it (swarm, seed 1530).
+#[test]
+fn the_last_region_whose_store_restarted_goes_on_too() {
+    play(async {
+        let trio = Trio::start(4).await;
+        let stopped = BTreeSet::from([a(), b()]);
+        for region in &stopped {
+            trio.lose(region);
+            trio.world.cluster.destroy(region);
+        }
+        trio.world.cluster.restart(&c());
+        sleep(LEASE * 2).await;
+        let gateway = trio.node(&c()).gateway;
+        gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
+        let key = key_of(&c(), &a(), "alone");
+        assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
+        trio.check();
+    });
+}
