@@ -1,12 +1,13 @@
 //! The invariants of the protocol, judged by the truth that no gateway sees (protocol reference, section 6; the numbers are its own).
 //!
-//! Neighbours: [`news`] reads what stores, witnesses and upstreams went through since the last look; [`views`], [`records`], [`sends`] and
-//! [`doubles`] hold one function for each invariant. What is judged is each entry of the histories, once, against those before it: so a
+//! Neighbours: [`news`] reads what stores, witnesses and upstreams went through since the last look; [`views`], [`records`], [`leases`],
+//! [`sends`] and [`doubles`] hold one function for each invariant. What is judged is each entry of the histories, once, against those before it: so a
 //! look costs what happened since the last one, and how often anybody looks changes nothing but when a breach is told.
-//! Not visible from outside a gateway, and so not here: leases (13), fingerprints (16), and what clients are told (14, 20, 21: the
+//! Not visible from outside a gateway, and so not here: fingerprints (16), and what clients are told (14, 20, 21: the
 //! scenarios ask). 15 is in 1 and 2: views of one epoch are equal, and so are their owners. It must not change anything.
 
 mod doubles;
+mod leases;
 mod news;
 mod records;
 mod sends;
@@ -50,15 +51,23 @@ pub enum Invariant {
     MarksStay,
     /// What an acceptor promised never falls, and nothing is accepted below it.
     PromisesKept,
+    /// What is sent is sent while a lease runs that a majority granted.
+    GrantedWhenSent,
     /// No claim passes while the running server is not the approved one.
     BootApproved,
+    /// What is final stays so, until everything that it hides is gone.
+    FinalStays,
+    /// A claim is lodged under the view that it was made under.
+    LodgedUnderItsView,
+    /// A new voter is silent until what it knows nothing of has run out.
+    SilentAtFirst,
     /// Whoever is sent after another region's attempt knew of it, or says that it ran at risk.
     KnewOfOthers,
 }
 
 impl Invariant {
     /// All of them, in the order of the reference.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::OneViewPerEpoch,
         Self::AdoptedIsChosen,
         Self::OneSender,
@@ -71,11 +80,16 @@ impl Invariant {
         Self::OpenWhenCovered,
         Self::MarksStay,
         Self::PromisesKept,
+        Self::GrantedWhenSent,
         Self::BootApproved,
+        Self::FinalStays,
+        Self::LodgedUnderItsView,
+        Self::SilentAtFirst,
         Self::KnewOfOthers,
     ];
 
-    /// Its number in the protocol reference; `T2` is the second rule of fencing tokens there.
+    /// Its number in the protocol reference; `4.1` is its section about proofs of absence, `H7` one of its holes, `T2` the second rule of
+    /// fencing tokens there.
     pub fn number(self) -> &'static str {
         match self {
             Self::OneViewPerEpoch => "1",
@@ -90,7 +104,11 @@ impl Invariant {
             Self::OpenWhenCovered => "10",
             Self::MarksStay => "11",
             Self::PromisesKept => "12",
+            Self::GrantedWhenSent => "13",
             Self::BootApproved => "18",
+            Self::FinalStays => "19",
+            Self::LodgedUnderItsView => "4.1",
+            Self::SilentAtFirst => "H7",
             Self::KnewOfOthers => "T2",
         }
     }
@@ -110,7 +128,11 @@ impl Invariant {
             Self::OpenWhenCovered => "open-when-covered",
             Self::MarksStay => "marks-stay",
             Self::PromisesKept => "promises-kept",
+            Self::GrantedWhenSent => "granted-when-sent",
             Self::BootApproved => "boot-approved",
+            Self::FinalStays => "final-stays",
+            Self::LodgedUnderItsView => "lodged-under-its-view",
+            Self::SilentAtFirst => "silent-at-first",
             Self::KnewOfOthers => "knew-of-others",
         }
     }
@@ -150,17 +172,20 @@ pub struct Checker {
     reruns: BTreeSet<Arc<str>>,
     views: views::Views,
     records: records::Records,
+    leases: leases::Leases,
     sends: sends::Sends,
 }
 
 impl Checker {
     /// A checker that has seen nothing yet. `reruns` are the routes whose doubts are run again, so that a second effect breaks nothing.
-    pub fn new(reruns: BTreeSet<Arc<str>>) -> Self {
+    /// No window after a loss is shorter than `floor`.
+    pub fn new(reruns: BTreeSet<Arc<str>>, floor: Duration) -> Self {
         Self {
             cursors: Cursors::default(),
             reruns,
-            views: views::Views::default(),
+            views: views::Views::new(floor),
             records: records::Records::default(),
+            leases: leases::Leases::default(),
             sends: sends::Sends::default(),
         }
     }
@@ -185,14 +210,17 @@ impl Checker {
 
     fn judge(&mut self, news: News) -> Vec<Breach> {
         let mut found = Found::default();
-        let News { now, stores, votes, arrivals, effects } = news;
+        let News { now, stores, votes, granted, arrivals, effects } = news;
         // First what was agreed on, then what stores did, then what was sent: each is judged by the ones before.
+        self.leases.voted(&votes);
+        self.leases.granted(granted, &mut found);
         self.views.agreed(votes, now, &mut found);
         for store in stores {
             self.views.adopted(&store, &mut found);
-            self.records.wrote(store, &mut found);
+            self.records.wrote(store, &self.views, &mut found);
         }
         for sent in arrivals {
+            self.leases.sent(&sent, &mut found);
             self.sends.sent(sent, &self.views, &self.records, &mut found);
         }
         for effect in effects {

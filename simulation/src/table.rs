@@ -32,7 +32,7 @@ use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, View};
 
-pub use history::{Gated, Held, History, Lodgment, Record, Standing, Truth, Write};
+pub use history::{Gated, Granted, Held, History, Lodgment, Record, Standing, Truth, Write};
 pub(crate) use seed::Snapshot;
 pub(crate) use stored::{Phase, Stored};
 
@@ -55,6 +55,8 @@ pub(crate) struct Commit {
     pub(crate) at: Duration,
     /// Whether the running boot was approved then.
     approved: bool,
+    /// Of a record that ended: whether another origin's row of the key stood here then that may still come to something.
+    beside_open: bool,
     /// What it changed.
     pub(crate) change: Change,
 }
@@ -434,6 +436,11 @@ impl Table {
 
     fn commit(&mut self, change: Change) {
         let approved = self.is_open();
-        self.log.push(Commit { at: self.clock.elapsed(), approved, change });
+        let open = |row: &&Stored| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_) | Phase::Released);
+        let beside_open = match &change {
+            Change::Gone(id) => self.all(id).iter().any(|(origin, row)| **origin != self.origin && open(row)),
+            Change::Row(..) | Change::Beat { .. } => false,
+        };
+        self.log.push(Commit { at: self.clock.elapsed(), approved, beside_open, change });
     }
 }

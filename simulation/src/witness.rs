@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use onceway::ports::Clock;
 use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
@@ -18,7 +19,7 @@ use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
 use crate::peers::{Answering, Region};
-use crate::table::Held;
+use crate::table::{Granted, Held};
 
 /// A witness, running since it was made.
 pub struct Witness {
@@ -30,13 +31,16 @@ struct Inner {
     acceptor: Acceptor,
     watch: GrantWatch,
     history: Vec<Held>,
+    granted: Vec<Granted>,
 }
 
 impl Inner {
-    fn write(&mut self, next: Acceptor) {
-        let held = Held { id: next.id, promised: next.promised.clone(), accepted: next.accepted.clone() };
-        if self.history.last() != Some(&held) {
-            self.history.push(held);
+    fn write(&mut self, next: Acceptor, at: Duration) {
+        self.granted.extend(Granted::between(&self.acceptor, &next, at));
+        let said = |acceptor: &Acceptor| (acceptor.promised.clone(), acceptor.accepted.clone());
+        let (promised, accepted) = said(&next);
+        if said(&self.acceptor) != (promised.clone(), accepted.clone()) {
+            self.history.push(Held { at, id: next.id, promised, accepted });
         }
         self.acceptor = next;
     }
@@ -44,8 +48,8 @@ impl Inner {
 
 impl Witness {
     pub(crate) fn new(id: AcceptorId, clock: SimClock, drift: Drift) -> Self {
-        let history = Vec::new();
-        let held = Inner { acceptor: Acceptor::made(id), watch: GrantWatch::new(drift), history };
+        let (history, granted) = (Vec::new(), Vec::new());
+        let held = Inner { acceptor: Acceptor::made(id), watch: GrantWatch::new(drift), history, granted };
         Self { clock, held: Mutex::new(held) }
     }
 
@@ -62,6 +66,14 @@ impl Witness {
         fresh
     }
 
+    /// Each lease that it has granted since the cursor was last moved.
+    pub(crate) fn granted_since(&self, cursor: &mut usize) -> Vec<Granted> {
+        let held = self.held();
+        let fresh = held.granted.get(*cursor..).unwrap_or_default().to_vec();
+        *cursor = held.granted.len();
+        fresh
+    }
+
     pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {
         let mut held = self.held();
         let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
@@ -71,18 +83,18 @@ impl Witness {
             accepted: Some(accepted),
             ..held.acceptor.clone()
         };
-        held.write(founded);
+        held.write(founded, self.clock.elapsed());
     }
 
     fn answer(&self, to: Option<AcceptorId>, message: &Message) -> Reply {
         let now = self.clock.now();
         let mut held = self.held();
-        let Inner { acceptor, watch, history: _ } = &mut *held;
+        let Inner { acceptor, watch, history: _, granted: _ } = &mut *held;
         watch.observe(acceptor, now);
         let (next, reply) = acceptor.answer(to, message, &|region, grant| watch.is_over(region, grant, now));
         if let Some(next) = next {
             watch.observe(&next, now);
-            held.write(next);
+            held.write(next, self.clock.elapsed());
         }
         reply
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::digest::Digest32;
+use super::plant::{Plant, removed};
 use super::region::RegionName;
 use super::register::{Acceptor, Grant};
 use super::time::{Drift, Moment};
@@ -94,7 +95,8 @@ impl Admission {
             return None;
         }
         let since = *self.since.get_or_insert(now);
-        (now >= since + self.wait).then(|| acceptor.admit(me, chosen))
+        let silent = now < since + self.wait && !removed(Plant::NewVoterSilent);
+        (!silent).then(|| acceptor.admit(me, chosen))
     }
 }
 

@@ -12,7 +12,7 @@ use onceway::protocol::record::Token;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
-use crate::table::{Gated, Held, Lodgment, Table, Write};
+use crate::table::{Gated, Granted, Held, Lodgment, Table, Write};
 use crate::world::World;
 
 /// Which acceptor's history: a store's, by its number, or a witness's.
@@ -50,6 +50,8 @@ pub(super) struct News {
     pub(super) now: Duration,
     pub(super) stores: Vec<StoreNews>,
     pub(super) votes: Vec<(Voter, Vec<Held>)>,
+    /// What acceptors granted.
+    pub(super) granted: Vec<Granted>,
     /// In the order of arrival.
     pub(super) arrivals: Vec<Sent>,
     /// Effects that were begun, in that order.
@@ -60,7 +62,7 @@ pub(super) struct News {
 #[derive(Default)]
 pub(super) struct Cursors {
     stores: BTreeMap<u64, StoreCursor>,
-    witnesses: BTreeMap<usize, usize>,
+    witnesses: BTreeMap<usize, (usize, usize)>,
     arrivals: usize,
     effects: usize,
 }
@@ -72,6 +74,7 @@ struct StoreCursor {
     lodged: usize,
     commits: usize,
     acceptors: usize,
+    granted: usize,
 }
 
 impl News {
@@ -79,7 +82,9 @@ impl News {
         let mut news = Self { now: world.elapsed(), ..Self::default() };
         world.cluster.each_table(|table| news.read(table, cursors.stores.entry(table.number()).or_default()));
         for (number, witness) in world.witnesses().into_iter().enumerate() {
-            let held = witness.history_since(cursors.witnesses.entry(number).or_default());
+            let (held, granted) = cursors.witnesses.entry(number).or_default();
+            news.granted.extend(witness.granted_since(granted));
+            let held = witness.history_since(held);
             news.votes.extend((!held.is_empty()).then_some((Voter::Witness(number), held)));
         }
         let arrived = world.upstreams.arrived_since(&mut cursors.arrivals);
@@ -90,8 +95,12 @@ impl News {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { now: _, stores, votes, arrivals, effects } = self;
-        stores.is_empty() && votes.is_empty() && arrivals.is_empty() && effects.is_empty()
+        let Self { now: _, stores, votes, granted, arrivals, effects } = self;
+        stores.is_empty()
+            && granted.is_empty()
+            && votes.is_empty()
+            && arrivals.is_empty()
+            && effects.is_empty()
     }
 
     fn read(&mut self, table: &Table, cursor: &mut StoreCursor) {
@@ -100,6 +109,7 @@ impl News {
         if !held.is_empty() {
             self.votes.push((Voter::Store(number), held.to_vec()));
         }
+        self.granted.extend_from_slice(fresh(&history.granted, &mut cursor.granted));
         let commits = fresh(table.log(), &mut cursor.commits);
         let news = StoreNews {
             number,

@@ -1,17 +1,20 @@
-//! The invariants about records: the arrows, tokens and the boot that a claim passes under (8, 9, 18).
+//! The invariants about records: the arrows, tokens, and the gate and the boot that a claim passes under (8, 9, 10, 18, 19).
 //!
 //! Neighbours: [`super::sends`] asks what a send stands on. What was deleted may begin anew. It must not judge what was sent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::Token;
 use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::view::View;
 
 use super::news::{Sent, StoreNews};
+use super::views::Views;
 use super::{Found, Invariant};
-use crate::table::{Record, Standing, Write};
+use crate::table::{Gated, Lodgment, Record, Standing, Write};
 
 /// A claim, and where it was written.
 pub(super) struct Claim {
@@ -48,15 +51,18 @@ impl Records {
     }
 
     /// What a store wrote.
-    pub(super) fn wrote(&mut self, store: StoreNews, found: &mut Found) {
+    pub(super) fn wrote(&mut self, store: StoreNews, views: &Views, found: &mut Found) {
         let StoreNews { number, origin, gates: _, kept: _, lodged, writes } = store;
         for lodgment in lodged {
+            lodged_under_its_view(&origin, number, &lodgment, views, found);
             let key = (lodgment.origin, lodgment.id, lodgment.token);
-            self.lodged.entry(key).or_insert(lodgment.at);
+            let at = lodgment.at;
+            self.lodged.entry(key).and_modify(|known| *known = at.min(*known)).or_insert(at);
         }
-        for Write { at, id, record, approved } in writes {
+        for Write { at, id, record, approved, beside_open } in writes {
             let Some(record) = record else {
-                self.last.remove(&(number, id));
+                let last = self.last.remove(&(number, id.clone()));
+                final_stays(&origin, &id, last.as_ref(), beside_open, at, found);
                 continue;
             };
             let attempt = (origin.region.clone(), id.clone(), record.token);
@@ -64,7 +70,11 @@ impl Records {
                 Standing::Claimed => {
                     boot_is_approved(&origin, &id, &record, approved, at, found);
                     let claim = Claim { at, store: number, origin: origin.clone(), record: record.clone() };
-                    self.claims.entry(attempt).or_default().push(claim);
+                    let claims = self.claims.entry(attempt).or_default();
+                    if claims.iter().all(|known| known.store != number) {
+                        claimed_while_open(&id, &claim, views, found);
+                    }
+                    claims.push(claim);
                 }
                 Standing::Released => {
                     self.released.entry(attempt).or_insert(at);
@@ -99,6 +109,57 @@ impl Records {
     pub(super) fn is_released(&self, sent: &Sent, by: Duration) -> bool {
         let released = self.released.get(&(sent.by.clone(), sent.id.clone(), sent.token));
         released.is_some_and(|at| *at <= by)
+    }
+}
+
+/// 10: the gate that a claim is committed under lets its key run: nothing of it was given up, and it was not gained and still to be caught up
+/// with, unless the claim stands on a proof, which routes under escrow have, and which is no risk.
+fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Found) {
+    let Claim { at, store, origin, record } = claim;
+    let owns = |view: &View| view.owner(id) == Some(&origin.region);
+    let lets = |state: &GateState| {
+        let given_up = state.pending.as_ref().is_some_and(|pending| !owns(&pending.target));
+        let caught_up = state.since.iter().all(|view| owns(view));
+        let proven = record.risk.is_empty() && state.view.escrow().contains(&record.route);
+        owns(&state.view) && !given_up && (caught_up || proven)
+    };
+    if !views.gates_at(*store, *at).iter().any(|gate| lets(&gate.state)) {
+        let text = format!("{origin} claimed {id:?} under {} while its gate was closed for it", record.token);
+        found.push(Invariant::OpenWhenCovered, *at, text);
+    }
+}
+
+/// 4.1: a claim is lodged while the store goes by the view that it was made under, and knows its origin: else its absence proves nothing.
+fn lodged_under_its_view(
+    at_store: &Origin,
+    number: u64,
+    lodgment: &Lodgment,
+    views: &Views,
+    found: &mut Found,
+) {
+    let Lodgment { at, id, origin, token } = lodgment;
+    let knows = |gate: &&Gated| {
+        let view = &gate.state.view;
+        view.epoch() == token.epoch && view.origin(&origin.region).as_ref() == Some(origin)
+    };
+    if !views.gates_at(number, *at).iter().any(|gate| knows(&gate)) {
+        let text = format!("{origin} lodged {id:?} {token} at {at_store}, which went by another view");
+        found.push(Invariant::LodgedUnderItsView, *at, text);
+    }
+}
+
+/// 19: what is final stays so: a tombstone goes after every row that it hides.
+fn final_stays(
+    origin: &Origin,
+    id: &KeyId,
+    last: Option<&Record>,
+    beside_open: bool,
+    at: Duration,
+    found: &mut Found,
+) {
+    if beside_open && last.is_some_and(|last| last.standing == Standing::Tombstone) {
+        let text = format!("{origin} forgot {id:?} while another region's open row of it stood there");
+        found.push(Invariant::FinalStays, at, text);
     }
 }
 

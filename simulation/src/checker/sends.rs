@@ -1,4 +1,4 @@
-//! The invariants about what upstreams see: who may send, and what comes of it (3, 4, 5, 6, 10 and the rules of fencing tokens).
+//! The invariants about what upstreams see: who may send, and what comes of it (3, 4, 5, 6 and the rules of fencing tokens).
 //!
 //! Neighbours: [`super::records`] says what a send stands on, [`super::views`] under which gate. It must not believe a gateway: what counts is
 //! what was durable before the send.
@@ -6,9 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
-use onceway::protocol::view::View;
 
 use super::news::Sent;
 use super::records::{Claim, Records};
@@ -28,9 +26,9 @@ impl Sends {
     /// An attempt reached an upstream.
     pub(super) fn sent(&mut self, sent: Sent, views: &Views, records: &Records, found: &mut Found) {
         let Some(claim) = sent_is_claimed(&sent, records, found) else { return };
-        sent_while_open(&sent, claim, views, records, found);
         sent_is_lodged(&sent, claim, views, records, found);
         sent_before_the_loss(&sent, views, found);
+        sent_while_owned(&sent, claim, views, records, found);
         let earlier = self.before.entry(sent.id.clone()).or_default();
         for other in earlier.iter() {
             sent_in_order(&sent, other, found);
@@ -81,27 +79,22 @@ fn sent_is_lodged(sent: &Sent, claim: &Claim, views: &Views, records: &Records, 
     }
 }
 
-/// 10: the gate that a claim was committed under let its key run: nothing of it was given up, and it was not gained and still to be
-/// caught up with, unless it stands on a proof, which routes under escrow have, and which is no risk.
-fn sent_while_open(sent: &Sent, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
-    let owns = |view: &View| view.owner(&sent.id) == Some(&sent.by);
-    let lets = |state: &GateState| {
-        let given_up = state.pending.as_ref().is_some_and(|pending| !owns(&pending.target));
-        let caught_up = state.since.iter().all(|view| owns(view));
-        let proven = claim.record.risk.is_empty() && state.view.escrow().contains(&claim.record.route);
-        !given_up && (caught_up || proven)
-    };
-    let Some(at) = records.claimed(sent, claim.store) else { return };
-    if !views.gates_at(claim.store, at).iter().any(|gate| lets(&gate.state)) {
-        let text = format!("{} was claimed while its gate was closed for it", what(sent));
-        found.push(Invariant::OpenWhenCovered, sent.at, text);
-    }
-}
-
 /// 3: nothing is sent by a region that somebody goes by the loss of.
 fn sent_before_the_loss(sent: &Sent, views: &Views, found: &mut Found) {
     if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
         let text = format!("{} was sent though the region was lost at {since:?}", what(sent));
+        found.push(Invariant::OneSender, sent.at, text);
+    }
+}
+
+/// 3: the key was the region's all the time since its claim: whoever slept while it was another's must not send it (H1).
+fn sent_while_owned(sent: &Sent, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
+    let Some(at) = records.claimed(sent, claim.store) else { return };
+    let gates = views.gates_between(claim.store, at, sent.at);
+    let lost = gates.iter().find(|gate| gate.state.view.owner(&sent.id) != Some(&sent.by));
+    if let Some(gate) = lost {
+        let text =
+            format!("{} was sent though the key was another's at {:?}, after its claim", what(sent), gate.at);
         found.push(Invariant::OneSender, sent.at, text);
     }
 }

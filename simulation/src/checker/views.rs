@@ -27,11 +27,18 @@ pub(super) struct Views {
     left_out: BTreeSet<u64>,
     /// Each state of each store's gate.
     gates: BTreeMap<u64, Vec<Gated>>,
+    /// The shortest window after a loss.
+    floor: Duration,
     /// When a view was first adopted that declared a region lost in that epoch.
     lost: BTreeMap<(RegionName, u64), Duration>,
 }
 
 impl Views {
+    /// Nothing is known yet; no window is shorter than `floor`.
+    pub(super) fn new(floor: Duration) -> Self {
+        Self { floor, ..Self::default() }
+    }
+
     /// What acceptors hold now.
     pub(super) fn agreed(&mut self, votes: Vec<(Voter, Vec<Held>)>, now: Duration, found: &mut Found) {
         for (voter, history) in votes {
@@ -53,7 +60,11 @@ impl Views {
             let gates = self.gates.entry(store.number).or_default();
             if let Some(before) = gates.last() {
                 epoch_never_falls(&store.origin, before, gate, found);
+                nothing_is_known_of_views_that_were_skipped(&store.origin, before, gate, found);
                 gate_opens_when_covered(&store.origin, before, gate, found);
+                if opens(&store.origin, before, gate) {
+                    opens_after_each_loss(&store.origin, gates, gate, self.floor, found);
+                }
             }
             gates.push(gate.clone());
             for (region, at) in gate.state.view.lost() {
@@ -79,6 +90,14 @@ impl Views {
         let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
         let first = gates.partition_point(|gate| gate.at < at).saturating_sub(1);
         let end = gates.partition_point(|gate| gate.at <= at);
+        gates.get(first..end).unwrap_or_default()
+    }
+
+    /// The states that a store's gate came to have after the one moment, and before the other.
+    pub(super) fn gates_between(&self, store: u64, after: Duration, before: Duration) -> &[Gated] {
+        let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
+        let first = gates.partition_point(|gate| gate.at <= after);
+        let end = gates.partition_point(|gate| gate.at < before);
         gates.get(first..end).unwrap_or_default()
     }
 
@@ -174,7 +193,7 @@ fn epoch_never_falls(origin: &Origin, before: &Gated, after: &Gated, found: &mut
 /// 10: a gate that opens has applied every mark, those apart whose loss an operator accepted.
 fn gate_opens_when_covered(origin: &Origin, before: &Gated, after: &Gated, found: &mut Found) {
     let view = &after.state.view;
-    if before.state.is_open() || !after.state.is_open() || !view.serves(&origin.region) {
+    if !opens(origin, before, after) {
         return;
     }
     let marks = view.members().iter().filter_map(|(name, member)| Some((view.origin(name)?, member.mark)));
@@ -184,6 +203,52 @@ fn gate_opens_when_covered(origin: &Origin, before: &Gated, after: &Gated, found
         if applied < mark && !waived {
             let text = format!("{origin} opened at {applied} of {other}, whose mark is {mark}");
             found.push(Invariant::OpenWhenCovered, after.at, text);
+        }
+    }
+}
+
+/// Whether what was gained starts with this state of the gate.
+fn opens(origin: &Origin, before: &Gated, after: &Gated) -> bool {
+    !before.state.is_open() && after.state.is_open() && after.state.view.serves(&origin.region)
+}
+
+/// 10: where a view was skipped, nobody knows who owned what under it, so nothing starts with the next one.
+fn nothing_is_known_of_views_that_were_skipped(
+    origin: &Origin,
+    before: &Gated,
+    after: &Gated,
+    found: &mut Found,
+) {
+    let (was, is) = (before.state.view.epoch(), after.state.view.epoch());
+    if is > was + 1 && after.state.is_open() && after.state.view.serves(&origin.region) {
+        let text = format!("{origin} adopted epoch {is} after {was}, and was open at once");
+        found.push(Invariant::OpenWhenCovered, after.at, text);
+    }
+}
+
+/// 10: a gate that opens has waited the shortest window since it learned of a loss, those apart that an operator accepted or whose store was
+/// replaced; and what the lost region had lodged here became records.
+fn opens_after_each_loss(
+    origin: &Origin,
+    history: &[Gated],
+    opened: &Gated,
+    floor: Duration,
+    found: &mut Found,
+) {
+    let view = &opened.state.view;
+    for (lost, at) in view.losses().filter(|(lost, _)| lost != origin) {
+        if opened.lodged.contains(&lost) {
+            let text = format!("{origin} opened while claims that {lost} had lodged were no records yet");
+            found.push(Invariant::OpenWhenCovered, opened.at, text);
+        }
+        let waived = opened.state.waived.contains(&(lost.region.clone(), at));
+        let first = history.iter().find(|gate| gate.state.view.epoch() >= at);
+        let waited = opened.at.saturating_sub(first.map_or(opened.at, |gate| gate.at));
+        // Its clock may be fast, by far less than this.
+        let surely = floor.saturating_sub(floor / 50);
+        if !waived && !view.retired().contains_key(&lost) && waited < surely {
+            let text = format!("{origin} opened {waited:?} after it had learned of the loss of {lost}");
+            found.push(Invariant::OpenWhenCovered, opened.at, text);
         }
     }
 }

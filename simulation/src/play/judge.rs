@@ -46,7 +46,8 @@ impl Judge {
             route.policy().is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }))
         };
         let routes = deployment.scenario().shared.routes.0.iter();
-        let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect());
+        let floor = deployment.scenario().shared.failover.window.floor;
+        let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect(), floor);
         Self { deployment, log, begun, checker, breaches: Vec::new() }
     }
 

@@ -12,7 +12,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use onceway::protocol::view::View;
 
-use super::{Gated, Held, Table};
+use super::{Gated, Granted, Held, Table};
 
 impl Table {
     pub(crate) fn acceptor(&self) -> (u64, Acceptor) {
@@ -35,8 +35,11 @@ impl Table {
     fn write_acceptor(&mut self, acceptor: Acceptor) {
         let held = (acceptor.promised.clone(), acceptor.accepted.clone());
         if held != (self.acceptor.1.promised.clone(), self.acceptor.1.accepted.clone()) {
-            self.history.acceptors.push(Held { id: acceptor.id, promised: held.0, accepted: held.1 });
+            let at = self.clock.elapsed();
+            self.history.acceptors.push(Held { at, id: acceptor.id, promised: held.0, accepted: held.1 });
         }
+        let granted = Granted::between(&self.acceptor.1, &acceptor, self.clock.elapsed());
+        self.history.granted.extend(granted);
         self.acceptor = (self.acceptor.0 + 1, acceptor);
     }
 
@@ -58,7 +61,12 @@ impl Table {
         self.epoch = state.view.epoch();
         self.version.0 += 1;
         let at = self.clock.elapsed();
-        self.history.gates.push(Gated { at, state: state.clone(), applied: self.applied() });
+        self.history.gates.push(Gated {
+            at,
+            state: state.clone(),
+            applied: self.applied(),
+            lodged: self.lodged(),
+        });
         self.state = Some(state);
     }
 

@@ -3,6 +3,7 @@
 //! Neighbours: [`super`] has the records, [`crate::authority`] is the port. Both tables are local: nothing of them ships. It must not look
 //! at a view, nor judge another clock's dates.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,11 @@ impl Escrowed {
 }
 
 impl Table {
+    /// Whose claims are lodged here.
+    pub(super) fn lodged(&self) -> BTreeSet<Origin> {
+        self.escrows.values().flat_map(|held| held.keys().cloned()).collect()
+    }
+
     pub(crate) fn lodge(&mut self, lodging: &Lodging, gate: GateVersion) -> Lodged {
         if !self.is_open() || (self.version != gate && !removed(Plant::EscrowGate)) {
             return Lodged::GateMoved;

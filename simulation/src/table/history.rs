@@ -3,7 +3,7 @@
 //! Neighbours: [`super`] writes it down, [`crate::checker`] judges it. It outlives a restored copy and a destroyed disk. It must not be
 //! read by any statement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{RequestId, Row, Token};
 use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::register::{Accepted, Ballot};
+use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use onceway::protocol::view::{AcceptorId, View};
 
 use super::{Change, Commit, Phase, Stored, Table};
@@ -39,17 +39,54 @@ pub struct Gated {
     pub state: GateState,
     /// What stood here then of each origin: the highest heartbeat that was applied, or up to which rows were imported.
     pub applied: BTreeMap<Origin, u64>,
+    /// Whose lodged claims stood here then and were no records yet.
+    pub lodged: BTreeSet<Origin>,
 }
 
 /// What an acceptor held from some moment on, leases left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
+    /// Since when, since the world began.
+    pub at: Duration,
     /// Which acceptor.
     pub id: AcceptorId,
     /// Its promise.
     pub promised: Option<Ballot>,
     /// What it had accepted last.
     pub accepted: Option<Accepted>,
+}
+
+/// A lease, as one acceptor granted it.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    /// When, since the world began.
+    pub at: Duration,
+    /// Which acceptor.
+    pub id: AcceptorId,
+    /// Whose lease.
+    pub region: RegionName,
+    /// Before this moment nobody may call it over, however clocks drift.
+    pub until: Duration,
+    /// The view that it was granted under.
+    pub view: Arc<View>,
+}
+
+impl Granted {
+    /// What an acceptor granted at `at` by becoming `next`.
+    pub(crate) fn between(before: &Acceptor, next: &Acceptor, at: Duration) -> Vec<Self> {
+        let known = |region: &RegionName| before.grants.get(region).map(|grant| (grant.boot, grant.number));
+        let fresh =
+            next.grants.iter().filter(|(region, grant)| known(region) != Some((grant.boot, grant.number)));
+        fresh
+            .map(|(region, grant)| Self {
+                at,
+                id: next.id,
+                region: region.clone(),
+                until: at + grant.ttl,
+                view: grant.view.clone(),
+            })
+            .collect()
+    }
 }
 
 /// Everything that a store went through and that its tables do not show any more.
@@ -61,6 +98,8 @@ pub struct History {
     pub acceptors: Vec<Held>,
     /// How many claims and ends of attempts were refused, as the gate had moved or another attempt had taken their place.
     pub stale: u64,
+    /// Each lease that the acceptor granted.
+    pub granted: Vec<Granted>,
     /// Each claim that was lodged here.
     pub lodged: Vec<Lodgment>,
     /// Each view that was kept here, in the order in which they were.
@@ -110,6 +149,8 @@ pub struct Write {
     pub record: Option<Record>,
     /// Whether the server that wrote it was the approved one.
     pub approved: bool,
+    /// Whether another origin's row of the key stood here then that may still come to something.
+    pub beside_open: bool,
 }
 
 /// All that there is to know about one store.
@@ -162,7 +203,8 @@ impl Commit {
             Change::Gone(id) => (id, None),
             Change::Beat { .. } => return None,
         };
-        Some(Write { at: self.at, id: id.clone(), record, approved: self.approved })
+        let (id, approved, beside_open) = (id.clone(), self.approved, self.beside_open);
+        Some(Write { at: self.at, id, record, approved, beside_open })
     }
 }
 

@@ -150,7 +150,7 @@ pub struct Trio {
 
 /// A checker that has seen nothing yet, and that knows which routes run doubts again.
 pub fn checker() -> Checker {
-    Checker::new([Arc::from("rerun")].into())
+    Checker::new([Arc::from("rerun")].into(), failover().window.floor)
 }
 
 impl Trio {

@@ -1,0 +1,90 @@
+//! The invariant about leases: whoever sends has one, by what acceptors granted and not by what it believes itself (13, H7).
+//!
+//! Neighbours: acceptors write down what they grant ([`crate::table::Granted`]). A grant runs for its span of true time at least, as whoever
+//! judges it adds the drift. The window hides most breaches of this from the counting of effects. It must not read a gateway's lease.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use onceway::protocol::region::RegionName;
+use onceway::protocol::register::majority;
+use onceway::protocol::view::AcceptorId;
+
+use super::news::{Sent, Voter};
+use super::{Found, Invariant};
+use crate::table::{Granted, Held};
+
+/// What each acceptor granted to each region, in order.
+#[derive(Default)]
+pub(super) struct Leases {
+    granted: BTreeMap<RegionName, BTreeMap<AcceptorId, Vec<Granted>>>,
+    /// When anybody first voted for a view that has the acceptor vote, where others had voted before.
+    new_voters: BTreeMap<AcceptorId, Duration>,
+    voters: BTreeSet<AcceptorId>,
+}
+
+impl Leases {
+    /// What acceptors voted for since the last look.
+    pub(super) fn voted(&mut self, votes: &[(Voter, Vec<Held>)]) {
+        let accepted =
+            votes.iter().flat_map(|(_, all)| all).filter_map(|held| Some((held.at, held.accepted.as_ref()?)));
+        for (at, accepted) in accepted {
+            for id in accepted.view.voters().values() {
+                if accepted.view.epoch() == 1 {
+                    self.voters.insert(*id);
+                } else if !self.voters.contains(id) {
+                    self.new_voters.entry(*id).and_modify(|since| *since = at.min(*since)).or_insert(at);
+                }
+            }
+        }
+    }
+
+    /// What was granted since the last look.
+    pub(super) fn granted(&mut self, all: Vec<Granted>, found: &mut Found) {
+        for granted in all {
+            if let Some(since) = self.new_voters.get(&granted.id) {
+                silent_at_first(&granted, *since, found);
+            }
+            let of_region = self.granted.entry(granted.region.clone()).or_default();
+            of_region.entry(granted.id).or_default().push(granted);
+        }
+    }
+
+    /// 13: an attempt is sent while grants of a majority run, given under views in which the key was the region's.
+    pub(super) fn sent(&self, sent: &Sent, found: &mut Found) {
+        let running: BTreeMap<AcceptorId, &Granted> = self
+            .granted
+            .get(&sent.by)
+            .into_iter()
+            .flatten()
+            .filter_map(|(id, all)| {
+                let before = all.partition_point(|granted| granted.at <= sent.at);
+                let last = all.get(before.checked_sub(1)?)?;
+                let covers = last.view.owner(&sent.id) == Some(&sent.by);
+                (sent.at < last.until && covers).then_some((*id, last))
+            })
+            .collect();
+        let is_majority = |granted: &&Granted| {
+            let voters = granted.view.voters();
+            voters.values().filter(|id| running.contains_key(id)).count() >= majority(voters.len())
+        };
+        if !running.values().any(is_majority) {
+            let Sent { at, by, id, token } = sent;
+            let count = running.len();
+            let text = format!(
+                "{id:?} {token} was sent by {by} at {at:?} while {count} grants for it ran: no majority"
+            );
+            found.push(Invariant::GrantedWhenSent, *at, text);
+        }
+    }
+}
+
+/// H7: an acceptor that became a voter after the founding is silent until whatever was granted before it has run out: it knows nothing of that.
+fn silent_at_first(granted: &Granted, since: Duration, found: &mut Found) {
+    let Granted { at, id, region, until, view: _ } = granted;
+    let over = since + until.saturating_sub(*at);
+    if *at < over {
+        let text = format!("{id:?} granted {region} a lease at {at:?}: it became a voter at {since:?}");
+        found.push(Invariant::SilentAtFirst, *at, text);
+    }
+}

@@ -1,0 +1,116 @@
+//! Forged gates: what claims, lodgments and openings stand on.
+//!
+//! Neighbours: [`super`] forges everything else. It must not need a gateway.
+
+use super::*;
+
+#[test]
+fn a_gate_opens_when_every_mark_is_applied_or_waived() {
+    let one = first();
+    let two = lost(&one, "c");
+    let closed = GateState::founded(one).adopt(two.clone());
+    let opens = |applied: u64, waived: bool| {
+        let waived = waived.then(|| (name("c"), 2)).into_iter().collect();
+        let open = GateState { waived, ..closed.open() };
+        let history = [gated(1, closed.clone(), &[]), gated(2, open, &[("c", applied)])];
+        after_founding([majority_accepts(2, &two), gates(1, "a", history)])
+    };
+    assert_eq!(opens(5, false), []);
+    assert_eq!(opens(4, true), []);
+    assert_eq!(opens(4, false), [Invariant::OpenWhenCovered]);
+}
+
+#[test]
+fn a_gate_opens_after_the_shortest_window_and_with_everything_lodged_turned_into_records() {
+    let one = first();
+    let two = lost(&one, "c");
+    let closed = GateState::founded(one).adopt(two.clone());
+    let opens = |at: u64, waived: bool, lodged: &[&str]| {
+        let waived = waived.then(|| (name("c"), 2)).into_iter().collect();
+        let open = GateState { waived, ..closed.open() };
+        let lodged = lodged.iter().map(|region| origin(region)).collect();
+        let opened = Gated { lodged, ..gated(at, open, &[("c", 5)]) };
+        let history = [gated(3, closed.clone(), &[]), opened];
+        after_founding([majority_accepts(2, &two), gates(1, "a", history)])
+    };
+    assert_eq!(opens(4, false, &["b"]), []);
+    assert_eq!(opens(3, true, &[]), []);
+    assert_eq!(opens(3, false, &[]), [Invariant::OpenWhenCovered], "no window");
+    assert_eq!(opens(4, false, &["c"]), [Invariant::OpenWhenCovered], "lodged by the lost one");
+    assert_eq!(
+        opens(4, true, &["c"]),
+        [Invariant::OpenWhenCovered],
+        "an accepted risk is about what is not here"
+    );
+}
+
+#[test]
+fn nothing_starts_with_a_view_that_follows_one_that_was_skipped() {
+    let one = first();
+    let two = after(&one, &Change::Kill);
+    let three = after(&two, &Change::Kill);
+    let adopts = |state: GateState| {
+        let history = [gated(5, state, &[("b", 9), ("c", 9)])];
+        after_founding([majority_accepts(2, &two), majority_accepts(3, &three), gates(1, "a", history)])
+    };
+    let state = GateState::founded(one.clone());
+    assert_eq!(adopts(state.adopt(three.clone())), []);
+    assert_eq!(adopts(state.adopt(two.clone()).adopt(three.clone()).open()), [Invariant::OpenWhenCovered]);
+}
+
+#[test]
+fn what_is_claimed_is_claimed_under_an_open_gate() {
+    let one = first();
+    let id = key(&one);
+    let without_a = lost(&one, "a");
+    let giving_up = |at: u64| {
+        let pending = Pending { target: without_a.clone(), seal: None };
+        gates(1, "a", [gated(at, GateState::founded(one.clone()).give_up(Some(pending)), &[])])
+    };
+    let claim = || writes(1, "a", [write(10, &id, token(1, 1), Standing::Claimed)]);
+    // Given up after the claim, or in the same moment.
+    assert_eq!(after_founding([giving_up(15), claim()]), []);
+    assert_eq!(after_founding([giving_up(10), claim()]), []);
+    assert_eq!(after_founding([giving_up(5), claim()]), [Invariant::OpenWhenCovered]);
+    // b never had it; or it gained it, and has not caught up.
+    let by_b = |epoch| writes(2, "b", [write(10, &id, token(epoch, 1), Standing::Claimed)]);
+    assert_eq!(after_founding([by_b(1)]), [Invariant::OpenWhenCovered]);
+    let gained = || gates(2, "b", [gated(5, GateState::founded(one.clone()).adopt(without_a.clone()), &[])]);
+    let gained_by_b = |route: &str| {
+        let claim =
+            recorded(write(10, &id, token(2, 1), Standing::Claimed), |record| record.route = route.into());
+        after_founding([majority_accepts(2, &without_a), gained(), writes(2, "b", [claim])])
+    };
+    assert_eq!(gained_by_b("strict"), [], "a proof by escrow");
+    assert_eq!(gained_by_b("park"), [Invariant::OpenWhenCovered]);
+}
+
+#[test]
+fn a_claim_is_lodged_under_the_view_that_it_was_made_under() {
+    let one = first();
+    let id = key(&one);
+    let without_a = lost(&one, "a");
+    let adopts = || gates(2, "b", [gated(5, GateState::founded(one.clone()).adopt(without_a.clone()), &[])]);
+    let lodged = |at: u64, region: &str, generation: u32| {
+        let origin = Origin { generation, ..origin(region) };
+        let lodgment = Lodgment { at: ms(at), id: id.clone(), origin, token: token(1, 1) };
+        let at_b = StoreNews { lodged: vec![lodgment], ..of_store(2, "b") };
+        after_founding([majority_accepts(2, &without_a), adopts(), stores([at_b])])
+    };
+    assert_eq!(lodged(5, "a", 1), []);
+    assert_eq!(lodged(6, "a", 1), [Invariant::LodgedUnderItsView]);
+    assert_eq!(lodged(5, "a", 2), [Invariant::LodgedUnderItsView], "of another store than the view's");
+}
+
+#[test]
+fn a_tombstone_goes_after_what_it_hides() {
+    let id = key(&first());
+    let ends = |standing: Standing, beside_open: bool| {
+        let claim = write(1, &id, token(1, 1), Standing::Claimed);
+        let gone = Write { record: None, beside_open, ..write(3, &id, token(1, 1), standing) };
+        after_founding([writes(1, "a", [claim, write(2, &id, token(1, 1), standing), gone])])
+    };
+    assert_eq!(ends(Standing::Tombstone, false), []);
+    assert_eq!(ends(Standing::Released, true), [], "a released row hides nothing");
+    assert_eq!(ends(Standing::Tombstone, true), [Invariant::FinalStays]);
+}

@@ -1,0 +1,132 @@
+//! Forged leases: whoever sends has one that a majority granted, and that runs.
+//!
+//! Neighbours: [`super`] forges everything else; what its histories send is sent under leases of a day. It must not need a gateway.
+
+use std::ops::Range;
+
+use super::*;
+use crate::table::Granted;
+
+/// These acceptors grant the region a lease from the one moment to the other, in milliseconds.
+pub(super) fn granted(region: &str, runs: Range<u64>, by: &[u128], view: &Arc<View>) -> News {
+    let grant = |id: &u128| Granted {
+        at: ms(runs.start),
+        id: AcceptorId(*id),
+        region: name(region),
+        until: ms(runs.end),
+        view: view.clone(),
+    };
+    News { granted: by.iter().map(grant).collect(), ..News::default() }
+}
+
+/// A founded deployment in which nobody has a lease but by these grants, and a's claim that is sent at 100 ms.
+fn sends_under(grants: impl IntoIterator<Item = News>) -> Vec<Invariant> {
+    let mut founded = founded();
+    founded.iter_mut().for_each(|news| news.granted.clear());
+    let (view, mut claimed) = (first(), Vec::new());
+    let id = key(&view);
+    claimed.push(writes(1, "a", [write(50, &id, token(1, 1), Standing::Claimed)]));
+    claimed.push(arrives([sent(100, "a", &id, token(1, 1))]));
+    judged(founded.into_iter().chain(grants).chain(claimed))
+}
+
+#[test]
+fn what_is_sent_is_sent_while_a_majority_grants() {
+    let view = first();
+    let broken = [Invariant::GrantedWhenSent];
+    assert_eq!(sends_under([granted("a", 10..101, &[1, 3], &view)]), []);
+    assert_eq!(
+        sends_under([granted("a", 10..90, &[1, 3], &view), granted("a", 80..200, &[2, 3], &view)]),
+        []
+    );
+    assert_eq!(sends_under([]), broken);
+    assert_eq!(sends_under([granted("b", 10..200, &[1, 2, 3], &view)]), broken, "another region's");
+    assert_eq!(sends_under([granted("a", 10..200, &[1], &view)]), broken, "one of three");
+    assert_eq!(sends_under([granted("a", 10..100, &[1, 3], &view)]), broken, "over");
+    assert_eq!(sends_under([granted("a", 101..200, &[1, 3], &view)]), broken, "not yet");
+    assert_eq!(
+        sends_under([granted("a", 10..90, &[1, 3], &view), granted("a", 80..200, &[2], &view)]),
+        broken,
+        "the one is over, and the other by one"
+    );
+    assert_eq!(sends_under([granted("a", 10..200, &[1, 7], &view)]), broken, "who votes no more");
+}
+
+#[test]
+fn voters_are_those_of_the_view_that_was_granted_under() {
+    let one = first();
+    let mut content = one.content();
+    content.epoch = 2;
+    content.voters.insert(name("c"), AcceptorId(7));
+    let two = Arc::new(View::from_content(content));
+    assert_eq!(sends_under([granted("a", 10..200, &[1, 7], &two)]), []);
+    assert_eq!(sends_under([granted("a", 10..200, &[1, 3], &two)]), [Invariant::GrantedWhenSent]);
+}
+
+#[test]
+fn whoever_slept_while_its_key_was_anothers_does_not_send_it() {
+    let one = first();
+    let id = key(&one);
+    let with_a = |epoch: u64, serves: bool| {
+        let mut content = one.content();
+        content.epoch = epoch;
+        let sealed = onceway::protocol::view::Standing::Sealed { drained: true };
+        content.members.entry(name("a")).and_modify(|member| {
+            if !serves {
+                member.standing = sealed;
+            }
+        });
+        Arc::new(View::from_content(content))
+    };
+    let (away, back) = (with_a(2, false), with_a(3, true));
+    let history = |claimed: u64| {
+        let adopts =
+            |at, view: &Arc<View>| gated(at, GateState::founded(view.clone()), &[("b", 9), ("c", 9)]);
+        after_founding([
+            majority_accepts(2, &away),
+            majority_accepts(3, &back),
+            gates(1, "a", [adopts(20, &away), adopts(30, &back)]),
+            writes(1, "a", [write(claimed, &id, token(1, 1), Standing::Claimed)]),
+            arrives([sent(40, "a", &id, token(1, 1))]),
+        ])
+    };
+    assert_eq!(history(35), []);
+    assert_eq!(history(10), [Invariant::OneSender]);
+}
+
+#[test]
+fn a_lease_covers_what_was_the_regions_when_it_was_granted() {
+    let one = first();
+    let id = key(&one);
+    let without_a = lost(&one, "a");
+    let adopts = gated(5, GateState::founded(one.clone()).adopt(without_a.clone()).open(), &[("a", 5)]);
+    let sends = |under: &Arc<View>| {
+        let all = after_founding([
+            majority_accepts(2, &without_a),
+            gates(2, "b", [adopts.clone()]),
+            granted("b", 6..200, &[2, 3], under),
+            writes(2, "b", [write(10, &id, token(2, 1), Standing::Claimed)]),
+            arrives([sent(20, "b", &id, token(2, 1))]),
+        ]);
+        all.contains(&Invariant::GrantedWhenSent)
+    };
+    assert!(!sends(&without_a));
+    assert!(sends(&one), "it was a's key then");
+}
+
+#[test]
+fn a_new_voter_is_silent_for_as_long_as_what_it_grants_runs() {
+    let one = first();
+    let mut voters = one.voters().clone();
+    voters.insert(name("c"), AcceptorId(7));
+    let two = after(&one, &Change::Voters(voters));
+    let vote = |id: u128, view: &Arc<View>| Held { at: ms(50), ..held(id, 2, Some((2, view))) };
+    let grants = |at: u64, id: u128| {
+        let votes = [1, 2].map(|id| (Voter::Store(id), vec![vote(id.into(), &two)]));
+        let votes = News { votes: votes.into(), ..News::default() };
+        after_founding([votes, granted("a", at..at + 100, &[id], &two)])
+    };
+    assert_eq!(grants(150, 7), []);
+    assert_eq!(grants(149, 7), [Invariant::SilentAtFirst]);
+    assert_eq!(grants(60, 1), [], "it has voted since the founding");
+}
