@@ -101,6 +101,12 @@ impl Network {
         self.lock().regions.insert(name, Plugged { region, process });
     }
 
+    /// Lets go of whoever is plugged in. They hold the network in their turn: without this a world that is over would stay in memory.
+    pub fn unplug_all(&self) {
+        let plugged = std::mem::take(&mut self.lock().regions);
+        drop(plugged);
+    }
+
     /// Sets what the link from `from` to `to` does with calls, and how long each direction takes.
     pub fn set_link(&self, from: &RegionName, to: &RegionName, mode: LinkMode, one_way: Duration) {
         self.lock().links.insert((from.clone(), to.clone()), (mode, one_way));

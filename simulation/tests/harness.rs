@@ -110,6 +110,47 @@ fn a_batch_of_seeds_holds_and_breaks_where_a_check_is_removed() {
     assert!(sums["broke"].as_array().is_some_and(|broke| !broke.is_empty()));
 }
 
+/// One seed of each but the swarm, which is played above: nothing breaks, and what the scenario is about did happen.
+#[test]
+fn every_scenario_holds_and_shows_what_it_is_about() {
+    let listed = out(&onceway_sim(&["list"]));
+    let names =
+        listed.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "swarm");
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() >= 14, "{names:?}");
+    std::thread::scope(|scope| {
+        for name in names {
+            scope.spawn(move || {
+                let text = fs::read_to_string(scenarios().join(format!("{name}.toml"))).unwrap();
+                assert!(text.contains("\nexpects = [\""), "{name} expects nothing");
+                let played = onceway_sim(&["seeds", name, "--count", "1"]);
+                assert_eq!(played.status.code(), Some(0), "{name}: {}", out(&played));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_batch_that_never_saw_what_its_scenario_expects_fails() {
+    let folder = Folder::new("never");
+    let file = folder.scenario("region-loss", &[("kind = \"region-loss\"", "kind = \"probes-silent\"")]);
+    let batch = onceway_sim(&["seeds", &file, "--count", "1"]);
+    assert_eq!(batch.status.code(), Some(1));
+    assert!(out(&batch).contains("NEVER         takeover: expected of 1 seeds"), "{}", out(&batch));
+    let more = folder.scenario(
+        "region-loss",
+        &[("kind = \"region-loss\"", "kind = \"probes-silent\""), ("expects =", "expects_of = 2\nexpects =")],
+    );
+    assert_eq!(onceway_sim(&["seeds", &more, "--count", "1"]).status.code(), Some(0), "too few to tell");
+}
+
+#[test]
+fn seeds_that_once_broke_something_hold() {
+    let kept = onceway_sim(&["kept"]);
+    assert_eq!(kept.status.code(), Some(0), "{}", out(&kept));
+    assert!(out(&kept).lines().filter(|line| line.starts_with("held ")).count() >= 14, "{}", out(&kept));
+}
+
 #[test]
 fn everything_that_is_wrong_with_a_scenario_is_said_with_its_line() {
     let folder = Folder::new("bad");
@@ -128,9 +169,9 @@ fn everything_that_is_wrong_with_a_scenario_is_said_with_its_line() {
     for (line, what) in [
         (6, "length"),
         (7, "unknown key \"lenght\": did you mean \"length\"?"),
-        (11, "no route of the routes file takes a POST with a key to \"/v1/refunds\": there are /v1/charges"),
-        (25, "\"region-lost\""),
-        (26, "there is no region \"mars\" in the ring file: it has ap-south, eu-west, us-east"),
+        (14, "no route of the routes file takes a POST with a key to \"/v1/refunds\": there are /v1/charges"),
+        (28, "\"region-lost\""),
+        (29, "there is no region \"mars\" in the ring file: it has ap-south, eu-west, us-east"),
     ] {
         let place = format!("{file}:{line}: ");
         let found = said.lines().any(|text| text.starts_with(&place) && text.contains(what));
@@ -151,7 +192,7 @@ fn what_cannot_be_played_is_refused_in_a_line() {
     for (args, what) in [
         (
             &["run", "nowhere"][..],
-            "there is no scenario \"nowhere\": give the path of a file, or one of region-loss",
+            "there is no scenario \"nowhere\": give the path of a file, or one of client-clocks",
         ),
         (
             &["run", "swarm", "--plant", "nothing"],

@@ -88,6 +88,7 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played
     judge.finish(&sent);
     let outcome = judge.outcome(seed, founded.elapsed(), mended, &sent);
     let story = if with_story { story::tell(&deployment, &log, judge.begun(), &outcome) } else { Vec::new() };
+    deployment.world.network.unplug_all();
     Played { outcome, story }
 }
 
