@@ -67,3 +67,18 @@ async fn the_peers_keep_their_contract() {
 async fn the_upstream_keeps_its_contract() {
     contract::upstream::suite(&upstream::Service::start().await).await;
 }
+
+/// Random histories of calls. `ONCEWAY_RECORD=1` writes down what this store replies, for the simulated one to be held against.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_replies_as_it_was_recorded() {
+    let played = contract::history::all(&store::Stores::start().await).await;
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/simulation/histories/store.txt");
+    if std::env::var_os("ONCEWAY_RECORD").is_some() {
+        std::fs::write(file, &played).unwrap();
+    }
+    let recorded = std::fs::read_to_string(file).unwrap();
+    for (number, (played, recorded)) in played.lines().zip(recorded.lines()).enumerate() {
+        assert_eq!(played, recorded, "line {}", number + 1);
+    }
+    assert_eq!(played.lines().count(), recorded.lines().count());
+}

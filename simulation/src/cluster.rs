@@ -42,7 +42,26 @@ struct Link {
     shipped: usize,
     delay: Duration,
     held: bool,
+    /// Its publisher was lost: what was committed by then had left it, and is applied all the same.
+    left: Option<Duration>,
+    /// Nothing is applied behind a large transaction.
+    stalled: bool,
+    /// Everything that was committed by then is applied.
+    reached: Duration,
     slot: Slot,
+}
+
+impl Link {
+    /// Lets everything arrive that is due.
+    fn advance(&mut self, now: Duration) {
+        let due = now.saturating_sub(self.delay);
+        let arrives = match (self.stalled, self.held, self.left) {
+            (true, ..) | (false, true, None) => return,
+            (false, true, Some(left)) => due.min(left),
+            (false, false, _) => due,
+        };
+        self.reached = self.reached.max(arrives);
+    }
 }
 
 /// What the publisher keeps for a subscriber, as measured with Postgres.
@@ -225,7 +244,33 @@ impl Cluster {
     pub fn hold(&self, from: &RegionName, to: &RegionName, held: bool) {
         let mut inner = self.lock();
         inner.catch_up(to);
-        inner.link(from, to).held = held;
+        let link = inner.link(from, to);
+        (link.held, link.left) = (held, None);
+    }
+
+    /// Ends the link from `from` to `to` as the loss of `from` does, until it is let go: what had arrived is still applied as it was due,
+    /// and what was on its way for less than `on_its_way` is not.
+    pub fn sever(&self, from: &RegionName, to: &RegionName, on_its_way: Duration) {
+        let mut inner = self.lock();
+        inner.catch_up(to);
+        let now = inner.region(from).clock.elapsed();
+        let link = inner.link(from, to);
+        (link.held, link.left) = (true, Some(now.saturating_sub(on_its_way)));
+    }
+
+    /// Lets everything from `from` wait at `to`, as behind a large transaction that is applied, or lets it go: then all comes at once.
+    pub fn stall(&self, from: &RegionName, to: &RegionName, stalled: bool) {
+        let mut inner = self.lock();
+        inner.catch_up(to);
+        inner.link(from, to).stalled = stalled;
+    }
+
+    /// Up to when everything that was committed at `from` is applied at `to`, by the world's time: what else is stored in a region and
+    /// replicated is carried so far, too.
+    pub(crate) fn reached(&self, from: &RegionName, to: &RegionName) -> Duration {
+        let mut inner = self.lock();
+        inner.catch_up(to);
+        inner.link(from, to).reached
     }
 
     /// How the store of `region` treats the next statement, and how long that takes.
@@ -320,12 +365,13 @@ impl Inner {
     fn catch_up(&mut self, to: &RegionName) {
         let Self { regions, links, made: _, buried: _, events } = self;
         let (mut due, mut copied) = (Vec::new(), Vec::new());
-        for (from, link) in links.get_mut(to).into_iter().flatten().filter(|(_, link)| !link.held) {
+        for (from, link) in links.get_mut(to).into_iter().flatten() {
             let Some(publisher) = regions.get(from) else { continue };
+            link.advance(publisher.clock.elapsed());
             match &link.slot {
                 Slot::Kept => {}
                 Slot::Lost => continue,
-                Slot::Copied(copy) if publisher.clock.elapsed() < copy.0 => continue,
+                Slot::Copied(copy) if link.reached < copy.0 => continue,
                 Slot::Copied(_) => {
                     if let Slot::Copied(copy) = std::mem::take(&mut link.slot) {
                         copied.push((publisher.table.origin().clone(), copy.1));
@@ -333,12 +379,10 @@ impl Inner {
                 }
             }
             let log = &publisher.table.log()[link.shipped..];
-            let Some(first) = log.first() else { continue };
-            let now = publisher.clock.elapsed();
-            if first.at + link.delay > now {
+            if log.first().is_none_or(|first| first.at > link.reached) {
                 continue;
             }
-            let arrived = log.iter().take_while(|commit| commit.at + link.delay <= now);
+            let arrived = log.iter().take_while(|commit| commit.at <= link.reached);
             let fresh: Vec<_> = arrived.map(|commit| commit.change.clone()).collect();
             link.shipped += fresh.len();
             *events += fresh.len() as u64;
@@ -356,5 +400,41 @@ impl Inner {
                 table.apply(&origin, change);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn reached(link: &Link, now: u64) -> u64 {
+        let mut link = Link { delay: at(40), reached: at(100), ..link.clone() };
+        link.advance(at(now));
+        link.reached.as_millis() as u64
+    }
+
+    #[test]
+    fn a_link_brings_what_is_due_and_never_goes_back() {
+        let up = Link::default();
+        assert_eq!((reached(&up, 120), reached(&up, 140), reached(&up, 500)), (100, 100, 460));
+    }
+
+    #[test]
+    fn a_link_that_is_held_brings_nothing_and_after_a_loss_what_had_left() {
+        let held = Link { held: true, ..Link::default() };
+        let lost = Link { left: Some(at(300)), ..held.clone() };
+        assert_eq!(reached(&held, 500), 100);
+        assert_eq!((reached(&lost, 300), reached(&lost, 340), reached(&lost, 9_000)), (260, 300, 300));
+    }
+
+    #[test]
+    fn nothing_passes_a_large_transaction() {
+        let stalled = Link { stalled: true, ..Link::default() };
+        assert_eq!(reached(&stalled, 500), 100);
+        assert_eq!(reached(&Link { held: true, left: Some(at(300)), ..stalled.clone() }, 500), 100);
     }
 }

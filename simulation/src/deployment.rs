@@ -18,9 +18,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::clock::SimClock;
 use crate::cluster::StoreMode;
-use crate::peers::LinkMode;
+use crate::peers::{LinkMode, Region};
 use crate::ports::SimPorts;
 use crate::process::Process;
+use crate::rivals::gateway::Rival;
+use crate::rivals::{Design, Rivals};
 use crate::scenario::Scenario;
 use crate::scenario::workload::tenant;
 use crate::upstream::UpstreamMode;
@@ -35,6 +37,8 @@ pub struct Node {
     pub process: Process,
     /// Its clocks: to be made to drift.
     pub clock: SimClock,
+    /// Who answers in the gateway's place, where another design is played. The gateway is never started then.
+    rival: Option<Arc<Rival>>,
 }
 
 /// The largest answer that a client takes.
@@ -92,6 +96,10 @@ pub struct Deployment {
     cut_off: Mutex<BTreeSet<RegionName>>,
     /// Where the clocks of clients are off.
     paces: Mutex<BTreeMap<RegionName, Pace>>,
+    /// Which region was lost when, since the world began.
+    losses: Mutex<Vec<(RegionName, Duration)>>,
+    design: Design,
+    rivals: Arc<Rivals>,
 }
 
 impl Deployment {
@@ -99,7 +107,7 @@ impl Deployment {
     ///
     /// # Errors
     /// Why they do not, as the regions say.
-    pub async fn start(scenario: &Arc<Scenario>, seed: u64) -> Result<Arc<Self>, String> {
+    pub async fn start(scenario: &Arc<Scenario>, seed: u64, design: Design) -> Result<Arc<Self>, String> {
         let shared = &scenario.shared;
         let regions: Vec<RegionName> =
             shared.ring.regions().iter().map(|region| region.name.clone()).collect();
@@ -114,7 +122,8 @@ impl Deployment {
             credentials.insert(digest(token(number).as_bytes()), caller);
         }
         let (scenario, credentials) = (scenario.clone(), Arc::new(credentials));
-        let deployment = Arc::new(Self {
+        let rivals = Rivals::new(world.cluster.clone(), &regions);
+        let deployment = Self {
             world,
             scenario,
             regions,
@@ -122,7 +131,11 @@ impl Deployment {
             nodes: Mutex::default(),
             cut_off: Mutex::default(),
             paces: Mutex::default(),
-        });
+            losses: Mutex::default(),
+            design,
+            rivals,
+        };
+        let deployment = Arc::new(deployment);
         deployment.all_links(false);
         for region in &deployment.regions {
             deployment.normal_store(region);
@@ -140,6 +153,11 @@ impl Deployment {
         &self.regions
     }
 
+    /// Who protects the upstreams.
+    pub fn design(&self) -> Design {
+        self.design
+    }
+
     /// What is played on it.
     pub fn scenario(&self) -> &Arc<Scenario> {
         &self.scenario
@@ -149,14 +167,26 @@ impl Deployment {
     pub fn begin_process(&self, region: &RegionName) {
         let ports = self.world.ports(region);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
+        let rival = (self.design != Design::Onceway).then(|| ports.clone());
         let generation = self.world.cluster.origin(region).generation;
         let told: Settings =
             self.scenario.shared.settings(region.clone(), generation, self.credentials.clone());
         let view = View::unfounded(self.scenario.shared.ring.clone());
         let Ok(gateway) = Gateway::new(ports, told, view) else { panic!("a scenario that was checked") };
-        gateway.start();
-        self.world.network.plug_process(region.clone(), Arc::new(gateway.clone()), process.clone());
-        self.nodes().insert(region.clone(), Node { gateway, process, clock });
+        let rival = rival
+            .map(|ports| Rival::new(region.clone(), self.design, self.rivals.clone(), &self.scenario, ports));
+        let answers: Arc<dyn Region> = match &rival {
+            Some(rival) => {
+                rival.start();
+                Arc::new(rival.clone())
+            }
+            None => {
+                gateway.start();
+                Arc::new(gateway.clone())
+            }
+        };
+        self.world.network.plug_process(region.clone(), answers, process.clone());
+        self.nodes().insert(region.clone(), Node { gateway, process, clock, rival });
     }
 
     /// A region's newest process.
@@ -169,11 +199,18 @@ impl Deployment {
 
     /// Whether a region runs keys.
     pub fn serves(&self, region: &RegionName) -> bool {
-        self.node(region).gateway.readiness().serves
+        let node = self.node(region);
+        match self.design {
+            Design::Onceway => !node.process.is_dead() && node.gateway.readiness().serves,
+            Design::Local | Design::Sticky => !node.process.is_dead(),
+        }
     }
 
     /// Whether every region that is to own keys serves in the eyes of all, has opened everything and holds its lease.
     pub fn is_home(&self) -> bool {
+        if self.design != Design::Onceway {
+            return self.regions.iter().all(|region| self.serves(region));
+        }
         let owners = || self.regions.iter().filter(|region| self.is_owner(region));
         let gate = |region: &RegionName| self.world.cluster.gate(region);
         let seen =
@@ -218,7 +255,11 @@ impl Deployment {
         }
         let asking = async {
             node.process.runs().await;
-            let reply = told(node.gateway.handle(request).await).await;
+            let response = match &node.rival {
+                Some(rival) => rival.handle(request).await,
+                None => node.gateway.handle(request).await,
+            };
+            let reply = told(response).await;
             node.process.runs().await;
             reply
         };
@@ -231,9 +272,30 @@ impl Deployment {
 
     /// The whole region is gone: process, store and links.
     pub fn lose(&self, region: &RegionName) {
+        self.losses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((region.clone(), self.world.elapsed()));
         self.node(region).process.kill();
         self.world.cluster.set_mode(region, StoreMode::Refuse);
         self.cut_off(region, true);
+        for other in self.regions.iter().filter(|other| *other != region) {
+            self.world.cluster.sever(region, other, self.on_its_way(region, other));
+        }
+    }
+
+    /// Whether what a region wrote at this time, since the world began, had not left it when it was lost.
+    pub fn never_left(&self, region: &RegionName, written: Duration) -> bool {
+        let others = self.regions.iter().filter(|other| *other != region);
+        let way = others.map(|other| self.on_its_way(region, other)).min().unwrap_or_default();
+        let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
+        losses.iter().any(|(lost, at)| lost == region && written <= *at && *at < written + way)
+    }
+
+    /// For how long a row is on its way from one region to another. From then on it waits there, and outlives the region that it is from.
+    pub fn on_its_way(&self, from: &RegionName, to: &RegionName) -> Duration {
+        let network = &self.scenario.network;
+        network.one_way(from, to) + network.replication
     }
 
     /// It is back, with its store as it is then: Postgres starts anew, and so does a gateway.
@@ -281,8 +343,7 @@ impl Deployment {
 
     /// Lets rows of the one flow to the other at the pace that the scenario gives.
     pub fn normal_replication(&self, from: &RegionName, to: &RegionName) {
-        let network = &self.scenario.network;
-        self.world.cluster.set_delay(from, to, network.one_way(from, to) + network.replication);
+        self.world.cluster.set_delay(from, to, self.on_its_way(from, to));
     }
 
     /// Lets a region's store execute statements at the pace that the scenario gives.

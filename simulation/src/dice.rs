@@ -3,7 +3,7 @@
 //! Neighbours: [`crate::world`] deals the streams. It must not be shared between processes: one more draw in one of them would
 //! change what all the others do.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onceway::ports::Dice;
@@ -11,16 +11,16 @@ use onceway::protocol::record::{Nonce, RequestId};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// One stream of the seed's randomness.
-#[derive(Debug)]
-pub struct SimDice(Mutex<ChaCha8Rng>);
+/// One stream of the seed's randomness. Cheap to clone; clones draw from the same stream.
+#[derive(Clone, Debug)]
+pub struct SimDice(Arc<Mutex<ChaCha8Rng>>);
 
 impl SimDice {
     /// Stream number `stream` of `seed`.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(stream);
-        Self(Mutex::new(rng))
+        Self(Arc::new(Mutex::new(rng)))
     }
 
     /// 64 random bits.

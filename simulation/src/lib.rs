@@ -4,6 +4,7 @@
 //! here follows from a seed and from tokio's paused clock: ordered maps only, no task of its own, no real clock, no socket. It must
 //! not be kinder than the world: what Postgres, a network or an upstream can do to a gateway, [`world::World`] can be told to do.
 
+pub mod advice;
 mod authority;
 pub mod checker;
 pub mod clock;
@@ -16,8 +17,12 @@ pub mod peers;
 pub mod play;
 pub mod ports;
 pub mod process;
+pub mod report;
+pub mod rivals;
 pub mod scenario;
 pub mod store;
+pub mod study;
+pub mod sums;
 pub mod table;
 pub mod upstream;
 pub mod witness;

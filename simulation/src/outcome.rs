@@ -4,6 +4,7 @@
 //! to ask. It must not hold anything that differs between two plays of one seed.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use serde::Serialize;
 
@@ -40,6 +41,10 @@ pub struct Outcome {
     pub breaches: Vec<Breach>,
     /// What came of the keys.
     pub keys: Keys,
+    /// The same by route.
+    pub routes: BTreeMap<String, Keys>,
+    /// Calls from one region to another for the sake of a key: forwards, and claims and answers that are lodged elsewhere.
+    pub hops: u64,
     /// What requests were told.
     pub requests: Requests,
     /// From the first request of a key to its answer, for keys that were answered, sorted.
@@ -52,7 +57,7 @@ pub struct Outcome {
     pub views: Vec<ViewSpan>,
     /// When which region ran keys, to a tenth of a second.
     pub serving: Vec<ServingSpan>,
-    /// What requests were told, second by second.
+    /// What requests were told, second by second, until their clients were done.
     pub seconds: Vec<Second>,
     /// How often things happened that a batch of seeds must have seen.
     pub happened: BTreeMap<String, u64>,
@@ -86,6 +91,28 @@ pub struct Keys {
     pub doubles_listed: u64,
     /// Of the doubles, those that a route asked for with `recovery = "rerun"`.
     pub doubles_allowed: u64,
+    /// Of those that nobody asked for: the first claim had not left its region when that was lost, so that no waiting would have shown it.
+    pub doubles_gone: u64,
+}
+
+impl Keys {
+    /// Of the doubles, those that nobody asked for.
+    pub fn unasked(&self) -> u64 {
+        self.doubles - self.doubles_allowed
+    }
+}
+
+impl AddAssign<&Self> for Keys {
+    fn add_assign(&mut self, more: &Self) {
+        self.begun += more.begun;
+        self.answered += more.answered;
+        self.given_up += more.given_up;
+        self.in_doubt += more.in_doubt;
+        self.doubles += more.doubles;
+        self.doubles_listed += more.doubles_listed;
+        self.doubles_allowed += more.doubles_allowed;
+        self.doubles_gone += more.doubles_gone;
+    }
 }
 
 /// What requests were told, of all clients.
@@ -107,14 +134,16 @@ pub struct Requests {
     pub forwarded: u64,
 }
 
-/// A time in which keys of one home region were refused.
+/// A time in which keys of one home region and one route were refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outage {
     /// The home region.
     pub home: String,
+    /// The route.
+    pub route: String,
     /// The first request that was refused.
     pub from_ms: u64,
-    /// The next one that was answered.
+    /// The next one that was answered, and no replay.
     pub to_ms: u64,
 }
 

@@ -84,6 +84,8 @@ struct Inner {
     links: BTreeMap<(RegionName, RegionName), (LinkMode, Duration)>,
     /// Calls that were begun.
     events: u64,
+    /// Of these, those for the sake of a key.
+    hops: u64,
 }
 
 /// The network between the regions. Cheap to clone; all clones are the same network.
@@ -101,10 +103,9 @@ impl Network {
         self.lock().regions.insert(name, Plugged { region, process });
     }
 
-    /// Lets go of whoever is plugged in. They hold the network in their turn: without this a world that is over would stay in memory.
+    /// Unplugs all regions. What is plugged in reaches the network, and the network it: until one lets go, neither is ever freed.
     pub fn unplug_all(&self) {
-        let plugged = std::mem::take(&mut self.lock().regions);
-        drop(plugged);
+        self.lock().regions.clear();
     }
 
     /// Sets what the link from `from` to `to` does with calls, and how long each direction takes.
@@ -128,6 +129,11 @@ impl Network {
     /// Calls between regions that were begun so far.
     pub(crate) fn events(&self) -> u64 {
         self.lock().events
+    }
+
+    /// Of these, those for the sake of a key: forwards, and what is lodged elsewhere or taken back.
+    pub(crate) fn hops(&self) -> u64 {
+        self.lock().hops
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -212,6 +218,7 @@ impl SimPeers {
 impl Peers for SimPeers {
     async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
         let from = self.from.clone();
+        self.network.lock().hops += 1;
         self.call(to, |region| Box::pin(async move { region.forward(from, forward).await })).await
     }
 
@@ -221,6 +228,9 @@ impl Peers for SimPeers {
 
     async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Result<Told, PeerError> {
         let from = self.from.clone();
+        let for_a_key =
+            matches!(question, Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. });
+        self.network.lock().hops += u64::from(for_a_key);
         self.call_within(to, within, |region| Box::pin(async move { region.ask(from, question).await })).await
     }
 }

@@ -12,6 +12,7 @@ use crate::store::SimStore;
 use crate::upstream::SimUpstream;
 
 /// One process's ports.
+#[derive(Clone)]
 pub struct SimPorts {
     pub(crate) clock: SimClock,
     pub(crate) dice: SimDice,

@@ -172,7 +172,7 @@ impl Table {
         Written::Done
     }
 
-    /// One claim statement: the nonce, the gate, then what stands in the way.
+    /// One claim statement: the nonce, then the gate and what stands in the way.
     pub(crate) fn claim(&mut self, ask: &ClaimAsk) -> ClaimReply {
         let now = self.clock.micros();
         let own = self.own(&ask.id);
@@ -180,19 +180,23 @@ impl Table {
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
             return ClaimReply::Won { token: own.token, expires: own.expires };
         }
+        // A claim of an absent key looks for rows first: what is there already is told whatever the gate says.
+        if matches!(ask.basis, Basis::Absent) && !self.all(&ask.id).is_empty() {
+            return ClaimReply::Found(self.read(&ask.id));
+        }
         let moved = ask.gate != self.version && !removed(Plant::GateInClaim);
         if moved || (!self.is_open() && !removed(Plant::BootInGate)) {
             self.history.stale += 1;
             return ClaimReply::GateMoved;
         }
         let (over, attempt) = match &ask.basis {
-            Basis::Absent if self.all(&ask.id).is_empty() => (Vec::new(), 1),
+            Basis::Absent => (Vec::new(), 1),
             Basis::Known { own: seen, over, attempt }
                 if self.own_yields(own, *seen, now) && self.others_yield(&ask.id, over, *attempt) =>
             {
                 (over.clone(), attempt + 1)
             }
-            Basis::Absent | Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
+            Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };
         let accepted = own.is_some_and(|own| own.accepted);
         let row = self.row(ask, Phase::Claimed, over, attempt, accepted, now);

@@ -369,7 +369,8 @@ impl SimUpstream {
 
     fn told(&self, probe: &Probe) -> ProbeMode {
         let mut inner = self.upstreams.lock();
-        let asked = if inner.shared { &self.region } else { &probe.region };
+        let shared = inner.shared;
+        let asked = if shared { &self.region } else { &probe.region };
         let Some(service) = inner.services.get(asked) else { return ProbeMode::CannotSay };
         if service.mode == UpstreamMode::Refuse {
             return ProbeMode::CannotSay;
@@ -379,7 +380,9 @@ impl SimUpstream {
         }
         let now = self.upstreams.clock.elapsed();
         let happenings = inner.ledger.entry(probe.id.clone()).or_default();
-        let of_attempt = |effect: &&Happening| effect.token == probe.token && effect.region == probe.region;
+        // One service for all knows attempts by key and token, whichever region it is asked about.
+        let of_attempt =
+            |effect: &&Happening| effect.token == probe.token && (shared || effect.region == probe.region);
         match happenings.iter().find(of_attempt) {
             None => ProbeMode::DidNotHappen,
             Some(effect) if effect.at > now => ProbeMode::CannotSay,

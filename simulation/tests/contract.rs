@@ -60,3 +60,14 @@ fn asking_keeps_its_contract() {
 fn the_upstream_keeps_its_contract() {
     paused().block_on(async { contract::upstream::suite(&Service::new(|upstream| upstream)).await });
 }
+
+/// What a real Postgres replied, as `tests/contract.rs` of the root recorded it.
+#[test]
+fn the_store_replies_as_a_real_one_did() {
+    let recorded = include_str!("../histories/store.txt");
+    let played = paused().block_on(async { contract::history::all(&Stores::new(|store| store)).await });
+    for (number, (played, recorded)) in played.lines().zip(recorded.lines()).enumerate() {
+        assert_eq!(played, recorded, "line {}", number + 1);
+    }
+    assert_eq!(played.lines().count(), recorded.lines().count());
+}

@@ -10,6 +10,7 @@ pub mod audit;
 pub mod authority;
 pub mod clock;
 pub mod escrow;
+pub mod history;
 pub mod imports;
 pub mod peers;
 pub mod replica;

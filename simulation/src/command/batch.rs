@@ -14,6 +14,7 @@ use onceway::protocol::plant::{self, Plant};
 use serde::Serialize;
 use simulation::outcome::{Breach, Keys, Outcome, Requests};
 use simulation::play;
+use simulation::rivals::Design;
 use simulation::scenario::Scenario;
 
 /// Does something with one safety check removed, if one is named.
@@ -24,10 +25,36 @@ pub fn planted<T>(check: Option<Plant>, act: impl FnOnce() -> T) -> T {
     }
 }
 
+/// How many seeds are played at the same time.
+fn threads() -> u64 {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64
+}
+
+/// Does each number's work on all cores, with a bar that shows the rate and the time left; takes each result with its number, in any order.
+pub fn on_all_cores<T>(count: u64, work: impl Fn(u64) -> T + Sync, take: impl FnMut(u64, T) + Send) {
+    let (next, bar, take) = (AtomicU64::new(0), bar(count), Mutex::new(take));
+    std::thread::scope(|scope| {
+        for _ in 0..threads() {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    let done = work(number);
+                    (take.lock().unwrap_or_else(PoisonError::into_inner))(number, done);
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+}
+
 /// Plays one seed. A panic is a breach like any other: a gateway would have died.
-pub fn play(scenario: &Arc<Scenario>, seed: u64, check: Option<Plant>) -> Outcome {
+pub fn play(scenario: &Arc<Scenario>, design: Design, seed: u64, check: Option<Plant>) -> Outcome {
     let played = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        planted(check, || play::play(scenario, seed, false)).outcome
+        planted(check, || play::play_design(scenario, seed, design, false)).outcome
     }));
     played.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -93,34 +120,20 @@ pub struct Batch {
 impl Batch {
     /// Plays seeds `from .. from + count` on all cores.
     pub fn play(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Plant>) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
-        let (next, begun) = (AtomicU64::new(0), Instant::now());
-        let bar = bar(count);
-        let batch = Mutex::new(Self {
+        let begun = Instant::now();
+        let mut batch = Self {
             scenario: scenario.name.clone(),
             from,
             count,
             plant: check.map(|check| check.name().to_owned()),
-            threads,
+            threads: threads(),
             ..Self::default()
-        });
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    loop {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        if number >= count {
-                            return;
-                        }
-                        let outcome = play(scenario, from + number, check);
-                        batch.lock().unwrap_or_else(PoisonError::into_inner).add(&outcome);
-                        bar.inc(1);
-                    }
-                });
-            }
-        });
-        bar.finish_and_clear();
-        let mut batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
+        };
+        on_all_cores(
+            count,
+            |number| play(scenario, Design::Onceway, from + number, check),
+            |_, outcome| batch.add(&outcome),
+        );
         batch.took_ms = begun.elapsed().as_millis() as u64;
         batch.latency_ms.sort_unstable();
         batch.broke.sort_by_key(|broke| broke.seed);
@@ -130,14 +143,7 @@ impl Batch {
     fn add(&mut self, outcome: &Outcome) {
         self.simulated_ms += outcome.simulated_ms;
         self.events += outcome.events;
-        let (keys, more) = (&mut self.keys, &outcome.keys);
-        keys.begun += more.begun;
-        keys.answered += more.answered;
-        keys.given_up += more.given_up;
-        keys.in_doubt += more.in_doubt;
-        keys.doubles += more.doubles;
-        keys.doubles_listed += more.doubles_listed;
-        keys.doubles_allowed += more.doubles_allowed;
+        self.keys += &outcome.keys;
         let (requests, more) = (&mut self.requests, &outcome.requests);
         requests.sent += more.sent;
         requests.answered += more.answered;

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use simulation::rivals::Design;
 use simulation::scenario::{self, kept};
 
 use super::batch::{self, Broke};
@@ -24,7 +25,7 @@ pub fn replay() -> Result<bool, String> {
     for seed in &all {
         let scenario = scenario::load(&seed.scenario, &[]).map_err(|errors| errors.to_string())?;
         let scenario = Arc::new(scenario);
-        let outcome = batch::play(&scenario, seed.seed, None);
+        let outcome = batch::play(&scenario, Design::Onceway, seed.seed, None);
         held &= outcome.held();
         match outcome.breaches.first() {
             None => println!("held          {} {}: once {}", scenario.name, seed.seed, seed.broke),

@@ -5,6 +5,8 @@
 
 mod batch;
 mod kept;
+mod points;
+mod report;
 mod show;
 
 use std::path::PathBuf;
@@ -14,9 +16,12 @@ use std::sync::Arc;
 use clap::{Parser, Subcommand};
 use onceway::protocol::plant::Plant;
 use simulation::play;
+use simulation::report::Report;
+use simulation::rivals::Design;
 use simulation::scenario::fault::Kind;
 use simulation::scenario::vary::Setting;
 use simulation::scenario::{self, Scenario, find};
+use simulation::study::Point;
 
 use batch::Batch;
 
@@ -42,6 +47,9 @@ const EXAMPLES: &str = "Examples:
   onceway-sim list                                   the scenarios that come along
   onceway-sim run region-loss                        one run, its result as a table
   onceway-sim seeds swarm --count 1000               a thousand runs on all cores
+  onceway-sim sweep region-loss --vary failover.multiple=0,1,2,3,5   which multiple?
+  onceway-sim report region-loss --count 500         a page with charts and what follows for ring.toml
+  onceway-sim compare region-loss                    what other designs do in the same place
   onceway-sim replay swarm --seed 17                 what happened in one of them, line by line
   onceway-sim seeds swarm --count 50 --plant window  what one safety check is worth
 
@@ -77,6 +85,59 @@ enum Command {
         #[arg(long, conflicts_with = "plant")]
         keep: bool,
     },
+    /// Play the same seeds at every combination of some values, and show what each is worth.
+    ///
+    /// One row a point: doubles, keys refused and in doubt, time without service, latency, hops between regions. A multiple below 2,
+    /// which a ring file is refused with, can be swept: unsafe_multiple = true is set for such points, and said. Doubles are expected
+    /// there; they break no invariant as long as their claims say that they ran at risk, and a journal lists them.
+    #[command(after_help = SWEEPS)]
+    Sweep {
+        #[command(flatten)]
+        deployment: Described,
+        /// One value and what it takes in turn, such as failover.multiple=0,1,2,3,5. Given more than once: every combination.
+        #[arg(long, value_name = "KEY=V,V...", required = true)]
+        vary: Vec<String>,
+        #[command(flatten)]
+        seeds: Many,
+        /// Print the study as one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Play the same seeds with onceway and with the designs that are built first, and set them side by side.
+    ///
+    /// The same clients send the same keys at the same times, and the same things break: (a) without a gateway, each region with a
+    /// store of its own that is replicated without waiting; (b) a sticky hash, each key to its home region and at once to the next
+    /// when that cannot be reached; (c) onceway at the multiples 0 to 3; (d) onceway with escrow on all routes. Effects are counted at
+    /// the upstreams, for all in the same way.
+    Compare {
+        #[command(flatten)]
+        deployment: Described,
+        #[command(flatten)]
+        seeds: Many,
+        /// Print the study as one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Sweep, compare, and write one page with charts that ends in what to write into ring.toml.
+    ///
+    /// The page needs no network and no script. The table and the advice are printed, too. Without --vary the multiples 0, 1, 2, 3 and 5
+    /// are swept.
+    #[command(after_help = REPORTS)]
+    Report {
+        #[command(flatten)]
+        deployment: Described,
+        /// One value and what it takes in turn, such as failover.multiple=2,3,5. Given more than once: every combination.
+        #[arg(long, value_name = "KEY=V,V...", default_value = "failover.multiple=0,1,2,3,5")]
+        vary: Vec<String>,
+        #[command(flatten)]
+        seeds: Many,
+        /// Where the page is written; SCENARIO.html if it is not said.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// Write the same as one JSON object; "-" prints it instead of the table.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// Tell what happened in one run, line by line, on standard output.
     Replay {
         #[command(flatten)]
@@ -93,14 +154,51 @@ enum Command {
     Faults,
 }
 
+const SWEEPS: &str = "Examples:
+  onceway-sim sweep region-loss --vary failover.multiple=0,1,2,3,5            which multiple?
+  onceway-sim sweep region-loss --vary failover.multiple=2,3 --vary failover.floor=500ms,1s,3s
+  onceway-sim sweep region-loss --vary route.escrow=off,claim,claim+answer    what escrow is worth
+  onceway-sim sweep region-loss --vary failover.lease=2s,3s,10s --set failover.multiple=3";
+
+const REPORTS: &str = "Examples:
+  onceway-sim report region-loss --count 500                                  region-loss.html
+  onceway-sim report my.toml --vary failover.multiple=2,3,5 --vary failover.floor=1s,3s --out my.html
+  onceway-sim report region-loss --count 500 --json -                         the figures only";
+
+/// A scenario, changed by some values.
 #[derive(clap::Args)]
-struct What {
+struct Described {
     /// A scenario's file, or the name of one that comes along.
     scenario: String,
     /// Change one value of the scenario, its ring file (failover., clock., heartbeat) or all its routes (route.), such as
     /// failover.multiple=3. May be given more than once.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
+}
+
+impl Described {
+    fn load(&self) -> Result<(PathBuf, Arc<Scenario>), String> {
+        let path = find::find(&self.scenario)?;
+        let scenario = scenario::load(&path, &self.settings).map_err(|errors| errors.to_string())?;
+        Ok((path, Arc::new(scenario)))
+    }
+}
+
+/// Which seeds.
+#[derive(clap::Args)]
+struct Many {
+    /// How many seeds, at each point.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    count: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+}
+
+#[derive(clap::Args)]
+struct What {
+    #[command(flatten)]
+    deployment: Described,
     /// Remove one safety check; `list` names them.
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
@@ -108,10 +206,9 @@ struct What {
 
 impl What {
     fn load(&self) -> Result<(PathBuf, Arc<Scenario>, Option<Plant>), String> {
-        let path = find::find(&self.scenario)?;
         let plant = self.plant.as_deref().map(plant).transpose()?;
-        let scenario = scenario::load(&path, &self.settings).map_err(|errors| errors.to_string())?;
-        Ok((path, Arc::new(scenario), plant))
+        let (path, scenario) = self.deployment.load()?;
+        Ok((path, scenario, plant))
     }
 }
 
@@ -165,7 +262,7 @@ fn perform(command: Command) -> Result<bool, String> {
         }
         Command::Run { what, seed, json } => {
             let (_, scenario, plant) = what.load()?;
-            let outcome = batch::play(&scenario, seed, plant);
+            let outcome = batch::play(&scenario, Design::Onceway, seed, plant);
             let held = outcome.held();
             match json {
                 true => println!("{}", serde_json::to_string(&outcome).map_err(|error| error.to_string())?),
@@ -185,6 +282,24 @@ fn perform(command: Command) -> Result<bool, String> {
             }
             Ok(played.broke.is_empty() && played.missing(&scenario).is_empty())
         }
+        Command::Sweep { deployment, vary, seeds, json } => {
+            let path = find::find(&deployment.scenario)?;
+            let points = points::grid(&path, &deployment.settings, &vary)?;
+            study(&deployment, &points, &seeds, json)
+        }
+        Command::Compare { deployment, seeds, json } => {
+            let path = find::find(&deployment.scenario)?;
+            let points = points::designs(&path, &deployment.settings)?;
+            study(&deployment, &points, &seeds, json)
+        }
+        Command::Report { deployment, vary, seeds, out, json } => {
+            let (path, scenario) = deployment.load()?;
+            let mut points = points::grid(&path, &deployment.settings, &vary)?;
+            points::join(&mut points, points::designs(&path, &deployment.settings)?);
+            let study = points::play(&scenario, &points, seeds.from, seeds.count);
+            let shown = batch::play(&scenario, Design::Onceway, seeds.from, None);
+            report::write(&path, Report::new(study, shown), out, json)
+        }
         Command::Replay { what, seed } => {
             let (_, scenario, plant) = what.load()?;
             let played = batch::planted(plant, || play::play(&scenario, seed, true));
@@ -192,4 +307,15 @@ fn perform(command: Command) -> Result<bool, String> {
             Ok(played.outcome.held())
         }
     }
+}
+
+/// Plays the points and shows them; whether every invariant held.
+fn study(deployment: &Described, points: &[Point], seeds: &Many, json: bool) -> Result<bool, String> {
+    let (path, scenario) = deployment.load()?;
+    let study = points::play(&scenario, points, seeds.from, seeds.count);
+    match json {
+        true => println!("{}", serde_json::to_string(&study).map_err(|error| error.to_string())?),
+        false => points::show(&path, &study),
+    }
+    Ok(study.held())
 }

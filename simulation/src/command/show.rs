@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use simulation::outcome::{Keys, Outcome, Requests};
+use simulation::outcome::{Keys, Outage, Outcome, Requests};
 use simulation::scenario::Scenario;
 
 use super::batch::Batch;
@@ -30,7 +30,8 @@ pub fn one(scenario: &Scenario, outcome: &Outcome) {
         );
     }
     for outage in &outcome.outages {
-        println!("no service    keys of {}, {} to {} ms", outage.home, outage.from_ms, outage.to_ms);
+        let Outage { home, route, from_ms, to_ms } = outage;
+        println!("no service    {route} of {home}, {from_ms} to {to_ms} ms");
     }
     for (what, count) in outcome.happened.iter().filter(|(_, count)| **count > 0) {
         println!("happened      {what}: {count}");
@@ -92,8 +93,8 @@ fn keys(keys: &Keys) {
         keys.begun, keys.answered, keys.given_up, keys.in_doubt
     );
     println!(
-        "doubles       {}: {} on routes that ask for a second effect, {} listed by a journal",
-        keys.doubles, keys.doubles_allowed, keys.doubles_listed
+        "doubles       {}: {} on routes that ask for a second effect, {} of claims that had not left a lost region, {} listed by a journal",
+        keys.doubles, keys.doubles_allowed, keys.doubles_gone, keys.doubles_listed
     );
 }
 

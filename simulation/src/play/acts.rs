@@ -17,6 +17,7 @@ use super::log::Log;
 use super::organs::Organs;
 use crate::deployment::Deployment;
 use crate::ports::SimPorts;
+use crate::rivals::Design;
 
 /// For how long an operator repeats a command, and how often. Nobody gives up a region that needs a new store.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -121,7 +122,8 @@ pub async fn slot_lost(deployment: &Deployment, from: &RegionName, to: &RegionNa
 async fn replace(hands: &Hands<'_>, region: &RegionName) {
     let Hands { deployment, log, organs } = hands;
     // It stays away for good where nobody can agree on it: the regions do not all come home then, and that is told.
-    let Some(generation) = repeated(deployment, log, region, &Act::Rebuild).await.flatten() else { return };
+    let Some(told) = repeated(deployment, log, region, &Act::Rebuild).await else { return };
+    let generation = told.unwrap_or(deployment.world.cluster.origin(region).generation + 1);
     let _begins = organs.may_begin().await;
     deployment.world.cluster.rebuild(region, generation);
     deployment.normal_store(region);
@@ -177,6 +179,10 @@ async fn repeated(
     about: &RegionName,
     act: &Act,
 ) -> Option<Option<u32>> {
+    if deployment.design() != Design::Onceway {
+        // No other design has such commands.
+        return Some(None);
+    }
     let patience = match act {
         Act::Rebuild => PATIENCE_FOR_A_STORE,
         Act::Drain | Act::Resume | Act::Apply(_) => PATIENCE,

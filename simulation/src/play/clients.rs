@@ -53,7 +53,6 @@ pub async fn run(
         let Ok(key) = Key::parse(&format!("{}-{}", workload.name, sent.len())) else { break };
         let key =
             Sent { id: KeyId::new(tenant(tenant_number), key), tenant: tenant_number, workload: number };
-        log.begins(&key.id);
         let at_two = chance.percent(workload.at_two);
         for _ in 0..=u32::from(at_two) {
             let client = Client {

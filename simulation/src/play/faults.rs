@@ -183,6 +183,7 @@ impl Faults {
             OfRegion::ClockFast => self.drift(region, 1),
             OfRegion::ClockSlow => self.drift(region, -1),
             OfRegion::Isolated => deployment.cut_off(region, true),
+            OfRegion::BigTransaction => self.stall(region, true),
             OfRegion::UpstreamRefuses => upstream(UpstreamMode::Refuse),
             OfRegion::UpstreamSlow => upstream(UpstreamMode::Receipt { after: after + UPSTREAM_SLOWER }),
             OfRegion::UpstreamEffectThenDrop => upstream(UpstreamMode::EffectThenDrop),
@@ -215,6 +216,7 @@ impl Faults {
             OfRegion::StoreClockBack => deployment.world.cluster.step_clock(region, STEP_MICROS),
             OfRegion::ClockFast | OfRegion::ClockSlow => self.drift(region, 0),
             OfRegion::Isolated => deployment.cut_off(region, false),
+            OfRegion::BigTransaction => self.stall(region, false),
             OfRegion::UpstreamRefuses
             | OfRegion::UpstreamSlow
             | OfRegion::UpstreamEffectThenDrop
@@ -239,6 +241,13 @@ impl Faults {
             | OfRegion::GatewayUpgraded
             | OfRegion::Drain
             | OfRegion::RingChange => {}
+        }
+    }
+
+    /// Lets a region's rows wait at all others, or lets them go.
+    fn stall(&self, region: &RegionName, stalled: bool) {
+        for other in self.deployment.regions().iter().filter(|other| *other != region) {
+            self.deployment.world.cluster.stall(region, other, stalled);
         }
     }
 

@@ -22,6 +22,7 @@ use crate::deployment::{Deployment, Reply};
 use crate::outcome::{
     Breach, FaultSpan, HAPPENINGS, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan,
 };
+use crate::rivals::Design;
 use crate::table::{Standing, Truth};
 use crate::upstream::Happening;
 
@@ -37,6 +38,8 @@ pub struct Judge {
     begun: Instant,
     checker: Checker,
     breaches: Vec<Breach>,
+    /// When everything was mended and the clients were done, and how many hops there had been by then.
+    mended: (Instant, u64),
 }
 
 impl Judge {
@@ -48,7 +51,7 @@ impl Judge {
         let routes = deployment.scenario().shared.routes.0.iter();
         let floor = deployment.scenario().shared.failover.window.floor;
         let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect(), floor);
-        Self { deployment, log, begun, checker, breaches: Vec::new() }
+        Self { deployment, log, begun, checker, breaches: Vec::new(), mended: (begun, 0) }
     }
 
     /// When clients began to ask.
@@ -56,11 +59,19 @@ impl Judge {
         self.begun
     }
 
+    /// Everything is mended, and the clients are done: what comes now is for seeing how the keys end.
+    pub fn all_mended(&mut self) {
+        self.mended = (Instant::now(), self.deployment.world.network.hops());
+    }
+
     /// One look: who runs keys, and whether what happened since the last one breaks an invariant.
     pub fn look(&mut self) {
         for region in self.deployment.regions() {
-            let node = self.deployment.node(region);
-            self.log.serves(region, !node.process.is_dead() && node.gateway.readiness().serves);
+            self.log.serves(region, self.deployment.serves(region));
+        }
+        if self.deployment.design() != Design::Onceway {
+            // The invariants are those of onceway's protocol: no other design writes what they judge.
+            return;
         }
         let breaches = self.checker.step(&self.deployment.world);
         self.tell(breaches);
@@ -74,7 +85,8 @@ impl Judge {
 
     /// An invariant does not hold.
     pub fn breach(&mut self, invariant: &str, text: String) {
-        if self.breaches.len() < MOST_BREACHES {
+        // Another design promises nothing.
+        if self.deployment.design() == Design::Onceway && self.breaches.len() < MOST_BREACHES {
             let at_ms = millis(self.begun.elapsed());
             self.breaches.push(Breach { invariant: invariant.to_owned(), at_ms, text });
         }
@@ -82,6 +94,9 @@ impl Judge {
 
     /// What can only be said at the end.
     pub fn finish(&mut self, sent: &[Sent]) {
+        if self.deployment.design() != Design::Onceway {
+            return;
+        }
         let breaches = self.checker.finish(&self.deployment.world);
         self.tell(breaches);
         let ledger = self.deployment.world.upstreams.ledger();
@@ -110,18 +125,23 @@ impl Judge {
     }
 
     /// What came of it.
-    pub fn outcome(&mut self, seed: u64, simulated: Duration, mended: Instant, sent: &[Sent]) -> Outcome {
+    pub fn outcome(&mut self, seed: u64, simulated: Duration, sent: &[Sent]) -> Outcome {
         let asked = self.log.all_asked();
         let truths = self.deployment.world.cluster.truths();
         let views = views(&truths);
+        let routes = self.keys(&asked, sent, &truths);
+        let mut keys = Keys::default();
+        routes.values().for_each(|of_route| keys += of_route);
         let mut outcome = Outcome {
             seed,
             simulated_ms: millis(simulated),
             events: self.deployment.world.events(),
-            keys: self.keys(&asked, mended, sent, &truths),
+            keys,
+            routes,
+            hops: self.mended.1,
             requests: requests(&asked),
             latency_ms: latencies(&asked),
-            outages: self.outages(&asked),
+            outages: self.outages(&asked, sent),
             views: self.view_spans(&truths, &views),
             serving: self.serving_spans(),
             seconds: self.seconds(&asked),
@@ -137,16 +157,16 @@ impl Judge {
         millis(at.saturating_duration_since(self.begun))
     }
 
-    fn keys(&self, asked: &[Asked], mended: Instant, sent: &[Sent], truths: &[Truth]) -> Keys {
-        let (begun, gave_up) = self.log.keys();
+    /// What came of the keys of each route.
+    fn keys(&self, asked: &[Asked], sent: &[Sent], truths: &[Truth]) -> BTreeMap<String, Keys> {
+        let gave_up = self.log.given_up();
         let answered: BTreeSet<&KeyId> = asked
             .iter()
-            .filter(|asked| asked.ended <= mended && is_answer(&asked.reply))
+            .filter(|asked| asked.ended <= self.mended.0 && is_answer(&asked.reply))
             .map(|asked| &asked.id)
             .collect();
         let in_the_end: BTreeMap<&KeyId, &Reply> =
             asked.iter().map(|asked| (&asked.id, &asked.reply)).collect();
-        let in_doubt = in_the_end.values().filter(|reply| code(reply) == "outcome-unknown").count();
         let listed: BTreeSet<&KeyId> = truths
             .iter()
             .flat_map(|store| &store.journal)
@@ -154,48 +174,71 @@ impl Judge {
             .filter_map(|(id, _)| id.as_ref())
             .collect();
         let ledger = self.deployment.world.upstreams.ledger();
-        let doubles: Vec<&KeyId> =
+        let doubles: BTreeSet<&KeyId> =
             ledger.iter().filter(|(_, effects)| effects.len() > 1).map(|(id, _)| id).collect();
+        let gone = if doubles.is_empty() { BTreeSet::new() } else { self.gone() };
         let scenario = self.deployment.scenario();
-        let reruns = |id: &KeyId| {
-            let of = sent.iter().find(|key| key.id == *id).map(|key| &scenario.workloads[key.workload].route);
-            let policy = of.and_then(|route| scenario.shared.routes.policy(route));
-            policy.is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }))
-        };
-        let count = |count: usize| count as u64;
-        Keys {
-            begun: count(begun.len()),
-            answered: count(answered.len()),
-            given_up: count(gave_up.len()),
-            in_doubt: count(in_doubt),
-            doubles: count(doubles.len()),
-            doubles_listed: count(doubles.iter().filter(|id| listed.contains(**id)).count()),
-            doubles_allowed: count(doubles.iter().filter(|id| reruns(id)).count()),
+        let mut routes: BTreeMap<String, Keys> = BTreeMap::new();
+        for Sent { id, workload, tenant: _ } in sent {
+            let route = &scenario.workloads[*workload].route;
+            let policy = scenario.shared.routes.policy(route);
+            let reruns = policy.is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }));
+            let double = doubles.contains(id);
+            let in_doubt = in_the_end.get(id).is_some_and(|reply| code(reply) == "outcome-unknown");
+            *routes.entry(route.clone()).or_default() += &Keys {
+                begun: 1,
+                answered: answered.contains(id).into(),
+                given_up: gave_up.contains(id).into(),
+                in_doubt: in_doubt.into(),
+                doubles: double.into(),
+                doubles_listed: (double && listed.contains(id)).into(),
+                doubles_allowed: (double && reruns).into(),
+                doubles_gone: (double && !reruns && gone.contains(id)).into(),
+            };
         }
+        routes
     }
 
-    /// When keys of a home region were refused by gateways that live: the first such request begins it, the next one of that region that is
-    /// answered ends it. What a dead gateway does not answer is its clients' to send elsewhere.
-    fn outages(&self, asked: &[Asked]) -> Vec<Outage> {
-        let ring = &self.deployment.scenario().shared.ring;
-        let mut open: BTreeMap<String, Instant> = BTreeMap::new();
+    /// Keys whose first attempt was sent so shortly before its region was lost that the claim, which is written just before, never left it.
+    fn gone(&self) -> BTreeSet<KeyId> {
+        let mut first = BTreeMap::new();
+        for (region, arrival) in self.deployment.world.upstreams.all_arrivals() {
+            if let Some((id, ..)) = arrival.attempt {
+                first.entry(id).or_insert((region, arrival.at));
+            }
+        }
+        let gone = first.into_iter().filter(|(_, (region, at))| self.deployment.never_left(region, *at));
+        gone.map(|(id, _)| id).collect()
+    }
+
+    /// When keys of a home region and a route were refused by gateways that live: the first such request begins it, the next key of these that
+    /// is answered for the first time ends it. What a dead gateway does not answer is its clients' to send elsewhere.
+    fn outages(&self, asked: &[Asked], sent: &[Sent]) -> Vec<Outage> {
+        let scenario = self.deployment.scenario();
+        let route = |key: &Sent| scenario.workloads[key.workload].route.clone();
+        let routes: BTreeMap<&KeyId, String> = sent.iter().map(|key| (&key.id, route(key))).collect();
+        let ring = &scenario.shared.ring;
+        let mut open: BTreeMap<(String, String), Instant> = BTreeMap::new();
         let mut all = Vec::new();
+        let outage = |(home, route): (String, String), from: Instant, to: Instant| {
+            let (from_ms, to_ms) = (self.since(from), self.since(to));
+            Outage { home, route, from_ms, to_ms }
+        };
         for asked in asked {
-            let Some(home) = ring.order(&asked.id).names().next().map(ToString::to_string) else { continue };
+            let home = ring.order(&asked.id).names().next().map(ToString::to_string);
+            let (Some(home), Some(route)) = (home, routes.get(&asked.id)) else { continue };
+            let arc = (home, route.clone());
             if is_answer(&asked.reply) {
-                if let Some(from) = open.remove(&home) {
-                    all.push(Outage { home, from_ms: self.since(from), to_ms: self.since(asked.ended) });
+                let replayed = matches!(asked.reply, Reply::Told { replayed: true, .. });
+                if !replayed && let Some(from) = open.remove(&arc) {
+                    all.push(outage(arc, from, asked.ended));
                 }
             } else if !matches!(code(&asked.reply), "" | "in-progress" | "outcome-unknown") {
-                open.entry(home).or_insert(asked.begun);
+                open.entry(arc).or_insert(asked.begun);
             }
         }
         let end = asked.last().map_or(self.begun, |asked| asked.ended);
-        all.extend(open.into_iter().map(|(home, from)| Outage {
-            home,
-            from_ms: self.since(from),
-            to_ms: self.since(end),
-        }));
+        all.extend(open.into_iter().map(|(arc, from)| outage(arc, from, end)));
         all
     }
 
@@ -228,7 +271,7 @@ impl Judge {
 
     fn seconds(&self, asked: &[Asked]) -> Vec<Second> {
         let mut seconds: Vec<Second> = Vec::new();
-        for asked in asked {
+        for asked in asked.iter().filter(|asked| asked.begun <= self.mended.0) {
             let number = (self.since(asked.ended) / 1_000) as usize;
             if seconds.len() <= number {
                 seconds.resize(number + 1, Second::default());

@@ -52,7 +52,6 @@ pub struct Served {
 
 #[derive(Debug, Default)]
 struct Inner {
-    begun: BTreeSet<KeyId>,
     gave_up: BTreeSet<KeyId>,
     asked: Vec<Asked>,
     broken: Vec<Broken>,
@@ -67,11 +66,6 @@ struct Inner {
 pub struct Log(Mutex<Inner>);
 
 impl Log {
-    /// A client begins with a key.
-    pub fn begins(&self, id: &KeyId) {
-        self.lock().begun.insert(id.clone());
-    }
-
     /// A client gave a key up.
     pub fn gave_up(&self, id: &KeyId) {
         self.lock().gave_up.insert(id.clone());
@@ -122,10 +116,9 @@ impl Log {
         }
     }
 
-    /// Keys that clients began with, and of these those that their clients gave up.
-    pub fn keys(&self) -> (BTreeSet<KeyId>, BTreeSet<KeyId>) {
-        let inner = self.lock();
-        (inner.begun.clone(), inner.gave_up.clone())
+    /// Keys that their clients gave up.
+    pub fn given_up(&self) -> BTreeSet<KeyId> {
+        self.lock().gave_up.clone()
     }
 
     /// All requests, in the order in which they ended.

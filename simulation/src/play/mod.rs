@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, Outcome};
+use crate::rivals::Design;
 use crate::scenario::Scenario;
 use chance::Chance;
 use clients::Sent;
@@ -55,15 +56,23 @@ pub struct Played {
 /// # Panics
 /// If a runtime cannot be made, or is one already.
 pub fn play(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played {
+    play_design(scenario, seed, Design::Onceway, with_story)
+}
+
+/// The same with another design in the gateways' place: the same clients with the same keys, and the same faults.
+///
+/// # Panics
+/// If a runtime cannot be made, or is one already.
+pub fn play_design(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story: bool) -> Played {
     let Ok(runtime) = Builder::new_current_thread().enable_time().start_paused(true).build() else {
         panic!("a runtime without I/O")
     };
-    runtime.block_on(played(scenario, seed, with_story))
+    runtime.block_on(played(scenario, seed, design, with_story))
 }
 
-async fn played(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played {
+async fn played(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story: bool) -> Played {
     let founded = Instant::now();
-    let deployment = match Deployment::start(scenario, seed).await {
+    let deployment = match Deployment::start(scenario, seed, design).await {
         Ok(deployment) => deployment,
         Err(why) => {
             let breach = Breach {
@@ -79,14 +88,16 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played
     let mut judge = Judge::new(deployment.clone(), log.clone(), Instant::now());
     let organs = Arc::new(Organs::default());
     let mut on_call = JoinSet::new();
-    on_call.spawn(Operator::new(deployment.clone(), log.clone(), organs.clone()).run());
+    if deployment.design() == Design::Onceway {
+        on_call.spawn(Operator::new(deployment.clone(), log.clone(), organs.clone()).run());
+    }
     let sent = asked_and_broken(&deployment, &log, &organs, seed, &mut judge).await;
-    let mended = Instant::now();
+    judge.all_mended();
     heal(&deployment, &log, &mut judge).await;
     all_end(&deployment, &log, &mut judge, &sent).await;
     on_call.abort_all();
     judge.finish(&sent);
-    let outcome = judge.outcome(seed, founded.elapsed(), mended, &sent);
+    let outcome = judge.outcome(seed, founded.elapsed(), &sent);
     let story = if with_story { story::tell(&deployment, &log, judge.begun(), &outcome) } else { Vec::new() };
     deployment.world.network.unplug_all();
     Played { outcome, story }

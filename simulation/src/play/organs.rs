@@ -115,6 +115,7 @@ pub fn of(what: &Happens, regions: &[RegionName]) -> Vec<Organ> {
             | OfRegion::StoreClockAhead
             | OfRegion::StoreClockBack => vec![named("store", region)],
             OfRegion::Isolated => links(region),
+            OfRegion::BigTransaction => vec![named("rows", region)],
             OfRegion::UpstreamRefuses
             | OfRegion::UpstreamSlow
             | OfRegion::UpstreamEffectThenDrop

@@ -52,6 +52,7 @@ kinds! {
         ClockFast "clock-fast" "The gateway's clocks run fast, by the allowed drift."
         ClockSlow "clock-slow" "The gateway's clocks run slow, by the allowed drift."
         Isolated "isolated" "All links of a region are cut, while clients still reach it."
+        BigTransaction "big-transaction" "All others are busy with a large transaction of the region: its rows wait there, and then come all at once."
         UpstreamRefuses "upstream-refuses" "The protected service refuses connections."
         UpstreamSlow "upstream-slow" "The protected service takes 2.5 s longer."
         UpstreamEffectThenDrop "upstream-effect-then-drop" "The protected service performs the effect, and then breaks the connection."

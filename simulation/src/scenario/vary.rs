@@ -48,14 +48,20 @@ impl Setting {
     /// # Errors
     /// What to write, in one line.
     pub fn several(text: &str) -> Result<Vec<Self>, String> {
-        let (path, values) =
-            text.split_once('=').ok_or_else(|| format!("{text:?}: write KEY=VALUE,VALUE,..."))?;
+        let (path, values) = text
+            .split_once('=')
+            .ok_or_else(|| format!("{text:?}: write KEY=VALUE,VALUE,... such as failover.multiple=0,1,2"))?;
         values.split(',').map(|value| format!("{path}={}", value.trim()).parse()).collect()
+    }
+
+    /// Where it stands, as it is written: `failover.multiple`.
+    pub fn key(&self) -> String {
+        self.path.join(".")
     }
 
     /// As it is shown: `failover.multiple=3`.
     pub fn shown(&self) -> String {
-        format!("{}={}", self.path.join("."), self.value)
+        format!("{}={}", self.key(), self.value)
     }
 
     fn of(&self) -> Of {

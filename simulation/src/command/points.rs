@@ -1,0 +1,158 @@
+//! The same seeds at several points: makes the points of a sweep and of a comparison, plays them, and shows the table.
+//!
+//! Neighbours: `batch` has the cores and the bar, the library's `study` what is shown, `scenario::vary` changes values. It must not let a
+//! point have other seeds than its neighbours.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use simulation::rivals::Design;
+use simulation::scenario::vary::Setting;
+use simulation::scenario::{self, Scenario};
+use simulation::study::{self, LEGEND, Point, Study};
+use simulation::sums::Sums;
+
+use super::batch;
+
+/// More points than this are a slip of the pen.
+const MOST_POINTS: usize = 500;
+/// The multiples that a comparison shows.
+const MULTIPLES: [&str; 4] = ["0", "1", "2", "3"];
+
+/// Every combination of the values.
+///
+/// # Errors
+/// Everything that is wrong with any of them, a line each.
+pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>, String> {
+    let mut errors = Vec::new();
+    let mut axes: Vec<Vec<Setting>> = Vec::new();
+    for text in vary {
+        match Setting::several(text) {
+            Err(why) => errors.push(format!("--vary {why}")),
+            Ok(axis) if axes.iter().any(|other| other[0].path == axis[0].path) => {
+                errors
+                    .push(format!("--vary {text}: {} is varied twice: list its values once", axis[0].key()));
+            }
+            Ok(axis) => axes.push(axis),
+        }
+    }
+    let size = axes.iter().map(Vec::len).product::<usize>();
+    if size > MOST_POINTS {
+        errors.push(format!("--vary: {size} combinations, more than {MOST_POINTS}: vary less at once"));
+        return Err(errors.join("\n"));
+    }
+    // First each value by itself, so that what is wrong with it is said once.
+    let alone: Vec<Vec<Setting>> = axes.iter().flatten().map(|value| vec![value.clone()]).collect();
+    for settings in alone {
+        let shown = settings[0].shown();
+        let found = point(path, base, Design::Onceway, settings).err().unwrap_or_default();
+        errors.extend(found.into_iter().map(|error| format!("{error} ({shown})")));
+    }
+    if !errors.is_empty() {
+        return Err(errors.join("\n"));
+    }
+    let mut all: Vec<Vec<Setting>> = vec![Vec::new()];
+    for axis in axes {
+        let with = |settings: Vec<Setting>| {
+            axis.iter()
+                .map(move |value| [&settings[..], std::slice::from_ref(value)].concat())
+                .collect::<Vec<_>>()
+        };
+        all = all.into_iter().flat_map(with).collect();
+    }
+    let points = all.into_iter().map(|settings| {
+        let shown: Vec<String> = settings.iter().map(Setting::shown).collect();
+        point(path, base, Design::Onceway, settings).map_err(|errors| {
+            errors.iter().map(|error| format!("{error} ({})", shown.join(" "))).collect::<Vec<_>>()
+        })
+    });
+    points.collect::<Result<_, _>>().map_err(|errors| errors.join("\n"))
+}
+
+/// The designs that are compared: the two that are built first, onceway at several multiples, and with escrow on all routes.
+///
+/// # Errors
+/// Everything that is wrong with the scenario at any of them, a line each.
+pub fn designs(path: &Path, base: &[Setting]) -> Result<Vec<Point>, String> {
+    let of = |text: &str| text.parse::<Setting>();
+    let mut all = vec![(Design::Local, Vec::new()), (Design::Sticky, Vec::new())];
+    for multiple in MULTIPLES {
+        all.push((Design::Onceway, vec![of(&format!("failover.multiple={multiple}"))?]));
+    }
+    for escrow in ["claim", "claim+answer"] {
+        all.push((Design::Onceway, vec![of(&format!("route.escrow={escrow}"))?]));
+    }
+    let points = all.into_iter().map(|(design, settings)| point(path, base, design, settings));
+    points.collect::<Result<_, _>>().map_err(|errors: Vec<String>| errors.join("\n"))
+}
+
+fn point(
+    path: &Path,
+    base: &[Setting],
+    design: Design,
+    settings: Vec<Setting>,
+) -> Result<Point, Vec<String>> {
+    let together = [base, &settings].concat();
+    let settings: Vec<(String, String)> =
+        settings.iter().map(|setting| (setting.key(), setting.value.clone())).collect();
+    match scenario::load(path, &together) {
+        Ok(scenario) => Ok(Point { design, settings, scenario: Arc::new(scenario) }),
+        Err(errors) => Err(errors.0.iter().map(ToString::to_string).collect()),
+    }
+}
+
+/// Adds the points that are not there yet: other designs first.
+pub fn join(points: &mut Vec<Point>, more: Vec<Point>) {
+    let new = |point: &Point| {
+        points.iter().all(|other| (other.design, &other.settings) != (point.design, &point.settings))
+    };
+    let fresh: Vec<Point> = more.into_iter().filter(new).collect();
+    points.extend(fresh);
+    points.sort_by_key(|point| point.design == Design::Onceway);
+}
+
+/// Plays the same seeds at all points, on all cores.
+pub fn play(scenario: &Scenario, points: &[Point], from: u64, count: u64) -> Study {
+    let mut sums = vec![Sums::default(); points.len()];
+    let of = |number: u64| ((number / count.max(1)) as usize, from + number % count.max(1));
+    batch::on_all_cores(
+        count * points.len() as u64,
+        |number| {
+            let (point, seed) = of(number);
+            batch::play(&points[point].scenario, points[point].design, seed, None)
+        },
+        |number, outcome| sums[of(number).0].add(&outcome),
+    );
+    let rows = points.iter().zip(sums).map(|(point, sums)| point.row(sums.figures(point.direct_ms())));
+    Study {
+        scenario: scenario.name.clone(),
+        title: scenario.title.clone(),
+        from,
+        count,
+        routes: study::routes(scenario),
+        rows: rows.collect(),
+    }
+}
+
+/// Shows a study on a terminal.
+pub fn show(path: &Path, study: &Study) {
+    println!("{}: {}", study.scenario, study.title);
+    let last = study.from + study.count.saturating_sub(1);
+    println!("seeds {} to {last} at each of {} points\n", study.from, study.rows.len());
+    study.table().iter().for_each(|line| println!("{line}"));
+    println!();
+    LEGEND.iter().for_each(|line| println!("{line}"));
+    if study.rows.iter().any(|row| row.needs_unsafe_multiple) {
+        println!(
+            "(unsafe): a ring file is refused with a multiple below 2 unless unsafe_multiple = true stands beside it; it was set for these points"
+        );
+    }
+    for row in &study.rows {
+        for (seed, breach) in &row.figures.first_broken {
+            let settings: Vec<String> =
+                row.settings.iter().map(|(key, value)| format!(" --set {key}={value}")).collect();
+            println!("BROKE  {}, seed {seed}: invariant {}: {}", row.name, breach.invariant, breach.text);
+            println!("       onceway-sim replay {} --seed {seed}{}", path.display(), settings.concat());
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Writes a report: the page, the data, and what a terminal shows.
+//!
+//! Neighbours: the library's `report` has the page, `points` the table. It must not write anything but the files that were asked for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use simulation::report::{Report, page, told};
+
+use super::points;
+
+/// Writes the page and the data and shows the rest; whether every invariant held.
+///
+/// # Errors
+/// Which file could not be written.
+pub fn write(
+    path: &Path,
+    report: Report,
+    out: Option<PathBuf>,
+    json: Option<PathBuf>,
+) -> Result<bool, String> {
+    let out = out.unwrap_or_else(|| PathBuf::from(format!("{}.html", report.study.scenario)));
+    put(&out, &page::html(&report))?;
+    let data = serde_json::to_string(&report).map_err(|error| error.to_string())?;
+    match json {
+        Some(file) if file == Path::new("-") => println!("{data}"),
+        some => {
+            if let Some(file) = some {
+                put(&file, &data)?;
+            }
+            points::show(path, &report.study);
+            println!();
+            told(&report.advice).iter().for_each(|line| println!("{line}"));
+            println!("\nThe charts are in {}.", out.display());
+        }
+    }
+    Ok(report.study.held())
+}
+
+fn put(file: &Path, text: &str) -> Result<(), String> {
+    fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
+}

@@ -1,0 +1,241 @@
+//! The charts of a report: the curve to pick a multiple by, what happened in one seed, and how long answers took.
+//!
+//! Neighbours: [`super::page`] puts a table with the same figures beside each, [`super::svg`] has the shapes. It must not compute a figure: what
+//! is drawn stands in the study or in the outcome.
+
+use std::collections::BTreeMap;
+
+use super::svg::{Anchor, Svg, steps};
+use crate::outcome::{Outcome, Second};
+use crate::rivals::Design;
+use crate::study::{Row, Study};
+
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 150.0;
+const RIGHT: f64 = 90.0;
+const BOTTOM: f64 = 46.0;
+/// How high a bar of a timeline is, and its lane.
+const BAR: f64 = 12.0;
+const LANE: f64 = 17.0;
+/// How many colours lines take in turn.
+const COLOURS: usize = 10;
+
+fn across(share: f64) -> f64 {
+    LEFT + share * (WIDTH - LEFT - RIGHT)
+}
+
+/// Doubles against the time without service: a point for each wait.
+pub fn curve(study: &Study) -> String {
+    let rows: Vec<&Row> = study.rows.iter().filter(|row| row.design == Design::Onceway).collect();
+    let (top, height) = (20.0, 360.0);
+    let x_of = |row: &Row| row.figures.without_service.p50_ms as f64 / 1_000.0;
+    let xs = steps(rows.iter().map(|row| x_of(row)).fold(1.0, f64::max));
+    let ys = steps(rows.iter().map(|row| row.figures.doubles_between.1).fold(1.0, f64::max));
+    let (most_x, most_y) = (xs.last().copied().unwrap_or(1.0), ys.last().copied().unwrap_or(1.0));
+    let down = |value: f64| top + height * (1.0 - value / most_y);
+    let at = |row: &Row, doubles: f64| (across(x_of(row) / most_x), down(doubles));
+    let title = "Doubles per million keys against the time without service: a point for each way to wait";
+    let mut svg = Svg::new("curve", title, WIDTH, top + height + BOTTOM);
+    for y in &ys {
+        svg.line("grid", (LEFT, down(*y)), (WIDTH - RIGHT, down(*y)));
+        svg.text((LEFT - 8.0, down(*y) + 4.0), Anchor::End, &format!("{y}"));
+    }
+    for x in &xs {
+        svg.text((across(x / most_x), top + height + 18.0), Anchor::Middle, &format!("{x} s"));
+    }
+    svg.text(
+        (WIDTH / 2.0, top + height + 38.0),
+        Anchor::Middle,
+        "time without service (median of the arc hit worst)",
+    );
+    svg.text((LEFT, 12.0), Anchor::Start, "doubles per million keys, with 95 % bounds");
+    let waits = rows.iter().filter(|row| row.settings.iter().all(|(key, _)| key == "failover.multiple"));
+    let mut line: Vec<(f64, (f64, f64))> =
+        waits.map(|row| (row.multiple, at(row, row.figures.doubles_per_million))).collect();
+    line.sort_by(|one, other| one.0.total_cmp(&other.0));
+    svg.path("guide", &line.into_iter().map(|(_, point)| point).collect::<Vec<_>>());
+    let mut taken: Vec<(f64, f64)> = Vec::new();
+    for row in rows {
+        let (least, most) = row.figures.doubles_between;
+        svg.line("bound", at(row, least), at(row, most));
+        let place = at(row, row.figures.doubles_per_million);
+        svg.dot(if row.needs_unsafe_multiple { "unsafe" } else { "safe" }, place, &row.cells().join(", "));
+        // Beside its dot, further up where another one stands already.
+        let mut label = (place.0 + 9.0, place.1 - 8.0);
+        while taken.iter().any(|(x, y)| (x - label.0).abs() < 130.0 && (y - label.1).abs() < 13.0) {
+            label.1 -= 13.0;
+        }
+        taken.push(label);
+        svg.text(label, Anchor::Start, &short(row));
+    }
+    svg.finish()
+}
+
+/// A point's name without the word that all have.
+fn short(row: &Row) -> String {
+    let strip =
+        |(key, value): &(String, String)| format!("{} {value}", key.rsplit('.').next().unwrap_or(key));
+    let all: Vec<String> = row.settings.iter().map(strip).collect();
+    if all.is_empty() { row.name.clone() } else { all.join(", ") }
+}
+
+/// A bar of a timeline.
+struct Bar {
+    class: &'static str,
+    from_ms: u64,
+    to_ms: u64,
+    text: String,
+}
+
+/// What was broken where, who served, and when views were agreed on.
+pub fn timeline(outcome: &Outcome) -> String {
+    let mut lanes: Vec<(String, Vec<Bar>)> = Vec::new();
+    let mut regions: Vec<&String> = outcome.views.iter().flat_map(|view| view.standings.keys()).collect();
+    regions.sort();
+    regions.dedup();
+    for region in regions {
+        let serving = outcome.serving.iter().filter(|span| span.region == *region);
+        let bar = |span: &crate::outcome::ServingSpan| Bar {
+            class: "serving",
+            from_ms: span.from_ms,
+            to_ms: span.to_ms,
+            text: format!("{region} serves, {} to {} ms", span.from_ms, span.to_ms),
+        };
+        lanes.push((format!("{region} serves"), serving.map(bar).collect()));
+        faults(outcome, region, &mut lanes);
+    }
+    let links: BTreeMap<&String, ()> = outcome
+        .faults
+        .iter()
+        .filter(|fault| fault.place.contains('>'))
+        .map(|fault| (&fault.place, ()))
+        .collect();
+    links.keys().for_each(|place| faults(outcome, place, &mut lanes));
+    let top = 30.0;
+    let height = lanes.len() as f64 * LANE;
+    let title = format!(
+        "Seed {}: what was broken where, which region served, and when views were agreed on",
+        outcome.seed
+    );
+    let mut svg = Svg::new("timeline", &title, WIDTH, top + height + BOTTOM);
+    let most = time_axis(&mut svg, outcome, top, height);
+    for (number, (name, bars)) in lanes.iter().enumerate() {
+        let y = top + number as f64 * LANE;
+        svg.text((LEFT - 8.0, y + BAR), Anchor::End, name);
+        for bar in bars {
+            let from = across(bar.from_ms as f64 / most);
+            let to = across((bar.to_ms as f64 / most).min(1.0));
+            svg.rect(bar.class, (from, y + 2.0), (to - from, BAR), &bar.text);
+        }
+    }
+    for view in outcome.views.iter().filter(|view| view.at_ms > 0) {
+        let x = across(view.at_ms as f64 / most);
+        svg.line("view", (x, top - 6.0), (x, top + height));
+        svg.text((x, top - 10.0), Anchor::Middle, &format!("view {}", view.epoch));
+    }
+    svg.finish()
+}
+
+/// The lanes of a place's faults, by kind.
+fn faults(outcome: &Outcome, place: &String, lanes: &mut Vec<(String, Vec<Bar>)>) {
+    let mut kinds: BTreeMap<&String, Vec<Bar>> = BTreeMap::new();
+    for fault in outcome.faults.iter().filter(|fault| fault.place == *place) {
+        let text = format!("{} at {place}, {} to {} ms", fault.kind, fault.from_ms, fault.to_ms);
+        let bar = Bar { class: "fault", from_ms: fault.from_ms, to_ms: fault.to_ms, text };
+        kinds.entry(&fault.kind).or_default().push(bar);
+    }
+    let name = |kind: &String| if place.contains('>') { format!("{kind} {place}") } else { kind.clone() };
+    lanes.extend(kinds.into_iter().map(|(kind, bars)| (name(kind), bars)));
+}
+
+/// Draws the axis of a seed's time, and says how much of it there is, in milliseconds.
+fn time_axis(svg: &mut Svg, outcome: &Outcome, top: f64, height: f64) -> f64 {
+    let last = outcome.seconds.len().max(1) as f64;
+    let all = steps(last);
+    let most = all.last().copied().unwrap_or(last);
+    for second in &all {
+        let x = across(second / most);
+        svg.line("grid", (x, top), (x, top + height));
+        svg.text((x, top + height + 18.0), Anchor::Middle, &format!("{second} s"));
+    }
+    svg.text((WIDTH / 2.0, top + height + 38.0), Anchor::Middle, "since clients began to ask");
+    most * 1_000.0
+}
+
+/// The parts of a second's requests, from below: the class, the name and the count.
+pub fn parts(second: &Second) -> [(&'static str, &'static str, u64); 4] {
+    [
+        ("answered", "answered", second.answered),
+        ("replayed", "replayed", second.replayed),
+        ("refused", "refused or told to come again", second.refused),
+        ("failed", "broke or timed out", second.failed),
+    ]
+}
+
+/// What requests were told, second by second.
+pub fn seconds(outcome: &Outcome) -> String {
+    let (top, height) = (30.0, 220.0);
+    let title = format!("Seed {}: what requests were told, second by second", outcome.seed);
+    let mut svg = Svg::new("seconds", &title, WIDTH, top + height + BOTTOM);
+    let sum = |second: &Second| parts(second).iter().map(|(.., count)| *count).sum::<u64>();
+    let ys = steps(outcome.seconds.iter().map(sum).max().unwrap_or(0).max(1) as f64);
+    let most_y = ys.last().copied().unwrap_or(1.0);
+    for y in &ys {
+        svg.text((LEFT - 8.0, top + height * (1.0 - y / most_y) + 4.0), Anchor::End, &format!("{y}"));
+    }
+    let most = time_axis(&mut svg, outcome, top, height);
+    let mut x = LEFT;
+    for (class, name, _) in parts(&Second::default()) {
+        svg.rect(class, (x, 6.0), (12.0, 12.0), name);
+        svg.text((x + 16.0, 16.0), Anchor::Start, name);
+        x += 45.0 + name.len() as f64 * 7.0;
+    }
+    for (number, second) in outcome.seconds.iter().enumerate() {
+        let from = across(number as f64 * 1_000.0 / most);
+        let width = across((number + 1) as f64 * 1_000.0 / most) - from - 0.6;
+        let mut below = 0;
+        for (class, name, count) in parts(second).into_iter().filter(|(.., count)| *count > 0) {
+            let (from_y, to_y) = (below as f64 / most_y, (below + count) as f64 / most_y);
+            let place = (from, top + height * (1.0 - to_y));
+            svg.rect(
+                class,
+                place,
+                (width, height * (to_y - from_y)),
+                &format!("second {number}: {count} {name}"),
+            );
+            below += count;
+        }
+    }
+    svg.finish()
+}
+
+/// Which share of the keys was answered within what time.
+pub fn latency(study: &Study) -> String {
+    let (top, height) = (20.0, 300.0);
+    let legend = study.rows.len() as f64 * 17.0;
+    let title = "Which share of the keys was answered within what time, beyond a direct call";
+    let mut svg = Svg::new("latency", title, WIDTH, top + height + BOTTOM + legend);
+    // From a millisecond to a hundred seconds, each ten times as long as the one before.
+    let right = |ms: u64| across((ms.max(1) as f64).log10() / 5.0);
+    let up = |thousandths: u32| top + height * (1.0 - f64::from(thousandths) / 1_000.0);
+    for (ms, name) in
+        [(1, "1 ms"), (10, "10 ms"), (100, "100 ms"), (1_000, "1 s"), (10_000, "10 s"), (100_000, "100 s")]
+    {
+        svg.line("grid", (right(ms), top), (right(ms), top + height));
+        svg.text((right(ms), top + height + 18.0), Anchor::Middle, name);
+    }
+    for share in [0, 250, 500, 750, 1_000] {
+        svg.line("grid", (LEFT, up(share)), (WIDTH - RIGHT, up(share)));
+        svg.text((LEFT - 8.0, up(share) + 4.0), Anchor::End, &format!("{} %", share / 10));
+    }
+    for (number, row) in study.rows.iter().enumerate() {
+        let class = format!("series c{}", number % COLOURS);
+        let points: Vec<(f64, f64)> =
+            row.figures.distribution.iter().map(|(share, ms)| (right(*ms), up(*share))).collect();
+        svg.path(&class, &points);
+        let y = top + height + BOTTOM + number as f64 * 17.0;
+        svg.line(&class, (LEFT, y - 4.0), (LEFT + 24.0, y - 4.0));
+        svg.text((LEFT + 32.0, y), Anchor::Start, &row.name);
+    }
+    svg.finish()
+}

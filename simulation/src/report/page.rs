@@ -1,0 +1,247 @@
+//! The page of a report: charts with a table beside each, and the advice at its end. It needs no network, no script and no other file.
+//!
+//! Neighbours: [`super::charts`] has the drawings, [`crate::study`] the table's cells. It must not write a text that is not escaped.
+
+use super::svg::escaped;
+use super::{Report, charts, files};
+use crate::outcome::Outcome;
+use crate::study::{HEADS, LEGEND, Study};
+
+/// The colours and sizes; dark where the reader's screen is.
+const STYLE: &str = "
+:root { color-scheme: light dark; --back: #fff; --ink: #1c1e21; --soft: #5b616a; --line: #d9dce1; --safe: #0b6bcb; --unsafe: #b3261e;
+  --fault: #d9822b; --serving: #2e7d4f; --replayed: #7aa5d8; --failed: #6b2a8c;
+  --c0: #6b7280; --c1: #a16207; --c2: #b3261e; --c3: #d9822b; --c4: #0b6bcb; --c5: #2e7d4f; --c6: #6b2a8c; --c7: #0e7490; --c8: #be3a8b; --c9: #4d7c0f; }
+@media (prefers-color-scheme: dark) { :root { --back: #16181b; --ink: #e8eaed; --soft: #a5abb3; --line: #363a40; --safe: #6cb2ff;
+  --unsafe: #ff8a80; --fault: #f0a860; --serving: #6fcf97; --replayed: #4f7cae; --failed: #c79be0;
+  --c0: #9aa1ab; --c1: #e0b04c; --c2: #ff8a80; --c3: #f0a860; --c4: #6cb2ff; --c5: #6fcf97; --c6: #c79be0; --c7: #4fd1e0; --c8: #f59ac8; --c9: #b5d86a; } }
+body { background: var(--back); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.25; } p.soft, figcaption, small { color: var(--soft); }
+figure { margin: 1rem 0; } svg { width: 100%; height: auto; } svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
+.grid { stroke: var(--line); } .guide { fill: none; stroke: var(--soft); stroke-dasharray: 4 4; } .bound { stroke: var(--soft); stroke-width: 1.5; }
+.view { stroke: var(--ink); stroke-dasharray: 2 3; } circle.safe { fill: var(--safe); } circle.unsafe { fill: var(--back); stroke: var(--unsafe); stroke-width: 2.5; }
+rect.serving { fill: var(--serving); } rect.fault { fill: var(--fault); } rect.answered { fill: var(--serving); } rect.replayed { fill: var(--replayed); }
+rect.refused { fill: var(--fault); } rect.failed { fill: var(--failed); } .series { fill: none; stroke-width: 2; }
+.c0 { stroke: var(--c0); stroke-dasharray: 6 3; } .c1 { stroke: var(--c1); stroke-dasharray: 6 3; } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
+.c4 { stroke: var(--c4); } .c5 { stroke: var(--c5); } .c6 { stroke: var(--c6); stroke-dasharray: 2 2; } .c7 { stroke: var(--c7); stroke-dasharray: 2 2; }
+.c8 { stroke: var(--c8); stroke-dasharray: 2 2; } .c9 { stroke: var(--c9); }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
+th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; } th:first-child, td:first-child { text-align: left; }
+pre { border: 1px solid var(--line); padding: 0.8rem; overflow-x: auto; }
+";
+
+/// The page, as HTML that is also XML.
+pub fn html(report: &Report) -> String {
+    let Report { study, shown, advice: _ } = report;
+    let (name, title) = (escaped(&study.scenario), escaped(&study.title));
+    let last = study.from + study.count.saturating_sub(1);
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{name}: which multiple</title>\n\
+         <style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{name}: {title}</h1>\n\
+         <p>Seeds {} to {last} at each of {} points: the same clients, keys and faults at all of them. \
+         <a href=\"#advice\">What follows</a> stands at the end.</p>\n",
+        study.from,
+        study.rows.len()
+    );
+    page.push_str(&section(
+        "Which multiple",
+        "Further right: longer without service. Further down: fewer keys that ran twice. A hollow dot needs unsafe_multiple = true in a ring \
+         file. Bars are 95 % bounds: where two overlap, more seeds would have to tell them apart.",
+        &charts::curve(study),
+        &table(&HEADS, study.rows.iter().map(|row| row.cells().to_vec())),
+    ));
+    let legend: Vec<String> = LEGEND.iter().map(|line| format!("<li>{}</li>", escaped(line))).collect();
+    page.push_str(&format!("<ul>{}</ul>\n", legend.join("\n")));
+    page.push_str(&section(
+        "How long answers take",
+        "Beyond a direct call to the upstream, over all keys, those included that were sent while a region was gone.",
+        &charts::latency(study),
+        &latencies(study),
+    ));
+    page.push_str(&section(
+        "What happened in one seed",
+        &format!("Seed {} of the scenario as it is. A region serves while it holds its lease and a view has given it keys.", shown.seed),
+        &charts::timeline(shown),
+        &folded("As a table", &events(shown)),
+    ));
+    page.push_str(&section(
+        "What its requests were told",
+        "The same seed, until its clients were done. After that everything is mended and each key is sent once more, to see how it ended: not \
+         shown here.",
+        &charts::seconds(shown),
+        &folded("As a table", &seconds(shown)),
+    ));
+    page.push_str(&advice(report));
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+fn section(title: &str, about: &str, chart: &str, beside: &str) -> String {
+    let (title, about) = (escaped(title), escaped(about));
+    format!(
+        "<section>\n<h2>{title}</h2>\n<figure>\n{chart}<figcaption>{about}</figcaption>\n</figure>\n{beside}</section>\n"
+    )
+}
+
+fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let heads: Vec<String> =
+        heads.iter().map(|head| format!("<th scope=\"col\">{}</th>", escaped(head))).collect();
+    let row = |cells: Vec<String>| {
+        let cells: Vec<String> = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
+        format!("<tr>{}</tr>\n", cells.concat())
+    };
+    let rows: String = rows.map(row).collect();
+    format!(
+        "<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n",
+        heads.concat()
+    )
+}
+
+fn folded(title: &str, table: &str) -> String {
+    format!("<details><summary>{}</summary>\n{table}</details>\n", escaped(title))
+}
+
+fn latencies(study: &Study) -> String {
+    let shares = [240, 500, 900, 990, 999];
+    let row = |row: &crate::study::Row| {
+        let of = |share: &u32| row.figures.distribution.iter().find(|(known, _)| known == share);
+        let cells = shares.iter().map(|share| of(share).map_or(String::new(), |(_, ms)| format!("{ms} ms")));
+        [row.name.clone()].into_iter().chain(cells).collect()
+    };
+    table(&["point", "24 %", "50 %", "90 %", "99 %", "99.9 %"], study.rows.iter().map(row))
+}
+
+fn events(outcome: &Outcome) -> String {
+    let mut rows: Vec<(u64, Vec<String>)> = Vec::new();
+    let line = |from: u64, to: Option<u64>, what: String| {
+        let to = to.map_or(String::new(), |to| to.to_string());
+        (from, vec![what, from.to_string(), to])
+    };
+    for fault in &outcome.faults {
+        rows.push(line(fault.from_ms, Some(fault.to_ms), format!("{} at {}", fault.kind, fault.place)));
+    }
+    for span in &outcome.serving {
+        rows.push(line(span.from_ms, Some(span.to_ms), format!("{} serves", span.region)));
+    }
+    for view in &outcome.views {
+        let standings: Vec<String> =
+            view.standings.iter().map(|(region, standing)| format!("{region} {standing}")).collect();
+        rows.push(line(view.at_ms, None, format!("view {}: {}", view.epoch, standings.join(", "))));
+    }
+    for outage in &outcome.outages {
+        let what = format!("no service for {} of {}", outage.route, outage.home);
+        rows.push(line(outage.from_ms, Some(outage.to_ms), what));
+    }
+    rows.sort();
+    table(&["what", "from (ms)", "to (ms)"], rows.into_iter().map(|(_, cells)| cells))
+}
+
+fn seconds(outcome: &Outcome) -> String {
+    let row = |(number, second): (usize, &crate::outcome::Second)| {
+        let counts = charts::parts(second).map(|(.., count)| count.to_string());
+        [number.to_string()].into_iter().chain(counts).collect()
+    };
+    let heads = ["second", "answered", "replayed", "refused", "failed"];
+    table(&heads, outcome.seconds.iter().enumerate().map(row))
+}
+
+fn advice(report: &Report) -> String {
+    let list = |lines: &[String]| {
+        let items: Vec<String> = lines.iter().map(|line| format!("<li>{}</li>\n", escaped(line))).collect();
+        format!("<ul>\n{}</ul>\n", items.concat())
+    };
+    let written = files(&report.advice).lines().map(escaped).collect::<Vec<_>>().join("\n");
+    format!(
+        "<section id=\"advice\">\n<h2>What follows for ring.toml and routes.toml</h2>\n<pre>{written}</pre>\n{}\
+         <h3>What this cannot tell</h3>\n{}</section>\n",
+        list(&report.advice.reasons),
+        list(&report.advice.limits)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{FaultSpan, Second, ServingSpan, ViewSpan};
+    use crate::study::Row;
+
+    /// Goes through all tags: each that is opened is closed, in order.
+    fn is_well_formed(text: &str) -> Result<(), String> {
+        let mut open: Vec<&str> = Vec::new();
+        let mut rest = text.strip_prefix("<!DOCTYPE html>").ok_or("no doctype")?;
+        while let Some((before, after)) = rest.split_once('<') {
+            if before.contains('>') {
+                return Err(format!("a bare > in {before:?}"));
+            }
+            let (tag, next) = after.split_once('>').ok_or("a tag without an end")?;
+            let name = tag.split(|letter: char| letter.is_whitespace()).next().unwrap_or_default();
+            match (name.strip_prefix('/'), tag.ends_with('/')) {
+                (Some(name), _) if open.pop() == Some(name) => {}
+                (Some(name), _) => return Err(format!("{name} ends, but is not open")),
+                (None, true) => {}
+                (None, false) => open.push(name),
+            }
+            if tag.matches('"').count() % 2 != 0 {
+                return Err(format!("a quote in {tag:?}"));
+            }
+            rest = next;
+        }
+        let unescaped =
+            |part: &str| !["amp;", "lt;", "gt;", "quot;", "#39;"].iter().any(|name| part.starts_with(name));
+        match text.split('&').skip(1).find(|part| unescaped(part)) {
+            Some(part) => Err(format!("a bare & before {part:.20}")),
+            None if open.is_empty() => Ok(()),
+            None => Err(format!("never closed: {open:?}")),
+        }
+    }
+
+    fn report(text: &str) -> Report {
+        let row = Row {
+            name: text.to_owned(),
+            settings: vec![(text.to_owned(), text.to_owned())],
+            ..Row::default()
+        };
+        let study =
+            Study { scenario: text.to_owned(), title: text.to_owned(), rows: vec![row], ..Study::default() };
+        let fault =
+            FaultSpan { kind: text.to_owned(), place: text.to_owned(), from_ms: 1, to_ms: 2, mattered: true };
+        let shown = Outcome {
+            serving: vec![ServingSpan { region: text.to_owned(), from_ms: 0, to_ms: 9_000 }],
+            faults: vec![FaultSpan { place: "a>b".to_owned(), ..fault.clone() }, fault],
+            views: vec![ViewSpan {
+                epoch: 2,
+                at_ms: 5,
+                standings: [(text.to_owned(), text.to_owned())].into(),
+            }],
+            seconds: vec![Second { answered: 3, refused: 1, ..Second::default() }],
+            ..Outcome::default()
+        };
+        Report::new(study, shown)
+    }
+
+    #[test]
+    fn a_page_is_well_formed_whatever_its_texts_hold() {
+        for text in ["plain", "</title><script>alert(1)</script>", "\"' & <b>\u{0}\n"] {
+            let page = html(&report(text));
+            assert_eq!(is_well_formed(&page), Ok(()), "{text:?}");
+            assert!(!page.contains("<script") && !page.contains("<b>"), "{text:?}");
+        }
+        assert!(
+            is_well_formed("<!DOCTYPE html><p><b></p>").is_err()
+                && is_well_formed("<!DOCTYPE html><p>&x</p>").is_err()
+        );
+    }
+
+    #[test]
+    fn a_page_needs_nothing_else_and_each_chart_has_a_title_and_a_table() {
+        let page = html(&report("plain"));
+        for outside in ["http:", "https:", "src=", "url(", "@import", "<link", "<script", "<iframe"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert_eq!(page.matches("<svg ").count(), 4);
+        assert_eq!(page.matches("role=\"img\" aria-labelledby=").count(), 4);
+        assert_eq!(page.matches("<table>").count(), 4);
+        assert!(page.contains("prefers-color-scheme: dark"));
+    }
+}

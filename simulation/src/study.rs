@@ -1,0 +1,217 @@
+//! A study: the same seeds of one scenario at several points, each with what came of it; and its table, for terminals and pages alike.
+//!
+//! Neighbours: commands make it, [`crate::advice`] reads it, [`crate::report`] draws it. It must not play anything, nor hold what differs between
+//! two plays of the same seeds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use onceway::gateway::route::Escrow;
+use onceway::protocol::decide::Recovery;
+use serde::{Serialize, Serializer};
+
+use crate::rivals::Design;
+use crate::scenario::Scenario;
+use crate::sums::{Figures, Spread};
+
+/// Less than this needs `unsafe_multiple` in a ring file.
+pub const LEAST_SAFE: f64 = 2.0;
+
+/// What is played: a design, and the scenario as some settings make it.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// Who protects the upstreams.
+    pub design: Design,
+    /// The values that make this point, as `(key, value)`.
+    pub settings: Vec<(String, String)>,
+    /// With these values.
+    pub scenario: Arc<Scenario>,
+}
+
+/// A point and what came of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// Who protects the upstreams.
+    #[serde(serialize_with = "design")]
+    pub design: Design,
+    /// The values that make this point.
+    pub settings: Vec<(String, String)>,
+    /// The multiple of the lag that is waited.
+    pub multiple: f64,
+    /// Whether a ring file needs `unsafe_multiple = true` for it.
+    pub needs_unsafe_multiple: bool,
+    /// The least that is waited.
+    pub floor_ms: u64,
+    /// What came of it.
+    pub figures: Figures,
+}
+
+/// The same seeds at several points.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Study {
+    /// The scenario's name.
+    pub scenario: String,
+    /// What it is, in a line.
+    pub title: String,
+    /// The first seed.
+    pub from: u64,
+    /// How many.
+    pub count: u64,
+    /// The routes that clients ask, as the scenario has them.
+    pub routes: BTreeMap<String, RouteIs>,
+    /// The points, in the order in which they were asked for.
+    pub rows: Vec<Row>,
+}
+
+/// What a route does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RouteIs {
+    /// About a key in doubt: `park`, `probe` or `rerun`.
+    pub recovery: String,
+    /// `off`, `claim` or `claim+answer`.
+    pub escrow: String,
+}
+
+fn design<S: Serializer>(design: &Design, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match design {
+        Design::Onceway => "onceway",
+        Design::Local => "local",
+        Design::Sticky => "sticky",
+    })
+}
+
+impl Point {
+    /// Its name.
+    pub fn name(&self) -> String {
+        let settings: Vec<String> =
+            self.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        match self.design {
+            Design::Local => "no gateway: a store per region".to_owned(),
+            Design::Sticky => "sticky hash, no waiting".to_owned(),
+            Design::Onceway if settings.is_empty() => "onceway".to_owned(),
+            Design::Onceway => format!("onceway {}", settings.join(" ")),
+        }
+    }
+
+    /// With what came of it.
+    pub fn row(&self, figures: Figures) -> Row {
+        let window = &self.scenario.shared.failover.window;
+        let multiple = f64::from(window.percent) / 100.0;
+        Row {
+            name: self.name(),
+            design: self.design,
+            settings: self.settings.clone(),
+            multiple,
+            needs_unsafe_multiple: self.design == Design::Onceway && multiple < LEAST_SAFE,
+            floor_ms: u64::try_from(window.floor.as_millis()).unwrap_or(u64::MAX),
+            figures,
+        }
+    }
+
+    /// What a direct call to its upstream takes, in milliseconds.
+    pub fn direct_ms(&self) -> u64 {
+        u64::try_from(self.scenario.upstream.answers_after.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// What the routes do that a scenario's clients ask.
+pub fn routes(scenario: &Scenario) -> BTreeMap<String, RouteIs> {
+    let of = |name: &String| {
+        let policy = scenario.shared.routes.policy(name)?;
+        let recovery = match policy.recovery {
+            Recovery::Rerun { .. } => "rerun",
+            Recovery::Probe => "probe",
+            Recovery::Park => "park",
+        };
+        let escrow = match policy.escrow {
+            Escrow::Off => "off",
+            Escrow::Claim(_) => "claim",
+            Escrow::ClaimAndAnswer(_) => "claim+answer",
+        };
+        Some((name.clone(), RouteIs { recovery: recovery.to_owned(), escrow: escrow.to_owned() }))
+    };
+    scenario.workloads.iter().filter_map(|workload| of(&workload.route)).collect()
+}
+
+/// The heads of a study's table.
+pub const HEADS: [&str; 9] = [
+    "point",
+    "doubles per million (95 %)",
+    "had not left",
+    "refused",
+    "in doubt",
+    "no service p50 / max",
+    "added p50 / p99",
+    "hops per 100",
+    "invariants",
+];
+
+/// What the heads mean, in a line each.
+pub const LEGEND: [&str; 7] = [
+    "doubles per million: keys with more than one effect that no route asks for, per million keys; in brackets, between what the true rate is with a confidence of 95 %",
+    "had not left: of these doubles, those whose first claim had not left its region when that was lost: no waiting shows them, escrow does",
+    "refused: keys whose clients gave up without an answer; in doubt: keys that are left to an operator in the end",
+    "no service: in each seed, of the arc and route that was hit worst: from the first key that a living gateway refused to the next that was answered",
+    "added: from a key's first request to its answer, over all keys, less what a direct call to the upstream takes",
+    "hops: calls from one region to another for the sake of a key",
+    "invariants: of onceway's protocol; no other design has them. Doubles after a wait that was too short break none, if their claims say that they ran at risk and a journal lists them",
+];
+
+impl Row {
+    /// Its cells under [`HEADS`].
+    pub fn cells(&self) -> [String; 9] {
+        let Figures { keys, doubles_per_million, doubles_between, .. } = &self.figures;
+        let (least, most) = doubles_between;
+        let latency = &self.figures.added_latency_ms;
+        [
+            format!("{}{}", self.name, if self.needs_unsafe_multiple { " (unsafe)" } else { "" }),
+            format!("{doubles_per_million:.0} ({least:.0} to {most:.0})"),
+            keys.doubles_gone.to_string(),
+            keys.given_up.to_string(),
+            keys.in_doubt.to_string(),
+            shown(&self.figures.without_service),
+            format!("{} / {} ms", latency.p50, latency.p99),
+            format!("{:.0}", self.figures.hops_per_hundred),
+            match (self.design, self.figures.broke) {
+                (Design::Local | Design::Sticky, _) => "none".to_owned(),
+                (Design::Onceway, 0) => "held".to_owned(),
+                (Design::Onceway, broke) => format!("broke in {broke}"),
+            },
+        ]
+    }
+}
+
+fn shown(spread: &Spread) -> String {
+    let seconds = |ms: u64| ms as f64 / 1_000.0;
+    format!("{:.1} / {:.1} s", seconds(spread.p50_ms), seconds(spread.max_ms))
+}
+
+impl Study {
+    /// Whether every invariant held at every point.
+    pub fn held(&self) -> bool {
+        self.rows.iter().all(|row| row.figures.broke == 0)
+    }
+
+    /// The table as lines of text: columns as wide as they need to be.
+    pub fn table(&self) -> Vec<String> {
+        let rows: Vec<[String; 9]> = self.rows.iter().map(Row::cells).collect();
+        let width = |column: usize| {
+            let cells = rows.iter().map(|row| row[column].chars().count());
+            cells.chain([HEADS[column].chars().count()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..HEADS.len()).map(width).collect();
+        let line = |cells: [&str; 9]| {
+            let pad = |(cell, (column, width)): (&str, (usize, &usize))| match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            };
+            let padded: Vec<String> = cells.into_iter().zip(widths.iter().enumerate()).map(pad).collect();
+            padded.join("  ").trim_end().to_owned()
+        };
+        let mut lines = vec![line(HEADS)];
+        lines.extend(rows.iter().map(|row| line(row.each_ref().map(String::as_str))));
+        lines
+    }
+}

@@ -1,0 +1,164 @@
+//! `sweep`, `compare` and `report` as their users have them: what their figures show, what they refuse, and the same bytes again.
+//!
+//! Neighbours: [`super`] runs the command and copies scenarios. The figures are of one directed scenario, in which waiting is all that matters:
+//! rows of the region that is lost wait elsewhere behind a large transaction. It must not need many seeds.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{Folder, err, onceway_sim, out};
+
+/// A region is lost while its rows of the last five seconds wait for fifteen more seconds, and each key is sent again.
+const DIRECTED: [(&str, &str); 8] = [
+    ("title = \"a region dies", "title = \"<b>a region</b> dies"),
+    ("length = \"60s\"", "length = \"45s\""),
+    ("rate = 1.5\nagain = 20", "rate = 1.5\nagain = 100"),
+    ("rate = 1.5\nagain = 20", "rate = 1.5\nagain = 100"),
+    ("rate = 2\nagain = 20", "rate = 2\nagain = 100"),
+    ("region = \"any\"", "region = \"us-east\""),
+    (
+        "lasts = \"25s\"\n",
+        "lasts = \"25s\"\n\n[[fault]]\nkind = \"big-transaction\"\nregion = \"us-east\"\nat = \"10s\"\nlasts = \"20s\"\n",
+    ),
+    ("every = \"4s\"", "every = \"1h\""),
+];
+
+fn played(args: &[&str]) -> Value {
+    let played = onceway_sim(args);
+    assert_eq!((played.status.code(), err(&played).as_str()), (Some(0), ""), "{}", out(&played));
+    serde_json::from_str(&out(&played)).unwrap()
+}
+
+/// Of each point, its name and a count of its keys.
+fn keys(study: &Value, what: &str) -> Vec<(String, u64)> {
+    let rows = study["rows"].as_array().unwrap().iter();
+    rows.map(|row| (row["name"].as_str().unwrap().to_owned(), row["figures"]["keys"][what].as_u64().unwrap()))
+        .collect()
+}
+
+fn of(counts: &[(String, u64)], name: &str) -> u64 {
+    counts.iter().find(|(known, _)| known.contains(name)).unwrap().1
+}
+
+#[test]
+fn waiting_longer_doubles_fewer_keys_and_escrow_none() {
+    let folder = Folder::new("sweep");
+    let file = folder.scenario("region-loss", &DIRECTED);
+    let args = [
+        "sweep",
+        &file,
+        "--count",
+        "1",
+        "--json",
+        "--vary",
+        "failover.multiple=0,3",
+        "--vary",
+        "route.escrow=off,claim",
+    ];
+    let study = played(&args);
+    let doubles = keys(&study, "doubles");
+    let [hasty, patient] = ["failover.multiple=0 route.escrow=off", "failover.multiple=3 route.escrow=off"]
+        .map(|name| of(&doubles, name));
+    assert!(hasty >= 5 && patient * 3 <= hasty, "{doubles:?}");
+    for multiple in ["0", "3"] {
+        assert_eq!(of(&doubles, &format!("multiple={multiple} route.escrow=claim")), 0, "{doubles:?}");
+    }
+    // Each double is in a journal, and broke no invariant.
+    assert_eq!(keys(&study, "doubles_listed"), doubles);
+    let rows = study["rows"].as_array().unwrap();
+    let unsafe_ones = rows.iter().map(|row| row["needs_unsafe_multiple"].as_bool().unwrap());
+    assert_eq!(unsafe_ones.collect::<Vec<_>>(), [true, true, false, false]);
+    let without = |row: &Value| row["figures"]["without_service"]["p50_ms"].as_u64().unwrap();
+    assert!(without(&rows[2]) > without(&rows[0]) + 5_000, "{rows:?}");
+    let again = played(&[&args[..6], &["failover.multiple=0", "--vary", "route.escrow=off"]].concat());
+    assert_eq!(again["rows"][0], rows[0], "the same seed, in another process and beside other points");
+}
+
+#[test]
+fn designs_that_do_not_wait_double_where_onceway_does_not() {
+    let folder = Folder::new("compare");
+    let file = folder.scenario("region-loss", &DIRECTED);
+    let study = played(&["compare", &file, "--count", "1", "--json"]);
+    let doubles = keys(&study, "doubles");
+    let [local, sticky, waiting] =
+        ["no gateway", "sticky hash", "onceway failover.multiple=3"].map(|name| of(&doubles, name));
+    assert!(local >= 5 && sticky >= 5, "{doubles:?}");
+    assert!(waiting * 3 <= sticky, "{doubles:?}");
+    assert_eq!((of(&doubles, "escrow=claim"), of(&doubles, "escrow=claim+answer")), (0, 0), "{doubles:?}");
+    let begun = keys(&study, "begun");
+    assert!(
+        begun.len() == 8 && begun.iter().all(|(_, count)| *count == begun[0].1),
+        "the same keys: {begun:?}"
+    );
+}
+
+#[test]
+fn a_report_is_one_page_that_needs_nothing_else_and_the_same_again() {
+    let folder = Folder::new("report");
+    let file = folder.scenario("region-loss", &DIRECTED);
+    let [page, data, other] =
+        ["a.html", "a.json", "b.html"].map(|name| folder.0.join(name).display().to_string());
+    let asked = ["report", &file, "--count", "1", "--vary", "failover.multiple=0,2", "--out"];
+    let written = onceway_sim(&[&asked[..], &[&page, "--json", &data]].concat());
+    assert_eq!((written.status.code(), err(&written).as_str()), (Some(0), ""));
+    let again = onceway_sim(&[&asked[..], &[&other, "--json", "-"]].concat());
+    let [page, data, other] = [page, data, other].map(|path| fs::read_to_string(path).unwrap());
+    let terminal = out(&written);
+    assert!(page == other && out(&again) == format!("{data}\n"), "two processes, the same bytes");
+    for outside in ["http:", "https:", "src=", "url(", "@import", "<link", "<script", "<b>"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.contains("&lt;b&gt;a region&lt;/b&gt; dies") && page.contains("big-transaction at us-east"));
+    let report: Value = serde_json::from_str(&data).unwrap();
+    assert_eq!(report["advice"]["multiple"].as_f64().map(|multiple| multiple >= 2.0), Some(true));
+    for text in [&page, &terminal] {
+        assert!(
+            text.contains("multiple = ") && text.contains("at most 3 in") && text.contains("sticky hash"),
+            "{terminal}"
+        );
+    }
+}
+
+#[test]
+fn everything_that_is_wrong_with_what_is_varied_is_said() {
+    let refused = onceway_sim(&[
+        "sweep",
+        "region-loss",
+        "--vary",
+        "failover.multiple=0,many,2",
+        "--vary",
+        "failover",
+        "--vary",
+        "failover.lease=1ms,3s",
+        "--vary",
+        "failover.multiple=4",
+    ]);
+    assert_eq!((refused.status.code(), out(&refused).as_str()), (Some(2), ""));
+    let said = err(&refused);
+    for what in [
+        "--vary \"failover\"",
+        "(failover.lease=1ms)",
+        "(failover.multiple=many)",
+        "failover.multiple is varied twice",
+    ] {
+        assert!(said.lines().any(|line| line.contains(what)), "{what}, in\n{said}");
+    }
+    assert!(said.lines().count() <= 8, "each once:\n{said}");
+    for args in [
+        &["sweep", "region-loss"][..],
+        &["compare", "nowhere"],
+        &["report", "region-loss", "--vary", "route.escrow=maybe"],
+    ] {
+        assert_eq!(onceway_sim(args).status.code(), Some(2), "{args:?}");
+    }
+    let many = onceway_sim(&[
+        "sweep",
+        "region-loss",
+        "--vary",
+        "a=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23",
+        "--vary",
+        "b=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23",
+    ]);
+    assert!(err(&many).contains("529 combinations, more than 500"), "{}", err(&many));
+}
