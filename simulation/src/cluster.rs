@@ -16,7 +16,7 @@ use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
 use crate::store::SimStore;
-use crate::table::{Table, Truth};
+use crate::table::{Snapshot, Table, Truth};
 
 /// What a region's store does with the statements of its gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum StoreMode {
 pub struct Copied(Table);
 
 /// One direction of replication between two regions.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Link {
     shipped: usize,
     delay: Duration,
@@ -48,6 +48,7 @@ struct Link {
     stalled: bool,
     /// Everything that was committed by then is applied.
     reached: Duration,
+    slot: Slot,
 }
 
 impl Link {
@@ -61,6 +62,18 @@ impl Link {
         };
         self.reached = self.reached.max(arrives);
     }
+}
+
+/// What the publisher keeps for a subscriber, as measured with Postgres.
+#[derive(Clone, Debug, Default)]
+enum Slot {
+    /// All that is not shipped yet.
+    #[default]
+    Kept,
+    /// Nothing any more: no row comes, and the subscription says of itself only that it does not stream.
+    Lost,
+    /// It was made anew, and the first copy is on its way: rows and heartbeat of then, whole at this time of the publisher.
+    Copied(Box<(Duration, Snapshot)>),
 }
 
 #[derive(Debug)]
@@ -171,13 +184,12 @@ impl Cluster {
         inner.ship_from_the_start(region);
     }
 
-    /// Sets up an empty store of the next generation in place of a destroyed one; it copies what the others' stores hold.
-    pub fn rebuild(&self, region: &RegionName) {
+    /// Sets up an empty store of this generation in place of a destroyed one; it copies what the others' stores hold.
+    pub fn rebuild(&self, region: &RegionName, generation: u32) {
         let mut inner = self.lock();
         let lost = inner.region(region);
-        let Origin { region: name, generation } = lost.table.origin().clone();
         let clock = lost.clock.clone();
-        let empty = inner.make(Origin { region: name, generation: generation + 1 }, &clock);
+        let empty = inner.make(Origin { region: region.clone(), generation }, &clock);
         let lost = inner.region(region);
         lost.table = empty;
         lost.mode = StoreMode::Up;
@@ -281,13 +293,42 @@ impl Cluster {
         self.lock().events
     }
 
+    /// The slot of `to` at `from` is lost, with all that had not arrived: it held back more than the publisher keeps, or the publisher failed
+    /// over to a standby.
+    pub fn lose_slot(&self, from: &RegionName, to: &RegionName) {
+        let mut inner = self.lock();
+        inner.catch_up(to);
+        inner.link(from, to).slot = Slot::Lost;
+    }
+
+    /// `to` follows `from` anew, as `onceway store reseed` does, if its slot is lost still: what is there stays as imported rows, and all that
+    /// the publisher has now is copied once this time is over. The heartbeat may come before the rows.
+    pub fn reseed(&self, from: &RegionName, to: &RegionName, takes: Duration) {
+        let mut inner = self.lock();
+        if !matches!(inner.link(from, to).slot, Slot::Lost) {
+            return;
+        }
+        inner.catch_up(from);
+        let publisher = inner.region(from);
+        let (origin, shipped) = (publisher.table.origin().clone(), publisher.table.log().len());
+        let (due, snapshot) = (publisher.clock.elapsed() + takes, publisher.table.snapshot());
+        inner.region(to).table.reseed(&origin, &snapshot);
+        let link = inner.link(from, to);
+        (link.shipped, link.slot) = (shipped, Slot::Copied(Box::new((due, snapshot))));
+    }
+
+    /// Whether a region's store executes statements.
+    pub fn is_up(&self, region: &RegionName) -> bool {
+        self.lock().region(region).mode == StoreMode::Up
+    }
+
     pub(crate) fn subscriptions(&self, to: &RegionName) -> Vec<Subscription> {
         let inner = self.lock();
         let incoming = inner.links.get(to).into_iter().flatten();
         let shown = incoming.map(|(from, link)| Subscription {
             from: from.to_string(),
-            ready: true,
-            streaming: !link.held,
+            ready: !matches!(link.slot, Slot::Copied(_)),
+            streaming: !link.held && matches!(link.slot, Slot::Kept),
         });
         shown.collect()
     }
@@ -316,17 +357,27 @@ impl Inner {
     fn ship_from_the_start(&mut self, region: &RegionName) {
         for (to, incoming) in &mut self.links {
             let touched = incoming.iter_mut().filter(|(from, _)| *from == region || to == region);
-            touched.for_each(|(_, link)| link.shipped = 0);
+            touched.for_each(|(_, link)| (link.shipped, link.slot) = (0, Slot::Kept));
         }
     }
 
     /// Applies at `to` every commit that is due, each link's in its own order.
     fn catch_up(&mut self, to: &RegionName) {
         let Self { regions, links, made: _, buried: _, events } = self;
-        let mut due = Vec::new();
+        let (mut due, mut copied) = (Vec::new(), Vec::new());
         for (from, link) in links.get_mut(to).into_iter().flatten() {
             let Some(publisher) = regions.get(from) else { continue };
             link.advance(publisher.clock.elapsed());
+            match &link.slot {
+                Slot::Kept => {}
+                Slot::Lost => continue,
+                Slot::Copied(copy) if link.reached < copy.0 => continue,
+                Slot::Copied(_) => {
+                    if let Slot::Copied(copy) = std::mem::take(&mut link.slot) {
+                        copied.push((publisher.table.origin().clone(), copy.1));
+                    }
+                }
+            }
             let log = &publisher.table.log()[link.shipped..];
             if log.first().is_none_or(|first| first.at > link.reached) {
                 continue;
@@ -337,10 +388,13 @@ impl Inner {
             *events += fresh.len() as u64;
             due.push((publisher.table.origin().clone(), fresh));
         }
-        if due.is_empty() {
+        if due.is_empty() && copied.is_empty() {
             return;
         }
         let table = &mut self.region(to).table;
+        for (origin, snapshot) in copied {
+            table.copied(&origin, snapshot);
+        }
         for (origin, changes) in due {
             for change in changes {
                 table.apply(&origin, change);
@@ -357,8 +411,8 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn reached(link: Link, now: u64) -> u64 {
-        let mut link = Link { delay: at(40), reached: at(100), ..link };
+    fn reached(link: &Link, now: u64) -> u64 {
+        let mut link = Link { delay: at(40), reached: at(100), ..link.clone() };
         link.advance(at(now));
         link.reached.as_millis() as u64
     }
@@ -366,21 +420,21 @@ mod tests {
     #[test]
     fn a_link_brings_what_is_due_and_never_goes_back() {
         let up = Link::default();
-        assert_eq!((reached(up, 120), reached(up, 140), reached(up, 500)), (100, 100, 460));
+        assert_eq!((reached(&up, 120), reached(&up, 140), reached(&up, 500)), (100, 100, 460));
     }
 
     #[test]
     fn a_link_that_is_held_brings_nothing_and_after_a_loss_what_had_left() {
         let held = Link { held: true, ..Link::default() };
-        let lost = Link { left: Some(at(300)), ..held };
-        assert_eq!(reached(held, 500), 100);
-        assert_eq!((reached(lost, 300), reached(lost, 340), reached(lost, 9_000)), (260, 300, 300));
+        let lost = Link { left: Some(at(300)), ..held.clone() };
+        assert_eq!(reached(&held, 500), 100);
+        assert_eq!((reached(&lost, 300), reached(&lost, 340), reached(&lost, 9_000)), (260, 300, 300));
     }
 
     #[test]
     fn nothing_passes_a_large_transaction() {
         let stalled = Link { stalled: true, ..Link::default() };
-        assert_eq!(reached(stalled, 500), 100);
-        assert_eq!(reached(Link { held: true, left: Some(at(300)), ..stalled }, 500), 100);
+        assert_eq!(reached(&stalled, 500), 100);
+        assert_eq!(reached(&Link { held: true, left: Some(at(300)), ..stalled.clone() }, 500), 100);
     }
 }

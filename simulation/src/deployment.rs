@@ -3,7 +3,7 @@
 //! Neighbours: [`crate::world`] has everything below the gateways, [`crate::play`] has clients and faults act on it. It must not look
 //! into a gateway but as an operator does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,19 @@ const ANSWER_LIMIT: usize = 1 << 20;
 const START_WITHIN: Duration = Duration::from_secs(60);
 const MEASURED: Duration = Duration::from_secs(2);
 
+/// How fast the clocks of clients run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// How much they count in a second.
+    pub per_second: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { per_second: Duration::from_secs(1) }
+    }
+}
+
 /// What a client was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -79,6 +92,10 @@ pub struct Deployment {
     regions: Vec<RegionName>,
     credentials: Arc<Credentials>,
     nodes: Mutex<BTreeMap<RegionName, Node>>,
+    /// Regions without links: a link to one of them stays cut when its other end is mended.
+    cut_off: Mutex<BTreeSet<RegionName>>,
+    /// Where the clocks of clients are off.
+    paces: Mutex<BTreeMap<RegionName, Pace>>,
     /// Which region was lost when, since the world began.
     losses: Mutex<Vec<(RegionName, Duration)>>,
     design: Design,
@@ -105,9 +122,19 @@ impl Deployment {
             credentials.insert(digest(token(number).as_bytes()), caller);
         }
         let (scenario, credentials) = (scenario.clone(), Arc::new(credentials));
-        let (nodes, losses) = (Mutex::default(), Mutex::default());
         let rivals = Rivals::new(world.cluster.clone(), &regions);
-        let deployment = Self { world, scenario, regions, credentials, nodes, losses, design, rivals };
+        let deployment = Self {
+            world,
+            scenario,
+            regions,
+            credentials,
+            nodes: Mutex::default(),
+            cut_off: Mutex::default(),
+            paces: Mutex::default(),
+            losses: Mutex::default(),
+            design,
+            rivals,
+        };
         let deployment = Arc::new(deployment);
         deployment.all_links(false);
         for region in &deployment.regions {
@@ -281,8 +308,17 @@ impl Deployment {
 
     /// Cuts all links of a region, or mends them: calls are swallowed, replication stands still.
     pub fn cut_off(&self, region: &RegionName, cut: bool) {
+        let others_cut = {
+            let mut off = self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
+            if cut {
+                off.insert(region.clone());
+            } else {
+                off.remove(region);
+            }
+            off.clone()
+        };
         for other in self.regions.iter().filter(|other| *other != region) {
-            self.cut(region, other, cut);
+            self.cut(region, other, cut || others_cut.contains(other));
         }
         for witness in &self.scenario.shared.failover.witnesses {
             let mode = if cut { LinkMode::Silent } else { LinkMode::Up };
@@ -320,6 +356,18 @@ impl Deployment {
     pub fn normal_upstream(&self, region: &RegionName) {
         let after = self.scenario.upstream.answers_after;
         self.world.upstreams.set_mode(region, UpstreamMode::Receipt { after });
+    }
+
+    /// Lets the clocks of clients that ask a region run so fast.
+    pub fn set_client_pace(&self, region: &RegionName, pace: Pace) {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner).insert(region.clone(), pace);
+    }
+
+    /// How long it takes until a client that asks this region takes that time to be over.
+    pub fn by_client(&self, region: &RegionName, span: Duration) -> Duration {
+        let paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let pace = paces.get(region).copied().unwrap_or_default();
+        span.mul_f64(1.0 / pace.per_second.as_secs_f64())
     }
 
     fn nodes(&self) -> MutexGuard<'_, BTreeMap<RegionName, Node>> {

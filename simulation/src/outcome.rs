@@ -8,6 +8,26 @@ use std::ops::AddAssign;
 
 use serde::Serialize;
 
+/// What may happen, counted per seed: scenarios expect some of it.
+pub const HAPPENINGS: &[&str] = &[
+    "double",
+    "double in a journal",
+    "glass broken",
+    "in doubt",
+    "lodged",
+    "refused while a window runs",
+    "refused while keys move",
+    "replayed across regions",
+    "return",
+    "ring change",
+    "risk accepted",
+    "run at risk",
+    "run over another region's attempt",
+    "stale writer refused",
+    "store retired",
+    "takeover",
+];
+
 /// What came of one seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {

@@ -9,6 +9,7 @@ mod escrow;
 mod history;
 mod jobs;
 mod order;
+mod seed;
 mod stored;
 mod upkeep;
 
@@ -32,6 +33,7 @@ use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, View};
 
 pub use history::{Gated, Granted, Held, History, Lodgment, Record, Standing, Truth, Write};
+pub(crate) use seed::Snapshot;
 pub(crate) use stored::{Phase, Stored};
 
 use crate::clock::SimClock;
@@ -184,6 +186,7 @@ impl Table {
         }
         let moved = ask.gate != self.version && !removed(Plant::GateInClaim);
         if moved || (!self.is_open() && !removed(Plant::BootInGate)) {
+            self.history.stale += 1;
             return ClaimReply::GateMoved;
         }
         let (over, attempt) = match &ask.basis {
@@ -308,16 +311,23 @@ impl Table {
     /// Moves the attempt's row along an arrow: `None` is no arrow, `Some(None)` is there already.
     fn end(&mut self, attempt: &Attempt, arrow: impl FnOnce(&Phase) -> Option<Option<Phase>>) -> Written {
         if !self.is_open() {
+            self.history.stale += 1;
             return Written::GateMoved;
         }
         let own = self.own(&attempt.id);
         let own = own.filter(|row| row.token == attempt.token && row.nonce == attempt.nonce);
-        let Some(row) = own else { return Written::Lost };
+        let Some(row) = own.cloned() else {
+            self.history.stale += 1;
+            return Written::Lost;
+        };
         match arrow(&row.phase) {
-            None => Written::Lost,
+            None => {
+                self.history.stale += 1;
+                Written::Lost
+            }
             Some(None) => Written::Done,
             Some(Some(phase)) => {
-                let row = Stored { phase, ..row.clone() };
+                let row = Stored { phase, ..row };
                 self.write(&attempt.id, row);
                 Written::Done
             }

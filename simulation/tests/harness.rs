@@ -99,7 +99,7 @@ fn a_region_that_dies_is_taken_over_and_comes_back() {
 #[test]
 fn a_batch_of_seeds_holds_and_breaks_where_a_check_is_removed() {
     let batch = |more: &[&str]| {
-        let args = ["seeds", "swarm", "--count", "3", "--json", "--set", "length=30s"];
+        let args = ["seeds", "swarm", "--from", "5", "--count", "3", "--json", "--set", "length=30s"];
         onceway_sim(&[&args[..], more].concat())
     };
     let held = batch(&[]);
@@ -112,6 +112,47 @@ fn a_batch_of_seeds_holds_and_breaks_where_a_check_is_removed() {
     assert_eq!(broke.status.code(), Some(1), "{}", out(&broke));
     let sums: serde_json::Value = serde_json::from_str(&out(&broke)).unwrap();
     assert!(sums["broke"].as_array().is_some_and(|broke| !broke.is_empty()));
+}
+
+/// One seed of each but the swarm, which is played above: nothing breaks, and what the scenario is about did happen.
+#[test]
+fn every_scenario_holds_and_shows_what_it_is_about() {
+    let listed = out(&onceway_sim(&["list"]));
+    let names =
+        listed.lines().filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "swarm");
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() >= 14, "{names:?}");
+    std::thread::scope(|scope| {
+        for name in names {
+            scope.spawn(move || {
+                let text = fs::read_to_string(scenarios().join(format!("{name}.toml"))).unwrap();
+                assert!(text.contains("\nexpects = [\""), "{name} expects nothing");
+                let played = onceway_sim(&["seeds", name, "--count", "1"]);
+                assert_eq!(played.status.code(), Some(0), "{name}: {}", out(&played));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_batch_that_never_saw_what_its_scenario_expects_fails() {
+    let folder = Folder::new("never");
+    let file = folder.scenario("region-loss", &[("kind = \"region-loss\"", "kind = \"probes-silent\"")]);
+    let batch = onceway_sim(&["seeds", &file, "--count", "1"]);
+    assert_eq!(batch.status.code(), Some(1));
+    assert!(out(&batch).contains("NEVER         takeover: expected of 1 seeds"), "{}", out(&batch));
+    let more = folder.scenario(
+        "region-loss",
+        &[("kind = \"region-loss\"", "kind = \"probes-silent\""), ("expects =", "expects_of = 2\nexpects =")],
+    );
+    assert_eq!(onceway_sim(&["seeds", &more, "--count", "1"]).status.code(), Some(0), "too few to tell");
+}
+
+#[test]
+fn seeds_that_once_broke_something_hold() {
+    let kept = onceway_sim(&["kept"]);
+    assert_eq!(kept.status.code(), Some(0), "{}", out(&kept));
+    assert!(out(&kept).lines().filter(|line| line.starts_with("held ")).count() >= 14, "{}", out(&kept));
 }
 
 #[test]
@@ -132,9 +173,9 @@ fn everything_that_is_wrong_with_a_scenario_is_said_with_its_line() {
     for (line, what) in [
         (7, "length"),
         (8, "unknown key \"lenght\": did you mean \"length\"?"),
-        (12, "no route of the routes file takes a POST with a key to \"/v1/refunds\": there are /v1/charges"),
-        (29, "\"region-lost\""),
-        (30, "there is no region \"mars\" in the ring file: it has ap-south, eu-west, us-east"),
+        (15, "no route of the routes file takes a POST with a key to \"/v1/refunds\": there are /v1/charges"),
+        (32, "\"region-lost\""),
+        (33, "there is no region \"mars\" in the ring file: it has ap-south, eu-west, us-east"),
     ] {
         let place = format!("{file}:{line}: ");
         let found = said.lines().any(|text| text.starts_with(&place) && text.contains(what));
@@ -155,7 +196,7 @@ fn what_cannot_be_played_is_refused_in_a_line() {
     for (args, what) in [
         (
             &["run", "nowhere"][..],
-            "there is no scenario \"nowhere\": give the path of a file, or one of region-loss",
+            "there is no scenario \"nowhere\": give the path of a file, or one of client-clocks",
         ),
         (
             &["run", "swarm", "--plant", "nothing"],

@@ -150,15 +150,20 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
 /// timeline, may be an old copy, and the one peer that answers may be behind as well: then so many that each majority that
 /// ever acted has a member among them.
 fn answers_needed(gate: &Gate, peers: usize) -> usize {
-    let same = |approved: &Boot| {
-        (approved.system, approved.timeline) == (gate.running.system, gate.running.timeline)
-    };
-    if gate.approved.as_ref().is_some_and(same) {
+    if only_restarted(gate) {
         return peers.min(1);
     }
     let members = peers + 1;
     let majority = members / 2 + 1;
     (members - majority + 1).min(peers)
+}
+
+/// Whether the server that runs is the one that was approved, started anew over the same timeline.
+pub(super) fn only_restarted(gate: &Gate) -> bool {
+    let same = |approved: &Boot| {
+        (approved.system, approved.timeline) == (gate.running.system, gate.running.timeline)
+    };
+    gate.approved.as_ref().is_some_and(same)
 }
 
 async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), StoreError> {

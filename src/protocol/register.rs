@@ -168,6 +168,11 @@ impl Acceptor {
         if to.is_some_and(|to| to != self.id) {
             return (None, Reply::OtherAcceptor(self.id));
         }
+        if let Message::Accept { ballot, view } = message
+            && self.is_taken_in_by_one(view)
+        {
+            return self.accept(ballot, view, over);
+        }
         let Some(accepted) = &self.accepted else { return self.found(message) };
         match message {
             Message::Read => (None, self.holds(accepted, over)),
@@ -205,6 +210,18 @@ impl Acceptor {
                 over,
             ),
         }
+    }
+
+    /// Whether the view takes this acceptor in beside a lone voter, as break-glass leaves one. Those two must both accept it, so that it may
+    /// before it is admitted. It forgets nothing by that: whatever was granted or agreed on before, the lone voter knows, without whom the two
+    /// decide nothing.
+    fn is_taken_in_by_one(&self, view: &View) -> bool {
+        let (before, voters) = (view.voters_before(), view.voters());
+        let is_kept = |(name, id): (&RegionName, &AcceptorId)| voters.get(name) == Some(id) && *id != self.id;
+        !self.admitted
+            && before.len() == 1
+            && before.iter().all(is_kept)
+            && voters.values().any(|id| *id == self.id)
     }
 
     /// Before the founding only the founding is heard.

@@ -50,27 +50,27 @@ impl Leases {
         }
     }
 
-    /// 13: an attempt is sent while grants of a majority run, given under views in which the key was the region's.
+    /// 13: an attempt is sent while grants of a majority run, given under views in which the key was the region's. A renewal that only some of
+    /// the next view's voters granted ends no lease that the voters before them had granted.
     pub(super) fn sent(&self, sent: &Sent, found: &mut Found) {
-        let running: BTreeMap<AcceptorId, &Granted> = self
+        let running: Vec<&Granted> = self
             .granted
             .get(&sent.by)
             .into_iter()
             .flatten()
-            .filter_map(|(id, all)| {
+            .flat_map(|(_, all)| {
                 let before = all.partition_point(|granted| granted.at <= sent.at);
-                let last = all.get(before.checked_sub(1)?)?;
-                let covers = last.view.owner(&sent.id) == Some(&sent.by);
-                (sent.at < last.until && covers).then_some((*id, last))
+                all[..before].iter().rev().take_while(|granted| sent.at < granted.until)
             })
+            .filter(|granted| granted.view.owner(&sent.id) == Some(&sent.by))
             .collect();
+        let by: BTreeSet<AcceptorId> = running.iter().map(|granted| granted.id).collect();
         let is_majority = |granted: &&Granted| {
             let voters = granted.view.voters();
-            voters.values().filter(|id| running.contains_key(id)).count() >= majority(voters.len())
+            voters.values().filter(|id| by.contains(id)).count() >= majority(voters.len())
         };
-        if !running.values().any(is_majority) {
-            let Sent { at, by, id, token } = sent;
-            let count = running.len();
+        if !running.iter().any(is_majority) {
+            let (count, Sent { at, by, id, token }) = (by.len(), sent);
             let text = format!(
                 "{id:?} {token} was sent by {by} at {at:?} while {count} grants for it ran: no majority"
             );

@@ -38,6 +38,18 @@ pub(super) struct Records {
 }
 
 impl Records {
+    /// Whether what a record names, or what the claims of that name in their turn, takes in the other attempt.
+    pub(super) fn names(&self, record: &Record, other: &Sent) -> bool {
+        record.over.iter().any(|(origin, token)| {
+            let further = || {
+                let named = self.claims.get(&(origin.region.clone(), other.id.clone(), *token));
+                named.into_iter().flatten().any(|claim| self.names(&claim.record, other))
+            };
+            let names = origin.region == other.by && *token >= other.token;
+            names || *token < record.token && further()
+        })
+    }
+
     /// What a store wrote.
     pub(super) fn wrote(&mut self, store: StoreNews, views: &Views, found: &mut Found) {
         let StoreNews { number, origin, gates: _, kept: _, lodged, writes } = store;

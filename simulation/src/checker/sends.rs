@@ -7,8 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use onceway::protocol::key::KeyId;
-use onceway::protocol::record::Token;
-use onceway::protocol::region::Origin;
 
 use super::news::Sent;
 use super::records::{Claim, Records};
@@ -109,15 +107,15 @@ fn sent_in_order(sent: &Sent, other: &Sent, found: &mut Found) {
     }
 }
 
-/// T2: whoever is sent after another region's attempt names it, was claimed at risk, or came after that attempt was released.
+/// T2: whoever is sent after another region's attempt names it, was claimed at risk, or came after that attempt was released. What it names may
+/// have named that attempt in its turn, and was claimed only after that one's wait.
 fn other_was_known(sent: &Sent, claim: &Claim, other: &Sent, records: &Records, found: &mut Found) {
     if other.by == sent.by || other.token >= sent.token {
         return;
     }
-    let names = |(origin, token): &(Origin, Token)| origin.region == other.by && *token >= other.token;
     let record = &claim.record;
     let known =
-        !record.risk.is_empty() || record.over.iter().any(names) || records.is_released(other, sent.at);
+        !record.risk.is_empty() || records.names(record, other) || records.is_released(other, sent.at);
     if !known {
         let text =
             format!("{} knew nothing of {} by {} and runs at no risk", what(sent), other.token, other.by);

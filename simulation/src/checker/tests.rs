@@ -354,10 +354,12 @@ fn attempts_are_sent_in_order_and_know_of_one_another() {
     };
     let (one, two) = (|| sent(11, "b", &id, token(1, 1)), || sent(30, "a", &id, token(1, 2)));
     // Where b is no owner its gate lets nothing, and no lease covers the key: what is asked here is what a's send breaks.
-    let breaks = |claims: [News; 2], sends: [Sent; 2]| -> Vec<Invariant> {
-        let all = after_founding(claims.into_iter().chain([arrives(sends)]));
+    let of_a = |all: Vec<Invariant>| -> Vec<Invariant> {
         let of_b = [Invariant::OpenWhenCovered, Invariant::GrantedWhenSent];
         all.into_iter().filter(|broken| !of_b.contains(broken)).collect()
+    };
+    let breaks = |claims: [News; 2], sends: [Sent; 2]| {
+        of_a(after_founding(claims.into_iter().chain([arrives(sends)])))
     };
     assert_eq!(breaks(claims(true, false, None), [one(), two()]), []);
     assert_eq!(breaks(claims(false, true, None), [one(), two()]), []);
@@ -365,6 +367,20 @@ fn attempts_are_sent_in_order_and_know_of_one_another() {
     assert_eq!(breaks(claims(false, false, None), [one(), two()]), [Invariant::KnewOfOthers]);
     assert_eq!(breaks(claims(false, false, Some(31)), [one(), two()]), [Invariant::KnewOfOthers]);
     assert_eq!(breaks(claims(true, false, None), [two(), one()]), [Invariant::OneSender]);
+    // c named b's attempt, and ended its own; a names c's, or nothing.
+    let between = |over: &[(Origin, Token)]| {
+        let over = over.to_vec();
+        let third = recorded(write(15, &id, token(1, 2), Standing::Claimed), |record| {
+            record.over = vec![(origin("b"), token(1, 1))];
+        });
+        let last =
+            recorded(write(20, &id, token(1, 3), Standing::Claimed), |record| record.over = over.clone());
+        let first = writes(2, "b", [write(10, &id, token(1, 1), Standing::Claimed)]);
+        let sends = arrives([one(), sent(30, "a", &id, token(1, 3))]);
+        of_a(after_founding([first, writes(3, "c", [third]), writes(1, "a", [last]), sends]))
+    };
+    assert_eq!(between(&[(origin("c"), token(1, 2))]), []);
+    assert_eq!(between(&[]), [Invariant::KnewOfOthers]);
 }
 
 #[test]

@@ -168,6 +168,16 @@ impl Batch {
         }
     }
 
+    /// What the scenario expects of a batch of this size and none of its seeds has seen.
+    pub fn missing(&self, scenario: &Scenario) -> Vec<String> {
+        let seen = |name: &str| {
+            self.happened.get(name).is_some_and(|count| *count > 0)
+                || self.faults.get(name).is_some_and(|injected| injected.mattered > 0)
+        };
+        let names = scenario.expects.names.iter().filter(|_| self.count >= scenario.expects.of);
+        names.filter(|name| !seen(name)).cloned().collect()
+    }
+
     /// How much faster than real time it was, per thread.
     pub fn speed(&self) -> f64 {
         let busy = Duration::from_millis(self.took_ms.max(1)) * self.threads.max(1) as u32;

@@ -4,6 +4,7 @@
 //! not decide what a result means but by the exit code: 0 held, 1 an invariant broke, 2 bad input.
 
 mod batch;
+mod kept;
 mod points;
 mod report;
 mod show;
@@ -52,7 +53,7 @@ const EXAMPLES: &str = "Examples:
   onceway-sim replay swarm --seed 17                 what happened in one of them, line by line
   onceway-sim seeds swarm --count 50 --plant window  what one safety check is worth
 
-Exit codes: 0 every invariant held, 1 one broke, 2 what was asked for cannot be played.";
+Exit codes: 0 every invariant held, 1 one broke or a batch never saw what its scenario expects, 2 what was asked for cannot be played.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -80,6 +81,9 @@ enum Command {
         /// Print the sums as one JSON object.
         #[arg(long)]
         json: bool,
+        /// Add the seeds that break to those that are kept.
+        #[arg(long, conflicts_with = "plant")]
+        keep: bool,
     },
     /// Play the same seeds at every combination of some values, and show what each is worth.
     ///
@@ -142,6 +146,8 @@ enum Command {
         #[arg(long)]
         seed: u64,
     },
+    /// Replay the seeds that once broke something.
+    Kept,
     /// List the scenarios that come along.
     List,
     /// List the kinds of faults.
@@ -243,6 +249,7 @@ fn perform(command: Command) -> Result<bool, String> {
             }
             Ok(true)
         }
+        Command::Kept => kept::replay(),
         Command::Faults => {
             Kind::all().iter().for_each(|kind| println!("{:<26} {}", kind.name(), kind.about()));
             Ok(true)
@@ -263,14 +270,17 @@ fn perform(command: Command) -> Result<bool, String> {
             }
             Ok(held)
         }
-        Command::Seeds { what, count, from, json } => {
+        Command::Seeds { what, count, from, json, keep } => {
             let (path, scenario, plant) = what.load()?;
             let played = Batch::play(&scenario, from, count, plant);
             match json {
                 true => println!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
                 false => show::many(&path, &scenario, &played),
             }
-            Ok(played.broke.is_empty())
+            if keep {
+                kept::add(&path, &played.broke)?;
+            }
+            Ok(played.broke.is_empty() && played.missing(&scenario).is_empty())
         }
         Command::Sweep { deployment, vary, seeds, json } => {
             let path = find::find(&deployment.scenario)?;

@@ -70,6 +70,9 @@ pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
         let never = if *count == 0 { "  (never)" } else { "" };
         println!("happened      {what}: {count}{never}");
     }
+    for name in batch.missing(scenario) {
+        println!("NEVER         {name}: expected of {} seeds", scenario.expects.of);
+    }
     for broke in batch.broke.iter().take(10) {
         println!(
             "BROKE         seed {}: invariant {}: {}",

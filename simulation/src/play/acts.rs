@@ -14,16 +14,23 @@ use onceway::protocol::ring::{RegionSpec, Ring, RingSpec};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::log::Log;
+use super::organs::Organs;
 use crate::deployment::Deployment;
 use crate::ports::SimPorts;
 use crate::rivals::Design;
 
-/// For how long an operator repeats a command, and how often.
+/// For how long an operator repeats a command, and how often. Nobody gives up a region that needs a new store.
 const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_FOR_A_STORE: Duration = Duration::from_secs(600);
+/// How long a heartbeat takes until another region's gateway tells of it, at most, while nothing is wrong between the two.
+const SEEN_WITHIN: Duration = Duration::from_secs(1);
+/// How long the first copy of a peer's rows takes.
+const COPIED_WITHIN: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long a command waits for its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-const ACTOR: &str = "operator";
+/// Who acts, in journals.
+pub(super) const ACTOR: &str = "operator";
 
 /// One command.
 enum Act {
@@ -38,40 +45,56 @@ enum Act {
 }
 
 impl Act {
+    /// Performs it. A rebuild says which generation the new store is of.
     async fn perform(
         &self,
         gateway: &Arc<Gateway<SimPorts>>,
         region: &RegionName,
         escrow: BTreeSet<Arc<str>>,
-    ) -> Result<(), ActError> {
+    ) -> Result<Option<u32>, ActError> {
         match self {
             Self::Rebuild => {
                 // Refused where the region is lost already, or its lease not over yet: then the rebuild says what is missing.
                 let _ = gateway.takeover(region, false, ACTOR, "its disk is gone").await;
-                gateway.rebuild(region, true, ACTOR, "its disk is gone").await.map(|_| ())
+                let done = gateway.rebuild(region, true, ACTOR, "its disk is gone").await?;
+                Ok(Some(done.generation))
             }
-            Self::Drain => gateway.drain(region, false, ACTOR, "a drill").await.map(|_| ()),
-            Self::Resume => gateway.resume(region, ACTOR).await.map(|_| ()),
+            Self::Drain => gateway.drain(region, false, ACTOR, "a drill").await.map(|_| None),
+            Self::Resume => gateway.resume(region, ACTOR).await.map(|_| None),
             Self::Apply(ring) => {
                 let epoch = gateway.pong().await.epoch;
-                gateway.apply(ring.clone(), escrow, epoch, ACTOR).await.map(|_| ())
+                gateway.apply(ring.clone(), escrow, epoch, ACTOR).await.map(|_| None)
             }
         }
     }
 }
 
+/// What an operator who is part of a fault works with.
+pub struct Hands<'a> {
+    /// The deployment.
+    pub deployment: &'a Arc<Deployment>,
+    /// Where it is noted what was not possible.
+    pub log: &'a Log,
+    /// What somebody has hold of.
+    pub organs: &'a Organs,
+}
+
 /// The region's disk is gone with all that had not left it; an empty store takes its place once its loss was accepted.
-pub async fn disk_lost(deployment: &Arc<Deployment>, log: &Log, region: &RegionName, until: Instant) {
+pub async fn disk_lost(hands: &Hands<'_>, region: &RegionName, until: Instant) {
+    let deployment = hands.deployment;
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
     sleep_until(until).await;
-    replace(deployment, log, region).await;
+    replace(hands, region).await;
 }
 
-/// Its Postgres comes back as it was when the fault began: noticed, and replaced.
-pub async fn store_restored(deployment: &Arc<Deployment>, log: &Log, region: &RegionName, until: Instant) {
+/// Its Postgres comes back as it was when the fault began: noticed, and replaced. What it forgot ends in a heartbeat that others have seen
+/// by then: a copy that is younger than the last one is not noticed (README, "A store restored from an old copy").
+pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Instant) {
+    let deployment = hands.deployment;
     let copy = deployment.world.cluster.copy(region);
-    sleep_until(until).await;
+    let seen = Instant::now() + deployment.scenario().shared.heartbeat * 2 + SEEN_WITHIN;
+    sleep_until(until.max(seen)).await;
     deployment.lose(region);
     deployment.world.cluster.restore(region, copy);
     deployment.bring_back(region);
@@ -79,12 +102,30 @@ pub async fn store_restored(deployment: &Arc<Deployment>, log: &Log, region: &Re
     sleep(Duration::from_secs(5)).await;
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
-    replace(deployment, log, region).await;
+    replace(hands, region).await;
 }
 
-async fn replace(deployment: &Arc<Deployment>, log: &Log, region: &RegionName) {
-    repeated(deployment, log, region, &Act::Rebuild).await;
-    deployment.world.cluster.rebuild(region);
+/// What one region keeps for the other is lost; it is copied anew once somebody notices, and both stores answer.
+pub async fn slot_lost(deployment: &Deployment, from: &RegionName, to: &RegionName, until: Instant) {
+    let cluster = &deployment.world.cluster;
+    cluster.lose_slot(from, to);
+    sleep_until(until).await;
+    let end = Instant::now() + PATIENCE_FOR_A_STORE;
+    while !(cluster.is_up(from) && cluster.is_up(to)) && Instant::now() < end {
+        sleep(AGAIN).await;
+    }
+    cluster.reseed(from, to, COPIED_WITHIN);
+    sleep(COPIED_WITHIN).await;
+}
+
+/// An empty store takes the place of one that is gone, of the generation that the rebuild asks for.
+async fn replace(hands: &Hands<'_>, region: &RegionName) {
+    let Hands { deployment, log, organs } = hands;
+    // It stays away for good where nobody can agree on it: the regions do not all come home then, and that is told.
+    let Some(told) = repeated(deployment, log, region, &Act::Rebuild).await else { return };
+    let generation = told.unwrap_or(deployment.world.cluster.origin(region).generation + 1);
+    let _begins = organs.may_begin().await;
+    deployment.world.cluster.rebuild(region, generation);
     deployment.normal_store(region);
     deployment.cut_off(region, false);
     deployment.begin_process(region);
@@ -131,13 +172,22 @@ pub async fn resume_all(deployment: &Arc<Deployment>, log: &Log) {
     }
 }
 
-/// Asks a gateway that is well, another region's if there is one, again and again while it is not possible yet.
-async fn repeated(deployment: &Arc<Deployment>, log: &Log, about: &RegionName, act: &Act) {
+/// Asks a gateway that is well, another region's if there is one, again and again while it is not possible yet. `None` if it never was.
+async fn repeated(
+    deployment: &Arc<Deployment>,
+    log: &Log,
+    about: &RegionName,
+    act: &Act,
+) -> Option<Option<u32>> {
     if deployment.design() != Design::Onceway {
         // No other design has such commands.
-        return;
+        return Some(None);
     }
-    let end = Instant::now() + PATIENCE;
+    let patience = match act {
+        Act::Rebuild => PATIENCE_FOR_A_STORE,
+        Act::Drain | Act::Resume | Act::Apply(_) => PATIENCE,
+    };
+    let end = Instant::now() + patience;
     let mut turn = 0;
     loop {
         let others: Vec<_> = deployment.regions().iter().filter(|region| *region != about).collect();
@@ -147,15 +197,15 @@ async fn repeated(deployment: &Arc<Deployment>, log: &Log, about: &RegionName, a
         let escrow = deployment.scenario().shared.escrow();
         let told = node.process.while_alive(act.perform(&node.gateway, about, escrow));
         match timeout(ANSWER_WITHIN, told).await {
-            Ok(Some(Ok(()))) => return,
+            Ok(Some(Ok(done))) => return Some(done),
             Ok(Some(Err(error))) if Instant::now() >= end => {
                 log.not_possible(format!("an operator's command about {about}: {error}"));
-                return;
+                return None;
             }
             Ok(Some(Err(_)) | None) | Err(_) if Instant::now() < end => sleep(AGAIN).await,
             Ok(Some(Err(_)) | None) | Err(_) => {
                 log.not_possible(format!("an operator's command about {about}: nobody answered"));
-                return;
+                return None;
             }
         }
     }

@@ -98,12 +98,13 @@ impl Client {
         let retry = workload.retry;
         let mut pause = retry.first;
         let mut silent: Option<Instant> = None;
-        let end = Instant::now() + retry.gives_up;
+        let end = Instant::now() + self.deployment.by_client(&at, retry.gives_up);
         for _ in 0..retry.attempts {
             if Instant::now() >= end {
                 return false;
             }
-            let reply = ask(&self.deployment, &self.log, &self.key, &at, retry.timeout).await;
+            let patience = self.deployment.by_client(&at, retry.timeout);
+            let reply = ask(&self.deployment, &self.log, &self.key, &at, patience).await;
             let mut wait = pause / 2 + self.chance.within(pause);
             match &reply {
                 Reply::Told { status, code, retry_after, .. } => {
@@ -124,6 +125,7 @@ impl Client {
                     }
                 }
             }
+            let wait = self.deployment.by_client(&at, wait);
             sleep(wait.min(end.saturating_duration_since(Instant::now()))).await;
             pause = (pause * 2).min(retry.most);
         }

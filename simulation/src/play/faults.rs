@@ -3,8 +3,7 @@
 //! Neighbours: `scenario::fault` names the kinds, [`super::acts`] has what an operator does about some of them, the world has the switches. Each
 //! fault takes hold of the organs that it breaks, so that no two of them mend one another. It must leave nothing broken once all have ended.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::protocol::region::RegionName;
@@ -14,8 +13,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::acts;
 use super::chance::Chance;
 use super::log::Log;
+use super::organs::{self, Organs};
 use crate::cluster::StoreMode;
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Pace};
 use crate::peers::LinkMode;
 use crate::scenario::fault::{Fault, Happens, Kind, OfLink, OfRegion, Swarm};
 use crate::upstream::{ProbeMode, UpstreamMode};
@@ -32,6 +32,9 @@ const STATEMENT_LOST: Duration = Duration::from_millis(1_400);
 const UPSTREAM_SLOWER: Duration = Duration::from_millis(2_500);
 /// How long a flapping link is up, and down.
 const FLAP: Duration = Duration::from_millis(1_500);
+/// How fast the clocks of clients run that are off.
+const CLIENTS_FAST: Pace = Pace { per_second: Duration::from_secs(10) };
+const CLIENTS_SLOW: Pace = Pace { per_second: Duration::from_millis(100) };
 /// By how much a database's clock steps.
 const STEP_MICROS: i64 = 5_000_000;
 
@@ -40,14 +43,13 @@ pub struct Faults {
     deployment: Arc<Deployment>,
     log: Arc<Log>,
     chance: Chance,
-    /// What is broken: no other fault touches it meanwhile.
-    held: Mutex<BTreeSet<String>>,
+    organs: Arc<Organs>,
 }
 
 impl Faults {
     /// Nothing is broken.
-    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, chance: Chance) -> Arc<Self> {
-        Arc::new(Self { deployment, log, chance, held: Mutex::default() })
+    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, chance: Chance, organs: Arc<Organs>) -> Arc<Self> {
+        Arc::new(Self { deployment, log, chance, organs })
     }
 
     /// Lets all faults of the scenario happen, and ends with the last of them, at `end` at the latest but for what mending takes.
@@ -92,6 +94,10 @@ impl Faults {
         }
     }
 
+    fn hands(&self) -> acts::Hands<'_> {
+        acts::Hands { deployment: &self.deployment, log: &self.log, organs: &self.organs }
+    }
+
     fn somewhere(&self, kind: Kind) -> Happens {
         let regions = self.deployment.regions();
         let count = regions.len() as u64;
@@ -113,19 +119,10 @@ impl Faults {
             Happens::Link(kind, from, to) => (Kind::Link(*kind), format!("{from}>{to}")),
             Happens::Anywhere(_) => return,
         };
-        let organs = organs(&what, self.deployment.regions());
-        let taken = {
-            let mut held = self.held();
-            let free = organs.iter().all(|organ| !held.contains(organ));
-            if free {
-                held.extend(organs.iter().cloned());
-            }
-            free
-        };
-        if !taken {
+        let Some(_taken) = self.organs.take(organs::of(&what, self.deployment.regions())) else {
             self.log.not_possible(format!("{} at {place}: something there is broken already", kind.name()));
             return;
-        }
+        };
         let number = self.log.breaks(kind.name(), place);
         match &what {
             Happens::Region(kind, region) => self.region(*kind, region, until).await,
@@ -133,10 +130,6 @@ impl Faults {
             Happens::Anywhere(_) => {}
         }
         self.log.mended(number);
-        let mut held = self.held();
-        for organ in &organs {
-            held.remove(organ);
-        }
     }
 
     async fn region(&self, kind: OfRegion, region: &RegionName, until: Instant) {
@@ -149,18 +142,20 @@ impl Faults {
             OfRegion::RegionLoss => {
                 deployment.lose(region);
                 sleep_until(until).await;
+                let _begins = self.organs.may_begin().await;
                 deployment.bring_back(region);
                 return;
             }
-            OfRegion::DiskLost => return acts::disk_lost(deployment, &self.log, region, until).await,
+            OfRegion::DiskLost => return acts::disk_lost(&self.hands(), region, until).await,
             OfRegion::StoreRestored => {
-                return acts::store_restored(deployment, &self.log, region, until).await;
+                return acts::store_restored(&self.hands(), region, until).await;
             }
             OfRegion::Drain => return acts::drain(deployment, &self.log, region, until).await,
             OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
             OfRegion::GatewayKilled => {
                 deployment.node(region).process.kill();
                 sleep_until(until).await;
+                let _begins = self.organs.may_begin().await;
                 deployment.begin_process(region);
                 return;
             }
@@ -197,6 +192,8 @@ impl Faults {
             OfRegion::UpstreamBusy => upstream(UpstreamMode::Busy { retry_after: 1 }),
             OfRegion::UpstreamHangs => upstream(UpstreamMode::Hang),
             OfRegion::UpstreamHangsInBody => upstream(UpstreamMode::HangInBody),
+            OfRegion::ClientClocksFast => deployment.set_client_pace(region, CLIENTS_FAST),
+            OfRegion::ClientClocksSlow => deployment.set_client_pace(region, CLIENTS_SLOW),
             OfRegion::ProbesSilent => upstreams.set_probes(region, ProbeMode::Silent),
             OfRegion::ProbesCannotSay => upstreams.set_probes(region, ProbeMode::CannotSay),
         }
@@ -228,6 +225,9 @@ impl Faults {
             | OfRegion::UpstreamBusy
             | OfRegion::UpstreamHangs
             | OfRegion::UpstreamHangsInBody => deployment.normal_upstream(region),
+            OfRegion::ClientClocksFast | OfRegion::ClientClocksSlow => {
+                deployment.set_client_pace(region, Pace::default());
+            }
             OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => {
                 deployment.world.upstreams.set_probes(region, ProbeMode::Ledger);
             }
@@ -281,62 +281,16 @@ impl Faults {
                     sleep(FLAP).await;
                 }
             }
+            OfLink::SlotLost => return acts::slot_lost(deployment, from, to, until).await,
             OfLink::ReplicationStalls => world.cluster.hold(from, to, true),
             OfLink::ReplicationSlow => {
                 let delay = one_way + deployment.scenario().network.replication;
                 world.cluster.set_delay(from, to, delay + ROWS_SLOWER);
+                sleep_until(until).await;
+                return deployment.normal_replication(from, to);
             }
         }
         sleep_until(until).await;
         deployment.cut(from, to, false);
-        deployment.normal_replication(from, to);
-    }
-
-    fn held(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What a fault takes hold of.
-fn organs(what: &Happens, regions: &[RegionName]) -> Vec<String> {
-    let link = |one: &RegionName, other: &RegionName| format!("link {} {}", one.min(other), one.max(other));
-    let links = |region: &RegionName| {
-        regions.iter().filter(|other| *other != region).map(|other| link(region, other)).collect::<Vec<_>>()
-    };
-    let of = |organ: &str, region: &RegionName| format!("{organ} {region}");
-    match what {
-        Happens::Region(kind, region) => match kind {
-            OfRegion::RegionLoss | OfRegion::DiskLost | OfRegion::StoreRestored => {
-                let mut all = links(region);
-                all.extend(["process", "store", "clock"].map(|organ| of(organ, region)));
-                all
-            }
-            OfRegion::GatewayKilled | OfRegion::GatewayPaused | OfRegion::GatewayUpgraded => {
-                vec![of("process", region), of("clock", region)]
-            }
-            OfRegion::ClockFast | OfRegion::ClockSlow => vec![of("process", region), of("clock", region)],
-            OfRegion::StoreDown
-            | OfRegion::StoreStalls
-            | OfRegion::StoreLosesReplies
-            | OfRegion::StoreSlow
-            | OfRegion::StoreRestarts
-            | OfRegion::StoreClockAhead
-            | OfRegion::StoreClockBack => vec![of("store", region)],
-            OfRegion::Isolated => links(region),
-            OfRegion::BigTransaction => vec![of("rows", region)],
-            OfRegion::UpstreamRefuses
-            | OfRegion::UpstreamSlow
-            | OfRegion::UpstreamEffectThenDrop
-            | OfRegion::UpstreamDropsBefore
-            | OfRegion::UpstreamEffectThenFail
-            | OfRegion::UpstreamBusy
-            | OfRegion::UpstreamHangs
-            | OfRegion::UpstreamHangsInBody => vec![of("upstream", region)],
-            OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => vec![of("probes", region)],
-            // One change of the view at a time, as operators work.
-            OfRegion::Drain | OfRegion::RingChange => vec!["operator".to_owned()],
-        },
-        Happens::Link(_, from, to) => vec![link(from, to)],
-        Happens::Anywhere(_) => Vec::new(),
     }
 }

@@ -19,7 +19,9 @@ use super::clients::Sent;
 use super::log::{Asked, Log};
 use crate::checker::{self, Checker};
 use crate::deployment::{Deployment, Reply};
-use crate::outcome::{Breach, FaultSpan, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan};
+use crate::outcome::{
+    Breach, FaultSpan, HAPPENINGS, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan,
+};
 use crate::rivals::Design;
 use crate::table::{Standing, Truth};
 use crate::upstream::Happening;
@@ -379,7 +381,7 @@ fn happened(
     views: &BTreeMap<u64, Arc<View>>,
     outcome: &Outcome,
 ) -> BTreeMap<String, u64> {
-    let mut all: BTreeMap<String, u64> = BTreeMap::new();
+    let mut all: BTreeMap<String, u64> = HAPPENINGS.iter().map(|what| ((*what).to_owned(), 0)).collect();
     let mut add = |what: &str, count: usize| *all.entry(what.to_owned()).or_default() += count as u64;
     for (before, after) in views.values().zip(views.values().skip(1)) {
         let lost = |view: &View, name| matches!(view.standing(name), Some(InView::Lost { .. }));
@@ -402,6 +404,11 @@ fn happened(
     add("run at risk", risky.collect::<BTreeSet<_>>().len());
     let over = records().filter(|record| !record.over.is_empty()).map(|record| record.request_id);
     add("run over another region's attempt", over.collect::<BTreeSet<_>>().len());
+    for (what, kind) in [("risk accepted", "risk-accepted"), ("glass broken", "glass-broken")] {
+        let notes = truths.iter().flat_map(|store| &store.journal).filter(|(_, entry)| entry.kind == kind);
+        add(what, notes.count());
+    }
+    add("stale writer refused", truths.iter().map(|store| store.history.stale as usize).sum());
     add("lodged", truths.iter().map(|store| store.history.lodged.len()).sum());
     for (what, wanted) in
         [("refused while keys move", "moving"), ("refused while a window runs", "home-unavailable")]

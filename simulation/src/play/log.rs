@@ -56,6 +56,7 @@ struct Inner {
     asked: Vec<Asked>,
     broken: Vec<Broken>,
     refused: Vec<(Instant, String)>,
+    acted: Vec<(Instant, String)>,
     serving: BTreeMap<RegionName, Served>,
     served: Vec<Served>,
 }
@@ -94,6 +95,11 @@ impl Log {
         self.lock().refused.push((Instant::now(), why));
     }
 
+    /// Something that the operator on call did.
+    pub fn acted(&self, what: String) {
+        self.lock().acted.push((Instant::now(), what));
+    }
+
     /// Whether a region runs keys, as somebody looks.
     pub fn serves(&self, region: &RegionName, now_serves: bool) {
         let now = Instant::now();
@@ -128,6 +134,11 @@ impl Log {
     /// What was not possible, and when.
     pub fn all_not_possible(&self) -> Vec<(Instant, String)> {
         self.lock().refused.clone()
+    }
+
+    /// What the operator on call did, and when.
+    pub fn all_acted(&self) -> Vec<(Instant, String)> {
+        self.lock().acted.clone()
     }
 
     /// All of these times, those that last still included.

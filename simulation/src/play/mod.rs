@@ -10,6 +10,8 @@ pub mod clients;
 pub mod faults;
 pub mod judge;
 pub mod log;
+pub mod operator;
+pub mod organs;
 pub mod story;
 
 use std::sync::Arc;
@@ -29,6 +31,8 @@ use clients::Sent;
 use faults::Faults;
 use judge::Judge;
 use log::Log;
+use operator::Operator;
+use organs::Organs;
 
 /// How often somebody looks who runs keys, and whether every invariant holds.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -82,10 +86,16 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story:
     };
     let log = Arc::new(Log::default());
     let mut judge = Judge::new(deployment.clone(), log.clone(), Instant::now());
-    let sent = asked_and_broken(&deployment, &log, seed, &mut judge).await;
+    let organs = Arc::new(Organs::default());
+    let mut on_call = JoinSet::new();
+    if deployment.design() == Design::Onceway {
+        on_call.spawn(Operator::new(deployment.clone(), log.clone(), organs.clone()).run());
+    }
+    let sent = asked_and_broken(&deployment, &log, &organs, seed, &mut judge).await;
     judge.all_mended();
     heal(&deployment, &log, &mut judge).await;
     all_end(&deployment, &log, &mut judge, &sent).await;
+    on_call.abort_all();
     judge.finish(&sent);
     let outcome = judge.outcome(seed, founded.elapsed(), &sent);
     let story = if with_story { story::tell(&deployment, &log, judge.begun(), &outcome) } else { Vec::new() };
@@ -97,13 +107,14 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story:
 async fn asked_and_broken(
     deployment: &Arc<Deployment>,
     log: &Arc<Log>,
+    organs: &Arc<Organs>,
     seed: u64,
     judge: &mut Judge,
 ) -> Vec<Sent> {
     let chance = Chance::new(seed);
     let begun = Instant::now();
     let end = begun + deployment.scenario().length;
-    let faults = Faults::new(deployment.clone(), log.clone(), chance.split());
+    let faults = Faults::new(deployment.clone(), log.clone(), chance.split(), organs.clone());
     let mut breaking = JoinSet::new();
     breaking.spawn(faults.run(begun, end));
     let mut asking = JoinSet::new();

@@ -58,6 +58,9 @@ fn breaking(log: &Log, since: &impl Fn(Instant) -> Duration) -> Vec<Line> {
     for (at, why) in log.all_not_possible() {
         lines.push((since(at), format!("FAULT      not possible: {why}")));
     }
+    for (at, what) in log.all_acted() {
+        lines.push((since(at), format!("OPERATOR   {what}")));
+    }
     for served in log.all_served() {
         lines.push((since(served.from), format!("SERVES     {} from now on", served.region)));
         lines.push((since(served.to), format!("SERVES     {} until about now", served.region)));

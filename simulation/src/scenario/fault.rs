@@ -63,6 +63,8 @@ kinds! {
         UpstreamHangsInBody "upstream-hangs-in-body" "The protected service performs the effect, and never ends its answer."
         ProbesSilent "probes-silent" "The protected service's status address does not answer."
         ProbesCannotSay "probes-cannot-say" "The protected service's status address cannot tell what happened."
+        ClientClocksFast "client-clocks-fast" "The clocks of clients that ask there run ten times as fast: they stop waiting, come again and give up too soon, all that a gateway can see of a client's clock."
+        ClientClocksSlow "client-clocks-slow" "The clocks of clients that ask there run at a tenth of their pace: they wait and pause ten times as long."
         Drain "drain" "An operator drains the region, and resumes it afterwards."
         RingChange "ring-change" "An operator gives the region twice its weight, and takes that back afterwards."
     }
@@ -79,6 +81,7 @@ kinds! {
         LinkSlow "link-slow" "One way takes a second longer, both ways."
         LinkFlaps "link-flaps" "The link is cut and mended every 1.5 s."
         ReplicationStalls "replication-stalls" "Rows of the one do not reach the other, while gateways talk."
+        SlotLost "slot-lost" "The one keeps nothing any more of what the other has to copy; an operator has it copied anew afterwards."
         ReplicationSlow "replication-slow" "Rows of the one take 4 s longer to the other."
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod fault;
 pub mod find;
+pub mod kept;
 pub mod vary;
 pub mod workload;
 
@@ -17,9 +18,11 @@ use onceway::config::{self, Errors};
 use onceway::protocol::region::RegionName;
 use toml::de::DeValue;
 
-use fault::{Fault, Swarm};
+use fault::{Fault, Kind, Swarm};
 use vary::Setting;
 use workload::Workload;
+
+use crate::outcome::HAPPENINGS;
 
 /// A checked scenario.
 #[derive(Clone, Debug)]
@@ -40,12 +43,16 @@ pub struct Scenario {
     pub statement: Duration,
     /// How the protected services behave while nothing is wrong with them.
     pub upstream: Upstream,
+    /// For how long an operator looks on.
+    pub operator: Operator,
     /// Who asks for what.
     pub workloads: Vec<Workload>,
     /// What goes wrong when.
     pub faults: Vec<Fault>,
     /// What goes wrong at random, from the seed.
     pub swarm: Option<Swarm>,
+    /// What a batch must have seen, or it shows nothing.
+    pub expects: Expects,
 }
 
 /// How far apart regions are.
@@ -85,6 +92,24 @@ pub struct Upstream {
     pub answers_after: Duration,
     /// One service for all regions, rather than one each: then any region's status address knows of all attempts.
     pub one_for_all: bool,
+}
+
+/// For how long gateways have to ask for what only an operator can do until it is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Operator {
+    /// Accepting the risk of a loss, where keys wait for nothing else.
+    pub accepts_risk_after: Duration,
+    /// Going on without a majority, where nobody runs keys.
+    pub breaks_glass_after: Duration,
+}
+
+/// Happenings, and kinds of faults that must have mattered.
+#[derive(Clone, Debug)]
+pub struct Expects {
+    /// Their names.
+    pub names: Vec<String>,
+    /// A batch of fewer seeds need not have seen them.
+    pub of: u64,
 }
 
 /// Reads a scenario and the two files that it names, with these settings changed. Blocks: three files, and some milliseconds for the ring.
@@ -160,8 +185,10 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
         None => Duration::from_millis(2),
     };
     let upstream = upstream(top);
+    let operator = operator(top);
     let workloads = workload::read(top, &known);
     let (faults, swarm) = fault::read(top, &known, length);
+    let expects = expects(top);
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let (title, shared) = (title?, shared?);
     Some(Scenario {
@@ -173,9 +200,11 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
         clocks,
         statement,
         upstream,
+        operator,
         workloads,
         faults,
         swarm,
+        expects,
     })
 }
 
@@ -262,6 +291,25 @@ fn upstream(top: &Section<'_>) -> Upstream {
         section.finish();
     }
     upstream
+}
+
+fn operator(top: &Section<'_>) -> Operator {
+    let minute = Duration::from_secs(60);
+    let mut operator = Operator { accepts_risk_after: minute, breaks_glass_after: minute };
+    if let Some(section) = top.table("operator") {
+        operator.accepts_risk_after = span(&section, "accepts_risk_after", 0, 86_400, 60_000);
+        operator.breaks_glass_after = span(&section, "breaks_glass_after", 0, 86_400, 60_000);
+        section.finish();
+    }
+    operator
+}
+
+fn expects(top: &Section<'_>) -> Expects {
+    let kinds = Kind::all().into_iter().map(Kind::name);
+    let words: Vec<(&str, &str)> = HAPPENINGS.iter().copied().chain(kinds).map(|name| (name, name)).collect();
+    let names = top.optional("expects", |value| reader::list(value, |value| reader::word(value, &words)));
+    let of = top.optional("expects_of", |value| reader::number(value, 1, 1_000_000)).unwrap_or(1);
+    Expects { names: names.unwrap_or_default().into_iter().map(str::to_owned).collect(), of }
 }
 
 /// The scenario files that come with the harness.

@@ -96,6 +96,8 @@ pub struct History {
     pub gates: Vec<Gated>,
     /// Each promise and each accepted value of the acceptor.
     pub acceptors: Vec<Held>,
+    /// How many claims and ends of attempts were refused, as the gate had moved or another attempt had taken their place.
+    pub stale: u64,
     /// Each lease that the acceptor granted.
     pub granted: Vec<Granted>,
     /// Each claim that was lodged here.

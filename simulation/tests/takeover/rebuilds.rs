@@ -31,7 +31,7 @@ async fn drained_and_retired(trio: &Trio) {
 
 /// An empty store takes the old one's place, with a gateway that knows which build it is.
 fn begin_anew(trio: &Trio) {
-    trio.world.cluster.rebuild(&a());
+    trio.world.cluster.rebuild(&a(), 2);
     trio.cut_off(&a(), false);
     trio.begin_process(&a());
 }

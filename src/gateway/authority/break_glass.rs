@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use super::acts::ActError;
 use super::{Gateway, asking, learn, propose, takeover};
-use crate::ports::{Ports, Upkeep};
+use crate::gateway::heartbeat;
+use crate::ports::store::StoreError;
+use crate::ports::{KeyStore, Ports, Upkeep};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply, agreed};
@@ -33,9 +35,13 @@ impl<P: Ports> Gateway<P> {
         actor: &str,
         attested: &str,
     ) -> Result<u64, ActError> {
-        let base = self.founded()?;
-        named(&base, &self.settings.me, stopped)?;
-        let held = learn::read(self, &base).await;
+        let known = self.founded()?;
+        named(&known, &self.settings.me, stopped)?;
+        let held = learn::read(self, &known).await;
+        // What a survivor accepted last may have been agreed on with those who are stopped: it comes first, as in any round.
+        let newest = held.values().map(|(_, accepted, _)| accepted).max_by(|a, b| a.ballot.cmp(&b.ballot));
+        let newest = newest.map(|accepted| accepted.view.clone()).filter(|view| view.epoch() > known.epoch());
+        let base = newest.unwrap_or(known);
         let answering: BTreeMap<RegionName, AcceptorId> =
             held.iter().map(|(name, (id, _, _))| (name.clone(), *id)).collect();
         without_majority(&base, stopped, &answering)?;
@@ -51,6 +57,7 @@ impl<P: Ports> Gateway<P> {
             let why = format!("{silent:?} do not answer and are not said to be stopped");
             return Err(ActError::not_yet(why));
         }
+        self.approve_alone(&base, stopped).await?;
         let text = format!("{actor} attests that {stopped:?} are stopped: {attested}");
         let noted = self.ports.store().note("glass-broken", &text).await;
         noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))?;
@@ -61,6 +68,26 @@ impl<P: Ports> Gateway<P> {
         learn::learned(self, &view);
         propose::tell(self, &view);
         Ok(epoch)
+    }
+
+    /// A store that only restarted has to be approved by a peer that remembers it: where all peers are stopped, their word is not to be had, and
+    /// without an approved boot the own acceptor takes nothing.
+    async fn approve_alone(
+        self: &Arc<Self>,
+        base: &View,
+        stopped: &BTreeSet<RegionName>,
+    ) -> Result<(), ActError> {
+        let is_left = |name: &RegionName| *name != self.settings.me && !stopped.contains(name);
+        if base.members().keys().any(is_left) {
+            return Ok(());
+        }
+        let unread = |error: StoreError| ActError::not_yet(format!("the store does not answer: {error}"));
+        let gate = self.ports.store().gate().await.map_err(unread)?;
+        if !gate.is_open() && heartbeat::only_restarted(&gate) {
+            self.ports.store().approve(gate.version, &gate.running).await.map_err(unread)?;
+            tracing::warn!("the store's boot is approved by the attestation alone");
+        }
+        Ok(())
     }
 
     /// Has every voter of the view take it.

@@ -1,0 +1,62 @@
+//! Seeds that are kept: replayed, and added to.
+//!
+//! Neighbours: `scenario::kept` reads their file, `batch` plays a seed. It must not take a seed out: somebody decides that.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use simulation::rivals::Design;
+use simulation::scenario::{self, kept};
+
+use super::batch::{self, Broke};
+
+/// How much of what it broke stands beside a seed, in characters.
+const MOST_TOLD: usize = 200;
+
+/// Replays them all, one after the other. Whether every invariant held.
+///
+/// # Errors
+/// What is wrong with the file or a scenario.
+pub fn replay() -> Result<bool, String> {
+    let all = kept::read(&kept::file()).map_err(|errors| errors.to_string())?;
+    let mut held = true;
+    for seed in &all {
+        let scenario = scenario::load(&seed.scenario, &[]).map_err(|errors| errors.to_string())?;
+        let scenario = Arc::new(scenario);
+        let outcome = batch::play(&scenario, Design::Onceway, seed.seed, None);
+        held &= outcome.held();
+        match outcome.breaches.first() {
+            None => println!("held          {} {}: once {}", scenario.name, seed.seed, seed.broke),
+            Some(breach) => println!(
+                "BROKE         {} {}: invariant {}: {}; once {}",
+                scenario.name, seed.seed, breach.invariant, breach.text, seed.broke
+            ),
+        }
+    }
+    println!("{} seeds that once broke something.", all.len());
+    Ok(held)
+}
+
+/// Adds the seeds that broke to the file, but for those that are there. Blocks: one file, twice.
+///
+/// # Errors
+/// It cannot be read or written.
+pub fn add(scenario: &Path, broke: &[Broke]) -> Result<(), String> {
+    let file = kept::file();
+    let known = kept::read(&file).map_err(|errors| errors.to_string())?;
+    let scenario: PathBuf =
+        scenario.canonicalize().map_err(|error| format!("{}: {error}", scenario.display()))?;
+    let is_known = |seed: u64| known.iter().any(|kept| kept.scenario == scenario && kept.seed == seed);
+    let fresh = broke.iter().filter(|broke| !is_known(broke.seed));
+    let text: String = fresh
+        .map(|Broke { seed, breach }| {
+            let what = format!("{}: {}", breach.invariant, breach.text);
+            kept::entry(&scenario, *seed, &what.chars().take(MOST_TOLD).collect::<String>())
+        })
+        .collect();
+    let opened = OpenOptions::new().append(true).open(&file);
+    let written = opened.and_then(|mut open| open.write_all(text.as_bytes()));
+    written.map_err(|error| format!("{}: {error}", file.display()))
+}

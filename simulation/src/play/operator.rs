@@ -1,0 +1,193 @@
+//! The operator on call: looks at what gateways say of themselves, and does what only an operator can once they say so for long enough.
+//!
+//! Neighbours: [`super::acts`] has the acts that are part of a fault, `scenario` says how long this one waits. It goes by the product's own words:
+//! a hindrance that needs an operator, leases that nobody holds, and the names that `break-glass` asks about. It must not attest that
+//! something is stopped which is not, nor know anything that no gateway says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceway::gateway::authority::status::AuthorityStatus;
+use onceway::protocol::region::RegionName;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::acts::ACTOR;
+use super::log::Log;
+use super::organs::{self, Organs, Taken};
+use crate::deployment::Deployment;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a gateway may take to show its status.
+const STATUS_WITHIN: Duration = Duration::from_secs(2);
+/// How long a command may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// What `break-glass` says of somebody whose answer it needs.
+const NOT_SAID_TO_BE: &str = "are not said to be stopped";
+
+/// What a gateway says that nobody but an operator can help with.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Call {
+    /// Keys wait for somebody to accept the risk of this region's loss.
+    Risk(RegionName),
+    /// Nobody who answers holds a lease. Whether a majority is left `break-glass` says.
+    Glass,
+}
+
+/// The operator on call.
+pub struct Operator {
+    deployment: Arc<Deployment>,
+    log: Arc<Log>,
+    organs: Arc<Organs>,
+    /// Since when it is said, without a break, or since it was last acted on.
+    since: BTreeMap<Call, Instant>,
+}
+
+impl Operator {
+    /// Has seen nothing yet.
+    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, organs: Arc<Organs>) -> Self {
+        Self { deployment, log, organs, since: BTreeMap::new() }
+    }
+
+    /// Looks and acts until it is dropped.
+    pub async fn run(mut self) {
+        loop {
+            self.look().await;
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn look(&mut self) {
+        let calls = self.calls().await;
+        self.since.retain(|call, _| calls.contains_key(call));
+        let now = Instant::now();
+        let waits = self.deployment.scenario().operator;
+        for (call, who) in calls {
+            let wait = match call {
+                Call::Risk(_) => waits.accepts_risk_after,
+                Call::Glass => waits.breaks_glass_after,
+            };
+            if now.duration_since(*self.since.entry(call.clone()).or_insert(now)) < wait {
+                continue;
+            }
+            match &call {
+                Call::Risk(region) => self.accept_risk(&who[0], region).await,
+                Call::Glass => self.break_glass(&who).await,
+            }
+            self.since.insert(call, Instant::now());
+        }
+    }
+
+    /// What gateways say, and which of them.
+    async fn calls(&self) -> BTreeMap<Call, Vec<RegionName>> {
+        let mut calls: BTreeMap<Call, Vec<RegionName>> = BTreeMap::new();
+        let mut somebody_runs = false;
+        for region in self.deployment.regions() {
+            let Some(authority) = self.status(region).await else { continue };
+            somebody_runs |= authority.lease.held;
+            for hindrance in authority.opening.iter().filter(|hindrance| hindrance.needs_operator) {
+                if let Ok(about) = RegionName::parse(&hindrance.region) {
+                    calls.entry(Call::Risk(about)).or_default().push(region.clone());
+                }
+            }
+            calls.entry(Call::Glass).or_default().push(region.clone());
+        }
+        if somebody_runs {
+            calls.remove(&Call::Glass);
+        }
+        calls
+    }
+
+    /// What `onceway status` shows of a region; `None` if its gateway does not answer.
+    async fn status(&self, region: &RegionName) -> Option<AuthorityStatus> {
+        let node = self.deployment.node(region);
+        let shown = node.process.while_alive(async {
+            node.process.runs().await;
+            node.gateway.authority_status()
+        });
+        timeout(STATUS_WITHIN, shown).await.ok().flatten()
+    }
+
+    /// `onceway takeover REGION --accept-risk`, at a gateway that asks for it.
+    async fn accept_risk(&self, by: &RegionName, region: &RegionName) {
+        let node = self.deployment.node(by);
+        let asked = node.gateway.takeover(region, true, ACTOR, "nobody can say what it had");
+        match timeout(ANSWER_WITHIN, node.process.while_alive(asked)).await {
+            Ok(Some(Ok(done))) => {
+                let waived = done.waived.join(", ");
+                self.log.acted(format!("accepts the risk of the loss of {region}: {waived} open without it"));
+            }
+            Ok(Some(Err(error))) => {
+                self.log.not_possible(format!("the risk of {region} was not accepted: {error}"))
+            }
+            Ok(None) | Err(_) => {
+                self.log.not_possible(format!("the risk of {region} was not accepted: {by} does not answer"))
+            }
+        }
+    }
+
+    /// `onceway break-glass`, at one gateway after the other. What does not run is attested; whoever else the command asks about is stopped
+    /// first, and started again afterwards.
+    async fn break_glass(&self, answering: &[RegionName]) {
+        let quiet = self.organs.may_begin().await;
+        let mut stopped: Vec<(RegionName, Taken<'_>)> = Vec::new();
+        for by in answering {
+            if stopped.iter().any(|(region, _)| region == by) {
+                continue;
+            }
+            let told = match self.attest(by).await {
+                Err(why) if why.contains(NOT_SAID_TO_BE) && self.stop_named(by, &why, &mut stopped) => {
+                    self.attest(by).await
+                }
+                told => told,
+            };
+            match told {
+                Ok(said) => {
+                    self.log.acted(said);
+                    break;
+                }
+                Err(why) => self.log.not_possible(format!("the glass was not broken at {by}: {why}")),
+            }
+        }
+        drop(quiet);
+        stopped.iter().for_each(|(region, _)| self.deployment.begin_process(region));
+    }
+
+    /// Stops the gateways of all regions that are named, if nobody works on one of them, and the one that asks is none of them.
+    fn stop_named<'a>(
+        &'a self,
+        by: &RegionName,
+        why: &str,
+        stopped: &mut Vec<(RegionName, Taken<'a>)>,
+    ) -> bool {
+        let asked = why.split_once(NOT_SAID_TO_BE).map_or("", |(names, _)| names);
+        let regions = self.deployment.regions();
+        let named: Vec<&RegionName> =
+            regions.iter().filter(|region| asked.contains(region.as_str())).collect();
+        if named.is_empty() || named.contains(&by) {
+            return false;
+        }
+        for region in named {
+            let Some(taken) = self.organs.take(organs::process(region)) else { return false };
+            self.deployment.node(region).process.kill();
+            stopped.push((region.clone(), taken));
+        }
+        true
+    }
+
+    /// Attests at a gateway that all regions are stopped whose gateways are.
+    async fn attest(&self, by: &RegionName) -> Result<String, String> {
+        let is_dead = |region: &&RegionName| self.deployment.node(region).process.is_dead();
+        let stopped: BTreeSet<_> = self.deployment.regions().iter().filter(is_dead).cloned().collect();
+        let node = self.deployment.node(by);
+        let asked = node.gateway.break_glass(&stopped, ACTOR, "their gateways are switched off");
+        match timeout(ANSWER_WITHIN, node.process.while_alive(asked)).await {
+            Ok(Some(Ok(epoch))) => {
+                Ok(format!("breaks the glass at {by}: {stopped:?} are stopped, view {epoch}"))
+            }
+            Ok(Some(Err(error))) => Err(error.detail),
+            Ok(None) | Err(_) => Err("its gateway does not answer".to_owned()),
+        }
+    }
+}

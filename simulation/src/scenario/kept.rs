@@ -1,0 +1,95 @@
+//! Seeds that are kept as they once broke something: `kept/seeds.toml`.
+//!
+//! Neighbours: `onceway-sim kept` replays them, `onceway-sim seeds --keep` adds to them. It must not judge.
+
+use std::path::{Path, PathBuf};
+
+use onceway::config::Errors;
+use onceway::config::reader::{self, At, Problems, Section, Source};
+
+use super::find;
+
+/// A seed that once broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The scenario's file.
+    pub scenario: PathBuf,
+    /// Which run of it.
+    pub seed: u64,
+    /// What it broke.
+    pub broke: String,
+}
+
+/// The file.
+pub fn file() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("kept").join("seeds.toml")
+}
+
+/// All seeds of a file, in its order. Blocks: one file.
+///
+/// # Errors
+/// All problems of the file.
+pub fn read(path: &Path) -> Result<Vec<Kept>, Errors> {
+    let problems = Problems::default();
+    let all = Source::read(path, &At::file(path), &problems).and_then(|source| {
+        let document = source.parse(&problems)?;
+        let top = Section::top(&source, &document, &problems);
+        let all: Option<Vec<Kept>> =
+            top.tables("kept").into_iter().map(|section| one(section, path)).collect();
+        top.finish();
+        all
+    });
+    match (all, problems.into_sorted()) {
+        (Some(all), none) if none.is_empty() => Ok(all),
+        (_, some) => Err(Errors(some)),
+    }
+}
+
+fn one(section: Section<'_>, path: &Path) -> Option<Kept> {
+    let beside = |name: &str| path.with_file_name(format!("{name}.toml"));
+    let scenario = section.required("scenario", "name the scenario, such as scenario = \"swarm\"", |value| {
+        let name = reader::text(value)?;
+        let file = beside(&name);
+        if file.is_file() { Ok(file) } else { find::find(&name) }
+    });
+    let seed = section.required("seed", "say which run, such as seed = 17", |value| {
+        reader::number(value, 0, i64::MAX as u64)
+    });
+    let broke = section.required("broke", "say in a line what it broke", reader::text);
+    section.finish();
+    Some(Kept { scenario: scenario?, seed: seed?, broke: broke? })
+}
+
+/// What is to be added to the file for a seed: its scenario is named, not its path, where it comes along.
+pub fn entry(scenario: &Path, seed: u64, broke: &str) -> String {
+    let stem = scenario.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let comes_along = find::find(&stem).is_ok_and(|file| file == scenario);
+    let name = if comes_along { stem } else { scenario.display().to_string() };
+    let [name, broke] = [name, broke.to_owned()].map(toml::Value::String);
+    format!("\n[[kept]]\nscenario = {name}\nseed = {seed}\nbroke = {broke}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_is_read_again() {
+        let text = [("swarm", 7, "5: \"twice\""), ("region-loss", 8, "progress: a\nb")]
+            .map(|(name, seed, broke)| entry(&find::find(name).unwrap(), seed, broke));
+        let file = std::env::temp_dir().join(format!("onceway-kept-{}.toml", std::process::id()));
+        std::fs::write(&file, text.concat()).unwrap();
+        let all = read(&file);
+        std::fs::remove_file(&file).unwrap();
+        let all = all.unwrap();
+        assert_eq!(all.len(), 2);
+        assert_eq!((all[0].seed, all[0].broke.as_str()), (7, "5: \"twice\""));
+        assert_eq!(all[0].scenario, find::find("swarm").unwrap());
+        assert_eq!((all[1].seed, all[1].broke.as_str()), (8, "progress: a\nb"));
+    }
+
+    #[test]
+    fn the_seeds_of_the_tree_can_be_read() {
+        assert!(!read(&file()).unwrap().is_empty());
+    }
+}
