@@ -5,6 +5,7 @@
 
 mod batch;
 mod kept;
+mod plants;
 mod points;
 mod report;
 mod show;
@@ -137,6 +138,17 @@ enum Command {
         /// Write the same as one JSON object; "-" prints it instead of the table.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
+    },
+    /// Remove each safety check in turn, and count the seeds that notice: exit code 1 if one goes unnoticed.
+    ///
+    /// Scenarios are tried in this order, until one has a seed that breaks without the check and not with it.
+    Plants {
+        /// Scenarios' files, or names of some that come along.
+        #[arg(required = true)]
+        scenarios: Vec<String>,
+        /// How many seeds, for each check and scenario.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+        count: u64,
     },
     /// Tell what happened in one run, line by line, on standard output.
     Replay {
@@ -299,6 +311,14 @@ fn perform(command: Command) -> Result<bool, String> {
             let study = points::play(&scenario, &points, seeds.from, seeds.count);
             let shown = batch::play(&scenario, Design::Onceway, seeds.from, None);
             report::write(&path, Report::new(study, shown), out, json)
+        }
+        Command::Plants { scenarios, count } => {
+            let load = |name: &String| {
+                let path = find::find(name)?;
+                scenario::load(&path, &[]).map(Arc::new).map_err(|errors| errors.to_string())
+            };
+            let scenarios = scenarios.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+            Ok(plants::table(&scenarios, count))
         }
         Command::Replay { what, seed } => {
             let (_, scenario, plant) = what.load()?;

@@ -105,7 +105,13 @@ pub(super) async fn lose<P: Ports>(
         .map(|(name, (id, _, _))| (name.clone(), *id))
         .collect();
     if !agreed(view.voters(), &over) {
-        return Err(format!("only {:?} say that its lease is over: no majority", over.keys()));
+        let by: Vec<&str> = over.keys().map(RegionName::as_str).collect();
+        let by = if by.is_empty() {
+            "no voter says that".to_owned()
+        } else {
+            format!("only {} say that", by.join(", "))
+        };
+        return Err(format!("its lease may run still: {by} it is over, which is no majority"));
     }
     let change = Change::Lose { region: region.clone(), frontier: frontier(gateway, view, region).await };
     let next = view.next(&change).map_err(|illegal| illegal.to_string())?;

@@ -6,7 +6,7 @@
 use super::super::change::Change;
 use super::super::digest::digest;
 use super::super::example_tests::{ballot, drained, first, lose, name, next, resumed, seal, voters};
-use super::super::view::View;
+use super::super::view::{Content, View};
 use super::*;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -94,6 +94,39 @@ pub fn a_new_voter_answers_nothing_but_readers_until_it_is_admitted() {
         assert_eq!(quiet.answer(None, &message, &over), (None, Reply::NotAdmitted));
     }
     assert!(matches!(says(&quiet, &Message::Read, &over), Reply::Holds { .. }));
+}
+
+/// A view with these voters only, as break-glass leaves one.
+fn voted_by(ids: &[(&str, u128)]) -> View {
+    View::from_content(Content { voters: voters(ids), ..first().content() })
+}
+
+/// Whoever is left alone has to take others in again, and none of those can be admitted before a view names it.
+#[test]
+fn beside_a_lone_voter_a_new_one_accepts_the_view_that_takes_it_in_and_nothing_else() {
+    let lone = voted_by(&[("a", 1)]);
+    let taken_in = next(&lone, Change::Voters(voters(&[("a", 1), ("b", 9)])));
+    let made = Acceptor::made(AcceptorId(9));
+    let (next_one, reply) = made.answer(Some(AcceptorId(9)), &accept(3, &taken_in), &over);
+    assert_eq!(reply, Reply::Accepted);
+    let accepted = next_one.unwrap();
+    assert!(!accepted.admitted);
+    for message in [prepare(4), renew("a", &taken_in)] {
+        assert_eq!(accepted.answer(None, &message, &over), (None, Reply::NotAdmitted), "it is silent still");
+    }
+    // It keeps its promise meanwhile.
+    let (promised, below) = (Some(ballot(3, "b")), accept(2, &taken_in));
+    assert_eq!(accepted.promised, promised);
+    assert_eq!(says(&accepted, &below, &over), Reply::Outbid(ballot(3, "b")));
+    // Beside two others it is one of a majority that could do without them, where the lone one is replaced nobody remembers anything, and a view
+    // that does not name it is none of its business.
+    let three =
+        next(&voted_by(&[("a", 1), ("c", 3)]), Change::Voters(voters(&[("a", 1), ("b", 9), ("c", 3)])));
+    let replaced = next(&lone, Change::Voters(voters(&[("a", 9)])));
+    let other = next(&lone, Change::Voters(voters(&[("a", 1), ("b", 8)])));
+    for view in [three, replaced, other] {
+        assert_eq!(made.answer(None, &accept(3, &view), &over), (None, Reply::NotFounded(AcceptorId(9))));
+    }
 }
 
 #[test]
