@@ -114,6 +114,20 @@ fn a_batch_of_seeds_holds_and_breaks_where_a_check_is_removed() {
     assert!(sums["broke"].as_array().is_some_and(|broke| !broke.is_empty()));
 }
 
+/// One row a check; one that goes unnoticed is exit code 1.
+#[test]
+fn each_safety_check_is_removed_in_turn_and_what_notices_is_told() {
+    let table = onceway_sim(&["plants", "late-rows", "--count", "1"]);
+    assert_eq!(table.status.code(), Some(1), "{}", out(&table));
+    let rows = out(&table);
+    let names = out(&onceway_sim(&["run", "swarm", "--plant", "list"]));
+    for name in names.lines().filter_map(|line| line.split_whitespace().next()) {
+        assert!(rows.lines().any(|row| row.starts_with(&format!("{name} "))), "{name} is missing: {rows}");
+    }
+    let noticed = |name: &str| rows.lines().any(|row| row.starts_with(name) && row.contains("1 of 1"));
+    assert!(noticed("closed-when-gained") && !noticed("escrow-gate"), "{rows}");
+}
+
 /// One seed of each but the swarm, which is played above: nothing breaks, and what the scenario is about did happen.
 #[test]
 fn every_scenario_holds_and_shows_what_it_is_about() {
@@ -205,6 +219,7 @@ fn what_cannot_be_played_is_refused_in_a_line() {
         (&["run", "swarm", "--set", "failover.lease=1h"], "lease"),
         (&["run", "swarm", "--set", "failover"], "write KEY=VALUE"),
         (&["seeds", "swarm", "--count", "many"], "--count"),
+        (&["plants", "nowhere"], "there is no scenario"),
         (&["play"], "play"),
     ] {
         let refused = onceway_sim(args);

@@ -255,17 +255,12 @@ fn perform(command: Command) -> Result<bool, String> {
     match command {
         Command::List => {
             for name in find::names() {
-                let path = find::find(&name)?;
-                let title = scenario::load(&path, &[]).map_err(|errors| errors.to_string())?.title;
-                println!("{name:<24} {title}");
+                println!("{name:<24} {}", as_it_is(&name)?.title);
             }
             Ok(true)
         }
         Command::Kept => kept::replay(),
-        Command::Faults => {
-            Kind::all().iter().for_each(|kind| println!("{:<26} {}", kind.name(), kind.about()));
-            Ok(true)
-        }
+        Command::Faults => Ok(faults()),
         Command::Run { what, .. } | Command::Seeds { what, .. } | Command::Replay { what, .. }
             if what.plant.as_deref() == Some("list") =>
         {
@@ -313,12 +308,8 @@ fn perform(command: Command) -> Result<bool, String> {
             report::write(&path, Report::new(study, shown), out, json)
         }
         Command::Plants { scenarios, count } => {
-            let load = |name: &String| {
-                let path = find::find(name)?;
-                scenario::load(&path, &[]).map(Arc::new).map_err(|errors| errors.to_string())
-            };
-            let scenarios = scenarios.iter().map(load).collect::<Result<Vec<_>, _>>()?;
-            Ok(plants::table(&scenarios, count))
+            let scenarios: Result<Vec<_>, _> = scenarios.iter().map(|name| as_it_is(name)).collect();
+            Ok(plants::table(&scenarios?, count))
         }
         Command::Replay { what, seed } => {
             let (_, scenario, plant) = what.load()?;
@@ -327,6 +318,17 @@ fn perform(command: Command) -> Result<bool, String> {
             Ok(played.outcome.held())
         }
     }
+}
+
+fn faults() -> bool {
+    Kind::all().iter().for_each(|kind| println!("{:<26} {}", kind.name(), kind.about()));
+    true
+}
+
+/// The scenario of this name, unchanged.
+fn as_it_is(name: &str) -> Result<Arc<Scenario>, String> {
+    let path = find::find(name)?;
+    scenario::load(&path, &[]).map(Arc::new).map_err(|errors| errors.to_string())
 }
 
 /// Plays the points and shows them; whether every invariant held.
