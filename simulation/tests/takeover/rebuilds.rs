@@ -97,6 +97,27 @@ fn a_replaced_store_is_a_risk_for_as_long_as_its_keys_are_remembered() {
     });
 }
 
+/// A new store that was let serve has run keys: the next one in its place is another, though no row of it ever arrived anywhere.
+#[test]
+fn a_replaced_store_that_served_and_was_never_heard_of_is_not_made_twice() {
+    play(async {
+        let trio = Trio::start(9).await;
+        let key = key_of(&a(), &b(), "unheard");
+        disk_is_lost(&trio).await;
+        let b_says = trio.node(&b()).gateway;
+        assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
+        assert!(b_says.rebuild(&a(), true, "test", "").await.unwrap().again, "it is not there yet");
+        begin_anew(&trio);
+        trio.hold(&a(), &[b(), c()], true);
+        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        assert_eq!(trio.insist(&a(), "/park", &key, TAKEOVER).await.by, a().as_str());
+        disk_is_lost(&trio).await;
+        let rebuilt = b_says.rebuild(&a(), true, "test", "").await.unwrap();
+        assert_eq!((rebuilt.generation, rebuilt.again), (3, false));
+        trio.check();
+    });
+}
+
 /// How old a loss is the database's clock says: while that is suspect, no risk ends by it (H15).
 #[test]
 fn a_clock_that_steps_ahead_ends_no_risk() {

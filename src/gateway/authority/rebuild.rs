@@ -78,8 +78,13 @@ impl<P: Ports> Gateway<P> {
         Ok(RebuildReport { epoch: agreed.epoch(), generation, again: false })
     }
 
-    /// Whether this store took another's place and was never heard of: neither here, nor in the view, nor by a peer that said so.
+    /// Whether this store took another's place and was never heard of: neither here, nor in any view, nor by a peer that said so. One that was
+    /// let serve has run keys, whether or not a row of it has arrived anywhere.
     fn is_awaited(&self, view: &View, origin: &Origin) -> bool {
+        let views = self.authority.views.load();
+        let let_serve =
+            |view: &View| view.serves(&origin.region) && view.origin(&origin.region).as_ref() == Some(origin);
+        let served = let_serve(view) || views.values().any(|known| let_serve(known));
         let retired = view.retired().keys().any(|old| old.region == origin.region);
         let fresh = view.members().get(&origin.region).is_some_and(|member| member.mark == 0);
         let health = self.health();
@@ -87,7 +92,7 @@ impl<P: Ports> Gateway<P> {
         let heard = peer.is_some_and(|peer| peer.origin.as_ref() == Some(origin) && peer.applied > Some(0));
         let pongs = || health.peers.values().filter_map(|peer| peer.pong.as_ref());
         let told = pongs().any(|pong| pong.applied.get(origin).is_some_and(|applied| *applied > 0));
-        retired && fresh && !heard && !told && *origin != self.origin
+        retired && fresh && !served && !heard && !told && *origin != self.origin
     }
 
     /// A sealed store may go once nobody writes to it any more, and everybody who serves has all of it: what ran through the drain may have
