@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::protocol::region::RegionName;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -44,12 +45,15 @@ pub struct Faults {
     log: Arc<Log>,
     chance: Chance,
     organs: Arc<Organs>,
+    /// So many stores may forget what they had at the same time: one keeps it, or there would be nothing to come home to.
+    forgets: Semaphore,
 }
 
 impl Faults {
     /// Nothing is broken.
     pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, chance: Chance, organs: Arc<Organs>) -> Arc<Self> {
-        Arc::new(Self { deployment, log, chance, organs })
+        let forgets = Semaphore::new(deployment.regions().len().saturating_sub(1));
+        Arc::new(Self { deployment, log, chance, organs, forgets })
     }
 
     /// Lets all faults of the scenario happen, and ends with the last of them, at `end` at the latest but for what mending takes.
@@ -122,6 +126,16 @@ impl Faults {
         let Some(_taken) = self.organs.take(organs::of(&what, self.deployment.regions())) else {
             self.log.not_possible(format!("{} at {place}: something there is broken already", kind.name()));
             return;
+        };
+        let _forgotten = match kind {
+            Kind::Region(OfRegion::DiskLost | OfRegion::StoreRestored) => match self.forgets.try_acquire() {
+                Ok(forgotten) => Some(forgotten),
+                Err(_) => {
+                    self.log.not_possible(format!("{} at {place}: it is the last whole store", kind.name()));
+                    return;
+                }
+            },
+            Kind::Region(_) | Kind::Link(_) => None,
         };
         let number = self.log.breaks(kind.name(), place);
         match &what {
