@@ -166,7 +166,7 @@ pub(super) fn only_restarted(gate: &Gate) -> bool {
     gate.approved.as_ref().is_some_and(same)
 }
 
-async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), StoreError> {
+pub(super) async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), StoreError> {
     let gate = gateway.ports.store().gate().await?;
     let beats = gateway.ports.store().heartbeats().await?;
     Ok((gate, beats.iter().find(|beat| beat.origin == gateway.origin).map_or(0, |beat| beat.seq)))
@@ -357,6 +357,11 @@ impl<P: Ports> Gateway<P> {
         let Some(peer) = health.peers.get(name) else { return true };
         let allowed = timings.silent_after + timings.ping + peer.round_trip.unwrap_or_default();
         peer.heard.is_none_or(|heard| now.since(heard) > allowed)
+    }
+
+    /// The highest heartbeat of this region that this process wrote or was ever told of.
+    pub(super) fn highest_heard(&self) -> u64 {
+        self.answers_since(Moment::default()).highest
     }
 
     /// What the peers that were asked since `moment` remember of this region.

@@ -132,3 +132,29 @@ fn the_last_region_whose_store_restarted_goes_on_too() {
         trio.check();
     });
 }
+
+/// But not where it came back as an old copy, and this gateway knows that: it has forgotten claims.
+#[test]
+fn the_last_region_whose_store_went_back_does_not_go_on() {
+    play(async {
+        let trio = Trio::start(5).await;
+        let key = key_of(&c(), &a(), "forgotten");
+        let copied = trio.world.cluster.copy(&c());
+        assert_eq!(trio.send(&c(), "/park", &key).await.status, 201);
+        sleep(ms(1_000)).await;
+        let stopped = BTreeSet::from([a(), b()]);
+        for region in &stopped {
+            trio.lose(region);
+            trio.world.cluster.destroy(region);
+        }
+        trio.world.cluster.restore(&c(), copied);
+        sleep(LEASE * 2).await;
+        let gateway = trio.node(&c()).gateway;
+        let refused = gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap_err();
+        assert_eq!(refused.code, "refused", "{refused}");
+        sleep(LEASE).await;
+        assert_eq!(trio.send(&c(), "/park", &key).await.status, 503);
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}

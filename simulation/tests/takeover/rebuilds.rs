@@ -3,6 +3,8 @@
 //!
 //! Neighbours: `losses` has regions that come back with the store they had. It must not write to a store itself.
 
+use onceway::ports::Replica;
+
 use super::settings::HOLD;
 use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
 use tokio::time::sleep;
@@ -114,6 +116,31 @@ fn a_replaced_store_that_served_and_was_never_heard_of_is_not_made_twice() {
         disk_is_lost(&trio).await;
         let rebuilt = b_says.rebuild(&a(), true, "test", "").await.unwrap();
         assert_eq!((rebuilt.generation, rebuilt.again), (3, false));
+        trio.check();
+    });
+}
+
+/// Nor where only another peer has heard of it: its heartbeats would begin again below those that were seen.
+#[test]
+fn a_replaced_store_that_another_peer_has_heard_of_is_not_made_twice() {
+    play(async {
+        let trio = Trio::start(10).await;
+        disk_is_lost(&trio).await;
+        let b_says = trio.node(&b()).gateway;
+        assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
+        begin_anew(&trio);
+        trio.hold(&a(), &[b()], true);
+        let heard = async || {
+            let beats = trio.world.cluster.store(&c()).heartbeats().await.unwrap();
+            beats.iter().any(|beat| beat.origin.region == a() && beat.origin.generation == 2 && beat.seq > 1)
+        };
+        trio.until("c hears of it", TAKEOVER, heard).await;
+        sleep(ms(500)).await;
+        assert!(!trio.serves(&a()), "it was never let serve");
+        trio.lose(&a());
+        trio.world.cluster.destroy(&a());
+        let told = b_says.rebuild(&a(), true, "test", "").await;
+        assert!(!told.as_ref().is_ok_and(|done| done.again), "{told:?}");
         trio.check();
     });
 }

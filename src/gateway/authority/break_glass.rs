@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::acts::ActError;
 use super::{Gateway, asking, learn, propose, takeover};
 use crate::gateway::heartbeat;
-use crate::ports::store::StoreError;
+use crate::ports::store::{Gate, StoreError};
 use crate::ports::{KeyStore, Ports, Upkeep};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
@@ -23,12 +23,16 @@ const WITHIN: Duration = Duration::from_secs(3);
 /// So far above every ballot that is known: nobody who comes back is near it.
 const ABOVE: u64 = 1 << 32;
 
+fn unread(error: StoreError) -> ActError {
+    ActError::not_yet(format!("the store does not answer: {error}"))
+}
+
 impl<P: Ports> Gateway<P> {
     /// Goes on without the regions and witnesses that an operator attests to be stopped: they are lost and vote no more. Those who are left
     /// must all answer. Returns the epoch.
     ///
     /// # Errors
-    /// A majority of the voters answers, so nothing has to be broken (`refused`); a survivor does not answer (`not-yet`).
+    /// A majority of the voters answers, so nothing has to be broken, or this region's own store went back (`refused`); a survivor does not answer (`not-yet`).
     pub async fn break_glass(
         self: &Arc<Self>,
         stopped: &BTreeSet<RegionName>,
@@ -57,10 +61,14 @@ impl<P: Ports> Gateway<P> {
             let why = format!("{silent:?} do not answer and are not said to be stopped");
             return Err(ActError::not_yet(why));
         }
-        self.approve_alone(&base, stopped).await?;
+        let unapproved = self.approved_by_nobody(&base, stopped).await?;
         let text = format!("{actor} attests that {stopped:?} are stopped: {attested}");
         let noted = self.ports.store().note("glass-broken", &text).await;
         noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))?;
+        if let Some(gate) = unapproved {
+            self.ports.store().approve(gate.version, &gate.running).await.map_err(unread)?;
+            tracing::warn!("the store's boot is approved by the attestation alone");
+        }
         let epoch = view.epoch();
         tracing::error!(actor, attested, ?stopped, epoch, "the glass is broken: going on without a majority");
         let highest = held.values().map(|(_, accepted, _)| accepted.ballot.counter).max().unwrap_or(0);
@@ -70,24 +78,26 @@ impl<P: Ports> Gateway<P> {
         Ok(epoch)
     }
 
-    /// A store that only restarted has to be approved by a peer that remembers it: where all peers are stopped, their word is not to be had, and
-    /// without an approved boot the own acceptor takes nothing.
-    async fn approve_alone(
+    /// The gate to approve. A store that only restarted has to be approved by a peer that remembers it: where all peers are stopped, their word is
+    /// not to be had, and without an approved boot the own acceptor takes nothing. What this process knows itself still counts: a store that went
+    /// back has forgotten claims, whoever attests what.
+    async fn approved_by_nobody(
         self: &Arc<Self>,
         base: &View,
         stopped: &BTreeSet<RegionName>,
-    ) -> Result<(), ActError> {
+    ) -> Result<Option<Gate>, ActError> {
         let is_left = |name: &RegionName| *name != self.settings.me && !stopped.contains(name);
         if base.members().keys().any(is_left) {
-            return Ok(());
+            return Ok(None);
         }
-        let unread = |error: StoreError| ActError::not_yet(format!("the store does not answer: {error}"));
-        let gate = self.ports.store().gate().await.map_err(unread)?;
-        if !gate.is_open() && heartbeat::only_restarted(&gate) {
-            self.ports.store().approve(gate.version, &gate.running).await.map_err(unread)?;
-            tracing::warn!("the store's boot is approved by the attestation alone");
+        let (gate, own) = heartbeat::own_state(self).await.map_err(unread)?;
+        let heard = self.highest_heard();
+        if !gate.is_open() && heard > own {
+            return Err(ActError::refused(format!(
+                "this region's own store went back: its heartbeat {heard} was seen, it holds {own}; it has forgotten claims, and would run them again"
+            )));
         }
-        Ok(())
+        Ok(Some(gate).filter(|gate| !gate.is_open() && heartbeat::only_restarted(gate)))
     }
 
     /// Has every voter of the view take it.
