@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::admin::{self, Admin};
 use super::door::Door;
 use super::peer::{self, PeerLimits, QUESTION_LIMIT};
-use super::{Listeners, PeerService, PublicService, public, reload, tls};
+use super::{Listeners, PeerService, PublicService, certificates, public, reload, tls};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
@@ -76,6 +76,7 @@ pub async fn run(config: Config) -> Result<()> {
     let tls = config.process.listen.tls.as_ref().map(tls::load).transpose()?;
     let ports = ports(&config, &identity)?;
     let gateway = Gateway::new(ports, config.settings(), config.shared.view())?;
+    certificates::show(&config);
 
     let listen = &config.process.listen;
     let public = bind(listen.public, "public").await?;
