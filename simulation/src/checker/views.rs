@@ -252,8 +252,12 @@ fn opens_after_each_loss(
     }
 }
 
-/// 11: a region's mark never goes back while its store is the same, except when it is lost.
+/// 11: a region's mark never goes back while its store is the same, except when it is lost, and but for a forced view: it was made of what those
+/// know who are left, and a region whose loss they never heard of has no mark by it. It raises that itself with the keys it gives back.
 fn marks_stay(before: &View, after: &View, now: Duration, found: &mut Found) {
+    if is_forced(before, after) {
+        return;
+    }
     for (name, was) in before.members() {
         let Some(is) = after.members().get(name) else { continue };
         let lost = matches!(is.standing, Standing::Lost { .. });
