@@ -186,6 +186,30 @@ fn a_gateway_that_started_anew_goes_on_by_what_its_store_keeps() {
     });
 }
 
+/// Nor where a standby was promoted, which may lack what the others had seen: nobody is left who could say.
+#[test]
+fn the_last_region_whose_standby_was_promoted_does_not_go_on() {
+    play(async {
+        let trio = Trio::start(12).await;
+        let stopped = BTreeSet::from([a(), b()]);
+        for region in &stopped {
+            trio.lose(region);
+            trio.world.cluster.destroy(region);
+        }
+        trio.lose(&c());
+        trio.world.cluster.promote(&c());
+        trio.bring_back(&c());
+        sleep(LEASE * 2).await;
+        let gateway = trio.node(&c()).gateway;
+        let refused = gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap_err();
+        assert_eq!(refused.code, "refused", "{refused}");
+        let noted = trio.world.cluster.notes(&c());
+        assert!(noted.iter().all(|entry| entry.kind != "glass-broken"), "nothing was broken: {noted:?}");
+        assert_eq!(trio.send(&c(), "/park", &key_of(&c(), &a(), "promoted")).await.status, 503);
+        trio.check();
+    });
+}
+
 /// What a gateway calls for that never measured a lag.
 async fn until_accepted(trio: &Trio, at: &RegionName, lost: &[RegionName]) {
     let gateway = trio.node(at).gateway;
