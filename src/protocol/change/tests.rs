@@ -275,7 +275,7 @@ fn what_is_attested_to_be_stopped_is_lost_and_votes_no_more() {
     }
     let all = [("a", 0), ("b", 0), ("c", 0)];
     assert!(view.next(&force(&all, None, 0)).is_err(), "somebody is left");
-    let b_went_first = view.next(&lose("b", 7)).unwrap();
+    let b_went_first = lose(&view, "b", 7);
     let left = b_went_first.next(&force(&[("a", 3), ("c", 0)], None, 0)).unwrap();
     assert_eq!((left.serving().count(), left.lost().count()), (0, 3), "b seals, and comes home");
     let anew = |region: &str, id| Some((name(region), AcceptorId(id)));
