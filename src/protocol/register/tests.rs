@@ -352,7 +352,9 @@ fn a_forced_view_is_taken_by_its_own_voters_only_and_only_if_it_is_newer() {
     let other = Acceptor { id: AcceptorId(2), ..founded };
     assert!(matches!(says(&other, &force(9, &forced), &over), Reply::NotGranted(_)), "no voter of it");
     let made = Acceptor::made(AcceptorId(1));
-    assert_eq!(says(&made, &force(9, &forced), &over), Reply::NotFounded(AcceptorId(1)));
+    let two = next(&first(), Change::Force { stopped: [(name("c"), 9)].into(), anew: None, drawn: 0 });
+    assert_eq!(two.voters().len(), 2);
+    assert_eq!(says(&made, &force(9, &two), &over), Reply::NotFounded(AcceptorId(1)), "others remember");
 }
 
 /// Every voter is stopped, and the acceptor of the region that is left was made anew: it takes the view, and stays silent like any new voter.
