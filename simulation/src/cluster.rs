@@ -135,6 +135,13 @@ impl Cluster {
         inner.region(region).table.restart();
     }
 
+    /// A standby takes the place of a region's Postgres: it has everything, which nobody can tell from it.
+    pub fn promote(&self, region: &RegionName) {
+        let mut inner = self.lock();
+        inner.catch_up(region);
+        inner.region(region).table.promote();
+    }
+
     /// Steps the wall clock of a region's Postgres, ahead or back.
     pub fn step_clock(&self, region: &RegionName, micros: i64) {
         self.lock().region(region).clock.step(micros);
