@@ -2,7 +2,7 @@
 //!
 //! Neighbours: [`super::sends`] asks what a send stands on. What was deleted may begin anew. It must not judge what was sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use onceway::protocol::authority::GateState;
@@ -35,6 +35,8 @@ pub(super) struct Records {
     released: BTreeMap<(RegionName, KeyId, Token), Duration>,
     /// When a claim was first lodged anywhere.
     lodged: BTreeMap<(Origin, KeyId, Token), Duration>,
+    /// Where claims of a region were lodged.
+    holders: BTreeMap<(RegionName, KeyId, Token), BTreeSet<Origin>>,
 }
 
 impl Records {
@@ -55,6 +57,8 @@ impl Records {
         let StoreNews { number, origin, gates: _, kept: _, lodged, writes } = store;
         for lodgment in lodged {
             lodged_under_its_view(&origin, number, &lodgment, views, found);
+            let of_region = (lodgment.origin.region.clone(), lodgment.id.clone(), lodgment.token);
+            self.holders.entry(of_region).or_default().insert(origin.clone());
             let key = (lodgment.origin, lodgment.id, lodgment.token);
             let at = lodgment.at;
             self.lodged.entry(key).and_modify(|known| *known = at.min(*known)).or_insert(at);
@@ -104,6 +108,11 @@ impl Records {
     pub(super) fn is_lodged(&self, sent: &Sent, origin: &Origin) -> bool {
         let lodged = self.lodged.get(&(origin.clone(), sent.id.clone(), sent.token));
         lodged.is_some_and(|at| *at <= sent.at)
+    }
+
+    /// Where the claim of a send was lodged.
+    pub(super) fn holders(&self, sent: &Sent) -> impl Iterator<Item = &Origin> {
+        self.holders.get(&(sent.by.clone(), sent.id.clone(), sent.token)).into_iter().flatten()
     }
 
     pub(super) fn is_released(&self, sent: &Sent, by: Duration) -> bool {
