@@ -71,10 +71,10 @@ mod tests {
     use super::*;
     use crate::outcome::Outcome;
     use crate::play::play_design;
-    use crate::scenario::{Scenario, load, shipped};
+    use crate::scenario::{Scenario, find, load};
 
     fn played(design: Design, change: impl FnOnce(&mut Scenario)) -> Outcome {
-        let mut scenario = load(&shipped().join("region-loss.toml"), &[]).unwrap();
+        let mut scenario = load(&find::find("region-loss").unwrap(), &[]).unwrap();
         scenario.length = std::time::Duration::from_secs(30);
         change(&mut scenario);
         play_design(&Arc::new(scenario), 7, design, false).outcome
