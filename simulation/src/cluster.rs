@@ -115,7 +115,8 @@ impl Cluster {
             inner.links.entry(name.clone()).or_default().insert(other, Link::default());
         }
         let table = inner.make(origin, &clock);
-        let region = Region { clock, table, mode: StoreMode::Up, latency: Duration::ZERO, confirms: Duration::ZERO };
+        let region =
+            Region { clock, table, mode: StoreMode::Up, latency: Duration::ZERO, confirms: Duration::ZERO };
         inner.regions.insert(name, region);
     }
 

@@ -249,9 +249,8 @@ impl Peers for SimPeers {
     }
 
     async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
-        let handle = |region: Arc<dyn Region>| -> Answering<'_, Pong> {
-            Box::pin(async move { region.pong().await })
-        };
+        let handle =
+            |region: Arc<dyn Region>| -> Answering<'_, Pong> { Box::pin(async move { region.pong().await }) };
         self.call_within(to, within, None, handle).await
     }
 

@@ -85,7 +85,8 @@ impl Leases {
 fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
     let (is, Granted { at, id, region, .. }) = (granted.view.epoch(), granted);
     if let Some(was) = before.map(|before| before.view.epoch()).filter(|was| *was > is) {
-        let text = format!("{id:?} granted {region} a lease of epoch {is} at {at:?}, after one of epoch {was}");
+        let text =
+            format!("{id:?} granted {region} a lease of epoch {is} at {at:?}, after one of epoch {was}");
         found.push(Invariant::GrantsStay, *at, text);
     }
 }

@@ -164,9 +164,8 @@ fn lodged_claims_are_asked_for(
     if record.risk.is_empty() || reruns.contains(&record.route) {
         return;
     }
-    let unknown = |other: &&Sent| {
-        other.by != effect.by && other.token < effect.token && !records.names(record, other)
-    };
+    let unknown =
+        |other: &&Sent| other.by != effect.by && other.token < effect.token && !records.names(record, other);
     for other in earlier.iter().filter(unknown) {
         let since = views.gates_since(claim.store, other.token.epoch, claim.at);
         let waived = since.iter().any(|gate| gate.state.waived.iter().any(|(lost, _)| *lost == other.by));

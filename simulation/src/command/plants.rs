@@ -13,23 +13,24 @@ use simulation::scenario::directed::directed;
 use super::as_it_is;
 use super::batch::Batch;
 
-/// Some seeds of a scenario, from the first one on.
+/// Some seeds of a scenario.
 struct Seeds {
     scenario: Arc<Scenario>,
+    from: u64,
     count: u64,
     /// Those that break with all checks in place.
     broken: BTreeSet<u64>,
 }
 
 impl Seeds {
-    fn of(scenario: Arc<Scenario>, count: u64) -> Self {
-        let broken = broken(&scenario, count, None).into_keys().collect();
-        Self { scenario, count, broken }
+    fn of(scenario: Arc<Scenario>, from: u64, count: u64) -> Self {
+        let broken = broken(&scenario, from, count, None).into_keys().collect();
+        Self { scenario, from, count, broken }
     }
 
     /// The seeds that break without the check and hold with it, each with the invariant that broke first.
     fn noticing(&self, check: Plant) -> BTreeMap<u64, String> {
-        let mut found = broken(&self.scenario, self.count, Some(check));
+        let mut found = broken(&self.scenario, self.from, self.count, Some(check));
         found.retain(|seed, _| !self.broken.contains(seed));
         found
     }
@@ -40,8 +41,8 @@ impl Seeds {
 /// # Errors
 /// What is wrong with a directed scenario.
 pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64) -> Result<bool, String> {
-    let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, count)).collect();
-    let mut known: BTreeMap<(&str, u64), Seeds> = BTreeMap::new();
+    let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, 0, count)).collect();
+    let mut known: BTreeMap<(&str, u64, u64), Seeds> = BTreeMap::new();
     println!(
         "{:<22} {:<18} {:>12} {:>10}  what broke first",
         "removed check", "scenario", "seeds", "mean seeds"
@@ -56,9 +57,9 @@ pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64) -> Result<bool, String> 
             Some(told) => Some(told),
             None => {
                 let own = directed(*check);
-                let name = (own.scenario, own.seeds);
+                let name = (own.scenario, own.from, own.seeds);
                 if !known.contains_key(&name) {
-                    known.insert(name, Seeds::of(as_it_is(own.scenario)?, own.seeds));
+                    known.insert(name, Seeds::of(as_it_is(own.scenario)?, own.from, own.seeds));
                 }
                 known.get(&name).and_then(noticing)
             }
@@ -78,8 +79,8 @@ fn row(check: Plant, seeds: &Seeds, found: &BTreeMap<u64, String>) -> String {
 }
 
 /// Which invariant each broken seed broke first.
-fn broken(scenario: &Arc<Scenario>, count: u64, check: Option<Plant>) -> BTreeMap<u64, String> {
-    let batch = Batch::play(scenario, 0, count, check);
+fn broken(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Plant>) -> BTreeMap<u64, String> {
+    let batch = Batch::play(scenario, from, count, check);
     batch.broke.into_iter().map(|broke| (broke.seed, broke.breach.invariant)).collect()
 }
 

@@ -17,8 +17,8 @@ use super::log::Log;
 use super::organs::{self, Organs};
 use crate::cluster::StoreMode;
 use crate::deployment::{Deployment, Pace};
-use crate::peers::LinkMode;
 use crate::letters::Post;
+use crate::peers::LinkMode;
 use crate::scenario::fault::{Fault, Happens, How, Kind, OfLink, OfRegion, Swarm};
 use crate::upstream::{ProbeMode, UpstreamMode};
 

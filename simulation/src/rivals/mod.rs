@@ -114,14 +114,19 @@ mod tests {
 
     #[test]
     fn what_may_have_happened_goes_by_the_routes_rule_in_a_rival_too() {
-        use crate::scenario::fault::{Fault, Happens, Kind};
+        use crate::scenario::fault::{Fault, Happens, How, Kind};
         let drops = |scenario: &mut Scenario| {
             calm(scenario);
             let kind = Kind::all().into_iter().find(|kind| kind.name() == "upstream-effect-then-drop");
             let Some(Kind::Region(kind)) = kind else { panic!("there is such a fault") };
             let span = std::time::Duration::from_secs(8);
             let regions = scenario.shared.ring.regions().iter().map(|region| region.name.clone());
-            let fault = |region| Fault { what: Happens::Region(kind, region), at: span, lasts: span };
+            let fault = |region| Fault {
+                what: Happens::Region(kind, region),
+                how: How::default(),
+                at: span,
+                lasts: span,
+            };
             scenario.faults = regions.map(fault).collect();
         };
         let outcome = played(Design::Sticky, drops);

@@ -5,38 +5,45 @@
 
 use onceway::protocol::plant::Plant;
 
-/// A scenario that comes along, and how many of its seeds are enough, from the first one on.
+/// A scenario that comes along, and which of its seeds are enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directed {
     /// The scenario's name.
     pub scenario: &'static str,
-    /// How many seeds.
+    /// The first seed.
+    pub from: u64,
+    /// How many seeds, from that one on.
     pub seeds: u64,
 }
 
 const fn seeds(seeds: u64, scenario: &'static str) -> Directed {
-    Directed { scenario, seeds }
+    Directed { scenario, from: 0, seeds }
+}
+
+/// One seed of a scenario in which chance has to meet it.
+const fn seed(from: u64, scenario: &'static str) -> Directed {
+    Directed { scenario, from, seeds: 1 }
 }
 
 /// The scenario that notices that this check is gone.
 pub fn directed(check: Plant) -> Directed {
     match check {
-        Plant::GrantOnAccept => seeds(2, "late-rows"),
-        Plant::NothingNewer => seeds(2, "late-rows"),
-        Plant::UntilFromBefore => seeds(2, "late-rows"),
+        Plant::GrantOnAccept => seeds(2, "second-lease"),
+        Plant::NothingNewer => seeds(2, "stale-view"),
+        Plant::UntilFromBefore => seeds(2, "slow-links"),
         Plant::Tenure => seeds(2, "sleeping-handler"),
-        Plant::GateInClaim => seeds(2, "late-rows"),
+        Plant::GateInClaim => seeds(2, "slow-store"),
         Plant::ReleaseBound => seeds(2, "second-lease"),
-        Plant::MarksAccumulate => seeds(2, "late-rows"),
+        Plant::MarksAccumulate => seeds(2, "two-moves"),
         Plant::Import => seeds(2, "late-rows"),
-        Plant::Conversion => seeds(2, "late-rows"),
+        Plant::Conversion => seeds(2, "sealed-keeper"),
         Plant::EscrowGate => seeds(2, "late-rows"),
         Plant::HeartbeatOfEpoch => seeds(2, "new-target"),
-        Plant::ForeignFirst => seeds(2, "late-rows"),
-        Plant::BootInGate => seeds(2, "late-rows"),
+        Plant::ForeignFirst => seeds(2, "lost-news"),
+        Plant::BootInGate => seeds(2, "restarts"),
         Plant::Over => seeds(2, "late-rows"),
-        Plant::NewVoterSilent => seeds(2, "late-rows"),
-        Plant::BootClock => seeds(2, "late-rows"),
+        Plant::NewVoterSilent => seeds(2, "disk-lost"),
+        Plant::BootClock => seeds(2, "long-pause"),
         Plant::MaskingKept => seeds(2, "short-lived"),
         Plant::LateRenewal => seeds(2, "late-renewal"),
         Plant::VotersBefore => seeds(2, "new-voter"),

@@ -236,10 +236,8 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
 fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
     let names: Vec<(&str, Letter)> = Letter::ALL.iter().map(|letter| (letter.name(), *letter)).collect();
     let has_letters = matches!(kind, Some(Kind::Link(OfLink::LettersLost | OfLink::LettersLate)));
-    let has_by = matches!(
-        kind,
-        Some(Kind::Link(OfLink::LettersLate) | Kind::Region(OfRegion::ConfirmationsLate))
-    );
+    let has_by =
+        matches!(kind, Some(Kind::Link(OfLink::LettersLate) | Kind::Region(OfRegion::ConfirmationsLate)));
     let mut how = How::default();
     if has_letters {
         let read = |value: &DeValue<'_>| reader::list(value, |value| reader::word(value, &names));
@@ -273,9 +271,9 @@ fn kind(value: &DeValue<'_>) -> Result<Kind, String> {
 }
 
 fn swarm(section: Section<'_>) -> Swarm {
-    let kinds = section.optional("kinds", |value| reader::list(value, kind)).unwrap_or_else(|| {
-        Kind::all().into_iter().filter(|kind| kind.is_drawn()).collect()
-    });
+    let kinds = section
+        .optional("kinds", |value| reader::list(value, kind))
+        .unwrap_or_else(|| Kind::all().into_iter().filter(|kind| kind.is_drawn()).collect());
     if kinds.is_empty() {
         section.fail_at(
             "kinds",

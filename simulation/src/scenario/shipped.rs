@@ -27,10 +27,12 @@ files! {
     "scenarios/late-renewal.toml"
     "scenarios/late-rows.toml"
     "scenarios/long-pause.toml"
+    "scenarios/lost-news.toml"
     "scenarios/new-target.toml"
     "scenarios/new-voter.toml"
     "scenarios/one-way-cut.toml"
     "scenarios/region-loss.toml"
+    "scenarios/restarts.toml"
     "scenarios/retry-storm.toml"
     "scenarios/ring-change.toml"
     "scenarios/rings/five.toml"
@@ -38,6 +40,7 @@ files! {
     "scenarios/rings/routes-patient.toml"
     "scenarios/rings/routes.toml"
     "scenarios/rings/three-calm.toml"
+    "scenarios/rings/three-curt.toml"
     "scenarios/rings/three-hasty.toml"
     "scenarios/rings/three-impatient.toml"
     "scenarios/rings/three.toml"
@@ -50,8 +53,12 @@ files! {
     "scenarios/skipped-view.toml"
     "scenarios/sleeping-handler.toml"
     "scenarios/slot-lost.toml"
+    "scenarios/slow-links.toml"
+    "scenarios/slow-store.toml"
+    "scenarios/stale-view.toml"
     "scenarios/swarm.toml"
     "scenarios/two-and-witness.toml"
+    "scenarios/two-moves.toml"
 }
 
 /// The folder that all of them are in. No file system has it.
@@ -125,7 +132,9 @@ mod tests {
     #[test]
     fn a_path_may_climb_but_not_out() {
         assert!(has(&path("kept/../scenarios/swarm.toml")));
-        for none in ["../swarm.toml", "scenarios", "scenarios/nothing.toml", "scenarios/../../scenarios/swarm.toml"] {
+        for none in
+            ["../swarm.toml", "scenarios", "scenarios/nothing.toml", "scenarios/../../scenarios/swarm.toml"]
+        {
             assert!(!has(&path(none)), "{none}");
         }
         assert!(!has(Path::new("scenarios/swarm.toml")));
