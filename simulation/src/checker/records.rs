@@ -2,7 +2,7 @@
 //!
 //! Neighbours: [`super::sends`] asks what a send stands on. What was deleted may begin anew. It must not judge what was sent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use onceway::protocol::authority::GateState;
@@ -35,8 +35,8 @@ pub(super) struct Records {
     released: BTreeMap<(RegionName, KeyId, Token), Duration>,
     /// When a claim was first lodged anywhere.
     lodged: BTreeMap<(Origin, KeyId, Token), Duration>,
-    /// Where claims of a region were lodged.
-    holders: BTreeMap<(RegionName, KeyId, Token), BTreeSet<Origin>>,
+    /// Where claims of a region were lodged, and when first.
+    holders: BTreeMap<(RegionName, KeyId, Token), BTreeMap<Origin, Duration>>,
 }
 
 impl Records {
@@ -58,7 +58,8 @@ impl Records {
         for lodgment in lodged {
             lodged_under_its_view(&origin, number, &lodgment, views, found);
             let of_region = (lodgment.origin.region.clone(), lodgment.id.clone(), lodgment.token);
-            self.holders.entry(of_region).or_default().insert(origin.clone());
+            let holders = self.holders.entry(of_region).or_default();
+            holders.entry(origin.clone()).or_insert(lodgment.at);
             let key = (lodgment.origin, lodgment.id, lodgment.token);
             let at = lodgment.at;
             self.lodged.entry(key).and_modify(|known| *known = at.min(*known)).or_insert(at);
@@ -110,9 +111,10 @@ impl Records {
         lodged.is_some_and(|at| *at <= sent.at)
     }
 
-    /// Where the claim of a send was lodged.
-    pub(super) fn holders(&self, sent: &Sent) -> impl Iterator<Item = &Origin> {
-        self.holders.get(&(sent.by.clone(), sent.id.clone(), sent.token)).into_iter().flatten()
+    /// Where the claim of a send was lodged before this moment.
+    pub(super) fn holders(&self, sent: &Sent, before: Duration) -> impl Iterator<Item = &Origin> {
+        let all = self.holders.get(&(sent.by.clone(), sent.id.clone(), sent.token));
+        all.into_iter().flatten().filter(move |(_, at)| **at < before).map(|(holder, _)| holder)
     }
 
     pub(super) fn is_released(&self, sent: &Sent, by: Duration) -> bool {

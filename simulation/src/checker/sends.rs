@@ -164,8 +164,10 @@ fn lodged_claims_are_asked_for(
     if record.risk.is_empty() || reruns.contains(&record.route) {
         return;
     }
-    let unknown =
-        |other: &&Sent| other.by != effect.by && other.token < effect.token && !records.names(record, other);
+    let unknown = |other: &&Sent| {
+        let earlier = other.at < effect.at && other.token < effect.token;
+        earlier && other.by != effect.by && !records.names(record, other)
+    };
     for other in earlier.iter().filter(unknown) {
         let since = views.gates_since(claim.store, other.token.epoch, claim.at);
         let waived = since.iter().any(|gate| gate.state.waived.iter().any(|(lost, _)| *lost == other.by));
@@ -174,7 +176,7 @@ fn lodged_claims_are_asked_for(
             !lost && view.origin(&holder.region).as_ref() == Some(holder)
         };
         let asked = |holder: &&Origin| since.iter().all(|gate| present(holder, &gate.state.view));
-        if let Some(holder) = records.holders(other).find(asked).filter(|_| !waived) {
+        if let Some(holder) = records.holders(other, claim.at).find(asked).filter(|_| !waived) {
             let text = format!(
                 "{} took effect again, at risk of {}, whose claim {} was lodged at {holder} all the time",
                 what(effect),
