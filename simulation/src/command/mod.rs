@@ -154,6 +154,9 @@ enum Command {
         /// How many seeds, for each check and scenario.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
         count: u64,
+        /// Remove this check only. May be given more than once.
+        #[arg(long = "plant", value_name = "NAME")]
+        only: Vec<String>,
     },
     /// Tell what happened in one run, line by line, on standard output.
     Replay {
@@ -288,7 +291,7 @@ fn perform(command: Command) -> Result<bool, String> {
             if let Some(check) = plant {
                 let own = directed(check);
                 let scenario = as_it_is(own.scenario)?;
-                played.directed = Some(Box::new(Batch::play(&scenario, own.from, own.seeds, plant)));
+                played.directed = Some(Box::new(Batch::play(&scenario, 0, own.seeds, plant)));
             }
             match json {
                 true => println!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
@@ -317,9 +320,11 @@ fn perform(command: Command) -> Result<bool, String> {
             let shown = batch::play(&scenario, Design::Onceway, seeds.from, None);
             report::write(&path, Report::new(study, shown), out, json)
         }
-        Command::Plants { scenarios, count } => {
+        Command::Plants { scenarios, count, only } => {
             let scenarios: Result<Vec<_>, _> = scenarios.iter().map(|name| as_it_is(name)).collect();
-            plants::table(scenarios?, count)
+            let only: Result<Vec<_>, _> = only.iter().map(|name| plant(name)).collect();
+            let only = only?;
+            plants::table(scenarios?, count, if only.is_empty() { Plant::ALL } else { &only })
         }
         Command::Replay { what, seed } => {
             let (_, scenario, plant) = what.load()?;
