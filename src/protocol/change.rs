@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::ring::Ring;
 use super::view::{AcceptorId, Member, Release, Retired, Standing, View};
@@ -244,7 +245,9 @@ fn lose(next: &mut View, region: &RegionName, frontier: u64) -> Result<(), Illeg
         Standing::Serving | Standing::Sealed { .. } => {
             // The frontier takes the mark's place. Behind the mark it shows that rows are missing everywhere (L1).
             member.standing = Standing::Lost { at, gap: frontier < member.mark };
-            (member.mark, member.release) = (frontier, None);
+            // What it gave up before it gave up for that change only: it may rely on its lease for all the rest.
+            let release = member.release.filter(|_| removed(Plant::ReleaseBound));
+            (member.mark, member.release) = (frontier, release);
             Ok(())
         }
         Standing::Lost { .. } => Err(Illegal::Standing(region.clone())),

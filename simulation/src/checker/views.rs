@@ -102,6 +102,14 @@ impl Views {
         gates.get(first..end).unwrap_or_default()
     }
 
+    /// The states that a store's gate had from the first view after an epoch on, until a moment.
+    pub(super) fn gates_since(&self, store: u64, epoch: u64, until: Duration) -> &[Gated] {
+        let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
+        let first = gates.partition_point(|gate| gate.state.view.epoch() <= epoch);
+        let end = gates.partition_point(|gate| gate.at <= until);
+        gates.get(first..end).unwrap_or_default()
+    }
+
     /// When anybody first adopted a view that declared the region lost after this epoch: from then on its lease must be over, whatever the
     /// window hides.
     pub(super) fn ended(&self, region: &RegionName, epoch: u64) -> Option<Duration> {
@@ -118,8 +126,11 @@ impl Views {
         if !ids.insert(held.id) {
             return;
         }
-        let votes = view.voters().values().filter(|id| ids.contains(id)).count();
-        if votes < majority(view.voters().len()) {
+        // Those who voted before had to agree, too.
+        let agreed = |voters: &BTreeMap<RegionName, AcceptorId>| {
+            voters.values().filter(|id| ids.contains(id)).count() >= majority(voters.len())
+        };
+        if !agreed(view.voters()) || !agreed(view.voters_before()) {
             return;
         }
         let (view, epoch) = (view.clone(), view.epoch());
