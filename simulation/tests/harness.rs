@@ -128,7 +128,7 @@ fn what_no_random_seed_notices_is_noticed_by_its_own_scenario() {
         ("skipped-view", "skipped-view"),
         ("sealed-asked", "sealed-keeper"),
     ];
-    let mut args = vec!["plants", "client-clocks", "--count", "1"];
+    let mut args = vec!["plants", "late-renewal", "--count", "1"];
     args.extend(own.iter().flat_map(|(name, _)| ["--plant", *name]));
     let table = onceway_sim(&args);
     let rows = out(&table);

@@ -286,7 +286,9 @@ fn perform(command: Command) -> Result<bool, String> {
             }
             Ok(held)
         }
-        Command::Seeds { what, count, from, json, keep } => seeds(&what, from..from.saturating_add(count), json, keep),
+        Command::Seeds { what, count, from, json, keep } => {
+            seeds(&what, from..from.saturating_add(count), json, keep)
+        }
         Command::Sweep { deployment, vary, seeds, json } => {
             let path = find::find(&deployment.scenario)?;
             let points = points::grid(&path, &deployment.settings, &vary)?;
