@@ -10,6 +10,7 @@ mod points;
 mod report;
 mod show;
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -286,21 +287,7 @@ fn perform(command: Command) -> Result<bool, String> {
             Ok(held)
         }
         Command::Seeds { what, count, from, json, keep } => {
-            let (path, scenario, plant) = what.load()?;
-            let mut played = Batch::play(&scenario, from, count, plant);
-            if let Some(check) = plant {
-                let own = directed(check);
-                let scenario = as_it_is(own.scenario)?;
-                played.directed = Some(Box::new(Batch::play(&scenario, 0, own.seeds, plant)));
-            }
-            match json {
-                true => println!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
-                false => show::many(&path, &scenario, &played),
-            }
-            if keep {
-                kept::add(&path, &played.broke)?;
-            }
-            Ok(played.held() && played.missing(&scenario).is_empty())
+            seeds(&what, from..from.saturating_add(count), json, keep)
         }
         Command::Sweep { deployment, vary, seeds, json } => {
             let path = find::find(&deployment.scenario)?;
@@ -333,6 +320,26 @@ fn perform(command: Command) -> Result<bool, String> {
             Ok(played.outcome.held())
         }
     }
+}
+
+/// Plays these seeds, and those of the directed scenario of the check that is removed, and shows them; whether every invariant held, and everything
+/// happened that was expected.
+fn seeds(what: &What, seeds: Range<u64>, json: bool, keep: bool) -> Result<bool, String> {
+    let (path, scenario, plant) = what.load()?;
+    let mut played = Batch::play(&scenario, seeds.start, seeds.end - seeds.start, plant);
+    if let Some(check) = plant {
+        let own = directed(check);
+        let scenario = as_it_is(own.scenario)?;
+        played.directed = Some(Box::new(Batch::play(&scenario, 0, own.seeds, plant)));
+    }
+    match json {
+        true => println!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
+        false => show::many(&path, &scenario, &played),
+    }
+    if keep {
+        kept::add(&path, &played.broke)?;
+    }
+    Ok(played.held() && played.missing(&scenario).is_empty())
 }
 
 fn faults() -> bool {

@@ -3,6 +3,7 @@
 //! Neighbours: `batch` plays the seeds; `protocol::plant` names the checks, `scenario::directed` the scenario that each one's absence shows in.
 //! Seeds that break with all checks in place notice nothing, and do not count. It must not remove two checks at a time.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -56,11 +57,11 @@ pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Plant]) -> Res
             Some(told) => Some(told),
             None => {
                 let own = directed(*check);
-                let name = (own.scenario, own.seeds);
-                if !known.contains_key(&name) {
-                    known.insert(name, Seeds::of(as_it_is(own.scenario)?, own.seeds));
-                }
-                known.get(&name).and_then(noticing)
+                let seeds = match known.entry((own.scenario, own.seeds)) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => new.insert(Seeds::of(as_it_is(own.scenario)?, own.seeds)),
+                };
+                noticing(seeds)
             }
         };
         unnoticed += usize::from(told.is_none());

@@ -18,8 +18,8 @@ const fn seeds(seeds: u64, scenario: &'static str) -> Directed {
     Directed { scenario, seeds }
 }
 
-/// The scenario that notices that this check is gone. Where it is one of chance, there are enough seeds that a change of the protocol, which lets each
-/// of them go another way, leaves some that do.
+/// The scenario that notices that this check is gone. Where it is one of chance, there are enough seeds that a change of the protocol, which lets
+/// each of them go another way, leaves some that do.
 pub fn directed(check: Plant) -> Directed {
     match check {
         Plant::GrantOnAccept => seeds(2, "second-lease"),
