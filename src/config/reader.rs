@@ -6,97 +6,15 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::nearest::nearest;
+pub use super::problems::{At, Located, Problem, Problems};
 use super::span;
-
-/// One thing that is wrong: where, what, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
-    /// Which file.
-    pub file: PathBuf,
-    /// Which line, from 1; 0 if the file as a whole is meant.
-    pub line: usize,
-    /// What is wrong and what to do, in one line.
-    pub text: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => write!(out, "{}: {}", self.file.display(), self.text),
-            line => write!(out, "{}:{line}: {}", self.file.display(), self.text),
-        }
-    }
-}
-
-/// The text with its control characters written out: a value that is repeated, such as the path of a file, may hold any.
-fn one_line(text: &str) -> String {
-    let shown = |char: char| {
-        if char.is_control() { char.escape_default().to_string() } else { char.to_string() }
-    };
-    text.chars().map(shown).collect()
-}
-
-/// The problems found so far.
-#[derive(Debug, Default)]
-pub struct Problems(RefCell<Vec<Problem>>);
-
-impl Problems {
-    /// Adds one.
-    pub fn add(&self, at: &At, text: impl Into<String>) {
-        let problem = Problem { file: at.file.to_path_buf(), line: at.line, text: one_line(&text.into()) };
-        self.0.borrow_mut().push(problem);
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.0.borrow().len()
-    }
-
-    /// All of them, by file in the order of first mention, then by line.
-    pub fn into_sorted(self) -> Vec<Problem> {
-        let mut all = self.0.into_inner();
-        let mut files: Vec<PathBuf> = Vec::new();
-        for problem in &all {
-            if !files.contains(&problem.file) {
-                files.push(problem.file.clone());
-            }
-        }
-        all.sort_by_key(|problem| (files.iter().position(|file| *file == problem.file), problem.line));
-        all
-    }
-}
-
-/// A place in a file.
-#[derive(Clone, Debug)]
-pub struct At {
-    /// Which file.
-    pub file: Arc<Path>,
-    /// Which line, from 1; 0 if the file as a whole is meant.
-    pub line: usize,
-}
-
-impl At {
-    /// The file as a whole.
-    pub fn file(path: &Path) -> Self {
-        Self { file: path.into(), line: 0 }
-    }
-}
-
-/// A value and where it was written.
-#[derive(Clone, Debug)]
-pub struct Located<T> {
-    /// Where.
-    pub at: At,
-    /// What.
-    pub value: T,
-}
 
 /// A file's text.
 #[derive(Debug)]
@@ -157,6 +75,8 @@ pub struct Section<'a> {
     /// How messages name it: `[listen]`, `route "charges"`; empty at the top.
     name: String,
     asked: RefCell<Vec<&'static str>>,
+    /// The keys that are no settings, and about which more is said than that they are unknown.
+    refused: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Section<'a> {
@@ -170,6 +90,7 @@ impl<'a> Section<'a> {
             at,
             name: String::new(),
             asked: RefCell::default(),
+            refused: RefCell::default(),
         }
     }
 
@@ -196,6 +117,19 @@ impl<'a> Section<'a> {
     /// Reports a problem of one key, at its line if it is there.
     pub fn fail_at(&self, key: &'static str, text: impl fmt::Display) {
         self.problems.add(&self.at_key(key), self.said(text));
+    }
+
+    /// Reports that something a key names is not on this machine, at its line.
+    pub fn miss_at(&self, key: &'static str, text: impl fmt::Display) {
+        self.problems.miss(&self.at_key(key), self.said(text));
+    }
+
+    /// Reports this key, if it stands there: it is no setting, and `text` says what to write.
+    pub fn refuse(&self, key: &'static str, text: impl fmt::Display) {
+        self.refused.borrow_mut().push(key);
+        if self.table.contains_key(key) {
+            self.fail_at(key, text);
+        }
     }
 
     /// Where the key stands; the section's place if it does not.
@@ -320,7 +254,7 @@ impl<'a> Section<'a> {
         let asked = self.asked.borrow();
         for (key, _) in self.table.iter() {
             let key_text: &str = key.get_ref();
-            if asked.contains(&key_text) {
+            if asked.contains(&key_text) || self.refused.borrow().contains(&key_text) {
                 continue;
             }
             let advice = match nearest(key_text, &asked) {
@@ -339,7 +273,7 @@ impl<'a> Section<'a> {
 
     fn below(&self, table: &'a DeTable<'a>, at: At, name: String) -> Section<'a> {
         let (source, problems) = (self.source, self.problems);
-        Section { source, problems, table, at, name, asked: RefCell::default() }
+        Section { source, problems, table, at, name, asked: RefCell::default(), refused: RefCell::default() }
     }
 
     fn said(&self, text: impl fmt::Display) -> String {

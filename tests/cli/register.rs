@@ -59,7 +59,7 @@ fn at(address: &str, args: &[&str]) -> Output {
 /// What a gateway that runs the reference files says before the register is founded.
 fn unfounded() -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
-    let config = Config::load_with(&file, &|_| None).unwrap();
+    let config = Config::load_for_command(&file).unwrap();
     json!({
         "region": "us-east", "epoch": 0, "shared": config.shared.digest.to_string(), "view": config.shared.view().digest().to_string(),
     })
