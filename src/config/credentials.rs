@@ -49,6 +49,11 @@ impl CredentialsFile {
         Self { path: path.to_owned(), named, seen: Vec::new() }
     }
 
+    /// Forgets when they were read.
+    pub(super) fn forget_when(&mut self) {
+        self.seen.clear();
+    }
+
     /// Whether any of the files is another than when it was read last. Blocks.
     pub fn has_changed(&self) -> bool {
         self.seen.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
@@ -67,8 +72,13 @@ impl CredentialsFile {
     pub(super) fn read(&mut self, wanted_by: &At, problems: &Problems) -> Option<Credentials> {
         self.seen = vec![(self.path.clone(), Stamp::of(&self.path))];
         let source = Source::read(&self.path, wanted_by, problems)?;
+        self.read_text(&source, problems)
+    }
+
+    /// Like [`CredentialsFile::read`], of a text that was read already.
+    pub(super) fn read_text(&mut self, source: &Source, problems: &Problems) -> Option<Credentials> {
         let document = source.parse(problems)?;
-        let top = Section::top(&source, &document, problems);
+        let top = Section::top(source, &document, problems);
         let (tokens, issuers) = (top.tables("credential"), top.tables("issuer"));
         if tokens.is_empty() && issuers.is_empty() {
             top.fail(

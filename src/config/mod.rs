@@ -22,6 +22,7 @@ mod policy;
 mod problems;
 pub mod provision;
 pub mod reader;
+pub mod reference;
 pub mod region;
 pub mod ring;
 pub mod routes;
@@ -106,6 +107,11 @@ impl Config {
     /// All problems of all files.
     pub fn load_with(region_file: &Path, environment: Environment<'_>) -> Result<Self, Errors> {
         alone(|problems| read(region_file, &Surroundings { environment, need: Need::Serve }, problems))
+    }
+
+    /// Forgets when its files were read: what is left is what they say.
+    pub fn forget_when(&mut self) {
+        self.credentials_file.forget_when();
     }
 
     /// What the gateway is told.

@@ -127,7 +127,7 @@ impl<'a> Section<'a> {
     /// Reports this key, if it stands there: it is no setting, and `text` says what to write.
     pub fn refuse(&self, key: &'static str, text: impl fmt::Display) {
         self.refused.borrow_mut().push(key);
-        if self.table.contains_key(key) {
+        if self.stands(key) {
             self.fail_at(key, text);
         }
     }
@@ -137,6 +137,11 @@ impl<'a> Section<'a> {
         self.table
             .get_key_value(key)
             .map_or_else(|| self.at.clone(), |(key, _)| self.source.at(key.span().start))
+    }
+
+    /// Whether the key stands there, whatever it is: asking does not make it known.
+    pub fn stands(&self, key: &str) -> bool {
+        self.table.contains_key(key)
     }
 
     /// Whether the key stands there.
@@ -354,7 +359,12 @@ pub fn time(
     most: std::time::Duration,
 ) -> Result<std::time::Duration, String> {
     let Some(text) = value.as_str() else {
-        return Err(format!("must be a span of time in quotes, such as \"10s\", not {}", kind(value)));
+        return Err(format!(
+            "must be a span of time in quotes, from {:?} to {:?}, not {}",
+            span::show(least),
+            span::show(most),
+            kind(value)
+        ));
     };
     let found = span::parse(text)?;
     if found < least || found > most {
@@ -370,11 +380,20 @@ pub fn time(
 /// A size in bytes between two others.
 pub fn size(value: &DeValue<'_>, least: usize, most: usize) -> Result<usize, String> {
     let Some(text) = value.as_str() else {
-        return Err(format!("must be a size in quotes, such as \"1MiB\", not {}", kind(value)));
+        return Err(format!(
+            "must be a size in quotes, from {:?} to {:?}, not {}",
+            span::show_size(least),
+            span::show_size(most),
+            kind(value)
+        ));
     };
     let found = span::parse_size(text)?;
     if found < least || found > most {
-        return Err(format!("{text:?} is out of range: use {least} to {most} bytes"));
+        return Err(format!(
+            "{text:?} is out of range: use {:?} to {:?}",
+            span::show_size(least),
+            span::show_size(most)
+        ));
     }
     Ok(found)
 }

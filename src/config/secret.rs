@@ -140,7 +140,9 @@ pub struct Plain {
 impl SecretSource {
     /// Reads exactly one of the keys.
     pub fn read(section: &Section<'_>, names: &Names, base: &Path, plain: Option<Plain>) -> Option<Self> {
-        if [names.written, names.variable, names.file].iter().all(|key| !section.has(key)) {
+        let refused = plain.is_none() && section.stands(names.written);
+        let keys = plain.map(|_| names.written).into_iter().chain([names.variable, names.file]);
+        if !refused && keys.filter(|key| section.has(key)).count() == 0 {
             let key = plain.map_or(names.variable, |_| names.written);
             section.fail(format!("{key} is missing: {}", names.advice()));
         }
