@@ -160,11 +160,7 @@ fn understood(file: &str, text: &str) -> String {
     let shown = match file {
         "ring.toml" => load_ring(&at(file)).map(|ring| format!("{ring:?}")),
         "witness.toml" => WitnessConfig::load(&at(file)).map(|witness| format!("{witness:?}")),
-        _ => Config::load_with(&at("us-east.toml"), &set).map(|mut config| {
-            // When the files were read is no part of what they say.
-            config.forget_when();
-            format!("{config:?}")
-        }),
+        _ => Config::load_with(&at("us-east.toml"), &set).map(|config| format!("{config:?}")),
     };
     shown
         .unwrap_or_else(|errors| panic!("{file}: {errors}"))

@@ -149,7 +149,7 @@ fn tell(report: &Report) -> Result<(), Failure> {
 /// What the region's store has to be. Which build of their stores other regions have, provisioning finds out.
 fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
     let config = Config::load_for_command(file)?;
-    logging::set_up(LogFormat::Text)?;
+    drop(logging::set_up(LogFormat::Text, "info")?);
     let written = config.process.provision.as_ref();
     let provision =
         written.ok_or_else(|| bad(file, "has no [provision]: say there how to make the store"))?;

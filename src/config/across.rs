@@ -11,6 +11,7 @@ use super::ring::RingFile;
 use super::routes::RouteAt;
 use super::span::show;
 use crate::gateway::Timings;
+use crate::gateway::authority::Failover;
 use crate::gateway::route::{Alone, Escrow, Mode, Policy};
 use crate::protocol::decide::Recovery;
 use crate::protocol::lifetime::Retention;
@@ -151,11 +152,11 @@ pub fn escrow_has_a_holder(routes: &[RouteAt], ring: &Ring, problems: &Problems)
 }
 
 /// Each policy against the longest outage that a client which comes back when it is told to may have to sit out. Alone a region is taken over by nobody.
-pub fn outlives_an_outage(routes: &[RouteAt], file: &RingFile, problems: &Problems) {
-    if file.ring.regions().iter().filter(|region| region.weight > 0).count() < 2 {
+pub fn outlives_an_outage(routes: &[RouteAt], ring: &Ring, failover: &Failover, problems: &Problems) {
+    if ring.regions().iter().filter(|region| region.weight > 0).count() < 2 {
         return;
     }
-    let (lease, beyond) = (file.failover.lease, file.failover.window.beyond);
+    let (lease, beyond) = (failover.lease, failover.window.beyond);
     for route in routes {
         let Some(Policy { hold, settle_time, retention: Retention::For(retention), tombstone, .. }) =
             policy(route)

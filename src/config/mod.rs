@@ -12,7 +12,7 @@
 //! Rules across files are in `across`. It must not open a port or a connection, and must not show a secret.
 
 mod across;
-pub mod credentials;
+mod credentials;
 mod failover;
 mod jwks;
 pub mod listen;
@@ -26,6 +26,7 @@ pub mod reference;
 pub mod region;
 pub mod ring;
 pub mod routes;
+pub mod running;
 pub mod secret;
 pub mod shared;
 pub mod span;
@@ -53,6 +54,7 @@ use ring::RingFile;
 use routes::RouteAt;
 use secret::{Environment, Need, Surroundings};
 use shared::Shared;
+pub use stamp::Watched;
 
 /// Everything one gateway process is told, checked.
 #[derive(Clone, Debug)]
@@ -63,8 +65,6 @@ pub struct Config {
     pub shared: Shared,
     /// Who may ask.
     pub credentials: Arc<Credentials>,
-    /// Where that is read again while the process runs.
-    pub credentials_file: CredentialsFile,
     /// The settings of this process.
     pub process: Process,
 }
@@ -101,17 +101,22 @@ impl Config {
         alone(|problems| read(region_file, &surroundings, problems))
     }
 
+    /// Like [`Config::load`], and which files were looked at, as they were then, whatever came of it.
+    pub fn load_watched(region_file: &Path) -> (Result<Self, Errors>, Watched) {
+        let environment = |name: &str| std::env::var(name).ok();
+        let problems = Problems::default();
+        let config =
+            read(region_file, &Surroundings { environment: &environment, need: Need::Serve }, &problems);
+        let watched = problems.looked_at();
+        (judged(config, problems), watched)
+    }
+
     /// Like [`Config::load`], with another environment.
     ///
     /// # Errors
     /// All problems of all files.
     pub fn load_with(region_file: &Path, environment: Environment<'_>) -> Result<Self, Errors> {
         alone(|problems| read(region_file, &Surroundings { environment, need: Need::Serve }, problems))
-    }
-
-    /// Forgets when its files were read: what is left is what they say.
-    pub fn forget_when(&mut self) {
-        self.credentials_file.forget_when();
     }
 
     /// What the gateway is told.
@@ -163,7 +168,7 @@ pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
 /// # Errors
 /// All its problems.
 pub fn load_credentials(path: &Path) -> Result<Credentials, Errors> {
-    CredentialsFile::new(path, false).read_again()
+    alone(|problems| CredentialsFile::new(path, false).read(&At::file(path), problems))
 }
 
 /// What a check of a file finds.
@@ -213,6 +218,11 @@ fn checked<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Checked<T> {
 fn alone<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Result<T, Errors> {
     let problems = Problems::default();
     let value = read(&problems);
+    judged(value, problems)
+}
+
+/// A value counts only where nothing is wrong.
+fn judged<T>(value: Option<T>, problems: Problems) -> Result<T, Errors> {
     match (value, problems.into_sorted()) {
         (Some(value), none) if none.is_empty() => Ok(value),
         (_, some) => Err(Errors(some)),
@@ -227,10 +237,9 @@ fn read(region_file: &Path, surroundings: &Surroundings<'_>, problems: &Problems
     if let (Some(route), Some(process)) = (binding, &file.process) {
         across::front_names_principals(route, &process.listen, problems);
     }
-    let credentials = file.credentials.and_then(|named| {
-        let mut file = CredentialsFile::new(&named.value, binding.is_some());
-        file.read(&named.at, problems).map(|credentials| (credentials, file))
-    });
+    let credentials = file
+        .credentials
+        .and_then(|named| CredentialsFile::new(&named.value, binding.is_some()).read(&named.at, problems));
     if let (Some(ring), Some(me)) = (&ring, &file.region) {
         across::region_in_ring(me, &file.others, ring, problems);
     }
@@ -238,16 +247,15 @@ fn read(region_file: &Path, surroundings: &Surroundings<'_>, problems: &Problems
         across::probes_reach(&me.value, &file.others, &ring.ring, routes, problems);
     }
     let shared = together(ring, routes, problems)?;
-    let (me, (credentials, credentials_file), process) = (file.region?.value, credentials?, file.process?);
-    let credentials = Arc::new(credentials);
-    Some(Config { me, shared, credentials, credentials_file, process })
+    let (me, credentials, process) = (file.region?.value, Arc::new(credentials?), file.process?);
+    Some(Config { me, shared, credentials, process })
 }
 
 /// What was read of the two files that all regions share, held against one another.
 fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Problems) -> Option<Shared> {
     let (ring, routes) = (ring?, routes?);
     across::routes_fit(&routes, ring.drift, &timings(ring.heartbeat), problems);
-    across::outlives_an_outage(&routes, &ring, problems);
+    across::outlives_an_outage(&routes, &ring.ring, &ring.failover, problems);
     across::escrow_has_a_holder(&routes, &ring.ring, problems);
     Some(Shared::of(ring, routes))
 }

@@ -8,6 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::stamp::{Stamp, Watched};
+
 /// One thing that is wrong: where, what, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
@@ -52,6 +54,7 @@ fn one_line(text: &str) -> String {
 pub struct Problems {
     wrong: RefCell<Vec<Problem>>,
     missing: RefCell<Vec<Problem>>,
+    looked_at: RefCell<Vec<(PathBuf, Stamp)>>,
 }
 
 /// All that was found, in order.
@@ -72,6 +75,16 @@ impl Problems {
     /// Adds something that a file names and this machine does not have. Whoever needs it must refuse to go on.
     pub fn miss(&self, at: &At, text: impl Into<String>) {
         self.missing.borrow_mut().push(Problem::at(at, text));
+    }
+
+    /// A file is about to be read: whoever watches has to know, whatever comes of it.
+    pub fn looks_at(&self, path: &Path) {
+        self.looked_at.borrow_mut().push((path.to_owned(), Stamp::of(path)));
+    }
+
+    /// The files that were looked at, as they were then.
+    pub fn looked_at(&self) -> Watched {
+        Watched::of(self.looked_at.borrow().clone())
     }
 
     /// How many there are.

@@ -26,6 +26,7 @@ pub struct Source {
 impl Source {
     /// Reads the file; if it cannot be read, that is a problem of `wanted_by`. Blocks.
     pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Self> {
+        problems.looks_at(path);
         match std::fs::read_to_string(path) {
             Ok(text) => Some(Self { path: path.into(), text }),
             Err(error) => {
@@ -117,6 +118,11 @@ impl<'a> Section<'a> {
     /// Reports a problem of one key, at its line if it is there.
     pub fn fail_at(&self, key: &'static str, text: impl fmt::Display) {
         self.problems.add(&self.at_key(key), self.said(text));
+    }
+
+    /// A file that a key names is about to be read, or will be by whoever needs it.
+    pub fn looks_at(&self, path: &Path) {
+        self.problems.looks_at(path);
     }
 
     /// Reports that something a key names is not on this machine, at its line.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::de::DeValue;
+use tracing_subscriber::EnvFilter;
 
 use super::listen::{self, Listen};
 use super::provision::{self, Provision};
@@ -96,8 +97,8 @@ pub struct Process {
     pub peer: Peer,
     /// What `store init` needs; absent where another machine provisions.
     pub provision: Option<Provision>,
-    /// How logs are written.
-    pub log: LogFormat,
+    /// How logs are written, and what is logged.
+    pub log: Log,
     /// How long a graceful stop may take.
     pub drain: Duration,
 }
@@ -137,6 +138,15 @@ pub struct Peer {
     pub ca: PathBuf,
     /// `host:port` of every other region's peer listener.
     pub addresses: BTreeMap<RegionName, String>,
+}
+
+/// The log of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// How it is written.
+    pub format: LogFormat,
+    /// What is logged, as `tracing_subscriber::EnvFilter` reads it.
+    pub level: String,
 }
 
 /// How logs are written.
@@ -210,15 +220,24 @@ pub(super) fn read_text(
     Some(RegionFile { region, ring, routes, credentials, others, process })
 }
 
-/// How logs are written.
-pub(super) fn log(top: &Section<'_>) -> LogFormat {
-    let log = top.table("log").and_then(|log| {
+/// How logs are written, and what is logged.
+pub(super) fn log(top: &Section<'_>) -> Log {
+    let mut log = Log { format: LogFormat::Text, level: "info".to_owned() };
+    if let Some(section) = top.table("log") {
         let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        let format = log.optional("format", |value| reader::word(value, &words));
-        log.finish();
-        format
-    });
-    log.unwrap_or(LogFormat::Text)
+        log.format = section.optional("format", |value| reader::word(value, &words)).unwrap_or(log.format);
+        log.level = section.optional("level", level).unwrap_or(log.level);
+        section.finish();
+    }
+    log
+}
+
+fn level(value: &DeValue<'_>) -> Result<String, String> {
+    let text = reader::text(value)?;
+    match EnvFilter::try_new(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(format!("{text:?}: {error}; write a level such as \"info\", or \"onceway=debug\"")),
+    }
 }
 
 /// A section that must be there.

@@ -57,6 +57,7 @@ pub enum Need {
 impl Surroundings<'_> {
     /// A file that is read later, by whoever needs it: where everything is looked for, it must be there.
     pub fn file(&self, section: &Section<'_>, key: &'static str, path: &Path) {
+        section.looks_at(path);
         if self.need == Need::All
             && let Err(error) = std::fs::File::open(path)
         {
@@ -218,6 +219,9 @@ impl SecretSource {
         surroundings: &Surroundings<'_>,
         check: impl Fn(&str) -> Result<(), String>,
     ) -> Option<Secret> {
+        if let Self::File(path) = self {
+            section.looks_at(path);
+        }
         match self.resolve(surroundings.environment, check) {
             Ok(secret) => Some(secret),
             Err(Unresolved::Absent(why)) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::listen::socket;
 use super::reader::{At, Problems, Section, Source};
-use super::region::{self, LogFormat, file, needed, pem};
+use super::region::{self, Log, file, needed, pem};
 use super::ring::{self, RingFile, region_name};
 use super::secret::{Need, Secret, Surroundings};
 use super::{Errors, alone, tokens};
@@ -39,8 +39,8 @@ pub struct WitnessConfig {
     pub drift: Drift,
     /// How long a lease runs.
     pub lease: Duration,
-    /// How logs are written.
-    pub log: LogFormat,
+    /// How logs are written, and what is logged.
+    pub log: Log,
 }
 
 impl WitnessConfig {
