@@ -9,6 +9,8 @@ mod accepting;
 mod cases;
 #[path = "config/failing_over.rs"]
 mod failing_over;
+#[path = "config/reloading.rs"]
+mod reloading;
 #[path = "config/secrets.rs"]
 mod secrets;
 

@@ -286,7 +286,7 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
         until("a line that only debug has", async || {
             let nobody = Ask::post(format!("{public}/v1/charges"), BODY.to_owned())
                 .with("Authorization", "Bearer sk_nobody");
-            assert_eq!(ask(nobody.with("Idempotency-Key", &key("nobody"))).await.status.as_u16(), 401);
+            assert_eq!(ask(nobody.with("Idempotency-Key", key("nobody"))).await.status.as_u16(), 401);
             fs::read_to_string(solo.region.gateway_log()).unwrap().contains("a bearer token is not accepted")
         })
         .await;

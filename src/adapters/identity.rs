@@ -392,8 +392,8 @@ mod tests {
         generate(&[eu.clone(), us.clone()]).unwrap().write(directory.path()).unwrap();
         let files = files_in(directory.path(), &eu);
         let identity = PeerIdentity::load(eu.clone(), &files).unwrap();
-        assert_eq!(identity.server_config.alpn_protocols, vec![b"h2".to_vec()]);
-        assert_eq!(identity.server_config.max_early_data_size, 0);
+        assert_eq!(identity.server_config().alpn_protocols, vec![b"h2".to_vec()]);
+        assert_eq!(identity.server_config().max_early_data_size, 0);
         let chain = certificates(&files.certificate, &read(&files.certificate).unwrap()).unwrap();
         assert!(region_of(&chain, &eu));
         assert!(!region_of(&chain, &us));

@@ -79,7 +79,7 @@ pub fn show(span: Duration) -> String {
 /// Writes a size the way [`parse_size`] reads it, in the largest unit that is exact.
 pub fn show_size(size: usize) -> String {
     let size = size as u64;
-    let exact = SIZES.into_iter().filter(|(_, unit)| size > 0 && size.is_multiple_of(*unit)).last();
+    let exact = SIZES.into_iter().rfind(|(_, unit)| size > 0 && size.is_multiple_of(*unit));
     let (name, unit) = exact.unwrap_or(("B", 1));
     format!("{}{name}", size / unit)
 }

@@ -131,6 +131,12 @@ pub async fn run(config: Config, files: Files, levels: Levels) -> Result<()> {
     }
     watching.abort();
     let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
+    leave(&gateway, listeners, drain).await;
+    Ok(())
+}
+
+/// Lets what has begun finish, within a bound, then closes the listeners.
+async fn leave(gateway: &Gateway<RealPorts>, listeners: Listeners, drain: Duration) {
     let left = gateway.stop(drain).await;
     if left > 0 {
         tracing::warn!(
@@ -140,7 +146,6 @@ pub async fn run(config: Config, files: Files, levels: Levels) -> Result<()> {
     }
     listeners.stop().await;
     tracing::info!("stopped");
-    Ok(())
 }
 
 pub(super) fn identity(config: &Config) -> Result<PeerIdentity> {

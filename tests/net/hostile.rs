@@ -102,10 +102,32 @@ async fn a_client_without_certificate_or_protocol_is_refused() {
 }
 
 #[tokio::test]
+async fn renewed_certificates_count_for_connections_to_come() {
+    let (old, new) = (Pki::new(&["eu", "us"]), Pki::new(&["eu", "us"]));
+    let identity = old.identity("us");
+    let us = run(&identity, PeerLimits::default()).await;
+    let reaches = async |identity: &PeerIdentity| {
+        soon(dial(identity, "us", &us.address).forward(&region("us"), forward("/"))).await.is_ok()
+    };
+    let (eu, open) = (old.identity("eu"), old.identity("eu"));
+    let open = dial(&open, "us", &us.address);
+    assert!(soon(open.forward(&region("us"), forward("/"))).await.is_ok() && reaches(&eu).await);
+    // Another region's are none of this one.
+    identity.renew(&new.identity("eu"));
+    assert!(reaches(&eu).await);
+    identity.renew(&new.identity("us"));
+    assert!(reaches(&new.identity("eu")).await && !reaches(&eu).await);
+    assert!(soon(open.forward(&region("us"), forward("/"))).await.is_ok(), "an open connection was cut");
+    eu.renew(&new.identity("eu"));
+    assert!(reaches(&eu).await);
+}
+
+#[tokio::test]
 async fn a_claim_to_be_another_region_is_refused() {
     let pki = Pki::new(&["eu", "us", "ap"]);
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
-    let forged = PeerIdentity { me: region("ap"), ..pki.identity("eu") };
+    let mut forged = pki.identity("eu");
+    forged.me = region("ap");
     let why = not_sent(soon(dial(&forged, "us", &us.address).forward(&region("us"), forward("/"))).await);
     assert!(why.contains("403"), "{why}");
     // Also where the hello is skipped, and for each kind of message.
