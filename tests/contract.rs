@@ -10,6 +10,8 @@ mod door;
 mod net;
 #[path = "contract/peers.rs"]
 mod peers;
+#[path = "contract/replication.rs"]
+mod replication;
 #[path = "contract/store.rs"]
 mod store;
 #[allow(dead_code, reason = "the suite on the store uses the rest")]
@@ -71,12 +73,21 @@ async fn the_upstream_keeps_its_contract() {
 /// Random histories of calls. `ONCEWAY_RECORD=1` writes down what this store replies, for the simulated one to be held against.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_replies_as_it_was_recorded() {
-    let played = contract::history::all(&store::Stores::start().await).await;
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/simulation/histories/store.txt");
+    as_recorded(&contract::history::all(&store::Stores::start().await).await, "store.txt");
+}
+
+/// Random histories of three stores that follow one another, with links that are cut and servers that are killed; recorded likewise.
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_follow_one_another_as_it_was_recorded() {
+    as_recorded(&contract::replication::all(&replication::Three::start().await).await, "replication.txt");
+}
+
+fn as_recorded(played: &str, file: &str) {
+    let file = format!("{}/simulation/histories/{file}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("ONCEWAY_RECORD").is_some() {
-        std::fs::write(file, &played).unwrap();
+        std::fs::write(&file, played).unwrap();
     }
-    let recorded = std::fs::read_to_string(file).unwrap();
+    let recorded = std::fs::read_to_string(&file).unwrap();
     for (number, (played, recorded)) in played.lines().zip(recorded.lines()).enumerate() {
         assert_eq!(played, recorded, "line {}", number + 1);
     }

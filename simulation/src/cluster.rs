@@ -112,7 +112,8 @@ impl Cluster {
             inner.links.entry(other.clone()).or_default().insert(name.clone(), Link::default());
             inner.links.entry(name.clone()).or_default().insert(other, Link::default());
         }
-        let table = inner.make(origin, &clock);
+        let mut table = inner.make(origin, &clock);
+        table.provisioned();
         let region = Region { clock, table, mode: StoreMode::Up, latency: Duration::ZERO };
         inner.regions.insert(name, region);
     }
@@ -189,7 +190,8 @@ impl Cluster {
         let mut inner = self.lock();
         let lost = inner.region(region);
         let clock = lost.clock.clone();
-        let empty = inner.make(Origin { region: region.clone(), generation }, &clock);
+        let mut empty = inner.make(Origin { region: region.clone(), generation }, &clock);
+        empty.provisioned();
         let lost = inner.region(region);
         lost.table = empty;
         lost.mode = StoreMode::Up;

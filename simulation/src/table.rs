@@ -361,6 +361,12 @@ impl Table {
         Some(Beat { seq: self.write_beat(), date: self.date() })
     }
 
+    /// The row that provisioning writes: the heartbeat before the first. It is followed like any other.
+    pub(crate) fn provisioned(&mut self) {
+        self.beats.insert(self.origin.clone(), (0, self.epoch));
+        self.commit(Change::Beat { seq: 0, epoch: self.epoch });
+    }
+
     fn write_beat(&mut self) -> u64 {
         let seq = self.beats.get(&self.origin).map_or(0, |(seq, _)| *seq) + 1;
         self.beats.insert(self.origin.clone(), (seq, self.epoch));

@@ -4,7 +4,7 @@
 
 mod benches;
 
-use benches::{Link, Service, Stores, paused, region};
+use benches::{Link, Service, Stores, Three, paused, region};
 use onceway::ports::{Ports, contract};
 use simulation::world::World;
 
@@ -64,8 +64,18 @@ fn the_upstream_keeps_its_contract() {
 /// What a real Postgres replied, as `tests/contract.rs` of the root recorded it.
 #[test]
 fn the_store_replies_as_a_real_one_did() {
-    let recorded = include_str!("../histories/store.txt");
     let played = paused().block_on(async { contract::history::all(&Stores::new(|store| store)).await });
+    as_recorded(&played, include_str!("../histories/store.txt"));
+}
+
+/// What three real ones did that follow one another.
+#[test]
+fn stores_follow_one_another_as_real_ones_did() {
+    let played = paused().block_on(async { contract::replication::all(&Three::new()).await });
+    as_recorded(&played, include_str!("../histories/replication.txt"));
+}
+
+fn as_recorded(played: &str, recorded: &str) {
     for (number, (played, recorded)) in played.lines().zip(recorded.lines()).enumerate() {
         assert_eq!(played, recorded, "line {}", number + 1);
     }

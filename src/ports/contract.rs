@@ -14,6 +14,7 @@ pub mod history;
 pub mod imports;
 pub mod peers;
 pub mod replica;
+pub mod replication;
 pub mod store;
 pub mod upstream;
 

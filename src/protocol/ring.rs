@@ -205,6 +205,11 @@ impl Ring {
         &self.regions
     }
 
+    /// The position of a region in [`Ring::regions`]; `None` if the ring does not have it.
+    pub fn index(&self, region: &RegionName) -> Option<usize> {
+        self.regions.iter().position(|spec| spec.name == *region)
+    }
+
     /// The weight of a region; `None` if the ring does not have it.
     pub fn weight(&self, region: &RegionName) -> Option<u32> {
         self.regions.iter().find(|spec| spec.name == *region).map(|spec| spec.weight)

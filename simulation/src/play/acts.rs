@@ -10,7 +10,7 @@ use std::time::Duration;
 use onceway::gateway::Gateway;
 use onceway::gateway::authority::acts::ActError;
 use onceway::protocol::region::RegionName;
-use onceway::protocol::ring::{RegionSpec, Ring, RingSpec};
+use onceway::protocol::ring::Ring;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::log::Log;
@@ -140,20 +140,13 @@ pub async fn drain(deployment: &Arc<Deployment>, log: &Log, region: &RegionName,
 
 /// Gives a region twice its weight, and takes that back.
 pub async fn ring_change(deployment: &Arc<Deployment>, log: &Log, region: &RegionName, until: Instant) {
-    let before = deployment.scenario().shared.ring.clone();
-    let RingSpec { seed, place_by, regions, pins } = before.spec();
-    let doubled = |spec: &RegionSpec| match spec.name == *region {
-        true => RegionSpec { name: spec.name.clone(), weight: (spec.weight * 2).max(1) },
-        false => spec.clone(),
-    };
-    let spec = RingSpec { seed, place_by, regions: regions.iter().map(doubled).collect(), pins };
-    let Ok(after) = Ring::build(&spec) else {
+    let Some(after) = deployment.scenario().doubled(region) else {
         log.not_possible(format!("ring-change at {region}: a weight is too great to be doubled"));
         return;
     };
-    repeated(deployment, log, region, &Act::Apply(Arc::new(after))).await;
+    repeated(deployment, log, region, &Act::Apply(after.clone())).await;
     sleep_until(until).await;
-    repeated(deployment, log, region, &Act::Apply(before)).await;
+    repeated(deployment, log, region, &Act::Apply(deployment.scenario().shared.ring.clone())).await;
 }
 
 /// Resumes whatever is drained still when everything else was mended.

@@ -10,6 +10,7 @@ use http::{HeaderValue, Response, StatusCode, Uri};
 use onceway::ports::body;
 use onceway::ports::contract::asking::AskBench;
 use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
+use onceway::ports::contract::replication::{REGIONS, ReplicationBench};
 use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
 use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
 use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
@@ -128,6 +129,68 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
 
     async fn pass(&self, span: Duration) {
         tokio::time::sleep(span).await;
+    }
+}
+
+/// Three regions' stores that follow one another.
+pub struct Three {
+    world: World,
+    names: [RegionName; REGIONS],
+    stores: Vec<SimStore>,
+}
+
+impl Three {
+    pub fn new() -> Self {
+        let names = ["eu", "us", "ap"].map(region);
+        let world = World::new(1, &names, false);
+        for name in &names {
+            // What is committed after a cut is not committed in the same moment.
+            world.cluster.set_latency(name, Duration::from_millis(2));
+        }
+        let stores = names.iter().map(|name| world.cluster.store(name)).collect();
+        Self { world, names, stores }
+    }
+}
+
+impl ReplicationBench for Three {
+    type Store = SimStore;
+
+    fn store(&self, region: usize) -> &SimStore {
+        &self.stores[region]
+    }
+
+    fn origin(&self, region: usize) -> Origin {
+        self.world.cluster.origin(&self.names[region])
+    }
+
+    fn tenant(&self, name: &str) -> Tenant {
+        Tenant::parse(name).unwrap()
+    }
+
+    async fn cut(&self, from: usize, to: usize) {
+        self.world.cluster.hold(&self.names[from], &self.names[to], true);
+    }
+
+    async fn mend(&self, from: usize, to: usize) {
+        self.world.cluster.hold(&self.names[from], &self.names[to], false);
+    }
+
+    async fn shows(&self, to: usize, from: usize, heartbeat: u64) {
+        let origin = self.origin(from);
+        let arrived = async {
+            loop {
+                let beats = self.stores[to].heartbeats().await.unwrap();
+                if beats.iter().any(|beat| beat.origin == origin && beat.seq >= heartbeat) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), arrived).await.expect("a heartbeat to arrive");
+    }
+
+    async fn crash(&self, region: usize) {
+        self.world.cluster.restart(&self.names[region]);
     }
 }
 

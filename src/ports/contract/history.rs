@@ -1,6 +1,6 @@
 //! Random histories of calls on a store, and what each of them replied, line by line: recorded from a real store, and replayed elsewhere.
 //!
-//! Neighbours: [`super::store`] has the clauses, and the bench that this runs on too. A clause says what has to be; a history has whatever
+//! Neighbours: [`super::store`] has the clauses, and the bench that this runs on too; [`super::replication`] does the same with three stores. A clause says what has to be; a history has whatever
 //! happens between calls that nobody thought of together. Lines hold nothing that differs from run to run: no dates, no gate
 //! versions. It must not say what a reply should have been: the recorded one does.
 
@@ -8,6 +8,7 @@ use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Nonce, Row, State};
+use crate::protocol::region::Origin;
 
 use super::store::{Foreign, StoreBench, answer, asks, claim, doubt, id, release, rows, settle};
 
@@ -17,11 +18,11 @@ const KEYS: u64 = 4;
 const CALLS: u32 = 80;
 
 /// Draws numbers that follow from a seed.
-struct Draw(u64);
+pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
     /// A number below `count` (SplitMix64).
-    fn below(&mut self, count: u64) -> u64 {
+    pub(super) fn below(&mut self, count: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -130,11 +131,14 @@ async fn ends<B: StoreBench>(bench: &B, draw: &mut Draw, mut attempt: Attempt) -
 
 /// What a claim over all that is seen stands on.
 async fn seen<B: StoreBench>(bench: &B, id: &KeyId) -> Basis {
-    let rows = rows(bench, id).await;
-    let me = bench.origin();
+    standing_on(&rows(bench, id).await, &bench.origin())
+}
+
+/// What a claim at `me` stands on that has seen these rows.
+pub(super) fn standing_on(rows: &[Row], me: &Origin) -> Basis {
     let Some(attempt) = rows.iter().map(|row| row.token.attempt).max() else { return Basis::Absent };
-    let own = rows.iter().find(|row| row.origin == me).map(|row| (row.token, row.nonce));
-    let open = rows.iter().filter(|row| row.origin != me && is_open(row));
+    let own = rows.iter().find(|row| row.origin == *me).map(|row| (row.token, row.nonce));
+    let open = rows.iter().filter(|row| row.origin != *me && is_open(row));
     Basis::Known { own, over: open.map(|row| (row.origin.clone(), row.token)).collect(), attempt }
 }
 
@@ -148,20 +152,23 @@ fn is_open(row: &Row) -> bool {
 /// Rows, the own one first, without anything that time changes.
 fn shown<B: StoreBench>(bench: &B, rows: &[Row]) -> String {
     let me = bench.origin();
-    let row = |row: &Row| {
-        let state = match &row.state {
-            State::Claimed { .. } => "claimed".to_owned(),
-            State::InDoubt { status, .. } => format!("in doubt {}", status.unwrap_or(0)),
-            State::Released => "released".to_owned(),
-            State::Settled { answer, .. } => format!("settled {}", answer.status),
-            State::Tombstone => "tombstone".to_owned(),
-        };
-        let over: Vec<String> = row.over.iter().map(|(_, token)| format!(" over {token}")).collect();
-        format!("{} {} {state}{}", if row.origin == me { "own" } else { "other" }, row.token, over.concat())
-    };
+    let row = |row: &Row| format!("{} {}", if row.origin == me { "own" } else { "other" }, told(row));
     let mut all: Vec<String> = rows.iter().map(row).collect();
     all.sort_by_key(|text| text.starts_with("other"));
     if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
+}
+
+/// A row without its origin, and without anything that time changes.
+pub(super) fn told(row: &Row) -> String {
+    let state = match &row.state {
+        State::Claimed { .. } => "claimed".to_owned(),
+        State::InDoubt { status, .. } => format!("in doubt {}", status.unwrap_or(0)),
+        State::Released => "released".to_owned(),
+        State::Settled { answer, .. } => format!("settled {}", answer.status),
+        State::Tombstone => "tombstone".to_owned(),
+    };
+    let over: Vec<String> = row.over.iter().map(|(_, token)| format!(" over {token}")).collect();
+    format!("{} {state}{}", row.token, over.concat())
 }
 
 /// All histories that were recorded, as one text: compared on the simulated side, and on the real one, which also records it.

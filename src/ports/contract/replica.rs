@@ -1,6 +1,6 @@
 //! What [`Replica`] promises.
 //!
-//! Neighbours: [`super::store`] gives the bench. It must not test replication between stores: that takes two of them.
+//! Neighbours: [`super::store`] gives the bench. It must not test replication between stores: [`super::replication`] does.
 
 use std::time::Duration;
 

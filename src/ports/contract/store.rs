@@ -15,7 +15,7 @@ pub mod upkeep;
 use std::future::Future;
 use std::time::Duration;
 
-use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, Written};
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Written};
 use crate::ports::{Jobs, KeyStore, Replica, Upkeep};
 use crate::protocol::decide::Basis;
 use crate::protocol::fingerprint::{self, Fingerprint};
@@ -84,13 +84,18 @@ pub async fn suite<B: StoreBench>(bench: &B) {
 
 /// The gate, opened if it was not.
 pub(super) async fn open<B: StoreBench>(bench: &B) -> Gate {
-    let gate = bench.store().gate().await.expect("store: gate failed");
+    opened(bench.store()).await
+}
+
+/// A store's gate, opened if it was not.
+pub(super) async fn opened(store: &impl KeyStore) -> Gate {
+    let gate = store.gate().await.expect("store: gate failed");
     if gate.is_open() {
         return gate;
     }
-    let approved = bench.store().approve(gate.version, &gate.running).await.expect("store: approve failed");
+    let approved = store.approve(gate.version, &gate.running).await.expect("store: approve failed");
     assert_eq!(approved, Written::Done, "store: the running boot at the gate's version must be approved");
-    let gate = bench.store().gate().await.expect("store: gate failed");
+    let gate = store.gate().await.expect("store: gate failed");
     assert!(gate.is_open(), "store: an approved boot must open the gate");
     gate
 }
@@ -112,13 +117,18 @@ fn fingerprint_of(body: &str) -> Fingerprint {
 
 /// A claim of an absent key under the gate as it is, with a long hold.
 pub(super) async fn asks<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
+    asked(id, nonce, open(bench).await.version)
+}
+
+/// A claim of an absent key under this gate, with a long hold.
+pub(super) fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
     ClaimAsk {
         risk: Vec::new(),
         id: id.clone(),
         fingerprint: fingerprint_of("contract"),
         nonce: Nonce(nonce),
         request_id: RequestId(nonce << 64 | 7),
-        gate: open(bench).await.version,
+        gate,
         basis: Basis::Absent,
         hold: LONG,
         lifetime: lived(LONG, Duration::ZERO),
