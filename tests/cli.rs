@@ -129,7 +129,7 @@ fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
             .unwrap();
         file.lines().position(|line| line.starts_with(text)).unwrap() + 1
     };
-    let unset = format!("[store]: url_env: the environment variable ONCEWAY_STORE_URL is not set");
+    let unset = "[store]: url_env: the environment variable ONCEWAY_STORE_URL is not set";
     let (store, pem) = (line("url_env = "), line("certificate = \"certs/us-east.pem\""));
     let mild = check(&[]);
     assert_eq!(mild.status.code(), Some(0), "{}", err(&mild));

@@ -62,7 +62,7 @@ Start here:
   onceway coverage                                  which state-changing requests came without a key's protection?
 
 Environment:
-  ONCEWAY_LOG                what is logged to stderr, such as info or onceway=debug (default: info)
+  ONCEWAY_LOG                what is logged to stderr, such as info or onceway=debug (default: [log] level)
   ONCEWAY_CONFIG             the region file, instead of --config
   ONCEWAY_RING               the ring file, instead of --ring
   ONCEWAY_ADMIN              an admin listener, instead of --admin

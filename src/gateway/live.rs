@@ -132,8 +132,9 @@ impl<P: Ports> Gateway<P> {
         self.settings.routes.also(&reload.routes);
         let restart = reload.restart.clone();
         self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
-        metrics::config_reload(true);
         self.loaded(restart);
+        // Last: who sees it counted sees all of it.
+        metrics::config_reload(true);
     }
 
     /// Files that were read are what runs, but for what waits for a restart.
@@ -147,10 +148,10 @@ impl<P: Ports> Gateway<P> {
 
     /// The files are wrong: what ran goes on.
     pub fn reload_failed(&self, problems: Vec<String>) {
-        metrics::config_reload(false);
         metrics::config_current(false);
         let before = (**self.config.load()).clone();
         self.config.store(Arc::new(ConfigStatus { current: false, problems, ..before }));
+        metrics::config_reload(false);
     }
 
     /// What requests go by now. Take it once per request.
