@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::authority::status::AuthorityStatus;
 use super::authority::upstream::UpstreamStatus;
 use super::ending::read;
+use super::live::ConfigStatus;
 use super::operator::JournalEntry;
 use super::{Gateway, SHADOWED, StoreHealth};
 use crate::ports::store::StoreError;
@@ -51,6 +52,8 @@ pub struct Status {
     /// Its upstream, where that is checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamStatus>,
+    /// How what runs stands to what its files say.
+    pub config: ConfigStatus,
     /// Its readiness.
     pub readiness: Readiness,
     /// Its store.
@@ -249,9 +252,10 @@ impl<P: Ports> Gateway<P> {
             origin: self.origin.to_string(),
             epoch: self.view().epoch(),
             view: self.view().digest().to_string(),
-            shared: self.settings.shared.to_string(),
+            shared: self.live().shared.to_string(),
             authority: self.authority_status(),
             upstream: self.upstream_status(),
+            config: (**self.config.load()).clone(),
             readiness: self.readiness(),
             store: self.store_status(),
             in_flight: self.in_flight.load(std::sync::atomic::Ordering::SeqCst),
