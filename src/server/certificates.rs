@@ -1,7 +1,7 @@
 //! Until when this process' certificates are valid, as metrics.
 //!
-//! Neighbours: whoever takes certificates into use (`run`, `reload`) calls [`show`] right after it; `adapters::expiry` reads them. A file
-//! that cannot be read here changes nothing: whoever loaded it said so. It must not load, watch or judge certificates.
+//! Neighbours: whoever takes certificates into use (`run`, `reload`) looks when it reads them and shows once they count; `adapters::expiry` reads
+//! them. A file that cannot be read here changes nothing: whoever loaded it said so. It must not load, watch or judge certificates.
 
 use std::path::Path;
 
@@ -10,21 +10,30 @@ use crate::adapters::identity::{certificates, read};
 use crate::config::Config;
 use crate::ports::observe;
 
-/// Shows when the certificates that this configuration names expire: of each file the first to do so. Blocks: it reads the files.
-pub(super) fn show(config: &Config) {
+/// What each file is for, and when the first of its certificates expires, in seconds since 1970.
+pub(super) struct Expiries(Vec<(&'static str, i64)>);
+
+/// When the certificates that this configuration names expire. Blocks: it reads the files.
+pub(super) fn look(config: &Config) -> Expiries {
     let (peer, public) = (&config.process.peer, &config.process.listen.tls);
-    one("peer", &peer.certificate);
-    one("authority", &peer.ca);
-    if let Some(files) = public {
-        one("public", &files.certificate);
+    let files = [("peer", Some(&peer.certificate)), ("authority", Some(&peer.ca))];
+    let public = ("public", public.as_ref().map(|files| &files.certificate));
+    let named = files.into_iter().chain([public]).filter_map(|(of, file)| Some((of, file?)));
+    Expiries(named.filter_map(|(of, file)| Some((of, first(file)?))).collect())
+}
+
+impl Expiries {
+    /// These are the ones that count from now on.
+    pub fn show(&self) {
+        for (of, at) in &self.0 {
+            metrics::gauge!(observe::CERTIFICATE_EXPIRES, "of" => *of).set(*at as f64);
+        }
     }
 }
 
-fn one(of: &'static str, file: &Path) {
-    let Ok(chain) = read(file).and_then(|pem| certificates(file, &pem)) else { return };
-    if let Some(first) = chain.iter().filter_map(expires).min() {
-        metrics::gauge!(observe::CERTIFICATE_EXPIRES, "of" => of).set(first as f64);
-    }
+fn first(file: &Path) -> Option<i64> {
+    let chain = read(file).and_then(|pem| certificates(file, &pem)).ok()?;
+    chain.iter().filter_map(expires).min()
 }
 
 #[cfg(test)]
@@ -42,12 +51,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_file_to_expire_is_shown_and_a_file_that_is_gone_changes_nothing() {
+    fn the_first_of_a_file_to_expire_is_shown() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ca.pem");
         let recorder = PrometheusBuilder::new().build_recorder();
         let shown = || {
-            metrics::with_local_recorder(&recorder, || one("authority", &file));
+            let found = first(&file).map(|at| ("authority", at));
+            metrics::with_local_recorder(&recorder, || Expiries(found.into_iter().collect()).show());
             let page = recorder.handle().render();
             let line = page.lines().find_map(|line| {
                 line.strip_prefix("onceway_certificate_expires_timestamp_seconds{of=\"authority\"} ")
