@@ -31,7 +31,7 @@ const ASKED_FOR: [(&str, &str); 10] = [
 /// Where documents of this tree are, for whoever reads an alert.
 const DOCUMENTS: &str = "https://github.com/onceway/onceway/blob/main/";
 /// Names that begin like a metric and are roles of the database.
-const ROLES: [&str; 4] = ["onceway_gateway", "onceway_replication", "onceway_owner", "onceway_admin"];
+const ROLES: [&str; 2] = ["onceway_gateway", "onceway_replication"];
 
 fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -96,7 +96,8 @@ fn strange_matchers(text: &str) -> Vec<String> {
             let (label, wanted) = matcher.split_once('=').unwrap_or((matcher, ""));
             let wanted = wanted.trim_matches(['"', '\\', '~']);
             let target = ["region", "instance", "job"].contains(&label);
-            if !target && !(help.contains(label) && help.contains(wanted)) {
+            let known = help.contains(label) && help.contains(wanted);
+            if !target && !known {
                 strange.push(format!("{name}{{{matcher}}}"));
             }
         }
