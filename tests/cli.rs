@@ -103,7 +103,7 @@ fn the_ring_file_may_come_from_the_environment() {
 
 #[test]
 fn check_takes_every_kind_of_file() {
-    let said = well(&[
+    let output = onceway(&[
         "check",
         "config/us-east.toml",
         "config/eu-west.toml",
@@ -112,8 +112,38 @@ fn check_takes_every_kind_of_file() {
         "config/routes.toml",
         "config/credentials.toml",
     ]);
-    assert_eq!(said.lines().count(), 6);
+    let said = out(&output);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(0), 6), "{}", err(&output));
     assert!(said.contains("config/us-east.toml: region us-east of example, in order"), "{said}");
+}
+
+#[test]
+fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
+    let check = |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+        let output = command.arg("check").args(flags).arg("config/us-east.toml").arg("config/eu-west.toml");
+        output.env_clear().current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
+    };
+    let line = |text: &str| {
+        let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/us-east.toml"))
+            .unwrap();
+        file.lines().position(|line| line.starts_with(text)).unwrap() + 1
+    };
+    let unset = "[store]: url_env: the environment variable ONCEWAY_STORE_URL is not set";
+    let (store, pem) = (line("url_env = "), line("certificate = \"certs/us-east.pem\""));
+    let mild = check(&[]);
+    assert_eq!(mild.status.code(), Some(0), "{}", err(&mild));
+    assert_eq!(String::from_utf8_lossy(&mild.stdout).lines().count(), 2);
+    assert!(err(&mild).contains(&format!("config/us-east.toml:{store}: warning: {unset}")), "{}", err(&mild));
+    assert!(
+        err(&mild).contains(&format!("config/us-east.toml:{pem}: warning: [peer]: certificate: cannot read"))
+    );
+    assert!(err(&mild).contains("config/eu-west.toml:"), "{}", err(&mild));
+    let strict = check(&["--strict"]);
+    assert_eq!(strict.status.code(), Some(2));
+    assert!(err(&strict).contains(&format!("config/us-east.toml:{store}: {unset}")), "{}", err(&strict));
+    assert!(!err(&strict).contains("warning"), "{}", err(&strict));
+    assert_eq!(err(&strict).lines().count(), err(&mild).lines().count() + 1);
 }
 
 #[test]
@@ -216,6 +246,10 @@ fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
         command.args(["store", "check", "--config", file.to_str().unwrap()]);
         command.env_remove("ONCEWAY_TEST_ADMIN_URL").env_remove("ONCEWAY_LOG");
+        for other in ["EU_WEST", "AP_SOUTH"] {
+            command
+                .env(format!("ONCEWAY_PUBLISHER_{other}"), "host=h user=u password=planted-secret dbname=d");
+        }
         for password in ["ONCEWAY_GATEWAY_PASSWORD", "ONCEWAY_REPLICATION_PASSWORD"] {
             command.env(password, "planted-secret");
         }
@@ -236,6 +270,11 @@ fn serve_starts_nothing_before_all_is_valid() {
     let folder = region_with("[log]", "# no certificates\n[log]");
     let file = folder.path().join("us-east.toml");
     let output = onceway(&["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("ONCEWAY_STORE_URL is not set"), "{}", err(&output));
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_onceway"));
+    serve.args(["serve", "--config", file.to_str().unwrap()]);
+    let output = serve.env("ONCEWAY_STORE_URL", "postgres://gateway@127.0.0.1:1/onceway").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("certs/us-east.pem"), "{}", err(&output));
     assert!(!err(&output).contains("listening"), "{}", err(&output));

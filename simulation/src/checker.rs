@@ -35,7 +35,7 @@ pub enum Invariant {
     OneSender,
     /// Each send has its claim, and its escrow, durable before it.
     ClaimedBeforeSent,
-    /// Under escrow a second effect is allowed by a rule of the route, or ran at risk.
+    /// Under escrow a second effect is allowed by a rule of the route, or ran at risk where no region that could be asked held the first one's claim.
     OneEffectUnderEscrow,
     /// Any other second effect is allowed by a rule of the route, or ran at risk.
     SecondEffectAtRisk,
@@ -53,6 +53,8 @@ pub enum Invariant {
     PromisesKept,
     /// What is sent is sent while a lease runs that a majority granted.
     GrantedWhenSent,
+    /// A grant is replaced by none of an older view.
+    GrantsStay,
     /// No claim passes while the running server is not the approved one.
     BootApproved,
     /// What is final stays so, until everything that it hides is gone.
@@ -67,7 +69,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them, in the order of the reference.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::OneViewPerEpoch,
         Self::AdoptedIsChosen,
         Self::OneSender,
@@ -81,6 +83,7 @@ impl Invariant {
         Self::MarksStay,
         Self::PromisesKept,
         Self::GrantedWhenSent,
+        Self::GrantsStay,
         Self::BootApproved,
         Self::FinalStays,
         Self::LodgedUnderItsView,
@@ -88,7 +91,7 @@ impl Invariant {
         Self::KnewOfOthers,
     ];
 
-    /// Its number in the protocol reference; `4.1` is its section about proofs of absence, `H7` one of its holes, `T2` the second rule of
+    /// Its number in the protocol reference; `2.1` is its section about acceptors, `4.1` that about proofs of absence, `H7` one of its holes, `T2` the second rule of
     /// fencing tokens there.
     pub fn number(self) -> &'static str {
         match self {
@@ -105,6 +108,7 @@ impl Invariant {
             Self::MarksStay => "11",
             Self::PromisesKept => "12",
             Self::GrantedWhenSent => "13",
+            Self::GrantsStay => "2.1",
             Self::BootApproved => "18",
             Self::FinalStays => "19",
             Self::LodgedUnderItsView => "4.1",
@@ -129,6 +133,7 @@ impl Invariant {
             Self::MarksStay => "marks-stay",
             Self::PromisesKept => "promises-kept",
             Self::GrantedWhenSent => "granted-when-sent",
+            Self::GrantsStay => "grants-stay",
             Self::BootApproved => "boot-approved",
             Self::FinalStays => "final-stays",
             Self::LodgedUnderItsView => "lodged-under-its-view",

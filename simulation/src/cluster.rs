@@ -82,6 +82,8 @@ struct Region {
     table: Table,
     mode: StoreMode,
     latency: Duration,
+    /// How much later than written the sender of a claim hears of it.
+    confirms: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -114,7 +116,8 @@ impl Cluster {
         }
         let mut table = inner.make(origin, &clock);
         table.provisioned();
-        let region = Region { clock, table, mode: StoreMode::Up, latency: Duration::ZERO };
+        let (mode, latency, confirms) = (StoreMode::Up, Duration::ZERO, Duration::ZERO);
+        let region = Region { clock, table, mode, latency, confirms };
         inner.regions.insert(name, region);
     }
 
@@ -133,6 +136,13 @@ impl Cluster {
         let mut inner = self.lock();
         inner.catch_up(region);
         inner.region(region).table.restart();
+    }
+
+    /// A standby takes the place of a region's Postgres: it has everything, which nobody can tell from it.
+    pub fn promote(&self, region: &RegionName) {
+        let mut inner = self.lock();
+        inner.catch_up(region);
+        inner.region(region).table.promote();
     }
 
     /// Steps the wall clock of a region's Postgres, ahead or back.
@@ -233,6 +243,15 @@ impl Cluster {
     /// Sets how long a statement takes there and back.
     pub fn set_latency(&self, region: &RegionName, latency: Duration) {
         self.lock().region(region).latency = latency;
+    }
+
+    /// Sets how much later than written the sender of a claim hears of it, for claims that are sent from now on.
+    pub fn set_confirms(&self, region: &RegionName, later: Duration) {
+        self.lock().region(region).confirms = later;
+    }
+
+    pub(crate) fn confirms(&self, region: &RegionName) -> Duration {
+        self.lock().region(region).confirms
     }
 
     /// Sets how long commits of `from` take to `to`; those that were due before have arrived.

@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod deployment;
 pub mod dice;
 pub mod gateway;
+pub mod letters;
 pub mod outcome;
 pub mod peers;
 pub mod play;

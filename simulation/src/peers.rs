@@ -15,6 +15,7 @@ use onceway::protocol::region::RegionName;
 use tokio::time::timeout;
 
 use crate::clock::pause;
+use crate::letters::{Letter, Post};
 use crate::process::Process;
 
 /// A future of a [`Region`].
@@ -82,6 +83,8 @@ impl Plugged {
 struct Inner {
     regions: BTreeMap<RegionName, Plugged>,
     links: BTreeMap<(RegionName, RegionName), (LinkMode, Duration)>,
+    /// What becomes of single kinds of letters from the one to the other; the others are carried.
+    letters: BTreeMap<(RegionName, RegionName, Letter), Post>,
     /// Calls that were begun.
     events: u64,
     /// Of these, those for the sake of a key.
@@ -111,6 +114,20 @@ impl Network {
     /// Sets what the link from `from` to `to` does with calls, and how long each direction takes.
     pub fn set_link(&self, from: &RegionName, to: &RegionName, mode: LinkMode, one_way: Duration) {
         self.lock().links.insert((from.clone(), to.clone()), (mode, one_way));
+    }
+
+    /// Sets what becomes of letters of this kind from `from` to `to`, from the next one on; `None`: they are carried as all are.
+    pub fn set_letters(&self, from: &RegionName, to: &RegionName, letter: Letter, post: Option<Post>) {
+        let letters = &mut self.lock().letters;
+        let key = (from.clone(), to.clone(), letter);
+        match post {
+            Some(post) => letters.insert(key, post),
+            None => letters.remove(&key),
+        };
+    }
+
+    fn post(&self, from: &RegionName, to: &RegionName, letter: Letter) -> Option<Post> {
+        self.lock().letters.get(&(from.clone(), to.clone(), letter)).copied()
     }
 
     /// The port by which `from` reaches the others.
@@ -171,10 +188,19 @@ impl SimPeers {
         &self,
         to: &RegionName,
         within: Duration,
+        post: Option<Post>,
         handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
     ) -> Result<T, PeerError> {
         self.process.runs().await;
-        let replied = timeout(within, self.carry(to, handle)).await;
+        let carried = async {
+            match post {
+                None => {}
+                Some(Post::Lost) => pending().await,
+                Some(Post::Late(by)) => pause(by).await,
+            }
+            self.carry(to, handle).await
+        };
+        let replied = timeout(within, carried).await;
         self.process.runs().await;
         replied.unwrap_or_else(|_| Err(PeerError::Unknown(format!("no reply within {within:?}"))))
     }
@@ -223,7 +249,9 @@ impl Peers for SimPeers {
     }
 
     async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
-        self.call_within(to, within, |region| Box::pin(async move { region.pong().await })).await
+        let handle =
+            |region: Arc<dyn Region>| -> Answering<'_, Pong> { Box::pin(async move { region.pong().await }) };
+        self.call_within(to, within, None, handle).await
     }
 
     async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Result<Told, PeerError> {
@@ -231,6 +259,10 @@ impl Peers for SimPeers {
         let for_a_key =
             matches!(question, Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. });
         self.network.lock().hops += u64::from(for_a_key);
-        self.call_within(to, within, |region| Box::pin(async move { region.ask(from, question).await })).await
+        let post = self.network.post(&self.from, to, Letter::of(&question));
+        let handle = |region: Arc<dyn Region>| -> Answering<'_, Told> {
+            Box::pin(async move { region.ask(from, question).await })
+        };
+        self.call_within(to, within, post, handle).await
     }
 }

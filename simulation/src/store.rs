@@ -94,7 +94,11 @@ async fn silent(effect: Effect, bound: Duration) -> StoreError {
 
 impl KeyStore for SimStore {
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
-        self.call(Effect::Writes, |table| table.claim(ask)).await
+        let later = self.cluster.confirms(&self.region);
+        let replied = self.call(Effect::Writes, |table| table.claim(ask)).await;
+        pause(later).await;
+        self.process.runs().await;
+        replied
     }
 
     async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {

@@ -127,6 +127,12 @@ impl Table {
         self.running.started = self.clock.micros().max(self.running.started + 1);
     }
 
+    /// Another server takes over on a new timeline: a standby that has everything.
+    pub(crate) fn promote(&mut self) {
+        self.running.timeline += 1;
+        self.restart();
+    }
+
     /// Starts the server anew, over an older copy of its data; what was shipped before stays shipped.
     pub(crate) fn restore(&mut self, copy: Table) {
         let log = std::mem::take(&mut self.log);

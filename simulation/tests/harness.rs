@@ -114,18 +114,78 @@ fn a_batch_of_seeds_holds_and_breaks_where_a_check_is_removed() {
     assert!(sums["broke"].as_array().is_some_and(|broke| !broke.is_empty()));
 }
 
-/// One row a check; one that goes unnoticed is exit code 1.
+/// The checks whose absence a hundred random seeds do not notice: their own scenario breaks without the check, and holds with it. All others are left
+/// to `onceway-sim plants`, which takes longer.
 #[test]
-fn each_safety_check_is_removed_in_turn_and_what_notices_is_told() {
-    let table = onceway_sim(&["plants", "late-rows", "--count", "1"]);
-    assert_eq!(table.status.code(), Some(1), "{}", out(&table));
+fn what_no_random_seed_notices_is_noticed_by_its_own_scenario() {
+    let own = [
+        ("tenure", "sleeping-handler"),
+        ("release-bound", "second-lease"),
+        ("heartbeat-of-epoch", "new-target"),
+        ("masking-kept", "short-lived"),
+        ("late-renewal", "late-renewal"),
+        ("voters-before", "new-voter"),
+        ("skipped-view", "skipped-view"),
+        ("sealed-asked", "sealed-keeper"),
+    ];
+    let mut args = vec!["plants", "late-renewal", "--count", "1"];
+    args.extend(own.iter().flat_map(|(name, _)| ["--plant", *name]));
+    let table = onceway_sim(&args);
     let rows = out(&table);
-    let names = out(&onceway_sim(&["run", "swarm", "--plant", "list"]));
-    for name in names.lines().filter_map(|line| line.split_whitespace().next()) {
-        assert!(rows.lines().any(|row| row.starts_with(&format!("{name} "))), "{name} is missing: {rows}");
+    assert_eq!(table.status.code(), Some(0), "{rows}{}", err(&table));
+    for (name, scenario) in own {
+        let row = rows.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        let row = row.into_iter().find(|row| row.first() == Some(&name));
+        assert_eq!(row.and_then(|row| row.get(1).copied()), Some(scenario), "{name}: {rows}");
     }
-    let noticed = |name: &str| rows.lines().any(|row| row.starts_with(name) && row.contains("1 of 1"));
-    assert!(noticed("closed-when-gained") && !noticed("escrow-gate"), "{rows}");
+}
+
+/// No seed of the scenario that was asked for notices; the one that was written for the check is played besides.
+#[test]
+fn a_batch_without_a_check_breaks_whatever_its_scenario() {
+    let args = ["seeds", "isolated", "--count", "1"];
+    let calm = onceway_sim(&args);
+    assert_eq!(calm.status.code(), Some(0), "{}{}", out(&calm), err(&calm));
+    let without = onceway_sim(&[&args[..], &["--plant", "late-renewal"]].concat());
+    assert_eq!(without.status.code(), Some(1), "{}", out(&without));
+    let told = out(&without);
+    assert!(told.contains("Every invariant held in all 1 seeds.\nbesides       late-renewal, "), "{told}");
+}
+
+/// Without the tree that it was built from, and without a file beside it.
+#[test]
+fn scenarios_and_kept_seeds_are_found_by_name_wherever_it_stands() {
+    let folder = Folder::new("elsewhere");
+    let program = folder.0.join("onceway-sim");
+    fs::copy(env!("CARGO_BIN_EXE_onceway-sim"), &program).unwrap();
+    let run = |args: &[&str]| Command::new(&program).args(args).current_dir(&folder.0).output().unwrap();
+    let played = run(&["run", "swarm", "--set", "length=5s"]);
+    assert_eq!(played.status.code(), Some(0), "{}{}", out(&played), err(&played));
+    let listed = run(&["list"]);
+    assert!(out(&listed).lines().count() >= 20, "{}", out(&listed));
+    let told = out(&run(&["seeds", "late-rows", "--count", "1", "--plant", "closed-when-gained"]));
+    assert!(told.contains("onceway-sim replay late-rows --seed 0"), "{told}");
+}
+
+#[test]
+fn how_a_fault_is_is_read_where_its_kind_goes_by_that() {
+    let folder = Folder::new("how");
+    let letters = |text: &str| {
+        folder.scenario(
+            "late-renewal",
+            &[("letters = [\"renew\"]", text), ("lasts = \"3100ms\"", "lasts = \"1s\"")],
+        )
+    };
+    let good = onceway_sim(&["run", &letters("letters = [\"renew\", \"views\"]"), "--set", "length=20s"]);
+    assert_eq!(good.status.code(), Some(0), "{}", err(&good));
+    let bad = onceway_sim(&["run", &letters("letters = [\"parcel\"]")]);
+    assert_eq!(bad.status.code(), Some(2));
+    assert!(err(&bad).contains("\"parcel\""), "{}", err(&bad));
+    let elsewhere =
+        folder.scenario("region-loss", &[("kind = \"region-loss\"", "kind = \"region-loss\"\nby = \"1s\"")]);
+    let bad = onceway_sim(&["run", &elsewhere]);
+    assert_eq!(bad.status.code(), Some(2));
+    assert!(err(&bad).contains("unknown key \"by\""), "{}", err(&bad));
 }
 
 /// One seed of each but the swarm, which is played above: nothing breaks, and what the scenario is about did happen.
@@ -166,7 +226,7 @@ fn a_batch_that_never_saw_what_its_scenario_expects_fails() {
 fn seeds_that_once_broke_something_hold() {
     let kept = onceway_sim(&["kept"]);
     assert_eq!(kept.status.code(), Some(0), "{}", out(&kept));
-    assert!(out(&kept).lines().filter(|line| line.starts_with("held ")).count() >= 14, "{}", out(&kept));
+    assert!(out(&kept).lines().filter(|line| line.starts_with("held ")).count() >= 20, "{}", out(&kept));
 }
 
 #[test]

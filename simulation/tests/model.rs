@@ -18,7 +18,8 @@
 //! *Left out.* Windows (over at once), escrow, records, more than one process per region, other rings, weights: the simulation has those.
 //! Numbers that are only compared for being the same (of grants, of tenures) are kept as whether they are. States are told apart by 64 bits.
 //!
-//! `cargo test --release -p simulation --test model`; `ONCEWAY_MODEL=long` before it explores more. An unoptimized build has a brief form.
+//! `cargo test --release -p simulation --test model` is CI's form, an unoptimized build has a brief one. The long form, which is run by hand:
+//! `ONCEWAY_MODEL=long cargo test --release -p simulation --test model no_state_breaks_an_invariant -- --nocapture`.
 
 #[path = "model/acts.rs"]
 mod acts;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyPair, KeyUsagePurpose, SigningKey,
@@ -65,15 +66,13 @@ pub struct IdentityFiles {
     pub authorities: PathBuf,
 }
 
-/// A region's identity, ready for use. Cheap to clone.
+/// A region's identity, ready for use. Cheap to clone; all clones are renewed together.
 #[derive(Clone, Debug)]
 pub struct PeerIdentity {
     /// Which region this is.
     pub me: RegionName,
-    /// For dialling peers.
-    pub client_config: Arc<ClientConfig>,
-    /// For the peer listener: clients without a certificate of the authority do not get past the handshake.
-    pub server_config: Arc<ServerConfig>,
+    client: Arc<ArcSwap<ClientConfig>>,
+    server: Arc<ArcSwap<ServerConfig>>,
 }
 
 /// The name that stands in the certificate of `region`.
@@ -132,7 +131,31 @@ impl PeerIdentity {
         };
         let server = server(roots.clone(), chain.clone(), key.clone_key(), files)?.map_err(mismatch)?;
         let client = client(roots, chain, key).map_err(mismatch)?;
-        Ok(Self { me, client_config: Arc::new(client), server_config: Arc::new(server) })
+        Ok(Self {
+            me,
+            client: Arc::new(ArcSwap::from_pointee(client)),
+            server: Arc::new(ArcSwap::from_pointee(server)),
+        })
+    }
+
+    /// For dialling peers: of the next connection.
+    pub fn client_config(&self) -> Arc<ClientConfig> {
+        self.client.load_full()
+    }
+
+    /// For the peer listener: of the next connection. Clients without a certificate of the authority do not get past the handshake.
+    pub fn server_config(&self) -> Arc<ServerConfig> {
+        self.server.load_full()
+    }
+
+    /// Takes the certificates and authorities of another, for all connections to come; those that are open keep theirs. Another region's are nobody's
+    /// business here.
+    pub fn renew(&self, newer: &PeerIdentity) {
+        if newer.me != self.me {
+            return;
+        }
+        self.server.store(newer.server_config());
+        self.client.store(newer.client_config());
     }
 }
 
@@ -369,8 +392,8 @@ mod tests {
         generate(&[eu.clone(), us.clone()]).unwrap().write(directory.path()).unwrap();
         let files = files_in(directory.path(), &eu);
         let identity = PeerIdentity::load(eu.clone(), &files).unwrap();
-        assert_eq!(identity.server_config.alpn_protocols, vec![b"h2".to_vec()]);
-        assert_eq!(identity.server_config.max_early_data_size, 0);
+        assert_eq!(identity.server_config().alpn_protocols, vec![b"h2".to_vec()]);
+        assert_eq!(identity.server_config().max_early_data_size, 0);
         let chain = certificates(&files.certificate, &read(&files.certificate).unwrap()).unwrap();
         assert!(region_of(&chain, &eu));
         assert!(!region_of(&chain, &us));

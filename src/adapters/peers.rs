@@ -61,7 +61,7 @@ struct Peer {
     me: RegionName,
     name: RegionName,
     address: String,
-    tls: TlsConnector,
+    identity: PeerIdentity,
     link: Mutex<Link>,
 }
 
@@ -77,10 +77,10 @@ enum Link {
 impl HttpPeers {
     /// Peers at these addresses (`host:port`; a name is looked up anew for each connection). Connects to nothing yet.
     pub fn new(identity: &PeerIdentity, addresses: BTreeMap<RegionName, String>) -> Self {
-        let tls = TlsConnector::from(identity.client_config.clone());
         let peer = |(name, address): (RegionName, String)| {
             let link = Mutex::new(Link::Down);
-            let peer = Peer { me: identity.me.clone(), name: name.clone(), address, tls: tls.clone(), link };
+            let (me, identity) = (identity.me.clone(), identity.clone());
+            let peer = Peer { me, name: name.clone(), address, identity, link };
             (name, Arc::new(peer))
         };
         Self { me: identity.me.clone(), peers: addresses.into_iter().map(peer).collect() }
@@ -237,8 +237,10 @@ impl Peer {
     async fn dial(&self) -> Result<Sender, String> {
         let stream = TcpStream::connect(&self.address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let stream =
-            self.tls.connect(server_name(&self.name), stream).await.map_err(|error| error.to_string())?;
+        let stream = TlsConnector::from(self.identity.client_config())
+            .connect(server_name(&self.name), stream)
+            .await
+            .map_err(|error| error.to_string())?;
         if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
             return Err("the other side does not speak HTTP/2".into());
         }

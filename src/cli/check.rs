@@ -3,87 +3,125 @@
 //! Neighbours: `config` reads and checks. It must not connect to anything.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
 use super::{Failure, print};
 use crate::config::reader::Problem;
-use crate::config::witness::WitnessConfig;
-use crate::config::{self, Config, Errors};
+use crate::config::{self, Checked, Errors, Regional};
 
 /// Check configuration files, and list every mistake in them.
 ///
 /// A region file is checked together with the files it names, a witness file too. Ring, route and credential files can be checked alone. Several
 /// region files are also compared: what all regions must share must be equal. Nothing is connected to.
+///
+/// Secrets, certificates and environment variables that the files name and this machine does not have are warnings: a configuration may be
+/// checked where it is written. --strict is for the machine that it is for.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
   onceway check config/us-east.toml
   onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml
+  onceway check --strict /etc/onceway/us-east.toml && systemctl reload onceway
   onceway check config/routes.toml
+
+What a key means, and what may stand there: `onceway config explain KEY`.
 
 Exit codes: 0 all is right; 2 something is wrong, each mistake on a line of its own as FILE:LINE: what, and what to do.")]
 pub struct Check {
     /// Region files, or ring, route or credential files alone.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// What the files name must be here: missing secrets, certificates and environment variables are errors.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// What the checks of several files found.
+#[derive(Default)]
+struct All<'a> {
+    text: String,
+    wrong: Vec<Problem>,
+    missing: Vec<Problem>,
+    regions: Vec<(&'a PathBuf, Regional)>,
 }
 
 impl Check {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let (mut problems, mut regions, mut text) = (Vec::new(), Vec::new(), String::new());
+        let mut all = All::default();
         for file in &self.files {
-            match check(file) {
-                Ok((what, config)) => {
-                    text.push_str(&format!("{}: {what}\n", file.display()));
-                    regions.extend(config.map(|config| (file, config)));
-                }
-                Err(Errors(found)) => problems.extend(found),
-            }
+            all.check(file);
         }
-        problems.extend(compare(&regions));
-        // Files that several region files name are read once for each.
-        let mut once = Vec::new();
-        for problem in problems {
-            if !once.contains(&problem) {
-                once.push(problem);
+        let All { text, mut wrong, missing, regions } = all;
+        wrong.extend(compare(&regions));
+        let missing = once(missing);
+        if self.strict {
+            wrong.extend(missing);
+        } else {
+            for problem in &missing {
+                eprintln!("{}", problem.line("warning: "));
             }
         }
         print(&text)?;
-        if once.is_empty() { Ok(()) } else { Err(Errors(once).into()) }
+        let wrong = once(wrong);
+        if wrong.is_empty() { Ok(()) } else { Err(Errors(wrong).into()) }
     }
 }
 
-/// What the file is, if it is right.
-fn check(file: &Path) -> Result<(String, Option<Box<Config>>), Errors> {
-    // A file that cannot be read or parsed is taken for a region file, whose reader says what is wrong.
-    let table: toml::Table =
-        std::fs::read_to_string(file).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
-    let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
-    if has(&["seed", "place_by", "deployment"]) {
-        let ring = config::load_ring(file)?;
-        return Ok((format!("a ring of {} regions, in order", ring.ring.regions().len()), None));
+/// Files that several region files name are read once for each.
+fn once(problems: Vec<Problem>) -> Vec<Problem> {
+    let mut once = Vec::new();
+    for problem in problems {
+        if !once.contains(&problem) {
+            once.push(problem);
+        }
     }
-    if has(&["route"]) {
-        let routes = config::load_routes(file)?;
-        return Ok((format!("{} routes, in order", routes.0.len()), None));
+    once
+}
+
+impl<'a> All<'a> {
+    fn check(&mut self, file: &'a PathBuf) {
+        // A file that cannot be read or parsed is taken for a region file, whose reader says what is wrong.
+        let table: toml::Table =
+            std::fs::read_to_string(file).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
+        let environment = |name: &str| std::env::var(name).ok();
+        let what = if has(&["seed", "place_by", "deployment"]) {
+            let ring = self.right(config::load_ring(file));
+            ring.map(|ring| format!("a ring of {} regions", ring.ring.regions().len()))
+        } else if has(&["route"]) {
+            self.right(config::load_routes(file)).map(|routes| format!("{} routes", routes.0.len()))
+        } else if has(&["credential", "issuer"]) {
+            self.right(config::load_credentials(file)).map(|_| "credentials".to_owned())
+        } else if has(&["file"]) {
+            let witness = self.found(config::check_witness(file, &environment));
+            witness.map(|name| format!("witness {name}"))
+        } else {
+            let region = self.found(config::check_region(file, &environment));
+            region.map(|region| {
+                let what = format!("region {} of {}", region.me, region.shared.deployment);
+                self.regions.push((file, region));
+                what
+            })
+        };
+        self.text.extend(what.map(|what| format!("{}: {what}, in order\n", file.display())));
     }
-    if has(&["credential", "issuer"]) {
-        config::load_credentials(file)?;
-        return Ok(("credentials, in order".to_owned(), None));
+
+    fn right<T>(&mut self, read: Result<T, Errors>) -> Option<T> {
+        read.map_err(|Errors(problems)| self.wrong.extend(problems)).ok()
     }
-    if has(&["file"]) {
-        let witness = WitnessConfig::load(file)?;
-        return Ok((format!("witness {}, in order", witness.name), None));
+
+    fn found<T>(&mut self, Checked { value, wrong, missing }: Checked<T>) -> Option<T> {
+        self.wrong.extend(wrong);
+        self.missing.extend(missing);
+        value
     }
-    let config = Config::load(file)?;
-    Ok((format!("region {} of {}, in order", config.me, config.shared.deployment), Some(Box::new(config))))
 }
 
 /// What is wrong with several regions together.
-fn compare(regions: &[(&PathBuf, Box<Config>)]) -> Vec<Problem> {
+fn compare(regions: &[(&PathBuf, Regional)]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut seen = BTreeMap::new();
     let Some((first_file, first)) = regions.first() else { return problems };

@@ -109,7 +109,7 @@ impl Admin {
 impl Local {
     /// The checked files, and the gateway.
     pub fn load(&self) -> Result<(Config, Target), Failure> {
-        let config = Config::load(&self.config)?;
+        let config = Config::load_for_command(&self.config)?;
         let written = config.process.admin_token.as_ref().map(|token| token.reveal().to_owned());
         let token = match token(self.token_file.as_deref())? {
             Some(token) => Some(token),

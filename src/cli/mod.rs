@@ -13,6 +13,7 @@ mod coverage;
 mod demo;
 mod doubts;
 mod drill;
+mod explain;
 mod http;
 mod init;
 mod instant;
@@ -49,6 +50,7 @@ const HELP: &str = "\
 Start here:
   onceway demo                                      three regions on this machine, and a guided tour
   onceway check config/us-east.toml                 is this configuration right? lists every mistake
+  onceway config explain failover.lease             what does a key mean, and what may stand there?
   onceway ring show --ring config/ring.toml         who owns how much
   onceway serve --config config/us-east.toml        run one gateway of one region
   onceway witness --config config/witness.toml      run a third voter for two regions
@@ -60,7 +62,7 @@ Start here:
   onceway coverage                                  which state-changing requests came without a key's protection?
 
 Environment:
-  ONCEWAY_LOG                what is logged to stderr, such as info or onceway=debug (default: info)
+  ONCEWAY_LOG                what is logged to stderr, such as info or onceway=debug (default: [log] level)
   ONCEWAY_CONFIG             the region file, instead of --config
   ONCEWAY_RING               the ring file, instead of --ring
   ONCEWAY_ADMIN              an admin listener, instead of --admin
@@ -77,6 +79,8 @@ enum Command {
     Demo(demo::Demo),
     Drill(drill::Drill),
     Check(check::Check),
+    #[command(subcommand)]
+    Config(explain::Command),
     #[command(subcommand)]
     Ring(ring::Command),
     Certs(certs::Certs),
@@ -133,6 +137,7 @@ pub fn run() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Drill(drill) => drill.run(),
         Command::Check(check) => check.run(),
+        Command::Config(command) => command.run(),
         Command::Ring(command) => command.run(),
         Command::Certs(certs) => certs.run(),
         Command::Store(command) => command.run(),

@@ -8,12 +8,16 @@ use clap::Args;
 
 use super::{Failure, block_on, logging};
 use crate::config::Config;
+use crate::server::reload::Files;
 use crate::server::run;
 
 /// Run one gateway of one region, until SIGTERM or SIGINT.
 ///
 /// Reads the region file and the files it names, checks everything, and only then listens. On SIGTERM or SIGINT new keyed
 /// requests are refused, those that have begun finish (at most `drain`), and it ends with 0.
+///
+/// On SIGHUP, and within seconds of a change, the files are read again: routes, credentials, quotas, limits, certificates and the log's level are
+/// replaced at once, and no request is dropped. Files that are wrong change nothing; `onceway status` says so, and what needs a restart.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -32,8 +36,10 @@ pub struct Serve {
 impl Serve {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let config = Config::load(&self.config)?;
-        logging::set_up(config.process.log)?;
-        block_on(async { run::run(config).await.map_err(Failure::failed) })
+        let (config, watched) = Config::load_watched(&self.config);
+        let config = config?;
+        let levels = logging::set_up(config.process.log.format, &config.process.log.level)?;
+        let files = Files { region: self.config.clone(), watched };
+        block_on(async { run::run(config, files, levels).await.map_err(Failure::failed) })
     }
 }

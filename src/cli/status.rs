@@ -80,6 +80,7 @@ fn picture(status: &Value) -> String {
         };
         rows.push(("upstream", format!("FAILS its checks for {seconds} s: {then}")));
     }
+    rows.extend(configuration(&status["config"]));
     for reason in readiness["reasons"].as_array().into_iter().flatten() {
         rows.push(("because", word(reason)));
     }
@@ -93,6 +94,18 @@ fn picture(status: &Value) -> String {
         text.push_str(&owners);
     }
     text
+}
+
+/// How what runs stands to what its files say.
+fn configuration(config: &Value) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    for problem in config["problems"].as_array().into_iter().flatten() {
+        rows.push(("config", format!("NOT TAKEN OVER, the old one runs: {}", word(problem))));
+    }
+    for key in config["restart"].as_array().into_iter().flatten() {
+        rows.push(("config", format!("needs a restart: {}", word(key))));
+    }
+    rows
 }
 
 /// A row per region: its share of the ring, and for peers how they are and how far this region's copy is behind.

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::{Failure, block_on, logging, print};
 use crate::adapters::postgres::provision::{self, Plan, Report, Role};
+use crate::config::provision::conninfo;
 use crate::config::region::LogFormat;
 use crate::config::secret::SecretSource;
 use crate::config::{Config, span};
@@ -147,8 +148,8 @@ fn tell(report: &Report) -> Result<(), Failure> {
 
 /// What the region's store has to be. Which build of their stores other regions have, provisioning finds out.
 fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
-    let config = Config::load(file)?;
-    logging::set_up(LogFormat::Text)?;
+    let config = Config::load_for_command(file)?;
+    drop(logging::set_up(LogFormat::Text, "info")?);
     let written = config.process.provision.as_ref();
     let provision =
         written.ok_or_else(|| bad(file, "has no [provision]: say there how to make the store"))?;
@@ -179,7 +180,11 @@ fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
             .parse()
             .map_err(|_| bad(file, "[provision]: the admin URL cannot be read: write postgres://user:password@host:port/database"))?,
         subscribe: subscribe
-            .map(|(name, conninfo)| Ok((origin(name)?, conninfo.reveal().to_owned())))
+            .map(|(name, source)| {
+                let found = source.resolve(&environment, conninfo);
+                let found = found.map_err(|why| bad(file, &format!("[provision.publishers]: {name}: {why}")))?;
+                Ok((origin(name)?, found.reveal().to_owned()))
+            })
             .collect::<Result<_, Failure>>()?,
     })
 }

@@ -58,7 +58,7 @@ impl Witness {
             let shown = config.file.display();
             return print(&format!("{shown}: made for {}, acceptor {:032x}\n", config.name, id.0));
         }
-        logging::set_up(config.log)?;
+        drop(logging::set_up(config.log.format, &config.log.level)?);
         let file = AcceptorFile::open(&config.file, &config.name).map_err(bad)?;
         block_on(async { witness::run(config, file).await.map_err(Failure::failed) })
     }

@@ -11,6 +11,7 @@ use super::ring::RingFile;
 use super::routes::RouteAt;
 use super::span::show;
 use crate::gateway::Timings;
+use crate::gateway::authority::Failover;
 use crate::gateway::route::{Alone, Escrow, Mode, Policy};
 use crate::protocol::decide::Recovery;
 use crate::protocol::lifetime::Retention;
@@ -146,6 +147,40 @@ pub fn escrow_has_a_holder(routes: &[RouteAt], ring: &Ring, problems: &Problems)
                 fail(format!("tenant {tenant} is pinned to {} alone", order.home()))
             }
             (2.., None) => {}
+        }
+    }
+}
+
+/// Each policy against the longest outage that a client which comes back when it is told to may have to sit out. Alone a region is taken over by nobody.
+pub fn outlives_an_outage(routes: &[RouteAt], ring: &Ring, failover: &Failover, problems: &Problems) {
+    if ring.regions().iter().filter(|region| region.weight > 0).count() < 2 {
+        return;
+    }
+    let (lease, beyond) = (failover.lease, failover.window.beyond);
+    for route in routes {
+        let Some(Policy { hold, settle_time, retention: Retention::For(retention), tombstone, .. }) =
+            policy(route)
+        else {
+            continue;
+        };
+        // Else the key that was settled before its region was lost is forgotten when its client may ask again, and runs once more.
+        let window = *hold + *settle_time + lease + beyond;
+        if *retention + *tombstone <= window {
+            problems.add(
+                &route.at,
+                format!(
+                    "route {:?}: retention {} and tombstone {} together must be longer than the retry window {} (hold {}, settle_time {}, and of \
+                     ring.toml lease {} and beyond {}): a client that retries through the loss of a region would run its request again; lengthen retention",
+                    route.value.name,
+                    show(*retention),
+                    show(*tombstone),
+                    show(window),
+                    show(*hold),
+                    show(*settle_time),
+                    show(lease),
+                    show(beyond)
+                ),
+            );
         }
     }
 }

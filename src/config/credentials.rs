@@ -1,6 +1,6 @@
 //! `credentials.toml`: who may ask. API tokens by their SHA-256, issuers of signed tokens by their public keys.
 //!
-//! Neighbours: `gateway::credentials` holds what is read here, `jwks` reads the keys, `server` has the files read again while it runs. The
+//! Neighbours: `gateway::credentials` holds what is read here, `jwks` reads the keys. The
 //! file holds digests and public keys only, so that whoever reads it cannot use it. It must never repeat a token's digest
 //! in a message: somebody may have written the token itself.
 
@@ -12,8 +12,6 @@ use toml::de::DeValue;
 use super::jwks;
 use super::reader::{self, At, Problems, Section, Source};
 use super::ring::tenant;
-use super::stamp::Stamp;
-use super::{Errors, alone};
 use crate::gateway::credentials::issuer::{Algorithm, Issuer};
 use crate::gateway::credentials::{Caller, Credentials, PRINCIPAL_LIMIT, TokenDigest, Voucher};
 
@@ -33,42 +31,30 @@ const ALGORITHMS: [(&str, Algorithm); 9] = [
 /// How far an issuer's clock may be off at most.
 const MOST_LEEWAY: Duration = Duration::from_secs(300);
 
-/// The file of credentials, to be read again whenever it or one of the key files that it names was changed.
+/// The file of credentials.
 #[derive(Clone, Debug)]
-pub struct CredentialsFile {
+pub(super) struct CredentialsFile {
     path: PathBuf,
     /// Some route binds its keys to the principal, so every token must name one.
     named: bool,
-    /// The files that were read last, and what they were when that began.
-    seen: Vec<(PathBuf, Stamp)>,
 }
 
 impl CredentialsFile {
-    /// A file that was not read yet. `named`: every token must name its principal.
-    pub(super) fn new(path: &Path, named: bool) -> Self {
-        Self { path: path.to_owned(), named, seen: Vec::new() }
-    }
-
-    /// Whether any of the files is another than when it was read last. Blocks.
-    pub fn has_changed(&self) -> bool {
-        self.seen.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
-    }
-
-    /// Reads all of it again. Blocks.
-    ///
-    /// # Errors
-    /// Everything that is wrong. Then what was read before is what counts.
-    pub fn read_again(&mut self) -> Result<Credentials, Errors> {
-        let at = At::file(&self.path);
-        alone(|problems| self.read(&at, problems))
+    /// `named`: every token must name its principal.
+    pub fn new(path: &Path, named: bool) -> Self {
+        Self { path: path.to_owned(), named }
     }
 
     /// Reads the file; what is wrong is added to `problems`.
-    pub(super) fn read(&mut self, wanted_by: &At, problems: &Problems) -> Option<Credentials> {
-        self.seen = vec![(self.path.clone(), Stamp::of(&self.path))];
+    pub fn read(&self, wanted_by: &At, problems: &Problems) -> Option<Credentials> {
         let source = Source::read(&self.path, wanted_by, problems)?;
+        self.read_text(&source, problems)
+    }
+
+    /// Like [`CredentialsFile::read`], of a text that was read already.
+    pub fn read_text(&self, source: &Source, problems: &Problems) -> Option<Credentials> {
         let document = source.parse(problems)?;
-        let top = Section::top(&source, &document, problems);
+        let top = Section::top(source, &document, problems);
         let (tokens, issuers) = (top.tables("credential"), top.tables("issuer"));
         if tokens.is_empty() && issuers.is_empty() {
             top.fail(
@@ -113,7 +99,7 @@ impl CredentialsFile {
     }
 
     fn issuer(
-        &mut self,
+        &self,
         mut section: Section<'_>,
         known: &mut Vec<String>,
         problems: &Problems,
@@ -141,9 +127,6 @@ impl CredentialsFile {
         let advice = "name the file of its public keys (RFC 7517), such as jwks = \"accounts.jwks.json\"";
         let file =
             section.required_located("jwks", advice, |value| reader::text(value).map(|text| base.join(text)));
-        if let Some(file) = &file {
-            self.seen.push((file.value.clone(), Stamp::of(&file.value)));
-        }
         section.finish();
         let keys =
             file.zip(algorithms).and_then(|(file, algorithms)| jwks::read(&file, &algorithms, problems));

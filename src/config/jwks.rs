@@ -34,6 +34,7 @@ pub(super) fn read(
     pinned: &[Algorithm],
     problems: &Problems,
 ) -> Option<Vec<VerifyingKey>> {
+    problems.looks_at(&file.value);
     let text = text(&file.value).map_err(|why| problems.add(&file.at, why)).ok()?;
     let whole = At::file(&file.value);
     let set: Value = match serde_json::from_slice(&text) {

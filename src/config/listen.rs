@@ -9,7 +9,8 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
-use super::region::{file, needed};
+use super::region::{needed, pem};
+use super::secret::Surroundings;
 use super::trusted::{self, Trusted};
 
 /// Where a gateway listens.
@@ -69,7 +70,7 @@ impl Default for PublicLimits {
 }
 
 /// Reads `[listen]`.
-pub(super) fn read(top: &Section<'_>, base: &Path) -> Option<Listen> {
+pub(super) fn read(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Option<Listen> {
     let section = needed(top, "listen", "say where to listen: public, admin and peer")?;
     let at = |key, advice| section.required(key, advice, socket);
     let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
@@ -77,7 +78,7 @@ pub(super) fn read(top: &Section<'_>, base: &Path) -> Option<Listen> {
     let peer = at("peer", "say where other regions connect, such as peer = \"0.0.0.0:7403\"");
     // A [listen.tls] or [listen.trusted] that is there must be right; none at all is right too.
     let tls = match section.has("tls") {
-        true => section.table("tls").and_then(|tls| self::tls(tls, base)).map(Some),
+        true => section.table("tls").and_then(|tls| self::tls(tls, base, surroundings)).map(Some),
         false => Some(None),
     };
     let trusted = match section.has("trusted") {
@@ -97,9 +98,9 @@ pub(super) fn read(top: &Section<'_>, base: &Path) -> Option<Listen> {
     Some(listen)
 }
 
-fn tls(mut section: Section<'_>, base: &Path) -> Option<TlsFiles> {
+fn tls(mut section: Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Option<TlsFiles> {
     section.rename("[listen.tls]".to_owned());
-    let pem = |key, advice| section.required(key, advice, |value| file(value, base));
+    let pem = |key, advice| pem(&section, key, advice, base, surroundings);
     let certificate =
         pem("certificate", "name the file with the certificate for clients and its intermediates, PEM");
     let key = pem("key", "name the file with the private key of the certificate, PEM");

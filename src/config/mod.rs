@@ -12,21 +12,26 @@
 //! Rules across files are in `across`. It must not open a port or a connection, and must not show a secret.
 
 mod across;
-pub mod credentials;
+mod credentials;
 mod failover;
 mod jwks;
 pub mod listen;
 mod nearest;
 mod outcomes;
 mod policy;
+mod problems;
+pub mod provision;
 pub mod reader;
+pub mod reference;
 pub mod region;
 pub mod ring;
 pub mod routes;
+pub mod running;
 pub mod secret;
 pub mod shared;
 pub mod span;
 mod stamp;
+mod tokens;
 pub mod trusted;
 mod upstream_health;
 pub mod witness;
@@ -42,12 +47,14 @@ use crate::gateway::{Settings, Timings};
 use crate::protocol::region::RegionName;
 
 use credentials::CredentialsFile;
+use problems::Found;
 use reader::{At, Problem, Problems, Source};
 use region::Process;
 use ring::RingFile;
 use routes::RouteAt;
-use secret::Environment;
+use secret::{Environment, Need, Surroundings};
 use shared::Shared;
+pub use stamp::Watched;
 
 /// Everything one gateway process is told, checked.
 #[derive(Clone, Debug)]
@@ -58,8 +65,6 @@ pub struct Config {
     pub shared: Shared,
     /// Who may ask.
     pub credentials: Arc<Credentials>,
-    /// Where that is read again while the process runs.
-    pub credentials_file: CredentialsFile,
     /// The settings of this process.
     pub process: Process,
 }
@@ -85,17 +90,33 @@ impl Config {
         Self::load_with(region_file, &|name| std::env::var(name).ok())
     }
 
+    /// Like [`Config::load`], for commands that ask a running gateway or make its store: the store's address and the key that seals requests
+    /// are not looked up, and are empty.
+    ///
+    /// # Errors
+    /// All problems of all files.
+    pub fn load_for_command(region_file: &Path) -> Result<Self, Errors> {
+        let environment = |name: &str| std::env::var(name).ok();
+        let surroundings = Surroundings { environment: &environment, need: Need::Command };
+        alone(|problems| read(region_file, &surroundings, problems))
+    }
+
+    /// Like [`Config::load`], and which files were looked at, as they were then, whatever came of it.
+    pub fn load_watched(region_file: &Path) -> (Result<Self, Errors>, Watched) {
+        let environment = |name: &str| std::env::var(name).ok();
+        let problems = Problems::default();
+        let config =
+            read(region_file, &Surroundings { environment: &environment, need: Need::Serve }, &problems);
+        let watched = problems.looked_at();
+        (judged(config, problems), watched)
+    }
+
     /// Like [`Config::load`], with another environment.
     ///
     /// # Errors
     /// All problems of all files.
     pub fn load_with(region_file: &Path, environment: Environment<'_>) -> Result<Self, Errors> {
-        let problems = Problems::default();
-        let config = read(region_file, environment, &problems);
-        match (config, problems.into_sorted()) {
-            (Some(config), none) if none.is_empty() => Ok(config),
-            (_, some) => Err(Errors(some)),
-        }
+        alone(|problems| read(region_file, &Surroundings { environment, need: Need::Serve }, problems))
     }
 
     /// What the gateway is told.
@@ -147,30 +168,78 @@ pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
 /// # Errors
 /// All its problems.
 pub fn load_credentials(path: &Path) -> Result<Credentials, Errors> {
-    CredentialsFile::new(path, false).read_again()
+    alone(|problems| CredentialsFile::new(path, false).read(&At::file(path), problems))
+}
+
+/// What a check of a file finds.
+#[derive(Debug)]
+pub struct Checked<T> {
+    /// What the file says, if nothing in it is wrong.
+    pub value: Option<T>,
+    /// What is wrong with it.
+    pub wrong: Vec<Problem>,
+    /// Secrets and files that it names and that are not on this machine.
+    pub missing: Vec<Problem>,
+}
+
+/// Which region a file is of, and what it shares with the others.
+#[derive(Debug)]
+pub struct Regional {
+    /// The region.
+    pub me: RegionName,
+    /// What all regions have alike.
+    pub shared: Shared,
+}
+
+/// Checks a region file and those that it names, and looks for everything they name. Nobody can serve by what it returns: secrets may be missing.
+pub fn check_region(region_file: &Path, environment: Environment<'_>) -> Checked<Regional> {
+    let regional = |problems: &Problems| {
+        let config = read(region_file, &Surroundings { environment, need: Need::All }, problems)?;
+        Some(Regional { me: config.me, shared: config.shared })
+    };
+    checked(regional)
+}
+
+/// Checks a witness file and the ring that it names. Its name, if nothing is wrong.
+pub fn check_witness(file: &Path, environment: Environment<'_>) -> Checked<RegionName> {
+    checked(|problems| {
+        witness::read(file, &Surroundings { environment, need: Need::All }, problems)
+            .map(|witness| witness.name)
+    })
+}
+
+fn checked<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Checked<T> {
+    let problems = Problems::default();
+    let value = read(&problems);
+    let Found { wrong, missing } = problems.into_found();
+    Checked { value: value.filter(|_| wrong.is_empty()), wrong, missing }
 }
 
 fn alone<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Result<T, Errors> {
     let problems = Problems::default();
     let value = read(&problems);
+    judged(value, problems)
+}
+
+/// A value counts only where nothing is wrong.
+fn judged<T>(value: Option<T>, problems: Problems) -> Result<T, Errors> {
     match (value, problems.into_sorted()) {
         (Some(value), none) if none.is_empty() => Ok(value),
         (_, some) => Err(Errors(some)),
     }
 }
 
-fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -> Option<Config> {
-    let file = region::read(region_file, environment, problems)?;
+fn read(region_file: &Path, surroundings: &Surroundings<'_>, problems: &Problems) -> Option<Config> {
+    let file = region::read(region_file, surroundings, problems)?;
     let ring = file.ring.and_then(|ring| ring::read(&ring.value, &ring.at, problems));
     let routes = file.routes.and_then(|routes| routes::read(&routes.value, &routes.at, problems));
     let binding = routes.as_deref().and_then(|routes| routes.iter().find(|route| binds(&route.value)));
     if let (Some(route), Some(process)) = (binding, &file.process) {
         across::front_names_principals(route, &process.listen, problems);
     }
-    let credentials = file.credentials.and_then(|named| {
-        let mut file = CredentialsFile::new(&named.value, binding.is_some());
-        file.read(&named.at, problems).map(|credentials| (credentials, file))
-    });
+    let credentials = file
+        .credentials
+        .and_then(|named| CredentialsFile::new(&named.value, binding.is_some()).read(&named.at, problems));
     if let (Some(ring), Some(me)) = (&ring, &file.region) {
         across::region_in_ring(me, &file.others, ring, problems);
     }
@@ -178,15 +247,15 @@ fn read(region_file: &Path, environment: Environment<'_>, problems: &Problems) -
         across::probes_reach(&me.value, &file.others, &ring.ring, routes, problems);
     }
     let shared = together(ring, routes, problems)?;
-    let (me, (credentials, credentials_file), process) = (file.region?.value, credentials?, file.process?);
-    let credentials = Arc::new(credentials);
-    Some(Config { me, shared, credentials, credentials_file, process })
+    let (me, credentials, process) = (file.region?.value, Arc::new(credentials?), file.process?);
+    Some(Config { me, shared, credentials, process })
 }
 
 /// What was read of the two files that all regions share, held against one another.
 fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Problems) -> Option<Shared> {
     let (ring, routes) = (ring?, routes?);
     across::routes_fit(&routes, ring.drift, &timings(ring.heartbeat), problems);
+    across::outlives_an_outage(&routes, &ring.ring, &ring.failover, problems);
     across::escrow_has_a_holder(&routes, &ring.ring, problems);
     Some(Shared::of(ring, routes))
 }

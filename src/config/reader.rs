@@ -6,97 +6,15 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::nearest::nearest;
+pub use super::problems::{At, Located, Problem, Problems};
 use super::span;
-
-/// One thing that is wrong: where, what, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
-    /// Which file.
-    pub file: PathBuf,
-    /// Which line, from 1; 0 if the file as a whole is meant.
-    pub line: usize,
-    /// What is wrong and what to do, in one line.
-    pub text: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => write!(out, "{}: {}", self.file.display(), self.text),
-            line => write!(out, "{}:{line}: {}", self.file.display(), self.text),
-        }
-    }
-}
-
-/// The text with its control characters written out: a value that is repeated, such as the path of a file, may hold any.
-fn one_line(text: &str) -> String {
-    let shown = |char: char| {
-        if char.is_control() { char.escape_default().to_string() } else { char.to_string() }
-    };
-    text.chars().map(shown).collect()
-}
-
-/// The problems found so far.
-#[derive(Debug, Default)]
-pub struct Problems(RefCell<Vec<Problem>>);
-
-impl Problems {
-    /// Adds one.
-    pub fn add(&self, at: &At, text: impl Into<String>) {
-        let problem = Problem { file: at.file.to_path_buf(), line: at.line, text: one_line(&text.into()) };
-        self.0.borrow_mut().push(problem);
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.0.borrow().len()
-    }
-
-    /// All of them, by file in the order of first mention, then by line.
-    pub fn into_sorted(self) -> Vec<Problem> {
-        let mut all = self.0.into_inner();
-        let mut files: Vec<PathBuf> = Vec::new();
-        for problem in &all {
-            if !files.contains(&problem.file) {
-                files.push(problem.file.clone());
-            }
-        }
-        all.sort_by_key(|problem| (files.iter().position(|file| *file == problem.file), problem.line));
-        all
-    }
-}
-
-/// A place in a file.
-#[derive(Clone, Debug)]
-pub struct At {
-    /// Which file.
-    pub file: Arc<Path>,
-    /// Which line, from 1; 0 if the file as a whole is meant.
-    pub line: usize,
-}
-
-impl At {
-    /// The file as a whole.
-    pub fn file(path: &Path) -> Self {
-        Self { file: path.into(), line: 0 }
-    }
-}
-
-/// A value and where it was written.
-#[derive(Clone, Debug)]
-pub struct Located<T> {
-    /// Where.
-    pub at: At,
-    /// What.
-    pub value: T,
-}
 
 /// A file's text.
 #[derive(Debug)]
@@ -108,6 +26,7 @@ pub struct Source {
 impl Source {
     /// Reads the file; if it cannot be read, that is a problem of `wanted_by`. Blocks.
     pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Self> {
+        problems.looks_at(path);
         match std::fs::read_to_string(path) {
             Ok(text) => Some(Self { path: path.into(), text }),
             Err(error) => {
@@ -157,6 +76,8 @@ pub struct Section<'a> {
     /// How messages name it: `[listen]`, `route "charges"`; empty at the top.
     name: String,
     asked: RefCell<Vec<&'static str>>,
+    /// The keys that are no settings, and about which more is said than that they are unknown.
+    refused: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Section<'a> {
@@ -170,6 +91,7 @@ impl<'a> Section<'a> {
             at,
             name: String::new(),
             asked: RefCell::default(),
+            refused: RefCell::default(),
         }
     }
 
@@ -198,11 +120,34 @@ impl<'a> Section<'a> {
         self.problems.add(&self.at_key(key), self.said(text));
     }
 
+    /// A file that a key names is about to be read, or will be by whoever needs it.
+    pub fn looks_at(&self, path: &Path) {
+        self.problems.looks_at(path);
+    }
+
+    /// Reports that something a key names is not on this machine, at its line.
+    pub fn miss_at(&self, key: &'static str, text: impl fmt::Display) {
+        self.problems.miss(&self.at_key(key), self.said(text));
+    }
+
+    /// Reports this key, if it stands there: it is no setting, and `text` says what to write.
+    pub fn refuse(&self, key: &'static str, text: impl fmt::Display) {
+        self.refused.borrow_mut().push(key);
+        if self.stands(key) {
+            self.fail_at(key, text);
+        }
+    }
+
     /// Where the key stands; the section's place if it does not.
     pub fn at_key(&self, key: &'static str) -> At {
         self.table
             .get_key_value(key)
             .map_or_else(|| self.at.clone(), |(key, _)| self.source.at(key.span().start))
+    }
+
+    /// Whether the key stands there, whatever it is: asking does not make it known.
+    pub fn stands(&self, key: &str) -> bool {
+        self.table.contains_key(key)
     }
 
     /// Whether the key stands there.
@@ -320,7 +265,7 @@ impl<'a> Section<'a> {
         let asked = self.asked.borrow();
         for (key, _) in self.table.iter() {
             let key_text: &str = key.get_ref();
-            if asked.contains(&key_text) {
+            if asked.contains(&key_text) || self.refused.borrow().contains(&key_text) {
                 continue;
             }
             let advice = match nearest(key_text, &asked) {
@@ -339,7 +284,7 @@ impl<'a> Section<'a> {
 
     fn below(&self, table: &'a DeTable<'a>, at: At, name: String) -> Section<'a> {
         let (source, problems) = (self.source, self.problems);
-        Section { source, problems, table, at, name, asked: RefCell::default() }
+        Section { source, problems, table, at, name, asked: RefCell::default(), refused: RefCell::default() }
     }
 
     fn said(&self, text: impl fmt::Display) -> String {
@@ -420,7 +365,12 @@ pub fn time(
     most: std::time::Duration,
 ) -> Result<std::time::Duration, String> {
     let Some(text) = value.as_str() else {
-        return Err(format!("must be a span of time in quotes, such as \"10s\", not {}", kind(value)));
+        return Err(format!(
+            "must be a span of time in quotes, from {:?} to {:?}, not {}",
+            span::show(least),
+            span::show(most),
+            kind(value)
+        ));
     };
     let found = span::parse(text)?;
     if found < least || found > most {
@@ -436,11 +386,20 @@ pub fn time(
 /// A size in bytes between two others.
 pub fn size(value: &DeValue<'_>, least: usize, most: usize) -> Result<usize, String> {
     let Some(text) = value.as_str() else {
-        return Err(format!("must be a size in quotes, such as \"1MiB\", not {}", kind(value)));
+        return Err(format!(
+            "must be a size in quotes, from {:?} to {:?}, not {}",
+            span::show_size(least),
+            span::show_size(most),
+            kind(value)
+        ));
     };
     let found = span::parse_size(text)?;
     if found < least || found > most {
-        return Err(format!("{text:?} is out of range: use {least} to {most} bytes"));
+        return Err(format!(
+            "{text:?} is out of range: use {:?} to {:?}",
+            span::show_size(least),
+            span::show_size(most)
+        ));
     }
     Ok(found)
 }

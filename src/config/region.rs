@@ -4,20 +4,19 @@
 //! in [`Secret`]; no message repeats one. It must not open a port or a connection.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use toml::de::DeValue;
+use tracing_subscriber::EnvFilter;
 
 use super::listen::{self, Listen};
+use super::provision::{self, Provision};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
-use super::secret::{Environment, Secret, SecretSource};
-use super::upstream_health;
+use super::secret::{Names, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
+use super::{tokens, upstream_health};
 use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::quota::Quota;
 use crate::protocol::region::RegionName;
@@ -49,7 +48,7 @@ pub(super) struct Others {
     /// Whether the upstreams are shared; `None` if it does not say.
     pub shared: Option<bool>,
     /// `[provision.publishers]`; `None` if there is no `[provision]`.
-    pub publishers: Option<ByRegion<Secret>>,
+    pub publishers: Option<ByRegion<SecretSource>>,
 }
 
 /// A table from region to something.
@@ -71,7 +70,8 @@ impl<T> ByRegion<T> {
 }
 
 impl<T> ByRegion<T> {
-    fn values(self) -> BTreeMap<RegionName, T> {
+    /// The entries without their places.
+    pub fn values(self) -> BTreeMap<RegionName, T> {
         self.entries.into_iter().map(|(name, located)| (name, located.value)).collect()
     }
 }
@@ -97,8 +97,8 @@ pub struct Process {
     pub peer: Peer,
     /// What `store init` needs; absent where another machine provisions.
     pub provision: Option<Provision>,
-    /// How logs are written.
-    pub log: LogFormat,
+    /// How logs are written, and what is logged.
+    pub log: Log,
     /// How long a graceful stop may take.
     pub drain: Duration,
 }
@@ -140,22 +140,13 @@ pub struct Peer {
     pub addresses: BTreeMap<RegionName, String>,
 }
 
-/// What provisioning the store needs.
-#[derive(Clone, Debug)]
-pub struct Provision {
-    /// The connection URL of a role that may create roles, tables, publications and subscriptions. Read when needed: serving
-    /// must not need it.
-    pub admin_url: SecretSource,
-    /// The role that gateways connect as.
-    pub gateway_role: String,
-    /// Its password, should it have to be created.
-    pub gateway_password: Option<SecretSource>,
-    /// The role that other regions replicate as.
-    pub replication_role: String,
-    /// Its password, should it have to be created.
-    pub replication_password: Option<SecretSource>,
-    /// libpq connection strings of every other region's Postgres, as seen from this region's.
-    pub publishers: BTreeMap<RegionName, Secret>,
+/// The log of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// How it is written.
+    pub format: LogFormat,
+    /// What is logged, as `tracing_subscriber::EnvFilter` reads it.
+    pub level: String,
 }
 
 /// How logs are written.
@@ -168,11 +159,19 @@ pub enum LogFormat {
 }
 
 /// Reads the file; what is wrong is added to `problems`. Blocks.
-pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problems) -> Option<RegionFile> {
-    let source = Source::read(path, &At::file(path), problems)?;
+pub(super) fn read(path: &Path, surroundings: &Surroundings<'_>, problems: &Problems) -> Option<RegionFile> {
+    read_text(&Source::read(path, &At::file(path), problems)?, surroundings, problems)
+}
+
+/// Like [`read`], of a text that was read already.
+pub(super) fn read_text(
+    source: &Source,
+    surroundings: &Surroundings<'_>,
+    problems: &Problems,
+) -> Option<RegionFile> {
     let document = source.parse(problems)?;
-    let top = Section::top(&source, &document, problems);
-    let base = path.parent().unwrap_or(Path::new(""));
+    let top = Section::top(source, &document, problems);
+    let base = source.path().parent().unwrap_or(Path::new(""));
     let advice = "say which region of ring.toml this is, such as region = \"us-east\"";
     let region = top.required_located("region", advice, region_name);
     let beside = |key, advice: &str| top.required_located(key, advice, |value| file(value, base));
@@ -183,13 +182,15 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
     let shadow = top.optional("shadow", reader::flag).unwrap_or(false);
     let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
-    let listen = listen::read(&top, base);
-    let admin_token = admin(&top, base, listen.as_ref().map(|listen| listen.admin));
-    let accept_key = accept_key(&top, base, environment);
-    let store = store(&top, environment);
+    let listen = listen::read(&top, base, surroundings);
+    let admin = listen.as_ref().map(|listen| listen.admin);
+    let admin_token = tokens::admin(&top, base, admin, surroundings);
+    let accept_key = tokens::accept_key(&top, base, surroundings);
+    let store = store(&top, base, surroundings);
     let (upstream, elsewhere, shared) = upstream(&top);
-    let (peer, addresses) = peer(&top, base);
-    let (provision, publishers) = top.table("provision").map(provision).unzip();
+    let (peer, addresses) = peer(&top, base, surroundings);
+    let (provision, publishers) =
+        top.table("provision").map(|section| provision::read(section, base, surroundings, problems)).unzip();
     let quota = top.table("quota").map(quota);
     let log = log(&top);
     top.finish();
@@ -219,15 +220,24 @@ pub(super) fn read(path: &Path, environment: Environment<'_>, problems: &Problem
     Some(RegionFile { region, ring, routes, credentials, others, process })
 }
 
-/// How logs are written.
-pub(super) fn log(top: &Section<'_>) -> LogFormat {
-    let log = top.table("log").and_then(|log| {
+/// How logs are written, and what is logged.
+pub(super) fn log(top: &Section<'_>) -> Log {
+    let mut log = Log { format: LogFormat::Text, level: "info".to_owned() };
+    if let Some(section) = top.table("log") {
         let words = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        let format = log.optional("format", |value| reader::word(value, &words));
-        log.finish();
-        format
-    });
-    log.unwrap_or(LogFormat::Text)
+        log.format = section.optional("format", |value| reader::word(value, &words)).unwrap_or(log.format);
+        log.level = section.optional("level", level).unwrap_or(log.level);
+        section.finish();
+    }
+    log
+}
+
+fn level(value: &DeValue<'_>) -> Result<String, String> {
+    let text = reader::text(value)?;
+    match EnvFilter::try_new(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => Err(format!("{text:?}: {error}; write a level such as \"info\", or \"onceway=debug\"")),
+    }
 }
 
 /// A section that must be there.
@@ -238,88 +248,16 @@ pub(super) fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) ->
     top.table(name)
 }
 
-/// The key that seals stored requests: `Some(None)` if none is written, `None` if something is wrong.
-fn accept_key(top: &Section<'_>, base: &Path, environment: Environment<'_>) -> Option<Option<Secret>> {
-    let Some(section) = top.table("accept") else { return Some(None) };
-    let key = if section.has("key_file") && section.has("key_env") {
-        section.fail_at("key_env", "key_file and key_env are both written: keep one");
-        None
-    } else if section.has("key_file") {
-        section.optional("key_file", |value| {
-            let path = file(value, base)?;
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-            seal_key(text.trim()).map(|()| Secret::new(text.trim()))
-        })
-    } else {
-        let advice = "name a file, or an environment variable with key_env, that holds 32 bytes as base64 (`openssl rand -base64 32`)";
-        section.required("key_env", advice, |value| {
-            SecretSource::Variable(reader::text(value)?).resolve(environment, seal_key)
-        })
-    };
-    section.finish();
-    key.map(Some)
-}
+/// The keys of the store's address.
+const URL: Names = Names { written: "url", variable: "url_env", file: "url_file", holds: "the URL" };
 
-/// It is a secret, so no message repeats it.
-fn seal_key(text: &str) -> Result<(), String> {
-    match STANDARD.decode(text) {
-        Ok(bytes) if bytes.len() == 32 => Ok(()),
-        Ok(_) | Err(_) => {
-            Err("must hold 32 bytes as base64: `openssl rand -base64 32` makes such a key".to_owned())
-        }
-    }
-}
-
-/// The admin token: `Some(None)` if none is needed, `None` if something is wrong.
-pub(super) fn admin(top: &Section<'_>, base: &Path, address: Option<SocketAddr>) -> Option<Option<Secret>> {
-    let section = top.table("admin");
-    let named = section.as_ref().is_some_and(|section| section.has("token_file"));
-    let token = section
-        .as_ref()
-        .and_then(|section| section.optional("token_file", |value| token(&file(value, base)?)));
-    if let Some(section) = section {
-        section.finish();
-    }
-    match (named, address) {
-        (true, _) => token.map(Some),
-        (false, Some(address)) if address.ip().is_loopback() => Some(None),
-        (false, Some(address)) => {
-            top.fail_at(
-                "listen",
-                format!(
-                    "the admin listener on {address} is open to other machines: name a file with a token ([admin] token_file), \
-                     or listen on 127.0.0.1"
-                ),
-            );
-            None
-        }
-        (false, None) => None,
-    }
-}
-
-/// The token in a file. Never part of a message.
-fn token(path: &Path) -> Result<Secret, String> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let token = text.trim();
-    if token.len() < 16 || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!(
-            "{} must hold one token of 16 or more visible ASCII characters, such as `openssl rand -hex 32` prints",
-            path.display()
-        ));
-    }
-    Ok(Secret::new(token))
-}
-
-fn store(top: &Section<'_>, environment: Environment<'_>) -> Option<Store> {
-    let section = needed(top, "store", "say where the region's Postgres is: url or url_env, and pool")?;
-    let source = SecretSource::read(&section, "url", "url_env", database_url);
+fn store(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Option<Store> {
+    let section =
+        needed(top, "store", "say where the region's Postgres is: url_env, url_file or url, and pool")?;
+    let source = SecretSource::read(&section, &URL, base, Some(PLAIN_URL));
     let pool = section.optional("pool", |value| reader::number(value, 2, 1_000)).unwrap_or(16);
     let generation = section.optional("generation", |value| reader::number(value, 1, u64::from(u32::MAX)));
-    let url = source.and_then(|source| {
-        source.resolve(environment, database_url).map_err(|why| section.fail_at("url_env", why)).ok()
-    });
+    let url = source.and_then(|source| source.needed_to_serve(&section, &URL, surroundings, database_url));
     section.finish();
     Some(Store {
         url: url?,
@@ -358,12 +296,12 @@ fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bo
     (upstream, elsewhere, shared)
 }
 
-fn peer(top: &Section<'_>, base: &Path) -> (Option<Peer>, ByRegion<String>) {
+fn peer(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> (Option<Peer>, ByRegion<String>) {
     let advice = "say how peers are known and found: certificate, key, ca and [peer.addresses]";
     let Some(section) = needed(top, "peer", advice) else {
         return (None, by_region(None, top.at(), ADDRESSES, host_and_port));
     };
-    let pem = |key, advice| section.required(key, advice, |value| file(value, base));
+    let pem = |key, advice| pem(&section, key, advice, base, surroundings);
     let certificate = pem("certificate", "name the region's certificate; `onceway certs` makes one");
     let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");
     let ca = pem("ca", "name the certificate of the deployment's authority; `onceway certs` makes one");
@@ -374,38 +312,13 @@ fn peer(top: &Section<'_>, base: &Path) -> (Option<Peer>, ByRegion<String>) {
     (files.map(|((certificate, key), ca)| Peer { certificate, key, ca, addresses: values }), addresses)
 }
 
-fn provision(section: Section<'_>) -> (Option<Provision>, ByRegion<Secret>) {
-    let admin_url = SecretSource::read(&section, "admin_url", "admin_url_env", database_url);
-    let role_of = |key, usual: &str| section.optional(key, role).unwrap_or_else(|| usual.to_owned());
-    let gateway_role = role_of("gateway_role", "onceway_gateway");
-    let replication_role = role_of("replication_role", "onceway_replication");
-    if gateway_role == replication_role {
-        section.fail("gateway_role and replication_role must be two roles: each may do only its own work");
-    }
-    let password = |key, variable_key| SecretSource::read_if_there(&section, key, variable_key, |_| Ok(()));
-    let gateway_password = password("gateway_password", "gateway_password_env");
-    let replication_password = password("replication_password", "replication_password_env");
-    let publishers = by_region(section.table("publishers"), section.at(), PUBLISHERS, conninfo);
-    section.finish();
-    let values = publishers.clone().values();
-    let provision = admin_url.map(|admin_url| Provision {
-        admin_url,
-        gateway_role,
-        gateway_password,
-        replication_role,
-        replication_password,
-        publishers: values,
-    });
-    (provision, publishers)
-}
-
 /// How messages name the tables from region to something.
 pub(super) const ADDRESSES: &str = "[peer.addresses]";
 pub(super) const ELSEWHERE: &str = "[upstream.elsewhere]";
 pub(super) const PUBLISHERS: &str = "[provision.publishers]";
 
 /// A table from region to something. Which regions it must have is `across`'s business.
-fn by_region<T>(
+pub(super) fn by_region<T>(
     section: Option<Section<'_>>,
     parent: &At,
     name: &str,
@@ -425,6 +338,19 @@ fn by_region<T>(
     let mut broken = section.keys();
     broken.retain(|key| !entries.keys().any(|region| region.as_str() == key));
     ByRegion { at: section.at().clone(), entries, broken }
+}
+
+/// A file that the key names: whoever needs it reads it later.
+pub(super) fn pem(
+    section: &Section<'_>,
+    key: &'static str,
+    advice: &str,
+    base: &Path,
+    surroundings: &Surroundings<'_>,
+) -> Option<PathBuf> {
+    let path = section.required(key, advice, |value| file(value, base))?;
+    surroundings.file(section, key, &path);
+    Some(path)
 }
 
 pub(super) fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
@@ -464,32 +390,13 @@ fn http_address(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-fn role(value: &DeValue<'_>) -> Result<String, String> {
-    let text = reader::text(value)?;
-    let starts = text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    if text.len() > 63 || !starts || !text.bytes().all(allowed) {
-        return Err(format!("{text:?} must be a role's name of at most 63 of a-z, 0-9 and '_'"));
-    }
-    Ok(text)
-}
-
-/// A Postgres URL. It holds a password, so no message repeats it.
-fn database_url(text: &str) -> Result<(), String> {
+/// A Postgres URL. It may hold a password, so no message repeats it.
+pub(super) fn database_url(text: &str) -> Result<(), String> {
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
         return Ok(());
     }
-    Err("must be a Postgres URL, such as \"postgres://user:password@host:5432/database\"".to_owned())
+    Err("must be a Postgres URL, such as \"postgres://user@host:5432/database\"".to_owned())
 }
 
-/// A libpq connection string. It may hold a password, so no message repeats it.
-fn conninfo(value: &DeValue<'_>) -> Result<Secret, String> {
-    let text = reader::text(value)?;
-    let has = |key: &str| text.split_whitespace().any(|word| word.starts_with(key));
-    match ["host=", "dbname=", "user="].into_iter().find(|key| !has(key)) {
-        None => Ok(Secret::new(&text)),
-        Some(missing) => Err(format!(
-            "has no {missing}: write a libpq connection string, such as \"host=... port=5432 user=... dbname=...\""
-        )),
-    }
-}
+/// A Postgres URL without a password may stand in the file.
+pub(super) const PLAIN_URL: Plain = Plain { right: database_url, open: no_password_in_url };

@@ -112,6 +112,9 @@ fn place<'a>(problem: &str, spec: &RingSpec, regions: &'a [At], pins: &'a [At]) 
     pin.or_else(|| spec.regions.iter().rposition(is_of_region).and_then(|index| regions.get(index)))
 }
 
+/// The largest weight, as `Ring::build` takes it.
+const MOST_WEIGHT: u64 = 10_000;
+
 /// Between two heartbeats, unless the file says otherwise.
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
 
@@ -145,7 +148,7 @@ fn region(section: Section<'_>) -> Option<Located<RegionSpec>> {
     let at = section.at().clone();
     let name = section.required("name", "name the region, such as name = \"us-east\"", region_name);
     let weight = section.required("weight", "write 1, or 0 for an edge that owns no keys", |value| {
-        reader::number(value, 0, u64::from(u32::MAX)).map(|weight| weight as u32)
+        reader::number(value, 0, MOST_WEIGHT).map(|weight| weight as u32)
     });
     section.finish();
     Some(Located { at, value: RegionSpec { name: name?, weight: weight? } })

@@ -61,6 +61,13 @@ impl Shared {
         Self { deployment, ring, drift, skew, heartbeat, failover, routes, digest }
     }
 
+    /// The same with other routes, and with the digest of both together.
+    pub(super) fn with_routes(&self, routes: Routes) -> Self {
+        let clocks = Clocks { drift: self.drift, skew: self.skew, heartbeat: self.heartbeat };
+        let text = canonical(&self.deployment, &routes, &clocks, &self.failover);
+        Self { routes, digest: digest("onceway/shared/1", &[text.as_bytes()]), ..self.clone() }
+    }
+
     /// What the gateway of a region is told, where its region file says nothing more.
     pub fn settings(&self, me: RegionName, generation: u32, credentials: Arc<Credentials>) -> Settings {
         Settings {

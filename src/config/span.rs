@@ -76,6 +76,14 @@ pub fn show(span: Duration) -> String {
     format!("{}{name}", nanos / unit)
 }
 
+/// Writes a size the way [`parse_size`] reads it, in the largest unit that is exact.
+pub fn show_size(size: usize) -> String {
+    let size = size as u64;
+    let exact = SIZES.into_iter().rfind(|(_, unit)| size > 0 && size.is_multiple_of(*unit));
+    let (name, unit) = exact.unwrap_or(("B", 1));
+    format!("{}{name}", size / unit)
+}
+
 /// The number and the unit; blanks between them are allowed.
 fn split(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit())?;

@@ -3,7 +3,7 @@
 //! Neighbours: `credentials` compares them. It must not read a file's text, nor take a file that is not there for unchanged.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A file as the system describes it. `None`: it was not there, or not to be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,31 @@ impl Stamp {
             changed: (file.ctime(), file.ctime_nsec()),
         };
         Self(std::fs::metadata(path).ok().map(facts))
+    }
+}
+
+/// Files, and what they were when they were looked at last.
+#[derive(Clone, Debug, Default)]
+pub struct Watched(Vec<(PathBuf, Stamp)>);
+
+impl Watched {
+    pub(super) fn of(files: Vec<(PathBuf, Stamp)>) -> Self {
+        Self(files)
+    }
+
+    /// Whether any of the files is another than when it was looked at. Blocks.
+    pub fn has_changed(&self) -> bool {
+        self.0.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
+    }
+
+    /// The same files as they are now. Blocks.
+    pub fn again(&self) -> Self {
+        Self(self.0.iter().map(|(path, _)| (path.clone(), Stamp::of(path))).collect())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
     }
 }
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::listen::socket;
 use super::reader::{At, Problems, Section, Source};
-use super::region::{self, LogFormat, file, needed};
+use super::region::{self, Log, file, needed, pem};
 use super::ring::{self, RingFile, region_name};
-use super::secret::Secret;
-use super::{Errors, alone};
+use super::secret::{Need, Secret, Surroundings};
+use super::{Errors, alone, tokens};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Drift;
 
@@ -39,8 +39,8 @@ pub struct WitnessConfig {
     pub drift: Drift,
     /// How long a lease runs.
     pub lease: Duration,
-    /// How logs are written.
-    pub log: LogFormat,
+    /// How logs are written, and what is logged.
+    pub log: Log,
 }
 
 impl WitnessConfig {
@@ -49,15 +49,29 @@ impl WitnessConfig {
     /// # Errors
     /// All problems of both files.
     pub fn load(path: &Path) -> Result<Self, Errors> {
-        alone(|problems| read(path, problems))
+        let environment = |name: &str| std::env::var(name).ok();
+        alone(|problems| read(path, &Surroundings { environment: &environment, need: Need::Serve }, problems))
     }
 }
 
-fn read(path: &Path, problems: &Problems) -> Option<WitnessConfig> {
-    let source = Source::read(path, &At::file(path), problems)?;
+/// Reads the file and the ring that it names; what is wrong is added to `problems`.
+pub(super) fn read(
+    path: &Path,
+    surroundings: &Surroundings<'_>,
+    problems: &Problems,
+) -> Option<WitnessConfig> {
+    read_text(&Source::read(path, &At::file(path), problems)?, surroundings, problems)
+}
+
+/// Like [`read`], of a text that was read already.
+pub(super) fn read_text(
+    source: &Source,
+    surroundings: &Surroundings<'_>,
+    problems: &Problems,
+) -> Option<WitnessConfig> {
     let document = source.parse(problems)?;
-    let top = Section::top(&source, &document, problems);
-    let base = path.parent().unwrap_or(Path::new(""));
+    let top = Section::top(source, &document, problems);
+    let base = source.path().parent().unwrap_or(Path::new(""));
     let advice = "say which [[witness]] of ring.toml this is, such as name = \"witness-1\"";
     let name = top.required_located("name", advice, region_name);
     let advice = "name the file that all regions share, such as ring = \"ring.toml\"";
@@ -65,8 +79,8 @@ fn read(path: &Path, problems: &Problems) -> Option<WitnessConfig> {
     let advice = "name the file on a local disk that it keeps its promises in, such as file = \"/var/lib/onceway/witness\"";
     let kept = top.required("file", advice, |value| file(value, base));
     let (peer, admin) = listen(&top).unzip();
-    let admin_token = region::admin(&top, base, admin);
-    let identity = identity(&top, base);
+    let admin_token = tokens::admin(&top, base, admin, surroundings);
+    let identity = identity(&top, base, surroundings);
     let log = region::log(&top);
     top.finish();
     let ring = ring.and_then(|ring| ring::read(&ring.value, &ring.at, problems));
@@ -111,9 +125,13 @@ fn listen(top: &Section<'_>) -> Option<(SocketAddr, SocketAddr)> {
     Some((peer, admin))
 }
 
-fn identity(top: &Section<'_>, base: &Path) -> Option<(PathBuf, PathBuf, PathBuf)> {
+fn identity(
+    top: &Section<'_>,
+    base: &Path,
+    surroundings: &Surroundings<'_>,
+) -> Option<(PathBuf, PathBuf, PathBuf)> {
     let section = needed(top, "peer", "say how regions know it: certificate, key and ca")?;
-    let pem = |key, advice| section.required(key, advice, |value| file(value, base));
+    let pem = |key, advice| pem(&section, key, advice, base, surroundings);
     let certificate =
         pem("certificate", "name the witness's certificate; `onceway certs` makes one for its name");
     let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");

@@ -112,7 +112,7 @@ pub(super) async fn here<P: Ports>(
 }
 
 fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<Digest32>), Problem> {
-    let caller = admit::who(gateway, head).ok_or(Problem::CredentialInvalid)?;
+    let caller = admit::who(gateway, &gateway.live(), head).ok_or(Problem::CredentialInvalid)?;
     let text = percent::decode(head.uri.path().strip_prefix(PREFIX).unwrap_or_default());
     Ok((KeyId::new(caller.tenant, Key::parse(&text).map_err(Problem::Key)?), caller.principal))
 }

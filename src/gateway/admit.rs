@@ -15,12 +15,14 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use super::accept;
 use super::canonical::canonical_json;
 use super::credentials::{Caller, Vouched};
+use super::live::Live;
 use super::problems::Problem;
+use super::quota::Buckets;
 use super::race::{Won, race};
 use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
 use super::signature::{FingerprintRule, Unsigned};
-use super::{Gateway, Settings, metrics};
+use super::{Gateway, metrics};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
@@ -86,7 +88,7 @@ pub struct Ask {
     /// Who waits for what comes of it.
     pub by: By,
     /// Whether its tenant's quota was charged here: at the gateway that the client asked.
-    pub charged: bool,
+    pub charged: Option<Buckets>,
 }
 
 impl Ask {
@@ -102,9 +104,9 @@ impl Ask {
 
 /// Admits a client's request.
 pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Admitted {
-    let settings = gateway.settings();
+    let live = gateway.live();
     let (method, path) = (request.method(), request.uri().path());
-    let matched = settings.routes.find(method, path);
+    let matched = live.routes.find(method, path);
     let with_key = request.headers().contains_key(&reply::KEY);
     gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused));
     let (route, policy) = match matched {
@@ -121,7 +123,7 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Ad
         },
     };
     let echo = request.headers().get(&reply::KEY).cloned();
-    match keyed(gateway, settings, route, policy, request).await {
+    match keyed(gateway, &live, route, policy, request).await {
         Ok(ask) => Admitted::Keyed(Box::new(ask)),
         Err(problem) => {
             let malformed = matches!(problem, Problem::Key(_));
@@ -132,20 +134,20 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Ad
 
 async fn keyed<P: Ports>(
     gateway: &Gateway<P>,
-    settings: &Settings,
+    live: &Live<P>,
     route: Arc<str>,
     policy: Arc<Policy>,
     request: Request<Body>,
 ) -> Result<Ask, Problem> {
     let arrived = gateway.ports().clock().now();
     let (head, body) = request.into_parts();
-    let (id, principal) = identify(gateway, &policy, &head)?;
+    let (id, principal) = identify(gateway, live, &policy, &head)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
-    gateway.charge(id.tenant()).inspect_err(|_| metrics::quota_exceeded(id.tenant()))?;
+    let charged = gateway.charge(live, id.tenant()).inspect_err(|_| metrics::quota_exceeded(id.tenant()))?;
     let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
     let fingerprint = take_fingerprint(&policy.fingerprint, &head.method, &target, &head.headers, &body)?;
-    let deadline = settings.patience(&policy);
+    let deadline = gateway.settings().patience(&policy);
     let by = accept::by(&policy, &head.headers);
     Ok(Ask {
         id,
@@ -162,17 +164,18 @@ async fn keyed<P: Ports>(
         arrived,
         deadline,
         by,
-        charged: true,
+        charged,
     })
 }
 
 /// The tenant and the principal by the credential, and the key by its header.
 pub(super) fn identify<P: Ports>(
     gateway: &Gateway<P>,
+    live: &Live<P>,
     policy: &Policy,
     head: &Parts,
 ) -> Result<(KeyId, Option<Digest32>), Problem> {
-    let caller = who(gateway, head).ok_or(Problem::CredentialInvalid)?;
+    let caller = who(gateway, live, head).ok_or(Problem::CredentialInvalid)?;
     check_named(policy, caller.principal)?;
     let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
     let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
@@ -181,10 +184,10 @@ pub(super) fn identify<P: Ports>(
 }
 
 /// Who asks: on a listener that is bound to a trusted front, whom that vouches for; elsewhere whose credential it is.
-pub(super) fn who<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Option<Caller> {
+pub(super) fn who<P: Ports>(gateway: &Gateway<P>, live: &Live<P>, head: &Parts) -> Option<Caller> {
     match head.extensions.get::<Vouched>() {
         Some(Vouched(caller)) => caller.clone(),
-        None => gateway.credentials.load().caller(&head.headers, gateway.ports().clock().date()),
+        None => live.credentials.caller(&head.headers, gateway.ports().clock().date()),
     }
 }
 
@@ -198,8 +201,8 @@ fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Probl
 
 /// Admits a request that a peer forwarded: tenant and key as the peer verified them, everything else judged here.
 pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result<Ask, Problem> {
-    let settings = gateway.settings();
-    let matched = settings.routes.find(&forward.method, forward.target.path());
+    let live = gateway.live();
+    let matched = live.routes.find(&forward.method, forward.target.path());
     let (route, policy) = match matched {
         Matched::Route(route) => (route.name.clone(), route.policy().ok_or(Problem::NoRoute)?.clone()),
         Matched::PassThrough | Matched::Refused => return Err(Problem::NoRoute),
@@ -228,7 +231,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         arrived: gateway.ports().clock().now(),
         deadline: forward.deadline,
         by,
-        charged: false,
+        charged: None,
     })
 }
 

@@ -90,6 +90,7 @@ fn wait(hindrances: &[Hindrance]) -> (Duration, bool) {
         | Hindrance::Beyond { .. }
         | Hindrance::Unmeasured { .. }
         | Hindrance::Gap { .. }
+        | Hindrance::Forgotten { .. }
         | Hindrance::NotTold { .. }
         | Hindrance::Import { .. }
         | Hindrance::Escrow { .. } => Duration::ZERO,

@@ -340,7 +340,7 @@ impl<P: Ports> Gateway<P> {
         Pong {
             epoch: self.view().epoch(),
             view: self.view().digest(),
-            shared: self.settings.shared,
+            shared: self.live().shared,
             serving: self.store_is_open() && !self.is_stopping(),
             upstream_failing: self.upstream_fails(),
             beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
@@ -402,7 +402,7 @@ impl<P: Ports> Gateway<P> {
                 _founded => "it goes by another view of the same epoch: this must not be".to_owned(),
             });
         }
-        if pong.shared != self.settings.shared {
+        if pong.shared != self.live().shared {
             return Some("its shared settings differ: compare routes.toml in both regions".to_owned());
         }
         None

@@ -127,7 +127,8 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>) {
 
 /// How long a taken job is left to its worker: longer than any run, and than the hold of a worker that died.
 fn away<P: Ports>(gateway: &Gateway<P>) -> Duration {
-    let policies = gateway.settings.routes.policies();
+    let live = gateway.live();
+    let policies = live.routes.policies();
     policies.map(|policy| policy.hold + gateway.settings.patience(policy)).max().unwrap_or(ELSEWHERE)
 }
 
@@ -264,7 +265,8 @@ fn is_of(request: &StoredRequest, own: &Row) -> bool {
 
 /// The request that was accepted, under the fingerprint that stands in its record.
 fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequest) -> Option<Ask> {
-    let Matched::Route(route) = gateway.settings.routes.find(&request.method, request.target.path()) else {
+    let live = gateway.live();
+    let Matched::Route(route) = live.routes.find(&request.method, request.target.path()) else {
         return None;
     };
     let policy = route.policy()?.clone();
@@ -282,7 +284,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         principal: own.principal,
         request_id: job.request_id,
         arrived: gateway.ports.clock().now(),
-        charged: false,
+        charged: None,
         by: By::Worker,
     })
 }

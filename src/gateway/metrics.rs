@@ -13,6 +13,7 @@ use metrics::{SharedString, counter, gauge, histogram};
 
 use super::labels::{Labels, MOST_TENANTS};
 use super::problems::{CODES, Problem};
+use super::route::Routes;
 use super::{Gateway, Settings};
 use crate::ports::jobs::JobLoad;
 use crate::ports::observe::{self, Kind};
@@ -24,7 +25,7 @@ use crate::protocol::generator::Weakness;
 use crate::protocol::key::Tenant;
 use crate::protocol::opening::Hindrance;
 use crate::protocol::region::RegionName;
-use crate::protocol::time::Moment;
+use crate::protocol::time::{Date, Moment};
 use crate::protocol::view::View;
 
 /// Describes every metric and touches every series.
@@ -36,17 +37,8 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
             Kind::Histogram => metrics::describe_histogram!(metric.name, metric.help),
         }
     }
-    for route in settings.routes.0.iter().map(|route| route.name.to_string()) {
-        for outcome in ["final", "nothing_happened", "unknown"] {
-            counter!(observe::ATTEMPTS, "route" => route.clone(), "outcome" => outcome).absolute(0);
-        }
-    }
-    prepare_risks(settings);
-    for route in settings.routes.0.iter().map(|route| &*route.name).chain(["unknown"]) {
-        for result in ["accepted", "settled", "retried", "waited", "dead"] {
-            counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).absolute(0);
-        }
-    }
+    prepare_risks();
+    prepare_routes(&settings.routes);
     job_load(&JobLoad::default());
     for code in CODES {
         counter!(observe::REFUSALS, "code" => *code).absolute(0);
@@ -55,8 +47,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         counter!(observe::PASSED, "result" => result).absolute(0);
     }
     for result in ["ok", "failed"] {
-        counter!(observe::CREDENTIALS_RELOADS, "result" => result).absolute(0);
+        counter!(observe::CONFIG_RELOADS, "result" => result).absolute(0);
     }
+    config_current(true);
     for result in ["replayed", "waited_out"] {
         counter!(observe::ATTACHED, "result" => result).absolute(0);
     }
@@ -107,15 +100,27 @@ fn prepare_store() {
     }
 }
 
-/// The series of what is lodged, of what a lost region leaves open, and of a sick upstream.
-fn prepare_risks(settings: &Settings) {
-    counter!(observe::DRAINED_BY_HEALTH).absolute(0);
-    upstream_sick(false);
-    for route in settings.routes.0.iter().map(|route| route.name.clone()) {
+/// Touches every series of these routes.
+pub(super) fn prepare_routes(routes: &Routes) {
+    for route in routes.0.iter().map(|route| &route.name) {
+        for outcome in ["final", "nothing_happened", "unknown"] {
+            counter!(observe::ATTEMPTS, "route" => route.to_string(), "outcome" => outcome).absolute(0);
+        }
         for name in [observe::RUNS_AT_RISK, observe::LATE_ANSWERS] {
-            counter!(name, "route" => route_label(&route)).absolute(0);
+            counter!(name, "route" => route_label(route)).absolute(0);
         }
     }
+    for route in routes.0.iter().map(|route| &*route.name).chain(["unknown"]) {
+        for result in ["accepted", "settled", "retried", "waited", "dead"] {
+            counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).absolute(0);
+        }
+    }
+}
+
+/// The series of what is lodged, and of a sick upstream.
+fn prepare_risks() {
+    counter!(observe::DRAINED_BY_HEALTH).absolute(0);
+    upstream_sick(false);
     for result in ["lodged", "alone", "refused", "stale", "unavailable", "answer_lodged", "answer_failed"] {
         counter!(observe::ESCROWS, "result" => result).absolute(0);
     }
@@ -189,10 +194,20 @@ pub(super) fn quota_exceeded(tenant: &Tenant) {
     counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant)).increment(1);
 }
 
-/// One time that the files of credentials were read again.
-pub(super) fn credentials_reload(ok: bool) {
+/// One time that the configuration was read again.
+pub(super) fn config_reload(ok: bool) {
     let result = if ok { "ok" } else { "failed" };
-    counter!(observe::CREDENTIALS_RELOADS, "result" => result).increment(1);
+    counter!(observe::CONFIG_RELOADS, "result" => result).increment(1);
+}
+
+/// When the files that count were read.
+pub(super) fn config_loaded(at: Date) {
+    gauge!(observe::CONFIG_LOADED).set(at.as_millis() as f64 / 1_000.0);
+}
+
+/// Whether everything that the files say is running.
+pub(super) fn config_current(current: bool) {
+    gauge!(observe::CONFIG_CURRENT).set(f64::from(u8::from(current)));
 }
 
 /// One forward.

@@ -25,6 +25,7 @@ mod heartbeat;
 mod jobs;
 mod labels;
 pub mod letters;
+pub mod live;
 mod metrics;
 pub mod operator;
 mod outcome;
@@ -51,7 +52,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use http::{Method, Request, Response};
 use tokio::sync::Notify;
 
@@ -73,8 +73,9 @@ use authority::Here;
 use coverage::{Coverage, Report};
 use credentials::Credentials;
 use jobs::Workers;
+use live::{ConfigStatus, Live, Lives};
 use problems::Problem;
-use quota::{Quota, Quotas};
+use quota::{Buckets, Quota};
 use route::{Policy, Routes};
 use shadow::Shadow;
 
@@ -86,7 +87,7 @@ pub struct Settings {
     pub generation: u32,
     /// Which requests need a key, and how they are performed.
     pub routes: Routes,
-    /// Who may ask at first; [`Gateway::reload_credentials`] brings what comes later.
+    /// Who may ask at first; [`Gateway::reload`] brings what comes later.
     pub credentials: Arc<Credentials>,
     /// How wrong clocks may be.
     pub drift: Drift,
@@ -139,9 +140,22 @@ pub struct Timings {
     pub reap_pause: Duration,
 }
 
-impl Settings {
+/// What of the settings stays as it is until the process ends.
+struct Fixed {
+    me: RegionName,
+    drift: Drift,
+    skew: Duration,
+    seals_requests: bool,
+    timings: Timings,
+    failover: authority::Failover,
+    upstream_health: Option<authority::upstream::UpstreamHealth>,
+    /// Of the routes that are and were live, what outlasts them.
+    routes: Lives,
+}
+
+impl Fixed {
     /// How long an answer to a request under this policy may take at the owner.
-    pub fn patience(&self, policy: &Policy) -> Duration {
+    fn patience(&self, policy: &Policy) -> Duration {
         let timings = &self.timings;
         policy.wait
             + timings.claim_within
@@ -154,25 +168,24 @@ impl Settings {
 /// One gateway of one region.
 pub struct Gateway<P: Ports> {
     ports: Arc<P>,
-    settings: Settings,
-    /// Who may ask now: replaced whole, read by every request.
-    credentials: ArcSwap<Credentials>,
+    settings: Fixed,
+    /// What may be replaced while it runs: read once by every request.
+    live: ArcSwap<Live<P>>,
+    /// What became of the last reading of the files.
+    config: ArcSwap<ConfigStatus>,
     authority: Arc<authority::Authority>,
     origin: Origin,
     attached: Arc<Attached>,
     jobs: Workers,
     coverage: Coverage,
     begun: Moment,
-    quotas: Option<Quotas<P>>,
     /// There where everything passes and nothing is decided.
     shadow: Option<Arc<Shadow>>,
     generators: generators::Generators,
-    publication: Bytes,
     /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
     clock_watch: Mutex<ClockWatch>,
-    typical: BTreeMap<Arc<str>, Mutex<Option<Duration>>>,
     in_flight: AtomicUsize,
     idle: Notify,
     stopping: AtomicBool,
@@ -258,21 +271,23 @@ impl<P: Ports> Gateway<P> {
         let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
-        let typical = settings.routes.0.iter().map(|route| (route.name.clone(), Mutex::new(None))).collect();
-        let publication = publication::document(&settings.routes, settings.quota.is_some()).into();
         metrics::prepare(&settings, &view);
-        let (drift, proposer) = (settings.drift, authority::proposer(ports.dice()));
+        let proposer = authority::proposer(ports.dice());
         let lease = Lease::new(settings.failover.lease, settings.drift);
         let clock_watch = Mutex::new(trust::watch(&settings));
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
+        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, .. } = settings;
+        let routes = Lives::of(&settings.routes);
+        let live =
+            Live::first(settings.routes, settings.credentials, settings.quota, settings.shared, &ports);
         Ok(Arc::new(Self {
             begun: ports.clock().now(),
-            quotas: settings.quota.map(|quota| Quotas::new(quota, ports.clone())),
             ports,
-            credentials: ArcSwap::new(settings.credentials.clone()),
-            settings,
+            live: ArcSwap::from_pointee(live),
+            config: ArcSwap::default(),
+            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, routes },
             authority: Arc::new(authority::Authority::new(Arc::new(view), lease, drift, proposer)),
             origin,
             attached: Arc::default(),
@@ -280,11 +295,9 @@ impl<P: Ports> Gateway<P> {
             coverage: Coverage::default(),
             shadow,
             generators: generators::Generators::new(),
-            publication,
             store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
             health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
             clock_watch,
-            typical,
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
             stopping: AtomicBool::new(false),
@@ -319,7 +332,7 @@ impl<P: Ports> Gateway<P> {
         }
         if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
         {
-            return reply::publication(self.publication.clone());
+            return reply::publication(self.live().publication.clone());
         }
         match admit::admit(self, request).await {
             Admitted::Pass(request) => self.pass(request).await,
@@ -363,14 +376,6 @@ impl<P: Ports> Gateway<P> {
         Report { region: self.settings.me.to_string(), seconds, full, seen }
     }
 
-    /// Goes by these credentials from the next request on; with `None`, because they could not be read, by those it has.
-    pub fn reload_credentials(&self, read: Option<Credentials>) {
-        metrics::credentials_reload(read.is_some());
-        if let Some(credentials) = read {
-            self.credentials.store(Arc::new(credentials));
-        }
-    }
-
     /// Refuses new keyed requests and waits until those begun have ended, at most `within`. Returns how many are left.
     pub async fn stop(&self, within: Duration) -> usize {
         self.stopping.store(true, Ordering::SeqCst);
@@ -409,16 +414,19 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Takes one key from the tenant's quota.
-    fn charge(&self, tenant: &Tenant) -> Result<(), Problem> {
-        let charged = self.quotas.as_ref().map_or(Ok(()), |quotas| quotas.charge(tenant));
-        charged.map_err(|wait| Problem::QuotaExceeded { after: ending::jittered(self, wait) })
+    /// Takes one key from the tenant's quota. The buckets, to give back to, if there are any.
+    fn charge(&self, live: &Live<P>, tenant: &Tenant) -> Result<Option<Buckets>, Problem> {
+        let Some(quotas) = &live.quotas else { return Ok(None) };
+        match quotas.charge(tenant) {
+            Ok(()) => Ok(Some(quotas.buckets().clone())),
+            Err(wait) => Err(Problem::QuotaExceeded { after: ending::jittered(self, wait) }),
+        }
     }
 
     /// A request that was charged here turned out to be a retry.
     fn give_back(&self, ask: &admit::Ask) {
-        if let (true, Some(quotas)) = (ask.charged, &self.quotas) {
-            quotas.buckets().give_back(ask.id.tenant());
+        if let Some(buckets) = &ask.charged {
+            buckets.give_back(ask.id.tenant());
         }
     }
 
@@ -433,27 +441,20 @@ impl<P: Ports> Gateway<P> {
         &self.ports
     }
 
-    fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
     fn health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What an attempt on this route typically takes, as observed.
     fn typical(&self, route: &str) -> Option<Duration> {
-        *self.typical.get(route)?.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.load().typical(route)
     }
 
     /// Takes one more observation of the upstream's latency in.
     fn observe_upstream(&self, ask: &admit::Ask, started: Moment) {
         let took = self.ports.clock().now().since(started);
         metrics::upstream(&ask.route, took);
-        if let Some(typical) = self.typical.get(&ask.route) {
-            let mut typical = typical.lock().unwrap_or_else(PoisonError::into_inner);
-            *typical = Some(typical.map_or(took, |before| (before * 7 + took) / 8));
-        }
+        self.live.load().took(&ask.route, took);
     }
 
     fn is_stopping(&self) -> bool {

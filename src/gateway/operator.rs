@@ -215,7 +215,8 @@ impl<P: Ports> Gateway<P> {
         let settle_time = match ruling {
             Ruling::Settled(_) => Duration::ZERO,
             Ruling::Released => {
-                let all = self.settings.routes.policies().map(|policy| policy.settle_time);
+                let live = self.live();
+                let all = live.routes.policies().map(|policy| policy.settle_time);
                 all.max().unwrap_or_default()
             }
         };
@@ -243,7 +244,8 @@ impl<P: Ports> Gateway<P> {
         ruling: &Ruling,
         ground: Ground,
     ) -> Result<Attempt, Refusal> {
-        let all = self.settings.routes.policies();
+        let live = self.live();
+        let all = live.routes.policies();
         let policy = all.max_by_key(|policy| match policy.retention {
             Retention::For(span) => span,
             Retention::Never => Duration::MAX,

@@ -15,6 +15,7 @@ use http::{HeaderMap, Method, Request, Response, Uri};
 use serde::Serialize;
 
 use super::admit::{identify, take_fingerprint};
+use super::live::Live;
 use super::problems::Problem;
 use super::quota::Buckets;
 use super::reply;
@@ -161,7 +162,8 @@ pub(super) async fn pass<P: Ports>(
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let (method, path) = (&head.method, head.uri.path());
-    let matched = gateway.settings.routes.find(method, path);
+    let live = gateway.live();
+    let matched = live.routes.find(method, path);
     let with_key = head.headers.contains_key(&reply::KEY);
     gateway.coverage.saw(method, path, matched, with_key, false);
     let route = match matched {
@@ -181,7 +183,7 @@ pub(super) async fn pass<P: Ports>(
         Matched::PassThrough => None,
     };
     let trial = match policy {
-        Some(policy) => try_out(gateway, shadow, route, policy, &head),
+        Some(policy) => try_out(gateway, &live, shadow, route, policy, &head),
         None => {
             if !method.is_safe() && !matches!(matched, Matched::Refused) {
                 shadow.judge(&route, None, Verdict::Unprotected);
@@ -198,26 +200,30 @@ pub(super) async fn pass<P: Ports>(
 /// What is known of a keyed request before its body; `None` if it would have been refused for that alone.
 fn try_out<P: Ports>(
     gateway: &Arc<Gateway<P>>,
+    live: &Live<P>,
     shadow: &Arc<Shadow>,
     route: Arc<str>,
     policy: Arc<Policy>,
     head: &Parts,
 ) -> Option<Trial> {
-    let (id, principal) = match identify(gateway, &policy, head) {
+    let (id, principal) = match identify(gateway, live, &policy, head) {
         Ok(identified) => identified,
         Err(problem) => {
             shadow.judge(&route, None, Verdict::refused(&problem));
             return None;
         }
     };
-    if let Err(problem) = gateway.charge(id.tenant()) {
-        shadow.judge(&route, Some(&id), Verdict::refused(&problem));
-        return None;
-    }
+    let buckets = match gateway.charge(live, id.tenant()) {
+        Ok(buckets) => buckets,
+        Err(problem) => {
+            shadow.judge(&route, Some(&id), Verdict::refused(&problem));
+            return None;
+        }
+    };
     let key = digest("onceway/shadow/1", &[id.tenant().as_bytes(), id.key().as_str().as_bytes()]);
     Some(Trial {
         shadow: shadow.clone(),
-        buckets: gateway.quotas.as_ref().map(|quotas| quotas.buckets().clone()),
+        buckets,
         route,
         policy,
         id,

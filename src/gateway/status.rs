@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::authority::status::AuthorityStatus;
 use super::authority::upstream::UpstreamStatus;
 use super::ending::read;
+use super::live::ConfigStatus;
 use super::operator::JournalEntry;
 use super::{Gateway, SHADOWED, StoreHealth};
 use crate::ports::store::StoreError;
@@ -17,6 +18,8 @@ use crate::ports::{Clock, KeyStore, Ports, Replica};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::State;
 use crate::protocol::region::RegionName;
+use crate::protocol::register::majority;
+use crate::protocol::view::View;
 
 /// Whether global DNS should send clients here.
 #[derive(Clone, Debug, Serialize)]
@@ -49,6 +52,8 @@ pub struct Status {
     /// Its upstream, where that is checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamStatus>,
+    /// How what runs stands to what its files say.
+    pub config: ConfigStatus,
     /// Its readiness.
     pub readiness: Readiness,
     /// Its store.
@@ -196,13 +201,33 @@ impl<P: Ports> Gateway<P> {
         }
         if !view.serves(me) {
             reasons.push("this region owns no keys now: it forwards them".to_owned());
+            reasons.extend(self.no_majority(&view));
             return false;
         }
         let held = self.holds_lease(self.ports.clock().now());
         if !held {
             reasons.push("the region's lease is not held: no majority of the acceptors grants it".to_owned());
+            reasons.extend(self.no_majority(&view));
         }
         held
+    }
+
+    /// What to do, where so many regions are silent that no majority of the voters can be left. Witnesses count as if they answered: nobody pings
+    /// them.
+    fn no_majority(&self, view: &View) -> Option<String> {
+        let health = self.health();
+        let peers: Vec<&RegionName> =
+            view.voters().keys().filter(|name| health.peers.contains_key(*name)).collect();
+        drop(health);
+        let silent: Vec<&str> =
+            peers.into_iter().filter(|name| self.is_silent(name)).map(RegionName::as_str).collect();
+        let answering = view.voters().len() - silent.len();
+        (answering < majority(view.voters().len())).then(|| {
+            format!(
+                "no majority of the voters answers ({} are silent): nobody can take keys over; if they are stopped for good, `onceway break-glass` goes on without them",
+                silent.join(", ")
+            )
+        })
     }
 
     /// The state of this gateway.
@@ -227,9 +252,10 @@ impl<P: Ports> Gateway<P> {
             origin: self.origin.to_string(),
             epoch: self.view().epoch(),
             view: self.view().digest().to_string(),
-            shared: self.settings.shared.to_string(),
+            shared: self.live().shared.to_string(),
             authority: self.authority_status(),
             upstream: self.upstream_status(),
+            config: (**self.config.load()).clone(),
             readiness: self.readiness(),
             store: self.store_status(),
             in_flight: self.in_flight.load(std::sync::atomic::Ordering::SeqCst),

@@ -93,7 +93,7 @@ impl Sweep {
     /// Stores abandoned claims as in doubt.
     async fn abandoned<P: Ports>(&mut self, gateway: &Gateway<P>) {
         let store = gateway.ports.store();
-        let youngest = gateway.settings.routes.policies().map(|policy| policy.hold).min();
+        let youngest = gateway.live().routes.policies().map(|policy| policy.hold).min();
         let Some(youngest) = youngest else { return };
         for _ in 0..STRETCHES {
             let Ok(page) = metrics::upkeep("sweep", store.claims(self.place, youngest, STRETCH)).await else {
@@ -188,7 +188,7 @@ impl Sweep {
 }
 
 fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
-    match gateway.settings.routes.policy(&open.route).map(|policy| policy.recovery) {
+    match gateway.live().routes.policy(&open.route).map(|policy| policy.recovery) {
         Some(Recovery::Probe) => true,
         // A route that is gone says nothing about its keys: they are listed.
         Some(Recovery::Rerun { .. } | Recovery::Park) | None => false,
@@ -215,7 +215,8 @@ enum Learned {
 /// Asks about the attempts of one key and stores what is told. `None` if there is nothing more to ask; else whether a time is known at which
 /// it makes sense to ask again.
 async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Option<Option<Duration>> {
-    let policy = gateway.settings.routes.policy(&open.route)?;
+    let live = gateway.live();
+    let policy = live.routes.policy(&open.route)?;
     // Nothing is recovered before the key may run here: its settlement may be on the way.
     let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;

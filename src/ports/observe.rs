@@ -44,7 +44,9 @@ metrics! {
     PASSED = Counter "onceway_passed_total" "Requests without key handling passed to the upstream, by result (answered, not_sent, unknown).";
     SHADOW = Counter "onceway_shadow_total" "Shadow mode: what would have become of requests, by route, verdict (run, replayed, in_doubt, unprotected, unjudged, refused) and code of a refusal.";
     SHADOW_DIVERGED = Counter "onceway_shadow_diverged_total" "Shadow mode: copies of one request whose final answers had different statuses, by route.";
-    CREDENTIALS_RELOADS = Counter "onceway_credentials_reloads_total" "Times that the files of credentials were read again, by result (ok, failed). After a failed one the old credentials stay.";
+    CONFIG_RELOADS = Counter "onceway_config_reloads_total" "Times that the configuration was read again, by result (ok, failed). After a failed one everything goes on as before.";
+    CONFIG_LOADED = Gauge "onceway_config_loaded_timestamp_seconds" "When the configuration that counts was read, in seconds since 1970.";
+    CONFIG_CURRENT = Gauge "onceway_config_current" "1 while everything that the files say is running; 0 where they are wrong, or say what waits for a restart.";
     FORWARDS = Counter "onceway_forwards_total" "Requests forwarded to a key's owner, by peer and result (answered, not_sent, unknown, not_owner, silent).";
     LOCAL_REPLAYS = Counter "onceway_local_replays_total" "Replays served from this region's copy of another region's record.";
     ATTACHED = Counter "onceway_attached_total" "Duplicates that waited for a running attempt, by result (replayed, waited_out).";

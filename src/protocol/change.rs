@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::ring::Ring;
 use super::view::{AcceptorId, Member, Release, Retired, Standing, View};
@@ -22,6 +23,12 @@ pub struct Report {
     /// The highest heartbeat of each lost store that it has applied: what it knew when it served their keys (H4).
     pub seen: BTreeMap<Origin, u64>,
 }
+
+/// By so many epochs at least a forced view is ahead of all that those who are left know. What the stopped ones agreed on among themselves
+/// before they were gone nobody can say, and they may come back with it: they never got that far. Up to as much again is drawn, so that two
+/// who break the glass without knowing of one another do not meet in one epoch either. As epochs are left out, everything counts as
+/// gained by whoever adopts it: keys of its own may have run elsewhere meanwhile.
+pub const STRIDE: u64 = 1 << 20;
 
 /// A change of a view.
 #[derive(Clone, Debug)]
@@ -63,6 +70,10 @@ pub enum Change {
     Force {
         /// The regions that are stopped, with the highest heartbeat of each that a survivor has applied; and witnesses, with any.
         stopped: BTreeMap<RegionName, u64>,
+        /// The acceptor of the only region that is left, where that was made anew and every voter is stopped: it votes alone from now on.
+        anew: Option<(RegionName, AcceptorId)>,
+        /// Any number, drawn for this view: its epoch is more than [`STRIDE`] above the base's by what is left of it.
+        drawn: u64,
     },
     /// Nothing changes but the epoch, so that a change that was begun and not ended can never be agreed on.
     Kill,
@@ -161,7 +172,10 @@ impl View {
         let next = View { epoch: self.epoch + 1, voters_before: self.voters.clone(), ..self.clone() };
         match change {
             Change::Kill => Ok(next),
-            Change::Force { stopped } => forced(next, stopped),
+            Change::Force { stopped, anew, drawn } => {
+                let epoch = self.epoch + STRIDE + drawn % STRIDE + 1;
+                forced(View { epoch, ..next }, stopped, anew.as_ref())
+            }
             Change::Move { target, reports } => self.moved(target, reports),
             Change::Lose { region, frontier } => lost(next, region, *frontier),
             Change::Seal { region, generation, seal } => sealed(next, region, *generation, *seal),
@@ -220,17 +234,24 @@ impl View {
 }
 
 fn lost(mut next: View, region: &RegionName, frontier: u64) -> Result<View, Illegal> {
+    lose(&mut next, region, frontier)?;
+    somebody_may_serve(next)
+}
+
+fn lose(next: &mut View, region: &RegionName, frontier: u64) -> Result<(), Illegal> {
     let at = next.epoch;
     let member = next.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
     match member.standing {
         Standing::Serving | Standing::Sealed { .. } => {
             // The frontier takes the mark's place. Behind the mark it shows that rows are missing everywhere (L1).
             member.standing = Standing::Lost { at, gap: frontier < member.mark };
-            (member.mark, member.release) = (frontier, None);
+            // What it gave up before it gave up for that change only: it may rely on its lease for all the rest.
+            let release = member.release.filter(|_| removed(Plant::ReleaseBound));
+            (member.mark, member.release) = (frontier, release);
+            Ok(())
         }
-        Standing::Lost { .. } => return Err(Illegal::Standing(region.clone())),
+        Standing::Lost { .. } => Err(Illegal::Standing(region.clone())),
     }
-    somebody_may_serve(next)
 }
 
 /// A loss may leave nobody who serves where somebody waits to take arcs back: else the last one that serves, once it is gone for good, would
@@ -248,22 +269,37 @@ fn somebody_serves(next: View) -> Result<View, Illegal> {
     if serves { Ok(next) } else { Err(Illegal::NobodyServes) }
 }
 
-fn forced(mut next: View, stopped: &BTreeMap<RegionName, u64>) -> Result<View, Illegal> {
+fn forced(
+    mut next: View,
+    stopped: &BTreeMap<RegionName, u64>,
+    anew: Option<&(RegionName, AcceptorId)>,
+) -> Result<View, Illegal> {
     for (region, frontier) in stopped {
         next.voters.remove(region);
         match next.standing(region) {
             Some(Standing::Serving | Standing::Sealed { .. }) => {
-                next = lost(next, region, *frontier)?;
+                lose(&mut next, region, *frontier)?;
             }
             Some(Standing::Lost { .. }) | None => {}
         }
+    }
+    if let Some((name, id)) = anew {
+        // Nobody who remembers a promise may be left out for one who does not.
+        if next.voters.keys().any(|voter| voter != name) || next.voters.get(name) == Some(id) {
+            return Err(Illegal::Voters);
+        }
+        next.voters = [(name.clone(), *id)].into();
     }
     if next.voters.is_empty() {
         return Err(Illegal::Voters);
     }
     // Those before it are not asked: there is no majority of them.
     next.voters_before = next.voters.clone();
-    somebody_may_serve(next)
+    // Whoever is left may be lost itself, as the others agreed before they were gone: it seals what it wrote and comes home.
+    let is_left = |name: &RegionName| {
+        !stopped.contains_key(name) && next.ring.weight(name).is_some_and(|weight| weight > 0)
+    };
+    if next.members.keys().any(is_left) { Ok(next) } else { Err(Illegal::NobodyServes) }
 }
 
 fn sealed(mut next: View, region: &RegionName, generation: u32, seal: u64) -> Result<View, Illegal> {

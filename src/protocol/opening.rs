@@ -79,6 +79,15 @@ pub enum Hindrance {
         /// The store.
         origin: Origin,
     },
+    /// Rows of a lost store are not here, and nobody who is left has them: whoever had them is gone as well, or its copy went back.
+    Forgotten {
+        /// The store.
+        origin: Origin,
+        /// Up to where somebody had them.
+        mark: u64,
+        /// What is here.
+        applied: u64,
+    },
     /// A serving region has not said what it has of a lost or replaced store (H4).
     NotTold {
         /// The store.
@@ -106,7 +115,7 @@ impl Hindrance {
     /// Whether only an operator can lift it.
     pub fn needs_operator(&self) -> bool {
         match self {
-            Self::Beyond { .. } | Self::Unmeasured { .. } | Self::Gap { .. } => true,
+            Self::Beyond { .. } | Self::Unmeasured { .. } | Self::Gap { .. } | Self::Forgotten { .. } => true,
             Self::NotCovered { .. }
             | Self::Window { .. }
             | Self::NotTold { .. }
@@ -172,7 +181,11 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
     for (origin, at) in lost {
         let waived = waived(facts, &origin, at);
         if facts.converted.contains(&origin) || removed(Plant::Conversion) {
-            missing.extend(import(facts, &origin, waived));
+            let elsewhere = import(facts, &origin, waived);
+            // All who are left have said what they have. A lost region that has more says so once it is back, and this ends by itself.
+            let forgotten = elsewhere.is_empty() && !waived && !removed(Plant::Import);
+            missing.extend(forgotten.then(|| forgotten_rows(facts, &origin)).flatten());
+            missing.extend(elsewhere);
         } else {
             missing.push(Hindrance::Escrow { origin: origin.clone() });
         }
@@ -191,6 +204,11 @@ fn mark(view: &View, origin: &Origin) -> u64 {
     let current = view.members().get(&origin.region);
     let current = current.filter(|member| member.generation == origin.generation).map(|member| member.mark);
     current.or_else(|| view.retired().get(origin).map(|retired| retired.mark)).unwrap_or(0)
+}
+
+fn forgotten_rows(facts: &Facts<'_>, origin: &Origin) -> Option<Hindrance> {
+    let (mark, applied) = (mark(facts.view, origin), applied(facts, origin));
+    (applied < mark).then(|| Hindrance::Forgotten { origin: origin.clone(), mark, applied })
 }
 
 fn waived(facts: &Facts<'_>, origin: &Origin, at: u64) -> bool {

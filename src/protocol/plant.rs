@@ -34,7 +34,7 @@ plants! {
     UntilFromBefore "until-from-before" "3: a lease counts from before its renewal was sent."
     Tenure "tenure" "4: a lapse, or the loss of keys, ends the tenure."
     GateInClaim "gate-in-claim" "5: a claim compares the gate in the statement that writes."
-    ReleaseBound "release-bound" "6: a release is for one change of one view."
+    ReleaseBound "release-bound" "6: a release is for one change of one view, and no consent to a loss."
     MarksAccumulate "marks-accumulate" "7: every region's newest mark counts."
     Import "import" "8: survivors are asked what they have of a lost region."
     Conversion "conversion" "9: escrow rows of a lost region become records before anything opens."

@@ -173,6 +173,11 @@ impl Acceptor {
         {
             return self.accept(ballot, view, over);
         }
+        if let Message::Force { ballot, view } = message
+            && self.is_left_alone(view)
+        {
+            return self.forced(ballot, view);
+        }
         let Some(accepted) = &self.accepted else { return self.found(message) };
         match message {
             Message::Read => (None, self.holds(accepted, over)),
@@ -188,7 +193,7 @@ impl Acceptor {
             {
                 (None, Reply::NotAdmitted)
             }
-            Message::Force { ballot, view } => self.forced(accepted, ballot, view),
+            Message::Force { ballot, view } => self.forced(ballot, view),
             Message::Prepare { ballot } => match &self.promised {
                 Some(promised) if ballot <= promised => (None, Reply::Outbid(promised.clone())),
                 Some(_) | None => {
@@ -222,6 +227,14 @@ impl Acceptor {
             && before.len() == 1
             && before.iter().all(is_kept)
             && voters.values().any(|id| *id == self.id)
+    }
+
+    /// Whether a forced view makes this acceptor the only voter though it may not answer yet, as it was made anew: every voter is attested to be
+    /// stopped, so that no majority of them, which its predecessor of the same name alone is not, agrees on anything or renews a lease any
+    /// more. It takes the view, and is not admitted by that: leases of then, granted by promises that it does not remember, may still
+    /// run, so it answers nobody before it was silent for the longest one (H7), like any new voter.
+    fn is_left_alone(&self, view: &View) -> bool {
+        !self.admitted && view.voters().len() == 1 && view.voters().values().all(|id| *id == self.id)
     }
 
     /// Before the founding only the founding is heard.
@@ -295,11 +308,12 @@ impl Acceptor {
         (Some(next), Reply::Accepted)
     }
 
-    fn forced(&self, accepted: &Accepted, ballot: &Ballot, view: &Arc<View>) -> (Option<Acceptor>, Reply) {
+    fn forced(&self, ballot: &Ballot, view: &Arc<View>) -> (Option<Acceptor>, Reply) {
         if let Some(promised) = self.promised.as_ref().filter(|promised| ballot < promised) {
             return (None, Reply::Outbid(promised.clone()));
         }
-        if view.epoch() <= accepted.view.epoch() || view.voters().values().all(|id| *id != self.id) {
+        let newest = self.accepted.as_ref().map_or(0, |accepted| accepted.view.epoch());
+        if view.epoch() <= newest || view.voters().values().all(|id| *id != self.id) {
             return (
                 None,
                 Reply::NotGranted("it is not newer than what was agreed on, or names another voter"),

@@ -29,6 +29,7 @@ use super::admin_acts::{self, Verb};
 use super::admin_authority;
 use super::admin_jobs;
 use super::drive::drive;
+use super::replaceable::Replaceable;
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::gateway::letters::LetterAct;
 use crate::gateway::{Gateway, percent};
@@ -48,14 +49,18 @@ pub struct Admin<P: Ports> {
 }
 
 /// What the admin listener asks for: the digest of a token; nothing, on loopback.
-pub(super) struct Key(pub(super) Option<TokenDigest>);
+pub(super) struct Key(pub(super) Replaceable<Option<TokenDigest>>);
 
 /// What every path answers with.
 pub type Answer = Response<Full<Bytes>>;
 
 impl<P: Ports> Admin<P> {
     /// An admin service; `token` is the digest of the token it asks for, `None` for a loopback listener.
-    pub fn new(gateway: Arc<Gateway<P>>, metrics: PrometheusHandle, token: Option<TokenDigest>) -> Self {
+    pub fn new(
+        gateway: Arc<Gateway<P>>,
+        metrics: PrometheusHandle,
+        token: Replaceable<Option<TokenDigest>>,
+    ) -> Self {
         Self { gateway, metrics, key: Key(token) }
     }
 
@@ -196,14 +201,13 @@ impl<P: Ports> Admin<P> {
 impl Key {
     /// Digests are compared, not tokens: how long it takes tells nothing about the token.
     pub(super) fn allows(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.0 else { return names_this_machine(headers) };
+        let Some(token) = *self.0.now() else { return names_this_machine(headers) };
         let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
-        given
-            .is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case(b"bearer ") && digest(given) == *token)
+        given.is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case(b"bearer ") && digest(given) == token)
     }
 
     pub(super) fn refusal(&self) -> Answer {
-        match self.0 {
+        match *self.0.now() {
             Some(_) => unauthorized(),
             None => problem(
                 StatusCode::MISDIRECTED_REQUEST,
@@ -286,15 +290,19 @@ where
     Ask: Fn(Request<Incoming>) -> Answered + Clone + Send + 'static,
     Answered: Future<Output = Result<Answer, Infallible>> + Send + 'static,
 {
-    listeners.add(listener, MOST_CONNECTIONS, move |stream, _, mut stop| {
-        let answer = answer.clone();
-        async move {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIME)
-                .serve_connection(TokioIo::new(stream), service_fn(answer));
-            // An error is the caller's hang-up.
-            drop(drive(connection, &mut stop, std::future::pending()).await);
-        }
-    });
+    listeners.add(
+        listener,
+        || MOST_CONNECTIONS,
+        move |stream, _, mut stop| {
+            let answer = answer.clone();
+            async move {
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_TIME)
+                    .serve_connection(TokioIo::new(stream), service_fn(answer));
+                // An error is the caller's hang-up.
+                drop(drive(connection, &mut stop, std::future::pending()).await);
+            }
+        },
+    );
 }

@@ -19,7 +19,8 @@ pub mod peer;
 mod places;
 pub mod problem;
 pub mod public;
-mod reload;
+pub mod reload;
+pub mod replaceable;
 pub mod run;
 pub mod tls;
 mod watching;
@@ -32,7 +33,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -92,9 +93,10 @@ impl Listeners {
     }
 
     /// Accepts connections in the background, at most `most` at a time, and serves each in a task of its own. Further
-    /// ones wait in the kernel's queue.
-    pub fn add<Serve, Served>(&mut self, listener: TcpListener, most: usize, serve: Serve)
+    /// ones wait in the kernel's queue. `most` may change; those that are there stay.
+    pub fn add<Most, Serve, Served>(&mut self, listener: TcpListener, most: Most, serve: Serve)
     where
+        Most: Fn() -> usize + Send + 'static,
         Serve: Fn(TcpStream, SocketAddr, Stop) -> Served + Send + 'static,
         Served: Future<Output = ()> + Send + 'static,
     {
@@ -110,31 +112,29 @@ impl Listeners {
     }
 }
 
-async fn accept<Serve, Served>(
+async fn accept<Most, Serve, Served>(
     listener: TcpListener,
-    most: usize,
+    most: Most,
     mut stop: Stop,
     grace: Duration,
     serve: Serve,
 ) where
+    Most: Fn() -> usize,
     Serve: Fn(TcpStream, SocketAddr, Stop) -> Served,
     Served: Future<Output = ()> + Send + 'static,
 {
-    let room = Arc::new(Semaphore::new(most));
     let mut connections = JoinSet::new();
     loop {
-        let told = stop.clone();
+        let (told, crowded) = (stop.clone(), connections.len() >= most());
         tokio::select! {
             biased;
             () = stop.wait() => break,
             Some(_) = connections.join_next() => {}
-            (stream, address, place) = next(&listener, &room) => {
-                let served = serve(stream, address, told);
-                connections.spawn(async move {
-                    served.await;
-                    drop(place);
-                });
+            (stream, address) = next(&listener), if !crowded => {
+                connections.spawn(serve(stream, address, told));
             }
+            // Until there is room, or `most` is more.
+            () = tokio::time::sleep(ACCEPT_PAUSE), if crowded => {}
         }
     }
     drop(listener);
@@ -145,17 +145,13 @@ async fn accept<Serve, Served>(
     }
 }
 
-async fn next(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> (TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit) {
-    let place = room.clone().acquire_owned().await.expect("the semaphore is never closed");
+async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
                 // Answers are small and waited for. If this fails the socket is dead, which serving it will show.
                 drop(stream.set_nodelay(true));
-                return (stream, address, place);
+                return (stream, address);
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");

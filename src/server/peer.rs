@@ -25,6 +25,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::drive::drive;
 use super::problem::Problem;
+use super::replaceable::Replaceable;
 use super::{Listeners, PeerService, Stop};
 use crate::adapters::identity::{ALPN, PeerIdentity, region_of};
 use crate::adapters::peers::{CONNECTION_WINDOW, HEADER_LIST, STREAM_WINDOW};
@@ -75,12 +76,17 @@ pub fn listen<S: PeerService>(
     listener: TcpListener,
     identity: &PeerIdentity,
     service: Arc<S>,
-    limits: PeerLimits,
+    limits: impl Into<Replaceable<PeerLimits>>,
 ) {
-    let tls = identity.server_config.clone();
-    listeners.add(listener, limits.connections, move |stream, address, stop| {
-        serve(stream, address, stop, tls.clone(), service.clone(), limits)
-    });
+    let (identity, limits) = (identity.clone(), limits.into());
+    let most = limits.clone();
+    listeners.add(
+        listener,
+        move || most.now().connections,
+        move |stream, address, stop| {
+            serve(stream, address, stop, identity.server_config(), service.clone(), limits.clone())
+        },
+    );
 }
 
 async fn serve<S: PeerService>(
@@ -89,9 +95,9 @@ async fn serve<S: PeerService>(
     mut stop: Stop,
     tls: Arc<ServerConfig>,
     service: Arc<S>,
-    limits: PeerLimits,
+    limits: Replaceable<PeerLimits>,
 ) {
-    let stream = match shake_hands(stream, tls, limits.handshake_time).await {
+    let stream = match shake_hands(stream, tls, limits.now().handshake_time).await {
         Ok(stream) => stream,
         Err(why) => {
             tracing::warn!(%address, why, "a connection to the peer listener was refused");
@@ -101,7 +107,7 @@ async fn serve<S: PeerService>(
     let certificates: Arc<[CertificateDer<'static>]> =
         stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
     let handler = service_fn(move |request| {
-        let answered = answer(service.clone(), request, certificates.clone(), address, limits);
+        let answered = answer(service.clone(), request, certificates.clone(), address, *limits.now());
         async move { Ok::<_, Infallible>(answered.await) }
     });
     let connection = http2::Builder::new(TokioExecutor::new())

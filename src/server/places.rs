@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The places of all addresses.
 #[derive(Debug)]
 pub struct Places {
-    most: usize,
     taken: Mutex<BTreeMap<IpAddr, usize>>,
 }
 
@@ -22,17 +21,17 @@ pub struct Place {
 }
 
 impl Places {
-    /// `most` places for each address.
-    pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, taken: Mutex::default() })
+    /// Nobody has a place.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { taken: Mutex::default() })
     }
 
-    /// A place for a connection from `address`, unless it holds all it may have.
-    pub fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    /// A place for a connection from `address`, unless it holds `most` of them, all it may have.
+    pub fn take(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Place> {
         let address = counted_as(address);
         let mut taken = self.taken();
         let count = taken.entry(address).or_default();
-        if *count >= self.most {
+        if *count >= most {
             return None;
         }
         *count += 1;
@@ -70,8 +69,8 @@ mod tests {
 
     #[test]
     fn each_address_has_its_own_places_and_gets_them_back() {
-        let places = Places::new(2);
-        let take = |address: &str| places.take(address.parse().unwrap());
+        let places = Places::new();
+        let take = |address: &str| places.take(address.parse().unwrap(), 2);
         let first = take("192.0.2.1").unwrap();
         let second = take("::ffff:192.0.2.1").unwrap();
         assert!(take("192.0.2.1").is_none());

@@ -30,6 +30,7 @@ use super::head::{HEAD_LIMIT, MOST_HEADERS};
 use super::lingering::lingering;
 use super::paced::Paced;
 use super::places::Places;
+use super::replaceable::Replaceable;
 use super::tls::HTTP2;
 use super::watching::{Cut, Watch};
 use super::{Listeners, PublicService, Stop};
@@ -61,19 +62,21 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 pub fn listen<S: PublicService>(
     listeners: &mut Listeners,
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Replaceable<ServerConfig>>,
     service: Arc<S>,
-    limits: PublicLimits,
+    limits: impl Into<Replaceable<PublicLimits>>,
     door: Door,
 ) {
     for reason in ["crowded", "late", "idle", "stalled", "given_up"] {
         metrics::counter!(observe::CONNECTIONS_CUT, "reason" => reason).absolute(0);
     }
-    let places = Places::new(limits.connections_per_ip);
-    let tls = tls.map(TlsAcceptor::from);
-    listeners.add(listener, limits.connections, move |stream, address: SocketAddr, stop| {
-        let (place, tls, service, door) =
-            (places.take(address.ip()), tls.clone(), service.clone(), door.clone());
+    let (places, limits) = (Places::new(), limits.into());
+    let most = limits.clone();
+    listeners.add(listener, move || most.now().connections, move |stream, address: SocketAddr, stop| {
+        // What a connection begins with is what it ends with.
+        let (limits, tls) = (*limits.now(), tls.as_ref().map(|tls| TlsAcceptor::from(tls.now())));
+        let place = places.take(address.ip(), limits.connections_per_ip);
+        let (service, door) = (service.clone(), door.clone());
         async move {
             if !door.allows(address.ip()) {
                 tracing::warn!(peer = %address.ip(), "refused a connection: the trusted listener is not for this address");

@@ -1,57 +1,204 @@
-//! Credentials read again while the process runs: on SIGHUP, and when one of their files was changed.
+//! The configuration read again while the process runs: on SIGHUP, and when a file of it was changed.
 //!
-//! Neighbours: `run` starts it, `config::credentials` reads, the gateway takes what was read, whole. Files that are wrong, empty or gone
-//! change nothing but a log line and a counter: whoever could ask can still ask, and nobody else can. It must not read any
-//! other file again.
+//! Neighbours: `config` reads and checks everything, `config::running` says what may be replaced, `run` starts this. The files are looked at
+//! through links, so that a folder that is exchanged whole (as Kubernetes does) is seen, too. All of it is replaced, or nothing: files that
+//! are wrong change nothing but a log line, a counter and the status. It must not open or close a listener or connection.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use tokio::signal::unix::Signal;
 
-use crate::config::Errors;
-use crate::config::credentials::CredentialsFile;
+use super::peer::PeerLimits;
+use super::replaceable::Replaceable;
+use super::run::{identity, peer_limits};
+use super::tls;
+use crate::adapters::identity::PeerIdentity;
+use crate::config::listen::PublicLimits;
+use crate::config::running::Running;
+use crate::config::{Config, Watched};
 use crate::gateway::Gateway;
-use crate::gateway::credentials::Credentials;
+use crate::gateway::credentials::{TokenDigest, digest};
+use crate::gateway::live::Reload;
 use crate::ports::Ports;
 
 /// Between two looks at the files.
 const EVERY: Duration = Duration::from_secs(2);
+/// How long files must have stayed as they are before they are read: whoever writes several of them, or a long one, is let finish.
+const SETTLED: Duration = Duration::from_millis(200);
+/// How often that is waited for at most.
+const MOST_WAITS: usize = 25;
+
+/// Where the configuration is, and which files were looked at when it was read.
+#[derive(Debug)]
+pub struct Files {
+    /// The region file.
+    pub region: PathBuf,
+    /// All that it names, and itself.
+    pub watched: Watched,
+}
+
+/// Says what is logged from now on.
+pub type Levels = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+
+/// What is replaced beside the gateway.
+pub(super) struct Replaced {
+    /// Bounds of the public listener.
+    pub public: Replaceable<PublicLimits>,
+    /// Those of the trusted one.
+    pub trusted: Replaceable<PublicLimits>,
+    /// What peers may send.
+    pub peers: Replaceable<PeerLimits>,
+    /// What the admin listener asks for.
+    pub token: Replaceable<Option<TokenDigest>>,
+    tls: Option<Replaceable<ServerConfig>>,
+    identity: PeerIdentity,
+    levels: Levels,
+}
+
+/// Files that were read and are right, certificates too.
+struct Read {
+    config: Config,
+    tls: Option<ServerConfig>,
+    identity: PeerIdentity,
+}
+
+impl Replaced {
+    /// What a process starts with.
+    pub fn new(
+        config: &Config,
+        tls: Option<Replaceable<ServerConfig>>,
+        identity: PeerIdentity,
+        levels: Levels,
+    ) -> Self {
+        Self {
+            public: config.process.listen.limits.into(),
+            trusted: trusted(config).into(),
+            peers: peer_limits(config).into(),
+            token: token(config).into(),
+            tls,
+            identity,
+            levels,
+        }
+    }
+
+    fn take(&self, config: &Config, tls: Option<ServerConfig>, newer: &PeerIdentity) {
+        self.public.replace(config.process.listen.limits);
+        self.trusted.replace(trusted(config));
+        self.peers.replace(peer_limits(config));
+        self.token.replace(token(config));
+        if let (Some(before), Some(after)) = (&self.tls, tls) {
+            before.replace(after);
+        }
+        self.identity.renew(newer);
+        if let Err(why) = (self.levels)(&config.process.log.level) {
+            tracing::error!(why, "what is logged stays as it was");
+        }
+    }
+}
+
+fn trusted(config: &Config) -> PublicLimits {
+    // The front is one address, or a few.
+    let bounds = config.process.listen.limits;
+    PublicLimits { connections_per_ip: bounds.connections, ..bounds }
+}
+
+fn token(config: &Config) -> Option<TokenDigest> {
+    config.process.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()))
+}
 
 /// Goes on for as long as it is polled.
-pub(super) async fn watch<P: Ports>(gateway: Arc<Gateway<P>>, mut file: CredentialsFile, mut hangup: Signal) {
+pub(super) async fn watch<P: Ports>(
+    gateway: Arc<Gateway<P>>,
+    running: Arc<Mutex<Running>>,
+    mut files: Files,
+    replaced: Replaced,
+    mut hangup: Signal,
+) {
     loop {
         let asked = tokio::select! {
             biased;
             got = hangup.recv() => got.is_some(),
             () = tokio::time::sleep(EVERY) => false,
         };
-        let look = move || {
-            let read = (asked || file.has_changed()).then(|| file.read_again());
-            (file, read)
-        };
-        let Ok((looked_at, read)) = tokio::task::spawn_blocking(look).await else {
-            tracing::error!("credentials are not watched any more: restart to have them read again");
+        let Some((looked_at, read)) = look(files, asked).await else {
+            tracing::error!("the configuration is not watched any more: restart to have it read again");
             return;
         };
-        file = looked_at;
-        if let Some(read) = read {
-            take(&gateway, read);
+        files = looked_at;
+        match read {
+            None => {}
+            Some(Ok(read)) => take(&gateway, &running, &replaced, *read),
+            Some(Err(problems)) => {
+                for problem in &problems {
+                    tracing::error!(
+                        problem,
+                        "the configuration is not taken over; everything goes on as before"
+                    );
+                }
+                gateway.reload_failed(problems);
+            }
         }
     }
 }
 
-fn take<P: Ports>(gateway: &Gateway<P>, read: Result<Credentials, Errors>) {
-    match read {
-        Ok(credentials) => {
-            tracing::info!("credentials read again");
-            gateway.reload_credentials(Some(credentials));
-        }
-        Err(Errors(problems)) => {
-            for problem in &problems {
-                tracing::error!(%problem, "credentials not read again; the old ones stay");
-            }
-            gateway.reload_credentials(None);
+/// Reads the files if they were changed, or if it was `asked` to. `None` if reading panicked.
+async fn look(files: Files, asked: bool) -> Option<(Files, Option<Result<Box<Read>, Vec<String>>>)> {
+    let seen = files.watched.clone();
+    if !asked && !tokio::task::spawn_blocking(move || seen.has_changed()).await.ok()? {
+        return Some((files, None));
+    }
+    for _ in 0..MOST_WAITS {
+        let seen = files.watched.clone();
+        let before = tokio::task::spawn_blocking(move || seen.again()).await.ok()?;
+        tokio::time::sleep(SETTLED).await;
+        if !tokio::task::spawn_blocking(move || before.has_changed()).await.ok()? {
+            break;
         }
     }
+    let region = files.region;
+    tokio::task::spawn_blocking(move || {
+        let (config, watched) = Config::load_watched(&region);
+        let read =
+            config.map_err(|errors| errors.0.iter().map(ToString::to_string).collect()).and_then(certified);
+        (Files { region, watched }, Some(read))
+    })
+    .await
+    .ok()
+}
+
+/// The certificates that the configuration names, ready for use.
+fn certified(config: Config) -> Result<Box<Read>, Vec<String>> {
+    let said = |error: anyhow::Error| vec![format!("{error:#}")];
+    let tls = config.process.listen.tls.as_ref().map(tls::load).transpose().map_err(said)?;
+    let identity = identity(&config).map_err(said)?;
+    Ok(Box::new(Read { config, tls, identity }))
+}
+
+fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Replaced, read: Read) {
+    let Read { config, tls, identity } = read;
+    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+    let ring = config.shared.ring.digest();
+    if ring != running.config().shared.ring.digest() {
+        tracing::info!(
+            "ring.toml proposes another ring than this process started with: `onceway ring plan` says what it would move"
+        );
+    }
+    let (next, restart) = running.adopt(config);
+    *running = next;
+    let config = running.config();
+    replaced.take(config, tls, &identity);
+    for key in &restart {
+        tracing::warn!(key, "needs a restart: what runs keeps its value");
+    }
+    tracing::info!(waiting = restart.len(), "the configuration was read again");
+    gateway.reload(Reload {
+        routes: config.shared.routes.clone(),
+        credentials: config.credentials.clone(),
+        quota: config.process.quota,
+        shared: config.shared.digest,
+        restart,
+    });
 }

@@ -1,11 +1,10 @@
 //! One gateway process, from checked configuration to the last answer.
 //!
 //! Neighbours: `cli::serve` calls it; it composes `adapters`, `gateway` and the listeners of this room. Nothing is bound before
-//! everything is valid; on SIGTERM or SIGINT new keyed requests are refused, those begun finish, then the listeners close; on SIGHUP the
-//! credentials are read again. It
-//! must not know what a request means.
+//! everything is valid; on SIGTERM or SIGINT new keyed requests are refused, those begun finish, then the listeners close; on SIGHUP, and when
+//! they were changed, the files are read again (`reload`). It must not know what a request means.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -19,6 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::admin::{self, Admin};
 use super::door::Door;
 use super::peer::{self, PeerLimits, QUESTION_LIMIT};
+use super::reload::{Files, Levels, Replaced};
+use super::replaceable::Replaceable;
 use super::{Listeners, PeerService, PublicService, public, reload, tls};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
@@ -28,9 +29,8 @@ use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
 use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
 use crate::config::Config;
-use crate::config::listen::PublicLimits;
+use crate::config::running::Running;
 use crate::gateway::Gateway;
-use crate::gateway::credentials::digest;
 use crate::ports::Body;
 use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use crate::protocol::region::{Origin, RegionName};
@@ -65,15 +65,17 @@ impl PeerService for Service {
     }
 }
 
-/// Runs a gateway until a signal asks it to leave. Errors say which setting, file or port is at fault.
-pub async fn run(config: Config) -> Result<()> {
+/// Runs a gateway until a signal asks it to leave. `files` is where `config` is read again, `levels` says what is logged from then on. Errors say which
+/// setting, file or port is at fault.
+pub async fn run(config: Config, files: Files, levels: Levels) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.build_recorder();
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
     let identity = identity(&config)?;
-    let tls = config.process.listen.tls.as_ref().map(tls::load).transpose()?;
+    let tls: Option<Replaceable<_>> =
+        config.process.listen.tls.as_ref().map(tls::load).transpose()?.map(Into::into);
     let ports = ports(&config, &identity)?;
     let gateway = Gateway::new(ports, config.settings(), config.shared.view())?;
 
@@ -91,23 +93,27 @@ pub async fn run(config: Config) -> Result<()> {
         None => None,
     };
     gateway.start();
-    let watching = tokio::spawn(reload::watch(gateway.clone(), config.credentials_file.clone(), hangup));
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let bounds = listen.limits;
-    public::listen(&mut listeners, public, tls, service.clone(), bounds, Door::Public(front));
+    let replaced = Replaced::new(&config, tls.clone(), identity.clone(), levels);
+    public::listen(
+        &mut listeners,
+        public,
+        tls,
+        service.clone(),
+        replaced.public.clone(),
+        Door::Public(front),
+    );
     if let Some((listener, front)) = trusted {
         tracing::info!(address = %front.address, "listening for a trusted front");
-        // The front is one address, or a few.
-        let bounds = PublicLimits { connections_per_ip: bounds.connections, ..bounds };
+        let bounds = replaced.trusted.clone();
         public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front));
     }
-    let limits = peer_limits(&config);
     if let Some(peer) = peer {
-        peer::listen(&mut listeners, peer, &identity, service, limits);
+        peer::listen(&mut listeners, peer, &identity, service, replaced.peers.clone());
     }
-    let token = config.process.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()));
-    admin::listen(&mut listeners, admin, Arc::new(Admin::new(gateway.clone(), metrics, token)));
+    let service = Admin::new(gateway.clone(), metrics, replaced.token.clone());
+    admin::listen(&mut listeners, admin, Arc::new(service));
     if config.process.shadow {
         tracing::warn!("shadow mode: every request passes straight to the upstream; nothing is protected");
     }
@@ -115,13 +121,23 @@ pub async fn run(config: Config) -> Result<()> {
         region = %config.me, public = %listen.public, peer = %listen.peer, admin = %listen.admin, "listening"
     );
 
+    gateway.loaded(Vec::new());
+    let running = Arc::new(Mutex::new(Running::start(config)));
+    let watching = tokio::spawn(reload::watch(gateway.clone(), running.clone(), files, replaced, hangup));
     tokio::select! {
         biased;
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
     }
     watching.abort();
-    let left = gateway.stop(config.process.drain).await;
+    let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
+    leave(&gateway, listeners, drain).await;
+    Ok(())
+}
+
+/// Lets what has begun finish, within a bound, then closes the listeners.
+async fn leave(gateway: &Gateway<RealPorts>, listeners: Listeners, drain: Duration) {
+    let left = gateway.stop(drain).await;
     if left > 0 {
         tracing::warn!(
             left,
@@ -130,10 +146,9 @@ pub async fn run(config: Config) -> Result<()> {
     }
     listeners.stop().await;
     tracing::info!("stopped");
-    Ok(())
 }
 
-fn identity(config: &Config) -> Result<PeerIdentity> {
+pub(super) fn identity(config: &Config) -> Result<PeerIdentity> {
     let files = &config.process.peer;
     let files = IdentityFiles {
         certificate: files.certificate.clone(),
@@ -178,7 +193,7 @@ fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
 }
 
 /// What peers may send: the largest body that any keyed route takes, and the largest answer that one keeps, lodged as base64.
-fn peer_limits(config: &Config) -> PeerLimits {
+pub(super) fn peer_limits(config: &Config) -> PeerLimits {
     let body_limit = config.shared.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0);
     let stored = config.shared.routes.policies().map(|policy| policy.stored_limit).max().unwrap_or(0);
     let question_limit = QUESTION_LIMIT + stored.div_ceil(3) * 4;

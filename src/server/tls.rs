@@ -3,8 +3,6 @@
 //! Neighbours: `config::listen` names the files, `public` shakes hands with what is loaded here; the peer listener's TLS is
 //! `adapters::identity`'s and shares nothing with it. It must not open a socket, and must not repeat a key in a message.
 
-use std::sync::Arc;
-
 use anyhow::{Context, Result};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
@@ -22,7 +20,7 @@ const HTTP1: &[u8] = b"http/1.1";
 ///
 /// # Errors
 /// One line that names setting and file and says what is wrong: unreadable, not PEM, a key of another certificate.
-pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>> {
+pub fn load(files: &TlsFiles) -> Result<ServerConfig> {
     let chain = read(&files.certificate).and_then(|pem| certificates(&files.certificate, &pem));
     let chain = chain.context("[listen.tls] certificate")?;
     let pem = read(&files.key).context("[listen.tls] key")?;
@@ -39,7 +37,7 @@ pub fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>> {
     config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
     // A request in early data can be replayed by whoever captured it.
     config.max_early_data_size = 0;
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 #[cfg(test)]

@@ -327,7 +327,7 @@ pub async fn run(config: WitnessConfig, file: AcceptorFile) -> Result<()> {
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     peer::listen(&mut listeners, peer, &identity, witness.clone(), LIMITS);
     let token = config.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()));
-    show(&mut listeners, admin, witness, Key(token));
+    show(&mut listeners, admin, witness, Key(token.into()));
     tracing::info!(
         witness = %config.name, acceptor = format!("{:032x}", acceptor.0), peer = %config.peer, admin = %config.admin, "listening"
     );

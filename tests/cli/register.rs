@@ -59,7 +59,7 @@ fn at(address: &str, args: &[&str]) -> Output {
 /// What a gateway that runs the reference files says before the register is founded.
 fn unfounded() -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
-    let config = Config::load_with(&file, &|_| None).unwrap();
+    let config = Config::load_for_command(&file).unwrap();
     json!({
         "region": "us-east", "epoch": 0, "shared": config.shared.digest.to_string(), "view": config.shared.view().digest().to_string(),
     })
@@ -73,7 +73,7 @@ fn init_founds_with_the_files_that_the_gateway_runs() {
     assert_eq!((done.status.code(), err(&done).as_str()), (Some(0), ""));
     assert!(out(&done).starts_with("founded at epoch 10"), "{}", out(&done));
     assert!(out(&done).contains("ap-south, eu-west, us-east"), "{}", out(&done));
-    let act = ("/v1/admin/init".to_owned(), json!({ "escrow": [], "epoch_above": 9 }));
+    let act = ("/v1/admin/init".to_owned(), json!({ "escrow": ["notes"], "epoch_above": 9 }));
     assert_eq!(*posted.lock().unwrap(), [act]);
     for (field, other, code, why) in [
         ("region", json!("eu-west"), 2, "is of region eu-west, the file of us-east"),

@@ -23,18 +23,18 @@ pub const ACCEPT_CASES: &[Case] = &[
         "routes.toml:1: route \"charges\": request_retention 1d is longer than retention 1h: shorten request_retention, or lengthen retention",
     ]),
     ("region", "[upstream]", "[accept]\n[upstream]", &[
-        "region.toml:11: [accept]: key_env is missing: name a file, or an environment variable with key_env, that holds 32 bytes as base64 (`openssl rand -base64 32`)",
+        "region.toml:11: [accept]: key_env is missing: write key_env with the name of an environment variable, or key_file with the path of a file, that holds 32 bytes as base64 (`openssl rand -base64 32`)",
     ]),
     ("region", "[upstream]", "[accept]\nkey_file = \"absent\"\n[upstream]", &[
         "region.toml:12: [accept]: key_file: cannot read absent: No such file or directory (os error 2)",
     ]),
     ("region", "[upstream]", "[accept]\nkey_file = \"ring.toml\"\n[upstream]", &[
-        "region.toml:12: [accept]: key_file: must hold 32 bytes as base64: `openssl rand -base64 32` makes such a key",
+        "region.toml:12: [accept]: key_file: ring.toml must hold 32 bytes as base64: `openssl rand -base64 32` makes such a key",
     ]),
     ("region", "[upstream]", "[accept]\nkey_env = \"ONCEWAY_TEST_UNSET\"\n[upstream]", &[
         "region.toml:12: [accept]: key_env: the environment variable ONCEWAY_TEST_UNSET is not set: set it to the secret",
     ]),
     ("region", "[upstream]", "[accept]\nkey_env = \"X\"\nkey_file = \"ring.toml\"\n[upstream]", &[
-        "region.toml:12: [accept]: key_file and key_env are both written: keep one",
+        "region.toml:13: [accept]: key_env and key_file are both written: keep one",
     ]),
 ];

@@ -10,7 +10,7 @@ use onceway::gateway::route::{Alone, Escrow};
 use onceway::protocol::region::RegionName;
 
 use crate::cases::Case;
-use crate::{files, load, policy_of, reference, said};
+use crate::{files, load, load_reference, policy_of, said};
 
 #[rustfmt::skip]
 pub const FAILOVER_CASES: &[Case] = &[
@@ -128,7 +128,7 @@ fn failover_is_what_the_file_says_and_otherwise_the_default() {
         let line = format!("[failover]\nmultiple = {text}");
         assert_eq!(of(&[("ring", "[failover]", &line)]).window.percent, percent, "{text}");
     }
-    let reference = Config::load_with(&reference("us-east.toml"), &|_| None).unwrap();
+    let reference = load_reference("us-east.toml");
     assert_eq!(
         format!("{:?}", reference.shared.failover),
         format!("{plain:?}").replace("Manual", "Automatic"),

@@ -76,7 +76,7 @@ impl Service {
                 let mut listeners = Listeners::new(Duration::ZERO);
                 let played = self.played.clone();
                 let serve = move |stream, _, _| serve(stream, played.clone());
-                listeners.add(self.door.open().unwrap(), 100, serve);
+                listeners.add(self.door.open().unwrap(), || 100, serve);
                 *open = Some(listeners);
             }
             (as_it_is, _) => *open = as_it_is,

@@ -92,7 +92,7 @@ impl Site {
 
     async fn reloads(&self, result: &str) -> u64 {
         let page = ask(Ask::get(format!("{}/metrics", self.solo.region.admin()))).await.text();
-        let name = format!("onceway_credentials_reloads_total{{result=\"{result}\"}} ");
+        let name = format!("onceway_config_reloads_total{{result=\"{result}\"}} ");
         page.lines().find_map(|line| line.strip_prefix(&name)).expect("the series").parse().unwrap()
     }
 
@@ -145,7 +145,10 @@ fn files_that_are_wrong_change_nothing_and_a_hangup_reads_them_again() {
         site.reload("failed", || fs::remove_file(&file).unwrap()).await;
         assert!(site.accepts("sk_ann").await && !site.accepts("sk_nobody").await, "a missing file");
         let log = fs::read_to_string(site.solo.region.gateway_log()).unwrap();
-        assert!(log.contains("the old ones stay") && log.contains("no credential is listed"), "{log}");
+        assert!(
+            log.contains("everything goes on as before") && log.contains("no credential is listed"),
+            "{log}"
+        );
         let hangup =
             || kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::HUP).unwrap();
         site.reload("failed", hangup).await;

@@ -117,7 +117,7 @@ pub async fn run(limits: PublicLimits) -> Running {
 }
 
 /// With another grace period, and over TLS if there is a configuration for it.
-pub async fn run_within(limits: PublicLimits, grace: Duration, tls: Option<Arc<ServerConfig>>) -> Running {
+pub async fn run_within(limits: PublicLimits, grace: Duration, tls: Option<ServerConfig>) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (tell, events) = mpsc::unbounded_channel();
@@ -128,7 +128,7 @@ pub async fn run_within(limits: PublicLimits, grace: Duration, tls: Option<Arc<S
         feeds: Mutex::default(),
     });
     let mut listeners = Listeners::new(grace);
-    listen(&mut listeners, listener, tls, service.clone(), limits, Door::Public(None));
+    listen(&mut listeners, listener, tls.map(Into::into), service.clone(), limits, Door::Public(None));
     Running { address, service, events, listeners }
 }
 

@@ -78,7 +78,7 @@ fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
         .with_root_certificates(roots);
     let mut config = match of {
         Some(identity) => {
-            builder.with_client_cert_resolver(identity.client_config.client_auth_cert_resolver.clone())
+            builder.with_client_cert_resolver(identity.client_config().client_auth_cert_resolver.clone())
         }
         None => builder.with_no_client_auth(),
     };
@@ -102,10 +102,32 @@ async fn a_client_without_certificate_or_protocol_is_refused() {
 }
 
 #[tokio::test]
+async fn renewed_certificates_count_for_connections_to_come() {
+    let (old, new) = (Pki::new(&["eu", "us"]), Pki::new(&["eu", "us"]));
+    let identity = old.identity("us");
+    let us = run(&identity, PeerLimits::default()).await;
+    let reaches = async |identity: &PeerIdentity| {
+        soon(dial(identity, "us", &us.address).forward(&region("us"), forward("/"))).await.is_ok()
+    };
+    let (eu, open) = (old.identity("eu"), old.identity("eu"));
+    let open = dial(&open, "us", &us.address);
+    assert!(soon(open.forward(&region("us"), forward("/"))).await.is_ok() && reaches(&eu).await);
+    // Another region's are none of this one.
+    identity.renew(&new.identity("eu"));
+    assert!(reaches(&eu).await);
+    identity.renew(&new.identity("us"));
+    assert!(reaches(&new.identity("eu")).await && !reaches(&eu).await);
+    assert!(soon(open.forward(&region("us"), forward("/"))).await.is_ok(), "an open connection was cut");
+    eu.renew(&new.identity("eu"));
+    assert!(reaches(&eu).await);
+}
+
+#[tokio::test]
 async fn a_claim_to_be_another_region_is_refused() {
     let pki = Pki::new(&["eu", "us", "ap"]);
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
-    let forged = PeerIdentity { me: region("ap"), ..pki.identity("eu") };
+    let mut forged = pki.identity("eu");
+    forged.me = region("ap");
     let why = not_sent(soon(dial(&forged, "us", &us.address).forward(&region("us"), forward("/"))).await);
     assert!(why.contains("403"), "{why}");
     // Also where the hello is skipped, and for each kind of message.
@@ -116,7 +138,7 @@ async fn a_claim_to_be_another_region_is_refused() {
         wire::encode_get(&region("ap"), &region("us"), wire::HELLO_PATH),
         encode_ask(&region("ap"), &region("us"), &Question::Views { after: 0 }),
     ] {
-        let refused = raw(forged.client_config.clone(), &us.address, request).await.unwrap();
+        let refused = raw(forged.client_config(), &us.address, request).await.unwrap();
         assert_eq!(refused.status(), StatusCode::FORBIDDEN);
         assert_eq!(refused.headers()["onceway-peer-reply"], "refused");
         assert_eq!(code(refused).await, "peer-forged");
@@ -129,7 +151,7 @@ async fn a_claim_to_be_another_region_is_refused() {
 async fn a_question_of_another_version_is_refused_with_what_to_do() {
     let pki = Pki::new(&["eu", "us"]);
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
-    let config = pki.identity("eu").client_config;
+    let config = pki.identity("eu").client_config();
     for (body, says) in [
         (
             r#"{"forget":{"all":true}}"#,
@@ -155,7 +177,7 @@ async fn a_question_of_another_version_is_refused_with_what_to_do() {
 async fn a_second_hop_and_unknown_messages_are_refused() {
     let pki = Pki::new(&["eu", "us"]);
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
-    let config = pki.identity("eu").client_config;
+    let config = pki.identity("eu").client_config();
     let mut again = wire::encode_forward(&region("eu"), &region("us"), forward("/")).unwrap();
     again.headers_mut().insert("onceway-peer-hop", "2".parse().unwrap());
     let refused = raw(config.clone(), &us.address, again).await.unwrap();

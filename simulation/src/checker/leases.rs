@@ -1,4 +1,4 @@
-//! The invariant about leases: whoever sends has one, by what acceptors granted and not by what it believes itself (13, H7).
+//! The invariants about leases: whoever sends has one, by what acceptors granted and not by what it believes itself (13, H7, 2.1).
 //!
 //! Neighbours: acceptors write down what they grant ([`crate::table::Granted`]). A grant runs for its span of true time at least, as whoever
 //! judges it adds the drift. The window hides most breaches of this from the counting of effects. It must not read a gateway's lease.
@@ -46,7 +46,9 @@ impl Leases {
                 silent_at_first(&granted, *since, found);
             }
             let of_region = self.granted.entry(granted.region.clone()).or_default();
-            of_region.entry(granted.id).or_default().push(granted);
+            let before = of_region.entry(granted.id).or_default();
+            grants_stay(before.last(), &granted, found);
+            before.push(granted);
         }
     }
 
@@ -76,6 +78,16 @@ impl Leases {
             );
             found.push(Invariant::GrantedWhenSent, *at, text);
         }
+    }
+}
+
+/// 2.1: a grant is replaced by none of an older view: keys that its region gained since could be taken from it while it relies on it.
+fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
+    let (is, Granted { at, id, region, .. }) = (granted.view.epoch(), granted);
+    if let Some(was) = before.map(|before| before.view.epoch()).filter(|was| *was > is) {
+        let text =
+            format!("{id:?} granted {region} a lease of epoch {is} at {at:?}, after one of epoch {was}");
+        found.push(Invariant::GrantsStay, *at, text);
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Records {
     released: BTreeMap<(RegionName, KeyId, Token), Duration>,
     /// When a claim was first lodged anywhere.
     lodged: BTreeMap<(Origin, KeyId, Token), Duration>,
+    /// Where claims of a region were lodged, and when first.
+    holders: BTreeMap<(RegionName, KeyId, Token), BTreeMap<Origin, Duration>>,
 }
 
 impl Records {
@@ -55,6 +57,9 @@ impl Records {
         let StoreNews { number, origin, gates: _, kept: _, lodged, writes } = store;
         for lodgment in lodged {
             lodged_under_its_view(&origin, number, &lodgment, views, found);
+            let of_region = (lodgment.origin.region.clone(), lodgment.id.clone(), lodgment.token);
+            let holders = self.holders.entry(of_region).or_default();
+            holders.entry(origin.clone()).or_insert(lodgment.at);
             let key = (lodgment.origin, lodgment.id, lodgment.token);
             let at = lodgment.at;
             self.lodged.entry(key).and_modify(|known| *known = at.min(*known)).or_insert(at);
@@ -104,6 +109,12 @@ impl Records {
     pub(super) fn is_lodged(&self, sent: &Sent, origin: &Origin) -> bool {
         let lodged = self.lodged.get(&(origin.clone(), sent.id.clone(), sent.token));
         lodged.is_some_and(|at| *at <= sent.at)
+    }
+
+    /// Where the claim of a send was lodged before this moment.
+    pub(super) fn holders(&self, sent: &Sent, before: Duration) -> impl Iterator<Item = &Origin> {
+        let all = self.holders.get(&(sent.by.clone(), sent.id.clone(), sent.token));
+        all.into_iter().flatten().filter(move |(_, at)| **at < before).map(|(holder, _)| holder)
     }
 
     pub(super) fn is_released(&self, sent: &Sent, by: Duration) -> bool {

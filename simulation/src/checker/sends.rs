@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use onceway::protocol::key::KeyId;
+use onceway::protocol::region::Origin;
+use onceway::protocol::view::{Standing, View};
 
 use super::news::Sent;
 use super::records::{Claim, Records};
@@ -48,6 +50,8 @@ impl Sends {
     ) {
         if !self.ran.insert(effect.id.clone()) {
             second_effect_is_accounted_for(effect, reruns, views, records, found);
+            let earlier = self.before.get(&effect.id).map(Vec::as_slice).unwrap_or_default();
+            lodged_claims_are_asked_for(effect, earlier, reruns, views, records, found);
         }
     }
 }
@@ -143,4 +147,43 @@ fn second_effect_is_accounted_for(
         false => Invariant::SecondEffectAtRisk,
     };
     found.push(invariant, effect.at, format!("{:?} took effect again under {}", effect.id, effect.token));
+}
+
+/// 5: under escrow no risk is taken of an attempt whose claim is lodged where it can be asked for: with a region that was not lost since, unless
+/// an operator accepted the risk without that.
+fn lodged_claims_are_asked_for(
+    effect: &Sent,
+    earlier: &[Sent],
+    reruns: &BTreeSet<Arc<str>>,
+    views: &Views,
+    records: &Records,
+    found: &mut Found,
+) {
+    let Some(claim) = records.claim(effect) else { return };
+    let record = &claim.record;
+    if record.risk.is_empty() || reruns.contains(&record.route) {
+        return;
+    }
+    let unknown = |other: &&Sent| {
+        let earlier = other.at < effect.at && other.token < effect.token;
+        earlier && other.by != effect.by && !records.names(record, other)
+    };
+    for other in earlier.iter().filter(unknown) {
+        let since = views.gates_since(claim.store, other.token.epoch, claim.at);
+        let waived = since.iter().any(|gate| gate.state.waived.iter().any(|(lost, _)| *lost == other.by));
+        let present = |holder: &Origin, view: &View| {
+            let lost = matches!(view.standing(&holder.region), Some(Standing::Lost { .. }) | None);
+            !lost && view.origin(&holder.region).as_ref() == Some(holder)
+        };
+        let asked = |holder: &&Origin| since.iter().all(|gate| present(holder, &gate.state.view));
+        if let Some(holder) = records.holders(other, claim.at).find(asked).filter(|_| !waived) {
+            let text = format!(
+                "{} took effect again, at risk of {}, whose claim {} was lodged at {holder} all the time",
+                what(effect),
+                other.by,
+                other.token
+            );
+            found.push(Invariant::OneEffectUnderEscrow, effect.at, text);
+        }
+    }
 }

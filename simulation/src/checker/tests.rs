@@ -5,6 +5,7 @@
 
 mod gates;
 mod leases;
+mod lodged;
 mod random;
 
 use std::collections::BTreeMap;
@@ -219,6 +220,26 @@ fn adopted_and_kept_views_are_chosen_and_epochs_never_fall() {
     assert_eq!(judged([majority_accepts(1, &one), kept]), [Invariant::AdoptedIsChosen]);
     let fell = chosen().into_iter().chain([adopts(1, &two), adopts(2, &one)]);
     assert_eq!(judged(fell), [Invariant::AdoptedIsChosen]);
+}
+
+/// Two of four voters are a majority of the three that are left, and none of those who voted before.
+#[test]
+fn a_view_is_chosen_by_those_who_voted_before_too() {
+    let mut content = first().content();
+    content.voters.insert(name("d"), AcceptorId(4));
+    content.voters_before = content.voters.clone();
+    let one = Arc::new(View::from_content(content));
+    let two = after(&one, &Change::Voters(first().voters().clone()));
+    let vote = |id: u64, counter, view| {
+        let votes = vec![(Voter::Store(id), vec![held(id.into(), counter, Some((counter, view)))])];
+        News { votes, ..News::default() }
+    };
+    let adopts = |at, view: &Arc<View>| gates(1, "a", [gated(at, GateState::founded(view.clone()), &[])]);
+    let founded = || [majority_accepts(1, &one), vote(3, 1, &one), adopts(1, &one)];
+    let agreed = [majority_accepts(2, &two), vote(4, 2, &two), adopts(2, &two)];
+    assert_eq!(judged(founded().into_iter().chain(agreed)), []);
+    let early = [majority_accepts(2, &two), adopts(2, &two)];
+    assert_eq!(judged(founded().into_iter().chain(early)), [Invariant::AdoptedIsChosen]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceway::protocol::change::STRIDE;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Ballot, majority};
@@ -101,6 +102,14 @@ impl Views {
         gates.get(first..end).unwrap_or_default()
     }
 
+    /// The states that a store's gate had from the first view after an epoch on, until a moment.
+    pub(super) fn gates_since(&self, store: u64, epoch: u64, until: Duration) -> &[Gated] {
+        let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
+        let first = gates.partition_point(|gate| gate.state.view.epoch() <= epoch);
+        let end = gates.partition_point(|gate| gate.at <= until);
+        gates.get(first..end).unwrap_or_default()
+    }
+
     /// When anybody first adopted a view that declared the region lost after this epoch: from then on its lease must be over, whatever the
     /// window hides.
     pub(super) fn ended(&self, region: &RegionName, epoch: u64) -> Option<Duration> {
@@ -117,8 +126,11 @@ impl Views {
         if !ids.insert(held.id) {
             return;
         }
-        let votes = view.voters().values().filter(|id| ids.contains(id)).count();
-        if votes < majority(view.voters().len()) {
+        // Those who voted before had to agree, too.
+        let agreed = |voters: &BTreeMap<RegionName, AcceptorId>| {
+            voters.values().filter(|id| ids.contains(id)).count() >= majority(voters.len())
+        };
+        if !agreed(view.voters()) || !agreed(view.voters_before()) {
             return;
         }
         let (view, epoch) = (view.clone(), view.epoch());
@@ -142,7 +154,8 @@ impl Views {
         }
     }
 
-    /// 1: no epoch is left out, but for one that was on its way when an operator broke the glass: nobody who is left can know of it.
+    /// 1: no epoch is left out, but for those that an operator skips who breaks the glass: what the others agreed on before they were stopped
+    /// nobody who is left can know.
     fn no_epoch_is_left_out(&mut self, now: Duration, found: &mut Found) {
         let (Some((first, _)), Some((last, _))) =
             (self.chosen.first_key_value(), self.chosen.last_key_value())
@@ -152,21 +165,13 @@ impl Views {
         if last - first + 1 == self.chosen.len() as u64 {
             return;
         }
-        for epoch in (*first..=*last).filter(|epoch| !self.chosen.contains_key(epoch)) {
-            if !self.is_forced_after(epoch) && self.left_out.insert(epoch) {
-                let text = format!("epoch {last} was chosen, epoch {epoch} never was");
+        for (before, after) in self.chosen.values().zip(self.chosen.values().skip(1)) {
+            let epoch = before.epoch() + 1;
+            if epoch < after.epoch() && !is_forced(before, after) && self.left_out.insert(epoch) {
+                let text = format!("epoch {} was chosen, epoch {epoch} never was", after.epoch());
                 found.push(Invariant::OneViewPerEpoch, now, text);
             }
         }
-    }
-
-    /// Whether the first view that was chosen after this epoch was forced: it has fewer voters than the one before it, and hears no others.
-    fn is_forced_after(&self, epoch: u64) -> bool {
-        let before = self.chosen.range(..epoch).next_back().map(|(_, view)| view);
-        let after = self.chosen.range(epoch..).next().map(|(_, view)| view);
-        before.zip(after).is_some_and(|(before, after)| {
-            after.voters() == after.voters_before() && after.voters().len() < before.voters().len()
-        })
     }
 
     /// 2: whatever a region adopts or keeps was chosen.
@@ -176,6 +181,11 @@ impl Views {
             found.push(Invariant::AdoptedIsChosen, at, text);
         }
     }
+}
+
+/// Whether a view was forced: it hears no voters of before, and is far ahead of whatever anybody could have agreed on in one run.
+fn is_forced(before: &View, after: &View) -> bool {
+    after.voters() == after.voters_before() && after.epoch() - before.epoch() > STRIDE / 2
 }
 
 /// 2: the epoch of a region's gate never falls.
@@ -253,8 +263,12 @@ fn opens_after_each_loss(
     }
 }
 
-/// 11: a region's mark never goes back while its store is the same, except when it is lost.
+/// 11: a region's mark never goes back while its store is the same, except when it is lost, and but for a forced view: it was made of what those
+/// know who are left, and a region whose loss they never heard of has no mark by it. It raises that itself with the keys it gives back.
 fn marks_stay(before: &View, after: &View, now: Duration, found: &mut Found) {
+    if is_forced(before, after) {
+        return;
+    }
     for (name, was) in before.members() {
         let Some(is) = after.members().get(name) else { continue };
         let lost = matches!(is.standing, Standing::Lost { .. });

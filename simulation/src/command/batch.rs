@@ -115,6 +115,9 @@ pub struct Batch {
     pub happened: BTreeMap<String, u64>,
     /// The seeds that broke, in order.
     pub broke: Vec<Broke>,
+    /// The directed scenario of the safety check that was removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directed: Option<Box<Batch>>,
 }
 
 impl Batch {
@@ -138,6 +141,11 @@ impl Batch {
         batch.latency_ms.sort_unstable();
         batch.broke.sort_by_key(|broke| broke.seed);
         batch
+    }
+
+    /// Whether no seed broke, here and in the directed scenario.
+    pub fn held(&self) -> bool {
+        self.broke.is_empty() && self.directed.as_ref().is_none_or(|directed| directed.held())
     }
 
     fn add(&mut self, outcome: &Outcome) {

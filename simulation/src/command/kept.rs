@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use simulation::rivals::Design;
-use simulation::scenario::{self, kept};
+use simulation::scenario::{self, kept, shipped};
 
 use super::batch::{self, Broke};
 
@@ -39,15 +39,17 @@ pub fn replay() -> Result<bool, String> {
     Ok(held)
 }
 
-/// Adds the seeds that broke to the file, but for those that are there. Blocks: one file, twice.
+/// Adds the seeds that broke to the file of the tree that this was built from, but for those that are there. Blocks: one file, twice.
 ///
 /// # Errors
 /// It cannot be read or written.
 pub fn add(scenario: &Path, broke: &[Broke]) -> Result<(), String> {
-    let file = kept::file();
+    let file = kept::in_the_tree();
     let known = kept::read(&file).map_err(|errors| errors.to_string())?;
-    let scenario: PathBuf =
-        scenario.canonicalize().map_err(|error| format!("{}: {error}", scenario.display()))?;
+    let scenario: PathBuf = match shipped::has(scenario) {
+        true => scenario.to_owned(),
+        false => scenario.canonicalize().map_err(|error| format!("{}: {error}", scenario.display()))?,
+    };
     let is_known = |seed: u64| known.iter().any(|kept| kept.scenario == scenario && kept.seed == seed);
     let fresh = broke.iter().filter(|broke| !is_known(broke.seed));
     let text: String = fresh

@@ -10,6 +10,7 @@ mod points;
 mod report;
 mod show;
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use onceway::protocol::plant::Plant;
 use simulation::play;
 use simulation::report::Report;
 use simulation::rivals::Design;
+use simulation::scenario::directed::directed;
 use simulation::scenario::fault::Kind;
 use simulation::scenario::vary::Setting;
 use simulation::scenario::{self, Scenario, find};
@@ -70,6 +72,9 @@ enum Command {
         json: bool,
     },
     /// Play many seeds on all cores and add them up.
+    ///
+    /// With --plant, some seeds of the scenario in which that check's absence shows are played besides (`plants` names it): the exit code is 1
+    /// if either breaks, so that it is 1 for every check that is worth something.
     Seeds {
         #[command(flatten)]
         what: What,
@@ -141,7 +146,8 @@ enum Command {
     },
     /// Remove each safety check in turn, and count the seeds that notice: exit code 1 if one goes unnoticed.
     ///
-    /// Scenarios are tried in this order, until one has a seed that breaks without the check and not with it.
+    /// Scenarios are tried in this order, and then the one that was written for the check, until one has a seed that breaks without the check
+    /// and not with it.
     Plants {
         /// Scenarios' files, or names of some that come along.
         #[arg(required = true)]
@@ -149,6 +155,9 @@ enum Command {
         /// How many seeds, for each check and scenario.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
         count: u64,
+        /// Remove this check only. May be given more than once.
+        #[arg(long = "plant", value_name = "NAME")]
+        only: Vec<String>,
     },
     /// Tell what happened in one run, line by line, on standard output.
     Replay {
@@ -278,16 +287,7 @@ fn perform(command: Command) -> Result<bool, String> {
             Ok(held)
         }
         Command::Seeds { what, count, from, json, keep } => {
-            let (path, scenario, plant) = what.load()?;
-            let played = Batch::play(&scenario, from, count, plant);
-            match json {
-                true => println!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
-                false => show::many(&path, &scenario, &played),
-            }
-            if keep {
-                kept::add(&path, &played.broke)?;
-            }
-            Ok(played.broke.is_empty() && played.missing(&scenario).is_empty())
+            seeds(&what, from..from.saturating_add(count), json, keep)
         }
         Command::Sweep { deployment, vary, seeds, json } => {
             let path = find::find(&deployment.scenario)?;
@@ -307,9 +307,11 @@ fn perform(command: Command) -> Result<bool, String> {
             let shown = batch::play(&scenario, Design::Onceway, seeds.from, None);
             report::write(&path, Report::new(study, shown), out, json)
         }
-        Command::Plants { scenarios, count } => {
+        Command::Plants { scenarios, count, only } => {
             let scenarios: Result<Vec<_>, _> = scenarios.iter().map(|name| as_it_is(name)).collect();
-            Ok(plants::table(&scenarios?, count))
+            let only: Result<Vec<_>, _> = only.iter().map(|name| plant(name)).collect();
+            let only = only?;
+            plants::table(scenarios?, count, if only.is_empty() { Plant::ALL } else { &only })
         }
         Command::Replay { what, seed } => {
             let (_, scenario, plant) = what.load()?;
@@ -320,8 +322,31 @@ fn perform(command: Command) -> Result<bool, String> {
     }
 }
 
+/// Plays these seeds, and those of the directed scenario of the check that is removed, and shows them; whether every invariant held, and everything
+/// happened that was expected.
+fn seeds(what: &What, seeds: Range<u64>, json: bool, keep: bool) -> Result<bool, String> {
+    let (path, scenario, plant) = what.load()?;
+    let mut played = Batch::play(&scenario, seeds.start, seeds.end - seeds.start, plant);
+    if let Some(check) = plant {
+        let own = directed(check);
+        let scenario = as_it_is(own.scenario)?;
+        played.directed = Some(Box::new(Batch::play(&scenario, 0, own.seeds, plant)));
+    }
+    match json {
+        true => println!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
+        false => show::many(&path, &scenario, &played),
+    }
+    if keep {
+        kept::add(&path, &played.broke)?;
+    }
+    Ok(played.held() && played.missing(&scenario).is_empty())
+}
+
 fn faults() -> bool {
-    Kind::all().iter().for_each(|kind| println!("{:<26} {}", kind.name(), kind.about()));
+    for kind in Kind::all() {
+        let named = if kind.is_drawn() { "" } else { " Drawn where it is named only." };
+        println!("{:<26} {}{named}", kind.name(), kind.about());
+    }
     true
 }
 

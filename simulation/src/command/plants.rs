@@ -1,68 +1,94 @@
 //! What each safety check is worth: every one is removed in turn, and the seeds that notice are counted.
 //!
-//! Neighbours: `batch` plays the seeds; `protocol::plant` names the checks. Seeds that break with all checks in place notice nothing, and do not
-//! count. It must not remove two checks at a time.
+//! Neighbours: `batch` plays the seeds; `protocol::plant` names the checks, `scenario::directed` the scenario that each one's absence shows in.
+//! Seeds that break with all checks in place notice nothing, and do not count. It must not remove two checks at a time.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use onceway::protocol::plant::Plant;
 use simulation::scenario::Scenario;
+use simulation::scenario::directed::directed;
 
+use super::as_it_is;
 use super::batch::Batch;
 
-/// Prints a row for each check, and says whether every one was noticed.
-pub fn table(scenarios: &[Arc<Scenario>], count: u64) -> bool {
-    let sound: Vec<BTreeSet<u64>> =
-        scenarios.iter().map(|scenario| broken(scenario, count, None).1).collect();
+/// Some seeds of a scenario.
+struct Seeds {
+    scenario: Arc<Scenario>,
+    count: u64,
+    /// Those that break with all checks in place.
+    broken: BTreeSet<u64>,
+}
+
+impl Seeds {
+    fn of(scenario: Arc<Scenario>, count: u64) -> Self {
+        let broken = broken(&scenario, count, None).into_keys().collect();
+        Self { scenario, count, broken }
+    }
+
+    /// The seeds that break without the check and hold with it, each with the invariant that broke first.
+    fn noticing(&self, check: Plant) -> BTreeMap<u64, String> {
+        let mut found = broken(&self.scenario, self.count, Some(check));
+        found.retain(|seed, _| !self.broken.contains(seed));
+        found
+    }
+}
+
+/// Prints a row for each of these checks, and says whether every one was noticed: by the first of the scenarios that does, or by its directed one.
+///
+/// # Errors
+/// What is wrong with a directed scenario.
+pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Plant]) -> Result<bool, String> {
+    let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, count)).collect();
+    let mut known: BTreeMap<(&str, u64), Seeds> = BTreeMap::new();
     println!(
-        "{:<22} {:<16} {:>5} of {count:<6} {:>10}  what broke first",
+        "{:<22} {:<18} {:>12} {:>10}  what broke first",
         "removed check", "scenario", "seeds", "mean seeds"
     );
-    let mut unnoticed = Vec::new();
-    for plant in Plant::ALL {
-        let noticed = scenarios.iter().zip(&sound).find_map(|(scenario, sound)| {
-            let (first, seeds) = broken(scenario, count, Some(*plant));
-            let new: BTreeSet<u64> = seeds.difference(sound).copied().collect();
-            let row = || (scenario.name.clone(), new.len() as u64, first_of(&first, &new));
-            (!new.is_empty()).then(row)
-        });
-        match noticed {
-            Some((scenario, seeds, first)) => {
-                let mean = count as f64 / seeds as f64;
-                println!(
-                    "{:<22} {scenario:<16} {seeds:>5} of {count:<6} {mean:>10.1}  {first}",
-                    plant.name()
-                );
-            }
+    let mut unnoticed = 0;
+    for check in checks {
+        let noticing = |seeds: &Seeds| {
+            let found = seeds.noticing(*check);
+            (!found.is_empty()).then(|| row(*check, seeds, &found))
+        };
+        let told = match asked.iter().find_map(noticing) {
+            Some(told) => Some(told),
             None => {
-                println!("{:<22} {:<16} {:>5} of {count:<6} {:>10}  -", plant.name(), "-", 0, "-");
-                unnoticed.push(plant.name());
+                let own = directed(*check);
+                let seeds = match known.entry((own.scenario, own.seeds)) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => new.insert(Seeds::of(as_it_is(own.scenario)?, own.seeds)),
+                };
+                noticing(seeds)
             }
-        }
+        };
+        unnoticed += usize::from(told.is_none());
+        println!("{}", told.unwrap_or_else(|| format!("{:<22} goes unnoticed", check.name())));
     }
-    println!("{} of {} noticed", Plant::ALL.len() - unnoticed.len(), Plant::ALL.len());
-    unnoticed.is_empty()
+    println!("{} of {} noticed", checks.len() - unnoticed, checks.len());
+    Ok(unnoticed == 0)
 }
 
-/// Which invariant each broken seed broke first, and all of them.
-fn broken(
-    scenario: &Arc<Scenario>,
-    count: u64,
-    plant: Option<Plant>,
-) -> (BTreeMap<u64, String>, BTreeSet<u64>) {
-    let batch = Batch::play(scenario, 0, count, plant);
-    let first: BTreeMap<u64, String> =
-        batch.broke.into_iter().map(|broke| (broke.seed, broke.breach.invariant)).collect();
-    let seeds = first.keys().copied().collect();
-    (first, seeds)
+fn row(check: Plant, seeds: &Seeds, found: &BTreeMap<u64, String>) -> String {
+    let (count, name) = (seeds.count, &seeds.scenario.name);
+    let noticed = format!("{} of {count}", found.len());
+    let mean = count as f64 / found.len() as f64;
+    format!("{:<22} {name:<18} {noticed:>12} {mean:>10.1}  {}", check.name(), first_of(found))
 }
 
-/// How often each invariant broke first in these seeds, the most frequent one first.
-fn first_of(first: &BTreeMap<u64, String>, seeds: &BTreeSet<u64>) -> String {
+/// Which invariant each broken seed broke first.
+fn broken(scenario: &Arc<Scenario>, count: u64, check: Option<Plant>) -> BTreeMap<u64, String> {
+    let batch = Batch::play(scenario, 0, count, check);
+    batch.broke.into_iter().map(|broke| (broke.seed, broke.breach.invariant)).collect()
+}
+
+/// How often each invariant broke first, the most frequent one first.
+fn first_of(found: &BTreeMap<u64, String>) -> String {
     let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
-    for seed in seeds {
-        *counted.entry(first.get(seed).map_or("", String::as_str)).or_default() += 1;
+    for invariant in found.values() {
+        *counted.entry(invariant).or_default() += 1;
     }
     let mut all: Vec<(&str, u64)> = counted.into_iter().collect();
     all.sort_by(|one, other| other.1.cmp(&one.1).then(one.0.cmp(other.0)));

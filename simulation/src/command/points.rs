@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use simulation::rivals::Design;
 use simulation::scenario::vary::Setting;
-use simulation::scenario::{self, Scenario};
+use simulation::scenario::{self, Scenario, find};
 use simulation::study::{self, LEGEND, Point, Study};
 use simulation::sums::Sums;
 
@@ -152,7 +152,7 @@ pub fn show(path: &Path, study: &Study) {
             let settings: Vec<String> =
                 row.settings.iter().map(|(key, value)| format!(" --set {key}={value}")).collect();
             println!("BROKE  {}, seed {seed}: invariant {}: {}", row.name, breach.invariant, breach.text);
-            println!("       onceway-sim replay {} --seed {seed}{}", path.display(), settings.concat());
+            println!("       onceway-sim replay {} --seed {seed}{}", find::shown(path), settings.concat());
         }
     }
 }

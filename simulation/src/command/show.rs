@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use simulation::outcome::{Keys, Outage, Outcome, Requests};
-use simulation::scenario::Scenario;
+use simulation::scenario::{Scenario, find};
 
 use super::batch::Batch;
 
@@ -79,11 +79,20 @@ pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
             broke.seed, broke.breach.invariant, broke.breach.text
         );
         let plant = batch.plant.as_ref().map(|plant| format!(" --plant {plant}")).unwrap_or_default();
-        println!("              onceway-sim replay {} --seed {}{plant}", path.display(), broke.seed);
+        println!("              onceway-sim replay {} --seed {}{plant}", find::shown(path), broke.seed);
     }
     match batch.broke.len() {
         0 => println!("Every invariant held in all {} seeds.", batch.count),
         broke => println!("An invariant broke in {broke} of {} seeds.", batch.count),
+    }
+    if let Some(directed) = &batch.directed {
+        let Batch { scenario, count, broke, .. } = &**directed;
+        let first = broke.first().map(|first| format!(": invariant {}", first.breach.invariant));
+        println!(
+            "besides       {scenario}, where the absence of that check shows: broke in {} of {count} seeds{}",
+            broke.len(),
+            first.unwrap_or_default()
+        );
     }
 }
 

@@ -54,9 +54,13 @@ impl Act {
     ) -> Result<Option<u32>, ActError> {
         match self {
             Self::Rebuild => {
-                // Refused where the region is lost already, or its lease not over yet: then the rebuild says what is missing.
-                let _ = gateway.takeover(region, false, ACTOR, "its disk is gone").await;
-                let done = gateway.rebuild(region, true, ACTOR, "its disk is gone").await?;
+                // Where its lease is not over yet, both say what is missing.
+                let lost = gateway.takeover(region, false, ACTOR, "its disk is gone").await;
+                let done = gateway.rebuild(region, true, ACTOR, "its disk is gone").await;
+                let done = done.map_err(|error| match lost {
+                    Ok(_) => error,
+                    Err(first) => ActError { code: error.code, detail: format!("{first}; {error}") },
+                })?;
                 Ok(Some(done.generation))
             }
             Self::Drain => gateway.drain(region, false, ACTOR, "a drill").await.map(|_| None),

@@ -17,8 +17,9 @@ use super::log::Log;
 use super::organs::{self, Organs};
 use crate::cluster::StoreMode;
 use crate::deployment::{Deployment, Pace};
+use crate::letters::Post;
 use crate::peers::LinkMode;
-use crate::scenario::fault::{Fault, Happens, Kind, OfLink, OfRegion, Swarm};
+use crate::scenario::fault::{Fault, Happens, How, Kind, OfLink, OfRegion, Swarm};
 use crate::upstream::{ProbeMode, UpstreamMode};
 
 /// How much slower a slow link is, one way.
@@ -75,7 +76,7 @@ impl Faults {
             Happens::Anywhere(kind) => self.somewhere(kind),
             what @ (Happens::Region(..) | Happens::Link(..)) => what,
         };
-        self.happen(what, (Instant::now() + fault.lasts).min(end)).await;
+        self.happen(what, fault.how, (Instant::now() + fault.lasts).min(end)).await;
     }
 
     async fn swarm(self: Arc<Self>, swarm: &Swarm, end: Instant, all: &mut JoinSet<()>) {
@@ -94,7 +95,7 @@ impl Faults {
             }
             let kind = on[self.chance.below(on.len() as u64) as usize];
             let (what, lasts) = (self.somewhere(kind), self.chance.about(swarm.lasts));
-            all.spawn(self.clone().happen(what, (Instant::now() + lasts).min(end)));
+            all.spawn(self.clone().happen(what, How::default(), (Instant::now() + lasts).min(end)));
         }
     }
 
@@ -117,13 +118,13 @@ impl Faults {
     }
 
     /// One fault, from its beginning to the end of its mending.
-    async fn happen(self: Arc<Self>, what: Happens, until: Instant) {
+    async fn happen(self: Arc<Self>, what: Happens, how: How, until: Instant) {
         let (kind, place) = match &what {
             Happens::Region(kind, region) => (Kind::Region(*kind), region.to_string()),
             Happens::Link(kind, from, to) => (Kind::Link(*kind), format!("{from}>{to}")),
             Happens::Anywhere(_) => return,
         };
-        let Some(_taken) = self.organs.take(organs::of(&what, self.deployment.regions())) else {
+        let Some(_taken) = self.organs.take(organs::of(&what, &how, self.deployment.regions())) else {
             self.log.not_possible(format!("{} at {place}: something there is broken already", kind.name()));
             return;
         };
@@ -139,14 +140,14 @@ impl Faults {
         };
         let number = self.log.breaks(kind.name(), place);
         match &what {
-            Happens::Region(kind, region) => self.region(*kind, region, until).await,
-            Happens::Link(kind, from, to) => self.link(*kind, from, to, until).await,
+            Happens::Region(kind, region) => self.region(*kind, region, &how, until).await,
+            Happens::Link(kind, from, to) => self.link(*kind, from, to, &how, until).await,
             Happens::Anywhere(_) => {}
         }
         self.log.mended(number);
     }
 
-    async fn region(&self, kind: OfRegion, region: &RegionName, until: Instant) {
+    async fn region(&self, kind: OfRegion, region: &RegionName, how: &How, until: Instant) {
         let deployment = &self.deployment;
         let (cluster, upstreams) = (&deployment.world.cluster, &deployment.world.upstreams);
         let after = deployment.scenario().upstream.answers_after;
@@ -187,6 +188,7 @@ impl Faults {
                 before.kill();
                 return;
             }
+            OfRegion::ConfirmationsLate => cluster.set_confirms(region, how.by),
             OfRegion::StoreDown => store(StoreMode::Refuse),
             OfRegion::StoreStalls => store(StoreMode::Stall(STATEMENT_LOST)),
             OfRegion::StoreLosesReplies => store(StoreMode::LoseReplies(STATEMENT_LOST)),
@@ -245,6 +247,7 @@ impl Faults {
             OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => {
                 deployment.world.upstreams.set_probes(region, ProbeMode::Ledger);
             }
+            OfRegion::ConfirmationsLate => deployment.world.cluster.set_confirms(region, Duration::ZERO),
             // Over by itself, or mended where it was broken.
             OfRegion::StoreRestarts
             | OfRegion::RegionLoss
@@ -271,12 +274,20 @@ impl Faults {
         self.deployment.node(region).clock.drift(direction * most);
     }
 
-    async fn link(&self, kind: OfLink, from: &RegionName, to: &RegionName, until: Instant) {
+    async fn link(&self, kind: OfLink, from: &RegionName, to: &RegionName, how: &How, until: Instant) {
         let deployment = &self.deployment;
         let world = &deployment.world;
         let one_way = deployment.scenario().network.one_way(from, to);
         let mode = |mode| world.network.set_link(from, to, mode, one_way);
+        let post = |post| {
+            how.letters.iter().for_each(|letter| world.network.set_letters(from, to, *letter, post));
+        };
         match kind {
+            OfLink::LettersLost | OfLink::LettersLate => {
+                post(Some(if kind == OfLink::LettersLost { Post::Lost } else { Post::Late(how.by) }));
+                sleep_until(until).await;
+                return post(None);
+            }
             OfLink::LinkCut => deployment.cut(from, to, true),
             OfLink::OneWayCut => world.cut_one_way(from, to, one_way),
             OfLink::LinkRefuses => mode(LinkMode::Refuse),

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::protocol::decide::Recovery;
+use onceway::protocol::lifetime::Retention;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -154,10 +155,22 @@ async fn heal(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge) {
     }
 }
 
-/// Every key that was ever sent is answered, or is in doubt and listed, in the end.
+/// For how long a key is remembered, at least; `None`: for ever.
+fn life(deployment: &Deployment, key: &Sent) -> Option<Duration> {
+    let scenario = deployment.scenario();
+    let policy = scenario.shared.routes.policy(&scenario.workloads[key.workload].route)?;
+    match policy.retention {
+        Retention::For(retention) => Some(retention + policy.tombstone),
+        Retention::Never => None,
+    }
+}
+
+/// Every key that was ever sent is answered, or is in doubt and listed, in the end. One that may be forgotten by then would be as new.
 async fn all_end(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge, sent: &[Sent]) {
     let mut asking = JoinSet::new();
-    for key in sent.iter().cloned() {
+    let length = deployment.scenario().length;
+    let remembered = |key: &&Sent| life(deployment, key).is_none_or(|life| life > length);
+    for key in sent.iter().filter(remembered).cloned() {
         asking.spawn(ended(deployment.clone(), log.clone(), key));
     }
     while !asking.is_empty() {

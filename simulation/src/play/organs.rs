@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use onceway::protocol::region::RegionName;
 
-use crate::scenario::fault::{Happens, OfLink, OfRegion};
+use crate::letters::Letter;
+use crate::scenario::fault::{Happens, How, OfLink, OfRegion};
 
 /// What is taken hold of.
 #[derive(Debug, Default)]
@@ -88,7 +89,7 @@ fn alone(name: String) -> Organ {
 }
 
 /// What a fault takes hold of, by name.
-pub fn of(what: &Happens, regions: &[RegionName]) -> Vec<Organ> {
+pub fn of(what: &Happens, how: &How, regions: &[RegionName]) -> Vec<Organ> {
     let link = |one: &RegionName, other: &RegionName| format!("link {} {}", one.min(other), one.max(other));
     let links = |region: &RegionName| {
         let others = regions.iter().filter(|other| *other != region);
@@ -115,6 +116,7 @@ pub fn of(what: &Happens, regions: &[RegionName]) -> Vec<Organ> {
             | OfRegion::StoreClockAhead
             | OfRegion::StoreClockBack => vec![named("store", region)],
             OfRegion::Isolated => links(region),
+            OfRegion::ConfirmationsLate => vec![named("confirmations", region)],
             OfRegion::BigTransaction => vec![named("rows", region)],
             OfRegion::UpstreamRefuses
             | OfRegion::UpstreamSlow
@@ -133,6 +135,10 @@ pub fn of(what: &Happens, regions: &[RegionName]) -> Vec<Organ> {
             // Neither knows of cuts: whoever dies meanwhile dies with what it has not handed on.
             OfLink::SlotLost => vec![alone(format!("slot {from}>{to}"))],
             OfLink::ReplicationSlow => vec![alone(format!("pace {from}>{to}"))],
+            OfLink::LettersLost | OfLink::LettersLate => {
+                let organ = |letter: &Letter| alone(format!("letters {} {from}>{to}", letter.name()));
+                how.letters.iter().map(organ).collect()
+            }
             OfLink::LinkCut
             | OfLink::OneWayCut
             | OfLink::LinkRefuses

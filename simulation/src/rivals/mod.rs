@@ -71,10 +71,10 @@ mod tests {
     use super::*;
     use crate::outcome::Outcome;
     use crate::play::play_design;
-    use crate::scenario::{Scenario, load, shipped};
+    use crate::scenario::{Scenario, find, load};
 
     fn played(design: Design, change: impl FnOnce(&mut Scenario)) -> Outcome {
-        let mut scenario = load(&shipped().join("region-loss.toml"), &[]).unwrap();
+        let mut scenario = load(&find::find("region-loss").unwrap(), &[]).unwrap();
         scenario.length = std::time::Duration::from_secs(30);
         change(&mut scenario);
         play_design(&Arc::new(scenario), 7, design, false).outcome
@@ -114,14 +114,19 @@ mod tests {
 
     #[test]
     fn what_may_have_happened_goes_by_the_routes_rule_in_a_rival_too() {
-        use crate::scenario::fault::{Fault, Happens, Kind};
+        use crate::scenario::fault::{Fault, Happens, How, Kind};
         let drops = |scenario: &mut Scenario| {
             calm(scenario);
             let kind = Kind::all().into_iter().find(|kind| kind.name() == "upstream-effect-then-drop");
             let Some(Kind::Region(kind)) = kind else { panic!("there is such a fault") };
             let span = std::time::Duration::from_secs(8);
             let regions = scenario.shared.ring.regions().iter().map(|region| region.name.clone());
-            let fault = |region| Fault { what: Happens::Region(kind, region), at: span, lasts: span };
+            let fault = |region| Fault {
+                what: Happens::Region(kind, region),
+                how: How::default(),
+                at: span,
+                lasts: span,
+            };
             scenario.faults = regions.map(fault).collect();
         };
         let outcome = played(Design::Sticky, drops);

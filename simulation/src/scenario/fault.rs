@@ -10,6 +10,10 @@ use onceway::protocol::region::RegionName;
 use toml::de::DeValue;
 
 use super::{Known, span};
+use crate::letters::Letter;
+
+/// How much later something is that comes late, unless it is said.
+const LATER_MS: u64 = 500;
 
 macro_rules! kinds {
     ($about_all:literal $of:ident { $($kind:ident $name:literal $about:literal)* }) => {
@@ -41,6 +45,7 @@ kinds! {
         StoreRestored "store-restored" "Postgres is gone, and comes back as a copy taken when the fault began and the writes since then forgotten."
         GatewayKilled "gateway-killed" "The gateway process is killed, Postgres lives."
         GatewayPaused "gateway-paused" "The gateway process stops in the middle of whatever it does, its clock runs on, and then it goes on."
+        ConfirmationsLate "confirmations-late" "Claims are written at once, and whoever made one hears of it `by` later: a handler that sleeps between its claim and its send."
         GatewayUpgraded "gateway-upgraded" "Another gateway process starts, and the one before is stopped once the new one answers."
         StoreDown "store-down" "Postgres refuses connections, the gateway lives."
         StoreStalls "store-stalls" "Statements are not executed, and time out."
@@ -82,6 +87,8 @@ kinds! {
         LinkFlaps "link-flaps" "The link is cut and mended every 1.5 s."
         ReplicationStalls "replication-stalls" "Rows of the one do not reach the other, while gateways talk."
         SlotLost "slot-lost" "The one keeps nothing any more of what the other has to copy; an operator has it copied anew afterwards."
+        LettersLost "letters-lost" "Single kinds of letters (`letters`) from the one to the other are lost, while all else arrives."
+        LettersLate "letters-late" "Single kinds of letters (`letters`) from the one to the other arrive `by` later, after those that were sent behind them."
         ReplicationSlow "replication-slow" "Rows of the one take 4 s longer to the other."
     }
 }
@@ -100,6 +107,14 @@ impl Kind {
     pub fn all() -> Vec<Self> {
         let regions = OfRegion::ALL.iter().copied().map(Self::Region);
         regions.chain(OfLink::ALL.iter().copied().map(Self::Link)).collect()
+    }
+
+    /// Whether a swarm draws it that names no kinds. One that is added would change what every seed draws; and these need to be told how.
+    pub fn is_drawn(self) -> bool {
+        !matches!(
+            self,
+            Self::Region(OfRegion::ConfirmationsLate) | Self::Link(OfLink::LettersLost | OfLink::LettersLate)
+        )
     }
 
     /// Its name: in scenario files, in the story and in results.
@@ -130,11 +145,28 @@ pub enum Happens {
     Anywhere(Kind),
 }
 
+/// What single kinds of faults are told beside where and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct How {
+    /// Which letters.
+    pub letters: Vec<Letter>,
+    /// How much later.
+    pub by: Duration,
+}
+
+impl Default for How {
+    fn default() -> Self {
+        Self { letters: Letter::ALL.to_vec(), by: Duration::from_millis(LATER_MS) }
+    }
+}
+
 /// One fault of the timeline.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// What goes wrong, and where.
     pub what: Happens,
+    /// In which way.
+    pub how: How,
     /// When, after clients began to ask.
     pub at: Duration,
     /// For how long.
@@ -195,8 +227,26 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
         }
         (None, ..) => None,
     };
+    let how = how(&section, kind);
     section.finish();
-    Some(Fault { what: what?, at: at?, lasts })
+    Some(Fault { what: what?, how, at: at?, lasts })
+}
+
+/// `letters` and `by`, where the kind goes by them.
+fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
+    let names: Vec<(&str, Letter)> = Letter::ALL.iter().map(|letter| (letter.name(), *letter)).collect();
+    let has_letters = matches!(kind, Some(Kind::Link(OfLink::LettersLost | OfLink::LettersLate)));
+    let has_by =
+        matches!(kind, Some(Kind::Link(OfLink::LettersLate) | Kind::Region(OfRegion::ConfirmationsLate)));
+    let mut how = How::default();
+    if has_letters {
+        let read = |value: &DeValue<'_>| reader::list(value, |value| reader::word(value, &names));
+        how.letters = section.optional("letters", read).unwrap_or(how.letters);
+    }
+    if has_by {
+        how.by = span(section, "by", 1, 3_600, LATER_MS);
+    }
+    how
 }
 
 /// A place; `None` where "any" is written.
@@ -221,7 +271,9 @@ fn kind(value: &DeValue<'_>) -> Result<Kind, String> {
 }
 
 fn swarm(section: Section<'_>) -> Swarm {
-    let kinds = section.optional("kinds", |value| reader::list(value, kind)).unwrap_or_else(Kind::all);
+    let kinds = section
+        .optional("kinds", |value| reader::list(value, kind))
+        .unwrap_or_else(|| Kind::all().into_iter().filter(|kind| kind.is_drawn()).collect());
     if kinds.is_empty() {
         section.fail_at(
             "kinds",

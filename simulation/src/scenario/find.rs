@@ -1,6 +1,6 @@
 //! Finds a scenario's file by what somebody wrote: a path, or the name of one that comes with the harness.
 //!
-//! Neighbours: the command line asks. It must not read the file.
+//! Neighbours: the command line asks, [`super::shipped`] has those that come along. It must not read the file.
 
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,9 @@ pub fn find(wanted: &str) -> Result<PathBuf, String> {
         return Ok(path.to_owned());
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let named = shipped().join(format!("{stem}.toml"));
+    let named = shipped::path(&format!("scenarios/{stem}.toml"));
     let is_name = path.components().count() == 1 || wanted.starts_with("scenarios/");
-    if is_name && named.is_file() {
+    if is_name && shipped::has(&named) {
         return Ok(named);
     }
     Err(format!("there is no scenario {wanted:?}: give the path of a file, or one of {}", names().join(", ")))
@@ -26,10 +26,13 @@ pub fn find(wanted: &str) -> Result<PathBuf, String> {
 
 /// The names of the scenarios that come with the harness, in order.
 pub fn names() -> Vec<String> {
-    let files = std::fs::read_dir(shipped()).into_iter().flatten().flatten().map(|entry| entry.path());
-    let scenarios = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml"));
-    let mut names: Vec<String> =
-        scenarios.filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).collect();
-    names.sort();
-    names
+    shipped::names().map(str::to_owned).collect()
+}
+
+/// What somebody writes to have this scenario found: its name where it comes along, else its path.
+pub fn shown(path: &Path) -> String {
+    match shipped::has(path) {
+        true => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        false => path.display().to_string(),
+    }
 }

@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use onceway::config::Errors;
-use onceway::config::reader::{self, At, Problems, Section, Source};
+use onceway::config::reader::{self, At, Problems, Section};
 
-use super::find;
+use super::{find, shipped};
 
 /// A seed that once broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,13 @@ pub struct Kept {
     pub broke: String,
 }
 
-/// The file.
+/// The file, as it comes along.
 pub fn file() -> PathBuf {
+    shipped::path("kept/seeds.toml")
+}
+
+/// The file in the tree that this was built from: where seeds are added.
+pub fn in_the_tree() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("kept").join("seeds.toml")
 }
 
@@ -31,7 +36,7 @@ pub fn file() -> PathBuf {
 /// All problems of the file.
 pub fn read(path: &Path) -> Result<Vec<Kept>, Errors> {
     let problems = Problems::default();
-    let all = Source::read(path, &At::file(path), &problems).and_then(|source| {
+    let all = shipped::read(path, &At::file(path), &problems).and_then(|source| {
         let document = source.parse(&problems)?;
         let top = Section::top(&source, &document, &problems);
         let all: Option<Vec<Kept>> =
@@ -50,7 +55,7 @@ fn one(section: Section<'_>, path: &Path) -> Option<Kept> {
     let scenario = section.required("scenario", "name the scenario, such as scenario = \"swarm\"", |value| {
         let name = reader::text(value)?;
         let file = beside(&name);
-        if file.is_file() { Ok(file) } else { find::find(&name) }
+        if file.is_file() || shipped::has(&file) { Ok(file) } else { find::find(&name) }
     });
     let seed = section.required("seed", "say which run, such as seed = 17", |value| {
         reader::number(value, 0, i64::MAX as u64)

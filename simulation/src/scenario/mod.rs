@@ -3,18 +3,20 @@
 //! Neighbours: placement, failover and routes come from the very files that gateways read (`onceway::config`); `workload` and `fault` read
 //! their tables, `vary` changes values before anything is read, [`crate::play`] plays what is read here. It must not know time or chance.
 
+pub mod directed;
 pub mod fault;
 pub mod find;
 pub mod kept;
+pub mod shipped;
 pub mod vary;
 pub mod workload;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use onceway::config::reader::{self, At, Problem, Problems, Section, Source};
+use onceway::config::reader::{self, At, Problem, Problems, Section};
 use onceway::config::shared::Shared;
 use onceway::config::{self, Errors};
 use onceway::protocol::region::RegionName;
@@ -142,7 +144,7 @@ pub struct Expects {
 pub fn load(path: &Path, settings: &[Setting]) -> Result<Scenario, Errors> {
     let problems = Problems::default();
     let here = At::file(path);
-    let Some(mut source) = Source::read(path, &here, &problems) else { return Err(errors(problems)) };
+    let Some(mut source) = shipped::read(path, &here, &problems) else { return Err(errors(problems)) };
     vary::apply(&mut source, vary::Of::Scenario, settings, &problems);
     let Some(document) = source.parse(&problems) else { return Err(errors(problems)) };
     let top = Section::top(&source, &document, &problems);
@@ -164,7 +166,7 @@ fn shared(top: &Section<'_>, path: &Path, settings: &[Setting], problems: &Probl
     let beside = |file: String| path.parent().unwrap_or(Path::new("")).join(file);
     let source = |key, advice: &str, of| {
         let named = top.required_located(key, advice, reader::text)?;
-        let mut source = Source::read(&beside(named.value), &named.at, problems)?;
+        let mut source = shipped::read(&beside(named.value), &named.at, problems)?;
         vary::apply(&mut source, of, settings, problems);
         Some(source)
     };
@@ -334,9 +336,4 @@ fn expects(top: &Section<'_>) -> Expects {
     let names = top.optional("expects", |value| reader::list(value, |value| reader::word(value, &words)));
     let of = top.optional("expects_of", |value| reader::number(value, 1, 1_000_000)).unwrap_or(1);
     Expects { names: names.unwrap_or_default().into_iter().map(str::to_owned).collect(), of }
-}
-
-/// The scenario files that come with the harness.
-pub fn shipped() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("scenarios")
 }

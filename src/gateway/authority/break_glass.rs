@@ -12,7 +12,7 @@ use super::acts::ActError;
 use super::{Gateway, asking, learn, propose, takeover};
 use crate::gateway::heartbeat;
 use crate::ports::store::{Gate, StoreError};
-use crate::ports::{KeyStore, Ports, Upkeep};
+use crate::ports::{Acceptors as _, Authority as _, Dice as _, KeyStore, Ports, Upkeep};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply, agreed};
@@ -32,14 +32,15 @@ impl<P: Ports> Gateway<P> {
     /// must all answer. Returns the epoch.
     ///
     /// # Errors
-    /// A majority of the voters answers, so nothing has to be broken, or this region's own store went back (`refused`); a survivor does not answer (`not-yet`).
+    /// A majority of the voters answers, so nothing has to be broken, or this region's own store went back, or is new (`refused`); a survivor does
+    /// not answer (`not-yet`).
     pub async fn break_glass(
         self: &Arc<Self>,
         stopped: &BTreeSet<RegionName>,
         actor: &str,
         attested: &str,
     ) -> Result<u64, ActError> {
-        let known = self.founded()?;
+        let known = self.known().await?;
         named(&known, &self.settings.me, stopped)?;
         let held = learn::read(self, &known).await;
         // What a survivor accepted last may have been agreed on with those who are stopped: it comes first, as in any round.
@@ -49,20 +50,19 @@ impl<P: Ports> Gateway<P> {
         let answering: BTreeMap<RegionName, AcceptorId> =
             held.iter().map(|(name, (id, _, _))| (name.clone(), *id)).collect();
         without_majority(&base, stopped, &answering)?;
-        let mut frontiers = BTreeMap::new();
-        for region in stopped {
-            frontiers.insert(region.clone(), takeover::frontier(self, &base, region).await);
-        }
-        let next = base.next(&Change::Force { stopped: frontiers });
-        let view = Arc::new(next.map_err(|why| ActError::refused(why.to_string()))?);
-        let silent: Vec<&RegionName> =
-            view.voters().keys().filter(|name| !answering.contains_key(*name)).collect();
+        let anew = self.made_anew(&base, stopped).await?;
+        let view = Arc::new(self.forced(&base, stopped, anew.clone()).await?);
+        let is_silent = |name: &RegionName| {
+            !answering.contains_key(name) && anew.as_ref().is_none_or(|(alone, _)| alone != name)
+        };
+        let silent: Vec<&RegionName> = view.voters().keys().filter(|name| is_silent(name)).collect();
         if !silent.is_empty() {
             let why = format!("{silent:?} do not answer and are not said to be stopped");
             return Err(ActError::not_yet(why));
         }
         let unapproved = self.approved_by_nobody(&base, stopped).await?;
-        let text = format!("{actor} attests that {stopped:?} are stopped: {attested}");
+        let alone = if anew.is_some() { "; the own acceptor was made anew and votes alone" } else { "" };
+        let text = format!("{actor} attests that {stopped:?} are stopped{alone}: {attested}");
         let noted = self.ports.store().note("glass-broken", &text).await;
         noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))?;
         if let Some(gate) = unapproved {
@@ -76,6 +76,59 @@ impl<P: Ports> Gateway<P> {
         learn::learned(self, &view);
         propose::tell(self, &view);
         Ok(epoch)
+    }
+
+    /// The newest view that is known to be chosen. A gateway that started anew goes by its store's word once a peer has said that the store did
+    /// not go back; where all who could say so are stopped, it never would. What the store keeps was chosen, however old it is: whoever it
+    /// names as voters is asked, and what they hold comes before it.
+    async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
+        if self.view().epoch() == 0 {
+            let store = self.ports.store();
+            let gate = store.gate().await.map_err(unread)?;
+            let kept = store.views().await.map_err(unread)?;
+            let adopted = gate.state.map(|state| state.view);
+            let newest =
+                kept.into_iter().map(|(view, _)| view).chain(adopted).max_by_key(|view| view.epoch());
+            if let Some(newest) = newest {
+                learn::learned(self, &newest);
+            }
+        }
+        self.founded()
+    }
+
+    /// The view that goes on without those who are stopped.
+    async fn forced(
+        self: &Arc<Self>,
+        base: &View,
+        stopped: &BTreeSet<RegionName>,
+        anew: Option<(RegionName, AcceptorId)>,
+    ) -> Result<View, ActError> {
+        let mut frontiers = BTreeMap::new();
+        for region in stopped {
+            frontiers.insert(region.clone(), takeover::frontier(self, base, region, stopped).await);
+        }
+        let drawn = (self.ports.dice().nonce().0 >> 64) as u64;
+        let next = base.next(&Change::Force { stopped: frontiers, anew, drawn });
+        next.map_err(|why| ActError::refused(why.to_string()))
+    }
+
+    /// The own acceptor, where it is no voter, as it was made anew with the region's new store, and every voter is said to be stopped: nobody is
+    /// left who remembers a promise. Its region goes by a view already, so its rows came from those who are gone; which ones are missing
+    /// the marks of that view say.
+    async fn made_anew(
+        self: &Arc<Self>,
+        base: &View,
+        stopped: &BTreeSet<RegionName>,
+    ) -> Result<Option<(RegionName, AcceptorId)>, ActError> {
+        let me = &self.settings.me;
+        let all_stopped = base.voters().keys().all(|voter| voter == me || stopped.contains(voter));
+        let gate = self.ports.store().gate().await.map_err(unread)?;
+        if !all_stopped || !base.is_present(&self.origin) || gate.state.is_none() {
+            return Ok(None);
+        }
+        let (_, own) = self.ports.store().acceptor().await.map_err(unread)?;
+        let votes = base.voters().get(me) == Some(&own.id);
+        Ok((!votes).then(|| (me.clone(), own.id)))
     }
 
     /// The gate to approve. A store that only restarted has to be approved by a peer that remembers it: where all peers are stopped, their word is
@@ -97,7 +150,15 @@ impl<P: Ports> Gateway<P> {
                 "this region's own store went back: its heartbeat {heard} was seen, it holds {own}; it has forgotten claims, and would run them again"
             )));
         }
-        Ok(Some(gate).filter(|gate| !gate.is_open() && heartbeat::only_restarted(gate)))
+        if gate.is_open() {
+            return Ok(None);
+        }
+        if !heartbeat::only_restarted(&gate) {
+            return Err(ActError::refused(
+                "this region's own store is new, restored or promoted, and nobody is left who could say what it lacks: start a gateway of a region whose store is whole, and run this there",
+            ));
+        }
+        Ok(Some(gate))
     }
 
     /// Has every voter of the view take it.

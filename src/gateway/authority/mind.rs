@@ -91,7 +91,10 @@ fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
         | Hindrance::NotTold { .. }
         | Hindrance::Import { .. }
         | Hindrance::Escrow { .. } => true,
-        Hindrance::Beyond { .. } | Hindrance::Unmeasured { .. } | Hindrance::Gap { .. } => false,
+        Hindrance::Beyond { .. }
+        | Hindrance::Unmeasured { .. }
+        | Hindrance::Gap { .. }
+        | Hindrance::Forgotten { .. } => false,
     })
 }
 
@@ -174,7 +177,8 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
             | Hindrance::Window { .. }
             | Hindrance::Beyond { .. }
             | Hindrance::Unmeasured { .. }
-            | Hindrance::Gap { .. } => Ok(()),
+            | Hindrance::Gap { .. }
+            | Hindrance::Forgotten { .. } => Ok(()),
         };
         if let Err(why) = done {
             tracing::debug!(?hindrance, why, "what was gained cannot be opened yet");

@@ -326,7 +326,9 @@ impl<P: Ports> Gateway<P> {
         }
         let at_risk = self.at_risk(id);
         let in_the_way = |hindrance: &Hindrance| match hindrance {
-            Hindrance::NotCovered { origin, .. } => !at_risk.contains(&origin.region),
+            Hindrance::NotCovered { origin, .. } | Hindrance::Forgotten { origin, .. } => {
+                !at_risk.contains(&origin.region)
+            }
             Hindrance::Escrow { .. } | Hindrance::Gap { .. } => true,
             Hindrance::Window { .. }
             | Hindrance::Beyond { .. }

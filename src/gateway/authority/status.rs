@@ -68,7 +68,7 @@ pub struct RegionStatus {
 /// One thing that is missing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HindranceStatus {
-    /// Which kind: `not-covered`, `window`, `beyond`, `unmeasured`, `gap`, `not-told`, `import`, `escrow`.
+    /// Which kind: `not-covered`, `window`, `beyond`, `unmeasured`, `gap`, `forgotten`, `not-told`, `import`, `escrow`.
     pub what: &'static str,
     /// The region that it is about.
     pub region: String,
@@ -166,6 +166,13 @@ fn hindrance(missing: &Hindrance) -> HindranceStatus {
             let text =
                 format!("rows that {} had sealed are missing everywhere: {}", origin.region, accept(origin));
             ("gap", &origin.region, text, None)
+        }
+        Hindrance::Forgotten { origin, mark, applied } => {
+            let text = format!(
+                "nobody who is left has rows of {origin} beyond heartbeat {applied}, and there were some up to {mark}: {}",
+                accept(origin)
+            );
+            ("forgotten", &origin.region, text, None)
         }
         Hindrance::NotTold { origin, by } => {
             ("not-told", by, format!("{by} has not said yet what it has of {origin}"), None)

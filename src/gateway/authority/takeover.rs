@@ -4,7 +4,7 @@
 //! failure detector, not the pings: a region that answers pings and cannot write its store holds no lease. It must not propose
 //! while a majority may still grant: a half accepted takeover blocks everybody (H6).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -105,6 +105,11 @@ pub(super) async fn lose<P: Ports>(
         .map(|(name, (id, _, _))| (name.clone(), *id))
         .collect();
     if !agreed(view.voters(), &over) {
+        // Where nobody holds a lease, nobody's renewal meets what was begun and not ended, and it would stand in the way for ever.
+        if held.values().any(|(_, accepted, _)| accepted.view.epoch() > view.epoch()) {
+            learn::newer(gateway).await;
+            return Err("a change that was begun and not ended comes first: try again in a moment".to_owned());
+        }
         let by: Vec<&str> = over.keys().map(RegionName::as_str).collect();
         let by = if by.is_empty() {
             "no voter says that".to_owned()
@@ -113,19 +118,27 @@ pub(super) async fn lose<P: Ports>(
         };
         return Err(format!("its lease may run still: {by} it is over, which is no majority"));
     }
-    let change = Change::Lose { region: region.clone(), frontier: frontier(gateway, view, region).await };
+    let frontier = frontier(gateway, view, region, &BTreeSet::new()).await;
+    let change = Change::Lose { region: region.clone(), frontier };
     let next = view.next(&change).map_err(|illegal| illegal.to_string())?;
     tracing::warn!(%region, epoch = next.epoch(), by_hand, ?change, "declaring a region lost: its lease is over");
     propose::propose(gateway, view, Arc::new(next), WITHIN).await
 }
 
 /// The highest heartbeat of the region that any survivor has applied, as far as is known now. Whoever has more says so before anything
-/// opens (H4).
-pub(super) async fn frontier<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View, region: &RegionName) -> u64 {
+/// opens (H4). What those had who are `gone` for good counts for nothing: nobody can fetch it, so it is no mark to wait for, and where it was
+/// sealed before the gap has to show.
+pub(super) async fn frontier<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    view: &View,
+    region: &RegionName,
+    gone: &BTreeSet<RegionName>,
+) -> u64 {
     let Some(origin) = view.origin(region) else { return 0 };
     let own = mind::applied(gateway).await.ok();
     let own = own.and_then(|own| own.get(&origin).copied()).unwrap_or(0);
     let health = gateway.health();
-    let told = health.peers.values().filter_map(|peer| peer.pong.as_ref()?.applied.get(&origin).copied());
+    let left = health.peers.iter().filter(|(name, _)| !gone.contains(*name)).map(|(_, peer)| peer);
+    let told = left.filter_map(|peer| peer.pong.as_ref()?.applied.get(&origin).copied());
     told.chain([own]).max().unwrap_or(own)
 }

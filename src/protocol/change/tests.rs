@@ -256,15 +256,36 @@ fn voters_change_one_at_a_time_and_the_ones_before_are_remembered() {
 #[test]
 fn what_is_attested_to_be_stopped_is_lost_and_votes_no_more() {
     let view = first();
-    let next = view.next(&Change::Force { stopped: [(name("b"), 7), (name("c"), 0)].into() }).unwrap();
-    assert_eq!(next.epoch(), 2);
+    let force = |stopped: &[(&str, u64)], anew, drawn| Change::Force {
+        stopped: stopped.iter().map(|(region, frontier)| (name(region), *frontier)).collect(),
+        anew,
+        drawn,
+    };
+    let two = [("b", 7), ("c", 0)];
+    let next = view.next(&force(&two, None, 5)).unwrap();
+    assert_eq!(next.epoch(), 1 + STRIDE + 5 + 1);
+    let later = view.next(&force(&two, None, 3 * STRIDE + 6)).unwrap();
+    assert_eq!(later.epoch(), next.epoch() + 1, "never twice as far");
     assert_eq!(next.voters().keys().collect::<Vec<_>>(), [&name("a")]);
     assert_eq!(next.voters_before(), next.voters(), "there is no majority of the others to ask");
     for (region, frontier) in [("b", 7), ("c", 0)] {
         let member = next.members()[&name(region)];
-        assert!(matches!(member.standing, Standing::Lost { at: 2, gap: false }));
+        assert!(matches!(member.standing, Standing::Lost { at, gap: false } if at == next.epoch()));
         assert_eq!(member.mark, frontier);
     }
-    let all: BTreeMap<RegionName, u64> = ["a", "b", "c"].map(|region| (name(region), 0)).into();
-    assert!(view.next(&Change::Force { stopped: all }).is_err(), "somebody is left");
+    let all = [("a", 0), ("b", 0), ("c", 0)];
+    assert!(view.next(&force(&all, None, 0)).is_err(), "somebody is left");
+    let b_went_first = lose(&view, "b", 7);
+    let left = b_went_first.next(&force(&[("a", 3), ("c", 0)], None, 0)).unwrap();
+    assert_eq!((left.serving().count(), left.lost().count()), (0, 3), "b seals, and comes home");
+    let anew = |region: &str, id| Some((name(region), AcceptorId(id)));
+    let alone = view.next(&force(&two, anew("a", 9), 0)).unwrap();
+    assert_eq!(*alone.voters(), [(name("a"), AcceptorId(9))].into());
+    assert_eq!(alone.voters_before(), alone.voters());
+    for (stopped, id, why) in [
+        (&two[..1], 9, "c remembers what was promised"),
+        (&two[..], 1, "its own acceptor is the one that votes"),
+    ] {
+        assert_eq!(view.next(&force(stopped, anew("a", id), 0)).unwrap_err(), Illegal::Voters, "{why}");
+    }
 }

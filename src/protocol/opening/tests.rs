@@ -96,7 +96,17 @@ pub fn rows_of_a_store_that_was_replaced_count_on() {
     let from_c = |upto| Hindrance::Import { origin: origin("a#1"), from: name("c"), upto };
     let told = |applied| ((name("c"), origin("a#1")), Told { applied, seal: 50 });
     world.told.extend([told(0)]);
-    assert_eq!(world.missing(), [not_covered("a#1", 60, 50)], "nothing more is on its way: no window");
+    let forgotten = Hindrance::Forgotten { origin: origin("a#1"), mark: 60, applied: 50 };
+    assert!(forgotten.needs_operator());
+    assert_eq!(
+        world.missing(),
+        [not_covered("a#1", 60, 50), forgotten],
+        "nothing more is on its way: no window, and nobody who is left has it"
+    );
+    let silent = world.told.remove(&(name("c"), origin("a#1")));
+    let not_told = Hindrance::NotTold { origin: origin("a#1"), by: name("c") };
+    assert_eq!(world.missing(), [not_covered("a#1", 60, 50), not_told], "c may have it");
+    assert!(silent.is_some());
     world.told.extend([told(61)]);
     assert_eq!(world.missing(), [not_covered("a#1", 60, 50), from_c(61)]);
     world.waived.insert((name("a"), 2));

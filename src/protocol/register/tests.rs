@@ -339,18 +339,39 @@ pub fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
 fn a_forced_view_is_taken_by_its_own_voters_only_and_only_if_it_is_newer() {
     let founded = founded();
     let stopped = [(name("b"), 7), (name("c"), 9)].into();
-    let forced = next(&first(), Change::Force { stopped });
+    let forced = next(&first(), Change::Force { stopped, anew: None, drawn: 0 });
     let force =
         |counter, view: &View| Message::Force { ballot: ballot(counter, "a"), view: Arc::new(view.clone()) };
     let (taken, reply) = founded.answer(None, &force(9, &forced), &runs);
     assert_eq!(reply, Reply::Accepted, "whatever leases run: that is what was attested");
     let taken = taken.unwrap();
-    assert_eq!(taken.accepted.as_ref().unwrap().view.epoch(), 2);
+    assert_eq!(taken.accepted.as_ref().unwrap().view, Arc::new(forced.clone()));
     let promised = after(&founded, &prepare(10), &over);
     assert!(matches!(says(&promised, &force(9, &forced), &over), Reply::Outbid(_)));
     assert!(matches!(says(&taken, &force(11, &forced), &over), Reply::NotGranted(_)), "not newer");
     let other = Acceptor { id: AcceptorId(2), ..founded };
     assert!(matches!(says(&other, &force(9, &forced), &over), Reply::NotGranted(_)), "no voter of it");
     let made = Acceptor::made(AcceptorId(1));
-    assert_eq!(says(&made, &force(9, &forced), &over), Reply::NotFounded(AcceptorId(1)));
+    let two = next(&first(), Change::Force { stopped: [(name("c"), 9)].into(), anew: None, drawn: 0 });
+    assert_eq!(two.voters().len(), 2);
+    assert_eq!(says(&made, &force(9, &two), &over), Reply::NotFounded(AcceptorId(1)), "others remember");
+}
+
+/// Every voter is stopped, and the acceptor of the region that is left was made anew: it takes the view, and stays silent like any new voter.
+#[test]
+fn an_acceptor_that_was_made_anew_takes_a_view_that_leaves_it_alone_and_answers_nothing_yet() {
+    let made = Acceptor::made(AcceptorId(9));
+    let stopped: BTreeMap<RegionName, u64> = [(name("b"), 7), (name("c"), 9)].into();
+    let anew = Some((name("a"), made.id));
+    let forced = next(&first(), Change::Force { stopped, anew, drawn: 0 });
+    let force = Message::Force { ballot: ballot(9, "a"), view: Arc::new(forced.clone()) };
+    let (taken, reply) = made.answer(None, &force, &runs);
+    assert_eq!(reply, Reply::Accepted);
+    let taken = taken.unwrap();
+    assert_eq!((taken.admitted, taken.accepted.as_ref().unwrap().view.epoch()), (false, forced.epoch()));
+    assert_eq!(says(&taken, &prepare(10), &over), Reply::NotAdmitted, "it may have forgotten grants");
+    assert!(matches!(says(&taken, &force, &over), Reply::NotGranted(_)), "once");
+    let beside = next(&first(), Change::Voters(voters(&[("a", 9), ("b", 2), ("c", 3)])));
+    let force = Message::Force { ballot: ballot(9, "a"), view: Arc::new(beside) };
+    assert_eq!(says(&made, &force, &over), Reply::NotFounded(made.id), "not where others vote");
 }

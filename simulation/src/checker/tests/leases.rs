@@ -130,3 +130,19 @@ fn a_new_voter_is_silent_for_as_long_as_what_it_grants_runs() {
     assert_eq!(grants(149, 7), [Invariant::SilentAtFirst]);
     assert_eq!(grants(60, 1), [], "it has voted since the founding");
 }
+
+#[test]
+fn no_grant_of_an_older_view_takes_the_place_of_a_newer_one() {
+    let one = first();
+    let two = after(&one, &Change::Kill);
+    let grants = |views: [&Arc<View>; 2], ids: [u128; 2]| {
+        let grants = [(10, views[0], ids[0]), (20, views[1], ids[1])];
+        // Nobody was granted anything at the founding.
+        let all = grants.map(|(at, view, id)| granted("a", at..at + 100, &[id], view));
+        judged([majority_accepts(1, &one), majority_accepts(2, &two)].into_iter().chain(all))
+    };
+    assert_eq!(grants([&one, &two], [1, 1]), []);
+    assert_eq!(grants([&two, &two], [1, 1]), []);
+    assert_eq!(grants([&two, &one], [1, 2]), [], "another acceptor");
+    assert_eq!(grants([&two, &one], [1, 1]), [Invariant::GrantsStay]);
+}

@@ -48,7 +48,10 @@ fn random_entry(at: u64, views: &[Arc<View>; 2], ids: &[KeyId; 3], dice: &SimDic
             let gone = Write { record: None, ..written.clone() };
             writes(number, region, [if pick(12) == 0 { gone } else { written }])
         }
-        6 => leases::granted(region, at..at + pick(40) as u64, &[pick(3) as u128 + 1], &views[0]),
+        6 => {
+            let view = &views[usize::from(pick(6) == 0)];
+            leases::granted(region, at..at + pick(40) as u64, &[pick(3) as u128 + 1], view)
+        }
         7 | 8 => arrives([sent(at, region, id, attempt)]),
         _ => happens([sent(at, region, id, attempt)]),
     }

@@ -1,0 +1,75 @@
+//! What becomes of single kinds of letters between two regions, while all others are carried as ever.
+//!
+//! Neighbours: [`crate::peers`] carries questions and asks here what becomes of each, scenarios name the kinds. A letter that is late is overtaken by
+//! those sent after it; whoever gives it up takes it along, as a closed stream does. It must not look into a letter any further.
+
+use std::time::Duration;
+
+use onceway::ports::peers::Question;
+use onceway::protocol::register::Message;
+
+macro_rules! letters {
+    ($($letter:ident $name:literal $about:literal)*) => {
+        /// A kind of letter from one region to another: every question but forwards and pings.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Letter {
+            $(#[doc = $about] $letter,)*
+        }
+
+        impl Letter {
+            /// All of them.
+            pub const ALL: &[Letter] = &[$(Letter::$letter),*];
+
+            /// Its name in scenarios.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$letter => $name),* }
+            }
+        }
+    };
+}
+
+letters! {
+    Read "read" "To an acceptor: what do you hold?"
+    Prepare "prepare" "To an acceptor: promise."
+    Accept "accept" "To an acceptor: accept."
+    Renew "renew" "To an acceptor: grant or renew a lease."
+    Found "found" "To an acceptor: take the first view, or one that breaks the glass."
+    Views "views" "Which views do you know?"
+    Adopt "adopt" "This view was chosen."
+    Release "release" "Give up what you lose by this change."
+    Frontier "frontier" "What do you have of a lost store?"
+    Rows "rows" "Show me rows of a lost store."
+    Lodge "lodge" "Keep this claim, or its answer, or forget it."
+    Operator "operator" "What an operator asks, and the look at one key."
+}
+
+impl Letter {
+    /// Which kind a question is.
+    pub(crate) fn of(question: &Question) -> Self {
+        match question {
+            Question::Acceptor { to: _, message } => match message {
+                Message::Read => Self::Read,
+                Message::Prepare { .. } => Self::Prepare,
+                Message::Accept { .. } => Self::Accept,
+                Message::Renew { .. } => Self::Renew,
+                Message::Force { .. } | Message::Found { .. } => Self::Found,
+            },
+            Question::Views { .. } => Self::Views,
+            Question::Adopt { .. } => Self::Adopt,
+            Question::Release { .. } => Self::Release,
+            Question::Frontier { .. } => Self::Frontier,
+            Question::Rows { .. } => Self::Rows,
+            Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. } => Self::Lodge,
+            Question::Operator(_) | Question::Key { .. } => Self::Operator,
+        }
+    }
+}
+
+/// What becomes of a letter on its way, before the link does with it what it does with all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Post {
+    /// It is lost: nothing arrives, nothing comes back, nothing breaks.
+    Lost,
+    /// It takes so much longer, and the reply no longer than ever.
+    Late(Duration),
+}

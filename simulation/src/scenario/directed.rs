@@ -1,0 +1,53 @@
+//! For each safety check the scenario in which its absence shows within a few seeds, whatever else is played.
+//!
+//! Neighbours: `protocol::plant` names the checks; `onceway-sim seeds --plant` and `onceway-sim plants` play these beside what was asked for. Each
+//! holds with all checks in place. It must not know how a check is removed.
+
+use onceway::protocol::plant::Plant;
+
+/// A scenario that comes along, and which of its seeds are enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Directed {
+    /// The scenario's name.
+    pub scenario: &'static str,
+    /// How many seeds, from the first one on.
+    pub seeds: u64,
+}
+
+const fn seeds(seeds: u64, scenario: &'static str) -> Directed {
+    Directed { scenario, seeds }
+}
+
+/// The scenario that notices that this check is gone. Where it is one of chance, there are enough seeds that a change of the protocol, which lets
+/// each of them go another way, leaves some that do.
+pub fn directed(check: Plant) -> Directed {
+    match check {
+        Plant::GrantOnAccept => seeds(2, "second-lease"),
+        Plant::NothingNewer => seeds(2, "stale-view"),
+        Plant::UntilFromBefore => seeds(2, "slow-links"),
+        Plant::Tenure => seeds(2, "sleeping-handler"),
+        Plant::GateInClaim => seeds(2, "slow-store"),
+        Plant::ReleaseBound => seeds(2, "second-lease"),
+        Plant::MarksAccumulate => seeds(2, "two-moves"),
+        Plant::Import => seeds(10, "swarm"),
+        Plant::Conversion => seeds(2, "sealed-keeper"),
+        Plant::EscrowGate => seeds(20, "swarm"),
+        Plant::HeartbeatOfEpoch => seeds(2, "new-target"),
+        Plant::ForeignFirst => seeds(2, "lost-news"),
+        Plant::BootInGate => seeds(2, "restarts"),
+        Plant::Over => seeds(20, "swarm"),
+        Plant::NewVoterSilent => seeds(2, "disk-lost"),
+        Plant::BootClock => seeds(2, "long-pause"),
+        Plant::MaskingKept => seeds(2, "short-lived"),
+        Plant::LateRenewal => seeds(2, "late-renewal"),
+        Plant::VotersBefore => seeds(2, "new-voter"),
+        Plant::Quiet => seeds(120, "swarm"),
+        Plant::ClosedWhenGained => seeds(1, "late-rows"),
+        Plant::SkippedView => seeds(2, "skipped-view"),
+        Plant::PendingClosed => seeds(5, "late-rows"),
+        Plant::LeaseOfOlderView => seeds(30, "swarm"),
+        Plant::LossUntilHeard => seeds(30, "late-rows"),
+        Plant::SealedAsked => seeds(2, "sealed-keeper"),
+        Plant::Window => seeds(1, "late-rows"),
+    }
+}

@@ -1,0 +1,142 @@
+//! The files that come with the harness, within the binary: scenarios, the ring and routes files that they name, and the seeds that are kept.
+//!
+//! Neighbours: [`super::find`] looks for scenarios here by name, [`super::load`] reads what is named by a path of this folder. So a binary that was
+//! installed anywhere has them all. It must not hold a file that is not in the tree, nor leave one out.
+
+use std::path::{Component, Path, PathBuf};
+
+use onceway::config::reader::{At, Problems, Source};
+
+macro_rules! files {
+    ($($name:literal)*) => {
+        /// Each file's path in the tree of the harness, and its text.
+        const FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../", $name)))),*];
+    };
+}
+
+files! {
+    "kept/seeds.toml"
+    "kept/swarm-37.toml"
+    "scenarios/client-clocks.toml"
+    "scenarios/disk-lost.toml"
+    "scenarios/five-regions.toml"
+    "scenarios/flapping.toml"
+    "scenarios/isolated.toml"
+    "scenarios/lag-spike.toml"
+    "scenarios/last-region.toml"
+    "scenarios/late-renewal.toml"
+    "scenarios/late-rows.toml"
+    "scenarios/long-pause.toml"
+    "scenarios/lost-news.toml"
+    "scenarios/new-target.toml"
+    "scenarios/new-voter.toml"
+    "scenarios/one-way-cut.toml"
+    "scenarios/region-loss.toml"
+    "scenarios/restarts.toml"
+    "scenarios/retry-storm.toml"
+    "scenarios/ring-change.toml"
+    "scenarios/rings/five.toml"
+    "scenarios/rings/routes-forgetful.toml"
+    "scenarios/rings/routes-patient.toml"
+    "scenarios/rings/routes.toml"
+    "scenarios/rings/three-calm.toml"
+    "scenarios/rings/three-curt.toml"
+    "scenarios/rings/three-hasty.toml"
+    "scenarios/rings/three-impatient.toml"
+    "scenarios/rings/three.toml"
+    "scenarios/rings/two-and-witness.toml"
+    "scenarios/risk-accepted.toml"
+    "scenarios/rolling-upgrade.toml"
+    "scenarios/sealed-keeper.toml"
+    "scenarios/second-lease.toml"
+    "scenarios/short-lived.toml"
+    "scenarios/skipped-view.toml"
+    "scenarios/sleeping-handler.toml"
+    "scenarios/slot-lost.toml"
+    "scenarios/slow-links.toml"
+    "scenarios/slow-store.toml"
+    "scenarios/stale-view.toml"
+    "scenarios/swarm.toml"
+    "scenarios/two-and-witness.toml"
+    "scenarios/two-moves.toml"
+}
+
+/// The folder that all of them are in. No file system has it.
+const ROOT: &str = "(onceway-sim)";
+
+/// The path of one of the files, by its path in the tree of the harness.
+pub(super) fn path(name: &str) -> PathBuf {
+    Path::new(ROOT).join(name)
+}
+
+/// Whether there is a file of this path here.
+pub fn has(path: &Path) -> bool {
+    text(path).is_some()
+}
+
+/// The text of the file of this path, which may climb; `None` for a path of the file system.
+fn text(path: &Path) -> Option<&'static str> {
+    let mut parts: Vec<&str> = Vec::new();
+    for component in path.strip_prefix(ROOT).ok()?.components() {
+        match component {
+            Component::Normal(part) => parts.push(part.to_str()?),
+            Component::ParentDir => drop(parts.pop()?),
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir => return None,
+        }
+    }
+    let name = parts.join("/");
+    FILES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// Reads a file of the file system, or one from here. `wanted_by` is who named it. Blocks: one file, at most.
+pub(super) fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Source> {
+    match text(path) {
+        Some(text) => Some(Source::of(path, text.to_owned())),
+        None => Source::read(path, wanted_by, problems),
+    }
+}
+
+/// The names of all scenarios, in order.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    let files = FILES.iter().filter_map(|(name, _)| name.strip_prefix("scenarios/"));
+    files.filter_map(|name| name.strip_suffix(".toml")).filter(|name| !name.contains('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_tree_is_here_as_it_is_there() {
+        let tree = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut there = BTreeSet::new();
+        for folder in ["scenarios", "scenarios/rings", "kept"] {
+            for entry in fs::read_dir(tree.join(folder)).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                if name.ends_with(".toml") {
+                    there.insert(format!("{folder}/{name}"));
+                }
+            }
+        }
+        let here: BTreeSet<String> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(here, there);
+        for (name, text) in FILES {
+            assert_eq!(fs::read_to_string(tree.join(name)).unwrap(), *text, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_may_climb_but_not_out() {
+        assert!(has(&path("kept/../scenarios/swarm.toml")));
+        for none in
+            ["../swarm.toml", "scenarios", "scenarios/nothing.toml", "scenarios/../../scenarios/swarm.toml"]
+        {
+            assert!(!has(&path(none)), "{none}");
+        }
+        assert!(!has(Path::new("scenarios/swarm.toml")));
+    }
+}

@@ -1,0 +1,123 @@
+//! `onceway config explain`: what the keys of the configuration mean.
+//!
+//! Neighbours: `config::reference` reads the reference files, which hold it all. It must not explain anything in words of its own.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::table::{Side, columns};
+use super::{Failure, print};
+use crate::config::reference::{self, Entry};
+
+/// Know the configuration: what each key means.
+#[derive(Subcommand)]
+pub enum Command {
+    Explain(Explain),
+}
+
+impl Command {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        match self {
+            Self::Explain(explain) => explain.run(),
+        }
+    }
+}
+
+/// Say what a key is for, what counts where it is absent, and what may stand there; without a key, list all of them.
+///
+/// The words are those of the reference files in config/, the bounds those of the reader that a gateway uses.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway config explain                     every key, by file
+  onceway config explain failover.lease
+  onceway config explain hold                the end of a name is enough
+  onceway config explain --json | jq '.[] | select(.default != null)'
+
+Exit codes: 0 explained; 2 there is no such key.")]
+pub struct Explain {
+    /// The key with its tables, or the end of that.
+    #[arg(value_name = "KEY")]
+    key: Option<String>,
+    /// Print JSON: a list of objects with file, key, default, example, must_be and why.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Explain {
+    fn run(&self) -> Result<(), Failure> {
+        let entries = match &self.key {
+            None => reference::entries(),
+            Some(key) => reference::find(key).map_err(|near| unknown(key, near.as_deref()))?,
+        };
+        let text = match (self.json, &self.key) {
+            (true, _) => format!("{:#}\n", Value::Array(entries.iter().map(object).collect())),
+            (false, Some(_)) => entries.iter().map(paragraph).collect::<Vec<_>>().join("\n"),
+            (false, None) => list(&entries),
+        };
+        print(&text)
+    }
+}
+
+fn unknown(key: &str, near: Option<&str>) -> Failure {
+    let advice = match near {
+        Some(near) => format!("did you mean {near}?"),
+        None => "`onceway config explain` lists all".to_owned(),
+    };
+    Failure::Bad(format!("no key of the configuration is called {key:?}: {advice}"))
+}
+
+fn object(entry: &Entry) -> Value {
+    json!({
+        "file": entry.file, "key": entry.path, "default": entry.shown_default(), "example": entry.value,
+        "must_be": reference::must_be(entry), "why": entry.why,
+    })
+}
+
+fn paragraph(entry: &Entry) -> String {
+    let mut rows = vec![["default", entry.shown_default().unwrap_or("none")]];
+    if entry.shown_default() != Some(&entry.value) {
+        rows.push(["example", &entry.value]);
+    }
+    let must_be = reference::must_be(entry);
+    rows.extend(must_be.iter().map(|words| ["must be", words.as_str()]));
+    rows.push(["in", entry.file]);
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|[name, value]| vec![format!("  {name}"), value.to_owned()]).collect();
+    format!("{}\n{}{}", entry.path, columns(&[Side::Left, Side::Left], &rows), wrapped(&entry.why))
+}
+
+/// The text in lines of at most 100 characters, set in.
+fn wrapped(text: &str) -> String {
+    const WIDTH: usize = 98;
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) | None => lines.push(word.to_owned()),
+        }
+    }
+    lines.into_iter().filter(|line| !line.is_empty()).map(|line| format!("  {line}\n")).collect()
+}
+
+fn list(entries: &[Entry]) -> String {
+    let mut files: Vec<&str> = entries.iter().map(|entry| entry.file).collect();
+    files.dedup();
+    let of_file = |file: &&str| {
+        let row = |entry: &Entry| {
+            vec![format!("  {}", entry.path), entry.shown_default().unwrap_or("-").to_owned()]
+        };
+        let rows: Vec<Vec<String>> = entries.iter().filter(|entry| entry.file == *file).map(row).collect();
+        format!("{file}\n{}", columns(&[Side::Left, Side::Left], &rows))
+    };
+    let lists: Vec<String> = files.iter().map(of_file).collect();
+    format!(
+        "{}\nThe second column is the default. `onceway config explain KEY` says more.\n",
+        lists.join("\n")
+    )
+}

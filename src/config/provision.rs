@@ -1,0 +1,132 @@
+//! `[provision]` of a region file: what `onceway store init` needs, and a process that serves does not.
+//!
+//! Neighbours: `region` reads the rest of the file, `cli::store` looks the secrets up when it needs them. It must not connect to anything.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use toml::de::DeValue;
+
+use super::reader::{self, Problems, Section};
+use super::region::{ByRegion, PLAIN_URL, PUBLISHERS, by_region, database_url, file};
+use super::secret::{Names, Secret, SecretSource, Surroundings, no_password_in_conninfo};
+use crate::protocol::region::RegionName;
+
+const ADMIN_URL: Names =
+    Names { written: "admin_url", variable: "admin_url_env", file: "admin_url_file", holds: "the URL" };
+const GATEWAY_PASSWORD: Names = Names {
+    written: "gateway_password",
+    variable: "gateway_password_env",
+    file: "gateway_password_file",
+    holds: "the password",
+};
+const REPLICATION_PASSWORD: Names = Names {
+    written: "replication_password",
+    variable: "replication_password_env",
+    file: "replication_password_file",
+    holds: "the password",
+};
+
+/// What provisioning the store needs.
+#[derive(Clone, Debug)]
+pub struct Provision {
+    /// The connection URL of a role that may create roles, tables, publications and subscriptions. Read when needed: serving
+    /// must not need it.
+    pub admin_url: SecretSource,
+    /// The role that gateways connect as.
+    pub gateway_role: String,
+    /// Its password, should it have to be created.
+    pub gateway_password: Option<SecretSource>,
+    /// The role that other regions replicate as.
+    pub replication_role: String,
+    /// Its password, should it have to be created.
+    pub replication_password: Option<SecretSource>,
+    /// libpq connection strings of every other region's Postgres, as seen from this region's: read when needed.
+    pub publishers: BTreeMap<RegionName, SecretSource>,
+}
+
+pub(super) fn read(
+    section: Section<'_>,
+    base: &Path,
+    surroundings: &Surroundings<'_>,
+    problems: &Problems,
+) -> (Option<Provision>, ByRegion<SecretSource>) {
+    let admin_url = SecretSource::read(&section, &ADMIN_URL, base, Some(PLAIN_URL));
+    let role_of = |key, usual: &str| section.optional(key, role).unwrap_or_else(|| usual.to_owned());
+    let gateway_role = role_of("gateway_role", "onceway_gateway");
+    let replication_role = role_of("replication_role", "onceway_replication");
+    if gateway_role == replication_role {
+        section.fail("gateway_role and replication_role must be two roles: each may do only its own work");
+    }
+    let password = |names| SecretSource::read_if_there(&section, names, base, None);
+    let gateway_password = password(&GATEWAY_PASSWORD);
+    let replication_password = password(&REPLICATION_PASSWORD);
+    let any = |_: &str| Ok(());
+    if let Some(source) = &admin_url {
+        surroundings.secret(source, &source.at(&section, &ADMIN_URL), problems, database_url);
+    }
+    for (source, names) in
+        [(&gateway_password, GATEWAY_PASSWORD), (&replication_password, REPLICATION_PASSWORD)]
+    {
+        if let Some(source) = source {
+            surroundings.secret(source, &source.at(&section, &names), problems, any);
+        }
+    }
+    let publishers =
+        by_region(section.table("publishers"), section.at(), PUBLISHERS, |value| publisher(value, base));
+    for located in publishers.entries.values() {
+        surroundings.secret(&located.value, &located.at, problems, conninfo);
+    }
+    section.finish();
+    let values = publishers.clone().values();
+    let provision = admin_url.map(|admin_url| Provision {
+        admin_url,
+        gateway_role,
+        gateway_password,
+        replication_role,
+        replication_password,
+        publishers: values,
+    });
+    (provision, publishers)
+}
+
+fn role(value: &DeValue<'_>) -> Result<String, String> {
+    let text = reader::text(value)?;
+    let starts = text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if text.len() > 63 || !starts || !text.bytes().all(allowed) {
+        return Err(format!("{text:?} must be a role's name of at most 63 of a-z, 0-9 and '_'"));
+    }
+    Ok(text)
+}
+
+/// How another region's Postgres is reached: the connection string itself, or where one is that holds a password.
+fn publisher(value: &DeValue<'_>, base: &Path) -> Result<SecretSource, String> {
+    const ADVICE: &str = "write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string";
+    if let DeValue::Table(table) = value {
+        let mut entries = table.iter();
+        return match (entries.next(), entries.next()) {
+            (Some((key, value)), None) if key.get_ref() == "env" => {
+                reader::text(value.get_ref()).map(SecretSource::Variable)
+            }
+            (Some((key, value)), None) if key.get_ref() == "file" => {
+                file(value.get_ref(), base).map(SecretSource::File)
+            }
+            (_, _) => Err(format!("must be a connection string without a password; else {ADVICE}")),
+        };
+    }
+    let text = reader::text(value)?;
+    no_password_in_conninfo(&text).map_err(|why| format!("{why}: {ADVICE}"))?;
+    conninfo(&text).map(|()| SecretSource::Written(Secret::new(&text)))
+}
+
+/// A libpq connection string. It may hold a password, so no message repeats it.
+pub fn conninfo(text: &str) -> Result<(), String> {
+    let has = |key: &str| text.split_whitespace().any(|word| word.starts_with(key));
+    match ["host=", "dbname=", "user="].into_iter().find(|key| !has(key)) {
+        None => Ok(()),
+        Some(missing) => Err(format!(
+            "has no {missing}: write a libpq connection string, such as \"host=... port=5432 user=... dbname=...\""
+        )),
+    }
+}

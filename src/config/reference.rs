@@ -1,0 +1,257 @@
+//! The reference files as one source for people: what each key is for and by default, read from the very files in `config/`.
+//!
+//! Neighbours: `cli::explain` shows it; what may stand at a key is asked of the readers that gateways use, so neither can say anything that the other
+//! does not. Tests hold the files against those readers. It must not read anything but the text that was built in.
+
+use std::path::Path;
+
+use super::credentials::CredentialsFile;
+use super::nearest::nearest;
+use super::reader::{Problem, Problems, Source};
+use super::secret::{Need, Surroundings};
+use super::{region, ring, routes, witness};
+
+/// The reference files: name, text.
+pub const FILES: [(&str, &str); 5] = [
+    ("ring.toml", include_str!("../../config/ring.toml")),
+    ("routes.toml", include_str!("../../config/routes.toml")),
+    ("us-east.toml", include_str!("../../config/us-east.toml")),
+    ("credentials.toml", include_str!("../../config/credentials.toml")),
+    ("witness.toml", include_str!("../../config/witness.toml")),
+];
+
+/// The tables whose keys are names of regions.
+const BY_REGION: [&str; 3] = ["peer.addresses", "upstream.elsewhere", "provision.publishers"];
+
+/// One key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The reference file.
+    pub file: &'static str,
+    /// Its tables and itself, such as `failover.lease`; `REGION` stands for a region's name.
+    pub path: String,
+    /// The value that stands in the file, as written.
+    pub value: String,
+    /// What counts where the key is absent.
+    pub default: Default,
+    /// What it is for, and what its bounds are.
+    pub why: String,
+    /// Its line in the file, from 0.
+    pub line: usize,
+    /// The line of its table, from 0, where that is commented out.
+    pub table_line: Option<usize>,
+    /// Whether the line is commented out.
+    pub commented: bool,
+}
+
+/// What counts where a key is absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Default {
+    /// The value that stands in the file.
+    Value,
+    /// What the file says in words.
+    Words(String),
+    /// Nothing: it must be written, or it has no effect.
+    None,
+    /// The file does not say, which a test refuses.
+    Unsaid,
+}
+
+impl Entry {
+    /// What counts where the key is absent, as it would be written, or in words; `None` if nothing does.
+    pub fn shown_default(&self) -> Option<&str> {
+        match &self.default {
+            Default::Value => Some(&self.value),
+            Default::Words(words) => Some(words),
+            Default::None | Default::Unsaid => None,
+        }
+    }
+
+    /// The key without its tables.
+    pub fn key(&self) -> &str {
+        self.path.rsplit('.').next().unwrap_or(&self.path)
+    }
+}
+
+/// Every key of every reference file, in order, each where it stands first.
+pub fn entries() -> Vec<Entry> {
+    FILES.iter().flat_map(|(file, text)| read(file, text)).collect()
+}
+
+/// The keys that a user means by this: the whole path, its end, or a table with all its keys. None: the path of the nearest, if there is one that is near.
+///
+/// # Errors
+/// Nothing is called so.
+pub fn find(wanted: &str) -> Result<Vec<Entry>, Option<String>> {
+    let all = entries();
+    let (end, table) = (format!(".{wanted}"), format!("{wanted}."));
+    let is_meant =
+        |entry: &&Entry| entry.path == wanted || entry.path.ends_with(&end) || entry.path.starts_with(&table);
+    let found: Vec<Entry> = all.iter().filter(is_meant).cloned().collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let whole: Vec<&str> = all.iter().map(|entry| entry.path.as_str()).collect();
+    let keys: Vec<&str> = all.iter().map(Entry::key).collect();
+    let near = nearest(wanted, &whole).or_else(|| nearest(wanted, &keys));
+    Err(near.map(str::to_owned))
+}
+
+/// A line of a reference file that assigns a value, perhaps commented out.
+struct Assignment<'a> {
+    key: &'a str,
+    value: &'a str,
+    trailing: &'a str,
+    commented: bool,
+}
+
+/// Reads one file.
+pub fn read(file: &'static str, text: &str) -> Vec<Entry> {
+    let (mut entries, mut table, mut table_line) = (Vec::<Entry>::new(), String::new(), None);
+    let mut of_table = String::new();
+    let mut block: Vec<&str> = Vec::new();
+    for (line, written) in text.lines().enumerate() {
+        if let Some((name, commented)) = header(written) {
+            (table, table_line) = (name, commented.then_some(line));
+            of_table = std::mem::take(&mut block).join(" ");
+            continue;
+        }
+        if let Some(Assignment { key, value, trailing, commented }) = assignment(written) {
+            let by_region = BY_REGION.contains(&table.as_str());
+            let key = if by_region { "REGION" } else { key };
+            let path = if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") };
+            let said = |trailing: &str| [&block.join(" "), trailing].join(" ").trim().to_owned();
+            let default = match (by_region, default(trailing, &said(trailing))) {
+                (true, _) => Default::None,
+                // What the table says of all its keys.
+                (false, Default::Unsaid) if of_table.contains("No defaults.") => Default::None,
+                (false, said) => said,
+            };
+            // A key that says nothing itself is explained with its table.
+            let own = said(without_default(trailing));
+            let why = if own.is_empty() { of_table.clone() } else { own };
+            block.clear();
+            if entries.iter().all(|entry| entry.path != path) {
+                let value = value.to_owned();
+                entries.push(Entry { file, path, value, default, why, line, table_line, commented });
+            }
+            continue;
+        }
+        match written.strip_prefix('#') {
+            Some(comment) => block.push(comment.trim()),
+            None => {
+                block.clear();
+                // A commented table ends with its lines.
+                if table_line.is_some() {
+                    (table, table_line) = (String::new(), None);
+                }
+            }
+        }
+    }
+    entries
+}
+
+/// The table that a line begins, and whether it is commented out.
+fn header(line: &str) -> Option<(String, bool)> {
+    let bare = line.strip_prefix("# ").unwrap_or(line);
+    let inner = bare.strip_prefix("[[").and_then(|rest| rest.split_once("]]"));
+    let (name, rest) = inner.or_else(|| bare.strip_prefix('[').and_then(|rest| rest.split_once(']')))?;
+    let is_name =
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || b"._".contains(&byte));
+    (is_name && (rest.is_empty() || rest.trim_start().starts_with('#')))
+        .then(|| (name.to_owned(), bare != line))
+}
+
+fn assignment(line: &str) -> Option<Assignment<'_>> {
+    let bare = line.strip_prefix("# ").unwrap_or(line);
+    let (key, rest) = bare.split_once(" = ")?;
+    let is_key = key.starts_with(|c: char| c.is_ascii_lowercase())
+        && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    // Prose is no TOML.
+    if !is_key || bare.parse::<toml::Table>().is_err() {
+        return None;
+    }
+    let (value, trailing) = match comment_at(rest) {
+        Some(at) => (rest[..at].trim_end(), rest[at + 1..].trim()),
+        None => (rest.trim_end(), ""),
+    };
+    Some(Assignment { key, value, trailing, commented: bare != line })
+}
+
+/// Where the comment of a value begins.
+fn comment_at(rest: &str) -> Option<usize> {
+    let mut quoted = false;
+    rest.char_indices().find_map(|(at, char)| {
+        quoted ^= char == '"';
+        (char == '#' && !quoted).then_some(at)
+    })
+}
+
+/// What the comments say about the default.
+fn default(trailing: &str, why: &str) -> Default {
+    if let Some(rest) = trailing.strip_prefix("default")
+        && !rest.starts_with(':')
+    {
+        return Default::Value;
+    }
+    let lower = why.to_ascii_lowercase();
+    if lower.contains("no default") {
+        return Default::None;
+    }
+    let Some(at) = lower.find("default: ").map(|at| at + "default: ".len()) else { return Default::Unsaid };
+    let words = &why[at..];
+    let end = words.find(['.', ';', ',']).unwrap_or(words.len());
+    Default::Words(words[..end].trim().to_owned())
+}
+
+/// What a comment behind a value says beside the default, which is shown by itself.
+fn without_default(trailing: &str) -> &str {
+    let (first, rest) = trailing.split_once(';').unwrap_or((trailing, ""));
+    if first.starts_with("default") || first == "no default" { rest.trim_start() } else { trailing }
+}
+
+/// What may stand at a key, in the words in which its reader refuses a table there; `None` if that takes one.
+pub fn must_be(entry: &Entry) -> Option<String> {
+    let (_, text) = FILES.iter().find(|(file, _)| *file == entry.file)?;
+    let said = problems(entry.file, &with(text, entry, "{}"));
+    let marks = [format!("{}: must be ", entry.key()), ": must be ".to_owned()];
+    let of_line = said.iter().filter(|problem| problem.line == entry.line + 1);
+    of_line
+        .flat_map(|problem| marks.iter().map(move |mark| problem.text.split_once(mark.as_str())))
+        .flatten()
+        .next()
+        .map(|(_, words)| words.replace(", not a table", ""))
+}
+
+/// The file with another value at a key, which is not commented out any more, nor is the beginning of its table.
+pub fn with(text: &str, entry: &Entry, value: &str) -> String {
+    let open = |line: &str| line.strip_prefix("# ").unwrap_or(line).to_owned();
+    let lines = text.lines().enumerate().map(|(number, line)| {
+        if number == entry.line {
+            let open = open(line);
+            let key = open.split(" = ").next().unwrap_or_default().to_owned();
+            format!("{key} = {value}")
+        } else if Some(number) == entry.table_line {
+            open(line)
+        } else {
+            line.to_owned()
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// What the reader of a file says about a text.
+pub fn problems(file: &str, text: &str) -> Vec<Problem> {
+    let (source, problems) = (Source::of(Path::new(file), text.to_owned()), Problems::default());
+    let surroundings = Surroundings { environment: &|_| None, need: Need::Command };
+    match file {
+        "ring.toml" => drop(ring::read_text(&source, &problems)),
+        "routes.toml" => drop(routes::read_text(&source, &problems)),
+        "credentials.toml" => {
+            drop(CredentialsFile::new(Path::new(file), false).read_text(&source, &problems));
+        }
+        "witness.toml" => drop(witness::read_text(&source, &surroundings, &problems)),
+        _ => drop(region::read_text(&source, &surroundings, &problems)),
+    }
+    problems.into_sorted()
+}

@@ -1,0 +1,164 @@
+//! A configuration that runs, and what becomes of it when its files are read again: some of it is replaced, the rest waits for a restart.
+//!
+//! Neighbours: `server::reload` reads and hands over what [`Running::adopt`] takes. What a reload may not change is what ownership, leases, windows
+//! and clocks hang on, and what was opened at the start. Every field is named here, so that a new one is decided on. It must not read a file.
+
+use std::time::Duration;
+
+use super::across;
+use super::listen::Listen;
+use super::reader::{At, Located, Problems};
+use super::region::{Log, Peer, Process, Store, Upstream};
+use super::shared::Shared;
+use super::{Config, timings};
+use crate::gateway::authority::Failover;
+use crate::gateway::authority::upstream::UpstreamHealth;
+use crate::gateway::route::Routes;
+
+/// What one process runs by.
+#[derive(Clone, Debug)]
+pub struct Running {
+    config: Config,
+    /// The longest hold and settle time of the routes that it started with: so long it distrusts a database's clock that stepped.
+    longest: Duration,
+}
+
+impl Running {
+    /// What a process starts with.
+    pub fn start(config: Config) -> Self {
+        let longest = longest(&config.shared.routes);
+        Self { config, longest }
+    }
+
+    /// What it runs by now.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What it runs by once this was read, and what of it waits for a restart: keys of the files, with a reason where it is not plain.
+    pub fn adopt(&self, read: Config) -> (Self, Vec<String>) {
+        let mut restart = Vec::new();
+        let Config { me, shared, credentials, process } = read;
+        let mut next = self.config.clone();
+        let mut differs = |key: &str, is: bool| {
+            if is {
+                restart.push(key.to_owned());
+            }
+        };
+        differs("region", me != next.me);
+        ring_file(&next.shared, &shared, &mut differs);
+        let Process {
+            shadow,
+            quota,
+            listen,
+            admin_token,
+            accept_key,
+            store,
+            upstream,
+            peer,
+            provision,
+            log,
+            drain,
+        } = process;
+        differs("shadow", shadow != next.process.shadow);
+        differs("[accept]", accept_key != next.process.accept_key);
+        listeners(&next.process.listen, &listen, &mut differs);
+        self::store(&next.process.store, &store, &mut differs);
+        self::upstream(&next.process.upstream, &upstream, &mut differs);
+        differs("peer.addresses", peer.addresses != next.process.peer.addresses);
+        differs("log.format", log.format != next.process.log.format);
+        match self.fits(&shared.routes) {
+            Ok(()) => next.shared = next.shared.with_routes(shared.routes),
+            Err(why) => restart.push(format!("routes: {why}")),
+        }
+        next.credentials = credentials;
+        let now = &mut next.process;
+        now.quota = quota;
+        // The token is of the address: none is right on loopback only.
+        if listen.admin == now.listen.admin {
+            now.admin_token = admin_token;
+        }
+        now.listen.limits = listen.limits;
+        if now.listen.tls.is_some() && listen.tls.is_some() {
+            now.listen.tls = listen.tls;
+        }
+        now.peer = Peer { addresses: std::mem::take(&mut now.peer.addresses), ..peer };
+        now.provision = provision;
+        now.log = Log { format: now.log.format, level: log.level };
+        now.drain = drain;
+        (Self { config: next, longest: self.longest }, restart)
+    }
+
+    /// Whether routes can be run beside what stays as it is.
+    fn fits(&self, routes: &Routes) -> Result<(), String> {
+        let shared = &self.config.shared;
+        let at = At::file(std::path::Path::new("routes"));
+        let placed: Vec<_> =
+            routes.0.iter().map(|route| Located { at: at.clone(), value: route.clone() }).collect();
+        let problems = Problems::default();
+        across::routes_fit(&placed, shared.drift, &timings(shared.heartbeat), &problems);
+        across::outlives_an_outage(&placed, &shared.ring, &shared.failover, &problems);
+        if let Some(problem) = problems.into_sorted().into_iter().next() {
+            return Err(problem.text);
+        }
+        if longest(routes) > self.longest {
+            return Err(format!(
+                "a hold and its settle_time are longer together than any this process started with ({}): so long it distrusts a clock that stepped",
+                super::span::show(self.longest)
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn longest(routes: &Routes) -> Duration {
+    routes.policies().map(|policy| policy.hold + policy.settle_time).max().unwrap_or_default()
+}
+
+/// Regions, weights and pins are a proposal, which `onceway ring apply` takes; all else waits.
+fn ring_file(now: &Shared, read: &Shared, differs: &mut impl FnMut(&str, bool)) {
+    let Shared { deployment, ring: _, drift, skew, heartbeat, failover, routes: _, digest: _ } = read;
+    differs("deployment", *deployment != now.deployment);
+    differs("clock.drift_ppm", drift.ppm != now.drift.ppm);
+    differs("clock.margin", drift.margin != now.drift.margin);
+    differs("clock.skew", *skew != now.skew);
+    differs("heartbeat", *heartbeat != now.heartbeat);
+    let Failover { mode, lease, window, drain_limit, kill_after, stable_for, min_serving, witnesses } =
+        failover;
+    let before = &now.failover;
+    differs("failover.mode", *mode != before.mode);
+    differs("failover.lease", *lease != before.lease);
+    differs("failover.multiple", window.percent != before.window.percent);
+    differs("failover.floor", window.floor != before.window.floor);
+    differs("failover.beyond", window.beyond != before.window.beyond);
+    differs("failover.drain_limit", *drain_limit != before.drain_limit);
+    differs("failover.kill_after", *kill_after != before.kill_after);
+    differs("failover.stable_for", *stable_for != before.stable_for);
+    differs("failover.min_serving", *min_serving != before.min_serving);
+    differs("[[witness]]", *witnesses != before.witnesses);
+}
+
+fn listeners(now: &Listen, read: &Listen, differs: &mut impl FnMut(&str, bool)) {
+    let Listen { public, admin, peer, trusted, tls, limits: _ } = read;
+    differs("listen.public", *public != now.public);
+    differs("listen.admin", *admin != now.admin);
+    differs("listen.peer", *peer != now.peer);
+    differs("[listen.trusted]", *trusted != now.trusted);
+    differs("[listen.tls] as such", tls.is_some() != now.tls.is_some());
+}
+
+fn store(now: &Store, read: &Store, differs: &mut impl FnMut(&str, bool)) {
+    let Store { url, pool, generation } = read;
+    differs("the store's URL", *url != now.url);
+    differs("store.pool", *pool != now.pool);
+    differs("store.generation", *generation != now.generation);
+}
+
+fn upstream(now: &Upstream, read: &Upstream, differs: &mut impl FnMut(&str, bool)) {
+    let Upstream { address, shared, elsewhere, health } = read;
+    differs("upstream.address", *address != now.address);
+    differs("upstream.shared", *shared != now.shared);
+    differs("[upstream.elsewhere]", *elsewhere != now.elsewhere);
+    let shown = |health: &Option<UpstreamHealth>| format!("{health:?}");
+    differs("[upstream.health]", shown(health) != shown(&now.health));
+}

@@ -1,0 +1,165 @@
+//! What of a gateway's settings may be replaced while it runs: routes, credentials and quotas, all at once.
+//!
+//! Neighbours: `server::reload` reads the files and hands over what they say; every request takes what is live once, at its beginning, and
+//! keeps it to its end. [`super::status`] tells what became of the last reading. Ownership, leases, windows and clocks are not here: nothing that
+//! is replaced may move a key or end a hold early. It must not read files.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::credentials::Credentials;
+use super::quota::{Quota, Quotas};
+use super::route::Routes;
+use super::{Fixed, Gateway, metrics, publication};
+use crate::ports::{Clock, Ports};
+use crate::protocol::digest::Digest32;
+
+/// What a reading of the files brought.
+#[derive(Debug)]
+pub struct Reload {
+    /// Which requests need a key.
+    pub routes: Routes,
+    /// Who may ask.
+    pub credentials: Arc<Credentials>,
+    /// How fast each tenant may start keys.
+    pub quota: Option<Quota>,
+    /// Digest of the settings that all regions must share, as they are once this is live.
+    pub shared: Digest32,
+    /// What the files say that waits for a restart, one line each.
+    pub restart: Vec<String>,
+}
+
+/// What requests go by now.
+pub(super) struct Live<P: Ports> {
+    pub(super) routes: Routes,
+    pub(super) credentials: Arc<Credentials>,
+    pub(super) quotas: Option<Arc<Quotas<P>>>,
+    pub(super) publication: Bytes,
+    pub(super) shared: Digest32,
+    quota: Option<Quota>,
+    typical: BTreeMap<Arc<str>, Typical>,
+}
+
+/// What an attempt on a route typically takes, as observed.
+type Typical = Arc<Mutex<Option<Duration>>>;
+
+impl<P: Ports> Live<P> {
+    /// What a gateway begins with.
+    pub(super) fn first(
+        routes: Routes,
+        credentials: Arc<Credentials>,
+        quota: Option<Quota>,
+        shared: Digest32,
+        ports: &Arc<P>,
+    ) -> Self {
+        let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports.clone())));
+        let typical = routes.0.iter().map(|route| (route.name.clone(), Typical::default())).collect();
+        let publication = publication::document(&routes, quotas.is_some()).into();
+        Self { routes, credentials, quotas, publication, shared, quota, typical }
+    }
+
+    /// What comes after this: what was observed of a route stays, and so do buckets whose quota is the same.
+    fn next(&self, reload: Reload, ports: &Arc<P>) -> Self {
+        let Reload { routes, credentials, quota, shared, restart: _ } = reload;
+        let mut next = Self::first(routes, credentials, quota, shared, ports);
+        if quota == self.quota {
+            next.quotas = self.quotas.clone();
+        }
+        for (route, typical) in &mut next.typical {
+            if let Some(before) = self.typical.get(route) {
+                *typical = before.clone();
+            }
+        }
+        next
+    }
+
+    /// What an attempt on this route typically takes.
+    pub(super) fn typical(&self, route: &str) -> Option<Duration> {
+        *self.typical.get(route)?.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes one more observation in.
+    pub(super) fn took(&self, route: &str, took: Duration) {
+        if let Some(typical) = self.typical.get(route) {
+            let mut typical = typical.lock().unwrap_or_else(PoisonError::into_inner);
+            *typical = Some(typical.map_or(took, |before| (before * 7 + took) / 8));
+        }
+    }
+}
+
+/// How long keys of this process's routes live at most, whichever of them it ran: a route that is gone has left keys behind.
+pub(super) struct Lives(ArcSwap<Option<Duration>>);
+
+impl Lives {
+    /// Those of the first routes.
+    pub(super) fn of(routes: &Routes) -> Self {
+        Self(ArcSwap::from_pointee(routes.longest_life()))
+    }
+
+    /// The longest; `None`: for ever.
+    pub(super) fn longest_life(&self) -> Option<Duration> {
+        **self.0.load()
+    }
+
+    fn also(&self, routes: &Routes) {
+        let longest = self.longest_life().zip(routes.longest_life()).map(|(before, now)| before.max(now));
+        self.0.store(Arc::new(longest));
+    }
+}
+
+/// How what runs stands to what the files say.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ConfigStatus {
+    /// When the files that count were read, milliseconds since 1970; absent until it was told.
+    pub loaded_ms: Option<i64>,
+    /// Everything that the files say now is running.
+    pub current: bool,
+    /// What is wrong with the files as they are now; then none of what they say is running.
+    pub problems: Vec<String>,
+    /// What the files say that waits for a restart.
+    pub restart: Vec<String>,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Goes by this from the next request on. What has begun ends as it began.
+    pub fn reload(&self, reload: Reload) {
+        metrics::prepare_routes(&reload.routes);
+        self.settings.routes.also(&reload.routes);
+        let restart = reload.restart.clone();
+        self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
+        self.loaded(restart);
+        // Last: who sees it counted sees all of it.
+        metrics::config_reload(true);
+    }
+
+    /// Files that were read are what runs, but for what waits for a restart.
+    pub fn loaded(&self, restart: Vec<String>) {
+        let now = self.ports.clock().date();
+        metrics::config_loaded(now);
+        metrics::config_current(restart.is_empty());
+        let (loaded_ms, current) = (Some(now.as_millis()), restart.is_empty());
+        self.config.store(Arc::new(ConfigStatus { loaded_ms, current, problems: Vec::new(), restart }));
+    }
+
+    /// The files are wrong: what ran goes on.
+    pub fn reload_failed(&self, problems: Vec<String>) {
+        metrics::config_current(false);
+        let before = (**self.config.load()).clone();
+        self.config.store(Arc::new(ConfigStatus { current: false, problems, ..before }));
+        metrics::config_reload(false);
+    }
+
+    /// What requests go by now. Take it once per request.
+    pub(super) fn live(&self) -> Arc<Live<P>> {
+        self.live.load_full()
+    }
+
+    pub(super) fn settings(&self) -> &Fixed {
+        &self.settings
+    }
+}

@@ -1,0 +1,276 @@
+//! The reference files and `onceway config explain`: they name every key that the readers accept and no other, and each default is what counts
+//! where the key is absent.
+//!
+//! Neighbours: `config/*.toml` at the top are the files, `onceway::config::reference` reads them for people. `config.rs` has the mistakes that users
+//! make. Everything is asked of the very readers that gateways use; no key is listed here.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use onceway::config::reference::{self, Default, Entry, FILES};
+use onceway::config::witness::WitnessConfig;
+use onceway::config::{Config, load_ring};
+use tempfile::TempDir;
+
+fn text(file: &str) -> &'static str {
+    FILES.iter().find(|(name, _)| *name == file).unwrap().1
+}
+
+/// Every table of a file with the keys that stand in it, tables below it included.
+fn tables(file: &str, entries: &[Entry]) -> BTreeSet<(String, BTreeSet<String>)> {
+    let mut names: BTreeSet<String> = [String::new()].into();
+    let mut keys = BTreeSet::new();
+    for entry in entries.iter().filter(|entry| entry.file == file) {
+        let parts: Vec<&str> = entry.path.split('.').collect();
+        for (depth, part) in parts.iter().enumerate() {
+            keys.insert((parts[..depth].join("."), (*part).to_owned()));
+            names.extend((depth > 0).then(|| parts[..depth].join(".")));
+        }
+    }
+    let of =
+        |name: &String| keys.iter().filter(|(table, _)| table == name).map(|(_, key)| key.clone()).collect();
+    names.iter().map(|name| (name.clone(), of(name))).collect()
+}
+
+/// The keys that the reader of a file accepts in a table: it lists them where it meets one that nothing is near to.
+fn accepted(file: &str, entries: &[Entry], table: &str) -> Option<BTreeSet<String>> {
+    const STRANGE: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz = 1";
+    let text = text(file);
+    let in_table =
+        |entry: &&Entry| entry.file == file && entry.path.rsplit_once('.').map_or("", |(of, _)| of) == table;
+    let with_strange = match entries.iter().find(in_table) {
+        _ if table.is_empty() => format!("{STRANGE}\n{text}"),
+        Some(first) => {
+            let open = reference::with(text, first, &first.value);
+            let lines = open.lines().enumerate();
+            let added =
+                lines.map(
+                    |(at, line)| {
+                        if at == first.line { format!("{line}\n{STRANGE}") } else { line.to_owned() }
+                    },
+                );
+            added.collect::<Vec<_>>().join("\n")
+        }
+        None => return None,
+    };
+    let said = reference::problems(file, &with_strange);
+    let lists = said.iter().filter(|problem| problem.text.contains("zzzz"));
+    let mut known = lists.filter_map(|problem| problem.text.split_once("known here are "));
+    known.next().map(|(_, list)| list.split(", ").map(str::to_owned).collect())
+}
+
+#[test]
+fn the_files_name_every_key_that_is_accepted_and_no_other() {
+    let entries = reference::entries();
+    assert!(entries.len() > 100, "{}", entries.len());
+    let mut compared = 0;
+    for (file, _) in FILES {
+        for (table, written) in tables(file, &entries) {
+            // Where keys are names of regions, any name is accepted.
+            if written.contains("REGION") {
+                continue;
+            }
+            let accepted = accepted(file, &entries, &table).unwrap_or_default();
+            assert_eq!(written, accepted, "{file} [{table}]");
+            compared += 1;
+        }
+    }
+    assert!(compared > 20, "{compared}");
+}
+
+#[test]
+fn a_file_without_a_key_or_with_one_too_many_would_be_noticed() {
+    let mut entries = reference::entries();
+    let lease = entries.iter().position(|entry| entry.path == "failover.lease").unwrap();
+    entries[lease].path = "failover.leash".to_owned();
+    let (_, written) =
+        tables("ring.toml", &entries).into_iter().find(|(name, _)| name == "failover").unwrap();
+    let accepted = accepted("ring.toml", &entries, "failover").unwrap();
+    let only =
+        |one: &BTreeSet<String>, other: &BTreeSet<String>| one.difference(other).cloned().collect::<Vec<_>>();
+    assert_eq!(
+        (only(&written, &accepted), only(&accepted, &written)),
+        (vec!["leash".to_owned()], vec!["lease".to_owned()])
+    );
+}
+
+#[test]
+fn every_key_says_its_default_what_it_is_for_and_what_may_stand_there() {
+    let mut lacking = Vec::new();
+    for entry in reference::entries() {
+        let mut lacks = |what: &str| lacking.push(format!("{} {}: {what}", entry.file, entry.path));
+        if entry.default == Default::Unsaid {
+            lacks("no word of its default");
+        }
+        if entry.why.len() < 8 {
+            lacks("why?");
+        }
+        match reference::must_be(&entry) {
+            None => lacks("what may stand there?"),
+            // Whoever reads the file alone must find the bounds there, too.
+            Some(words) => {
+                let quoted = |part: &str| part.trim_matches('"').to_owned();
+                let bounds = words.split_once("from ").and_then(|(_, rest)| rest.split_once(" to "));
+                for bound in bounds
+                    .iter()
+                    .flat_map(|(least, most)| [quoted(least), quoted(most.split(',').next().unwrap_or(""))])
+                {
+                    if !entry.why.contains(bound.as_str())
+                        && !["2^64 - 1", "0", "3650d"].contains(&bound.as_str())
+                    {
+                        lacks(&format!("its comment does not name the bound {bound}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(lacking.is_empty(), "{lacking:#?}");
+}
+
+/// The reference files in a folder, one of them with another text.
+fn folder(file: &str, text: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, reference) in FILES {
+        let text = if name == file { text } else { reference };
+        // The witness of witness.toml is in no ring that has three regions. A tenant that is pinned to one region has nobody to hold its claims
+        // where that is asked for.
+        let text = text.split("[[pin]]").next().unwrap();
+        let text = match name {
+            "ring.toml" => format!("{text}\n[[witness]]\nname = \"witness-1\"\n"),
+            _ => text.to_owned(),
+        };
+        let text = match name {
+            "us-east.toml" => text.replace("[peer.addresses]\n", "[peer.addresses]\nwitness-1 = \"w:1\"\n"),
+            _ => text,
+        };
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/accounts.jwks.json");
+    std::fs::copy(keys, folder.path().join("accounts.jwks.json")).unwrap();
+    folder
+}
+
+/// All that the files say, as their readers understand it.
+fn understood(file: &str, text: &str) -> String {
+    let folder = folder(file, text);
+    let at = |name: &str| folder.path().join(name);
+    let set =
+        |name: &str| (name == "ONCEWAY_STORE_URL").then(|| "postgres://gateway@127.0.0.1/onceway".to_owned());
+    let shown = match file {
+        "ring.toml" => load_ring(&at(file)).map(|ring| format!("{ring:?}")),
+        "witness.toml" => WitnessConfig::load(&at(file)).map(|witness| format!("{witness:?}")),
+        _ => Config::load_with(&at("us-east.toml"), &set).map(|config| format!("{config:?}")),
+    };
+    shown
+        .unwrap_or_else(|errors| panic!("{file}: {errors}"))
+        .replace(&folder.path().display().to_string(), "")
+}
+
+/// The file with the key and without it, everything else alike. A key in a table that is commented out stands there with the whole table.
+fn with_and_without(entry: &Entry, value: &str) -> (String, String) {
+    let text = text(entry.file);
+    let whole: Vec<&str> = text.lines().collect();
+    let from = entry.table_line.unwrap_or(entry.line);
+    let to = match entry.table_line {
+        Some(_) => (from..whole.len()).find(|at| !whole[*at].starts_with('#')).unwrap_or(whole.len()),
+        None => entry.line + 1,
+    };
+    let names = |line: &str| reference::read("ring.toml", &format!("{line}\n")).len() == 1;
+    let open = |at: usize, line: &str| match line.strip_prefix("# ") {
+        Some(bare) if (from..to).contains(&at) && (bare.starts_with('[') || names(line)) => bare.to_owned(),
+        Some(_) | None => line.to_owned(),
+    };
+    let opened: Vec<String> = whole.iter().enumerate().map(|(at, line)| open(at, line)).collect();
+    let at_key = |line: &str| {
+        let mut lines = opened.clone();
+        lines[entry.line] = line.to_owned();
+        // Of the keys of a secret only one may stand there.
+        lines.retain(|line| !(line.starts_with("key_env = ") || line.starts_with("key_file = ")));
+        lines.join("\n") + "\n"
+    };
+    (at_key(&format!("{} = {value}", entry.key())), at_key(""))
+}
+
+/// What counts where the key is absent, and where its default is written.
+fn drifts(entry: &Entry, value: &str) -> bool {
+    let (with, without) = with_and_without(entry, value);
+    understood(entry.file, &with) != understood(entry.file, &without)
+}
+
+#[test]
+fn each_default_is_what_counts_where_the_key_is_absent() {
+    let entries = reference::entries();
+    let written = |entry: &Entry| match &entry.default {
+        Default::Value => Some(entry.value.clone()),
+        // Words that are no value are for people.
+        Default::Words(words) => format!("x = {words}").parse::<toml::Table>().is_ok().then(|| words.clone()),
+        Default::None | Default::Unsaid => None,
+    };
+    let valued: Vec<(&Entry, String)> =
+        entries.iter().filter_map(|entry| Some((entry, written(entry)?))).collect();
+    assert!(valued.len() > 50, "{}", valued.len());
+    let drifted = valued.iter().filter(|(entry, value)| drifts(entry, value)).map(|(entry, _)| &entry.path);
+    let drifted: Vec<&String> = drifted.collect();
+    assert!(drifted.is_empty(), "{drifted:?}");
+    // Another value would be noticed.
+    for (path, other) in [
+        ("failover.lease", "\"11s\""),
+        ("route.hold", "\"31s\""),
+        ("route.methods", "[\"POST\"]"),
+        ("route.escrow_alone", "\"run\""),
+        ("store.pool", "17"),
+        ("upstream.health.every", "\"3s\""),
+        ("issuer.leeway", "\"31s\""),
+    ] {
+        let (entry, _) =
+            valued.iter().find(|(entry, _)| entry.path == path).unwrap_or_else(|| panic!("{path}"));
+        assert!(drifts(entry, other), "{path} = {other}");
+    }
+}
+
+fn explain(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+    let output = command.args(["config", "explain"]).args(args).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn explain_says_it_all() {
+    let (code, said, _) = explain(&["failover.lease"]);
+    assert_eq!(code, Some(0));
+    for part in [
+        "failover.lease",
+        "default  \"10s\"",
+        "must be  a span of time in quotes, from \"1s\" to \"10m\"",
+        "in       ring.toml",
+        "failure detector",
+    ] {
+        assert!(said.contains(part), "{part:?} in {said}");
+    }
+    let (_, by_end, _) = explain(&["lease"]);
+    assert_eq!(by_end, said);
+    let (_, certificates, _) = explain(&["peer.certificate"]);
+    assert!(certificates.contains("us-east.toml") && certificates.contains("witness.toml"), "{certificates}");
+    let (_, list, _) = explain(&[]);
+    let (_, json, _) = explain(&["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let all = json.as_array().unwrap();
+    assert_eq!(all.len(), reference::entries().len());
+    for key in all {
+        assert!(list.contains(key["key"].as_str().unwrap()), "{key}");
+    }
+    let pool = all.iter().find(|key| key["key"] == "store.pool").unwrap();
+    assert_eq!((&pool["default"], &pool["must_be"]), (&"16".into(), &"a whole number from 2 to 1000".into()));
+}
+
+#[test]
+fn a_key_that_is_none_is_refused_with_the_nearest() {
+    let (code, said, error) = explain(&["failover.leese"]);
+    assert_eq!((code, said.as_str()), (Some(2), ""));
+    assert!(error.contains("did you mean failover.lease?"), "{error}");
+    let (code, _, error) = explain(&["poool"]);
+    assert!(code == Some(2) && error.contains("did you mean pool?"), "{error}");
+    assert!(explain(&["something-else-entirely"]).2.contains("lists all"));
+}
