@@ -34,6 +34,21 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(top(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// Every file below a folder, by its path in the tree.
+fn files_below(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(top(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(files_below(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
 /// The built program, without what the environment would tell it.
 fn onceway() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));

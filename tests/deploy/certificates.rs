@@ -3,7 +3,6 @@
 //! Neighbours: `adapters::identity` is both ends of each greeting. It must not open a socket.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use onceway::adapters::identity::{self, IdentityFiles, PeerIdentity};
 use onceway::protocol::region::RegionName;
@@ -31,8 +30,8 @@ fn know_each_other(one: &PeerIdentity, other: &PeerIdentity) -> bool {
 
 fn greet(client: &PeerIdentity, server: &PeerIdentity) -> bool {
     let mut dialling =
-        ClientConnection::new(Arc::clone(&client.client_config), identity::server_name(&server.me)).unwrap();
-    let mut listening = ServerConnection::new(Arc::clone(&server.server_config)).unwrap();
+        ClientConnection::new(client.client_config(), identity::server_name(&server.me)).unwrap();
+    let mut listening = ServerConnection::new(server.server_config()).unwrap();
     let mut wire = Vec::new();
     // TLS 1.3 with client certificates needs three flights.
     for _ in 0..4 {

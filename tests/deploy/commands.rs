@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use onceway::ports::observe;
 
-use super::{onceway, text, top};
+use super::{files_below, onceway, text, top};
 
 /// A command line, and where it stands.
 #[derive(Debug)]
@@ -16,21 +16,6 @@ struct Line {
     words: Vec<String>,
     /// In a block of commands, which is to be typed as it is; elsewhere it may be only named.
     whole: bool,
-}
-
-/// Every file below a folder, by its path in the tree.
-fn files_below(folder: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(top(folder)).unwrap() {
-        let entry = entry.unwrap();
-        let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
-        match entry.file_type().unwrap().is_dir() {
-            true => found.extend(files_below(&path)),
-            false => found.push(path),
-        }
-    }
-    found.sort();
-    found
 }
 
 /// All command lines of the documents.

@@ -17,13 +17,38 @@ const MOST_EXPOSED: &str = "20";
 
 /// The reference file of a region, as a gateway reads it.
 fn reference() -> Config {
-    Config::load(&top("config/us-east.toml")).unwrap()
+    let environment = |_: &str| Some("postgres://onceway_gateway@127.0.0.1:5432/onceway".to_owned());
+    Config::load_with(&top("config/us-east.toml"), &environment).unwrap()
 }
 
 /// The arguments of an instruction of the container file.
 fn instructions<'a>(file: &'a str, name: &str) -> Vec<Vec<&'a str>> {
     let lines = file.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     lines.map(|line| line.split_whitespace().collect()).collect()
+}
+
+/// Every file that is built into the program from the sources in a folder, by its path in the tree.
+fn built_in(folder: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for source in super::files_below(folder).iter().filter(|source| source.ends_with(".rs")) {
+        let text = text(source);
+        let after =
+            |sign| text.split(sign).skip(1).filter_map(|rest| rest.split_once("\")")).map(|(path, _)| path);
+        for named in after("include_str!(\"").chain(after("include_bytes!(\"")) {
+            // By words, not by the file system: links would lead back into the tree.
+            let mut path: Vec<&str> = source.split('/').collect();
+            path.pop();
+            for part in named.split('/') {
+                match part {
+                    ".." => drop(path.pop()),
+                    part => path.push(part),
+                }
+            }
+            found.insert(path.join("/"));
+        }
+    }
+    assert!(found.contains("config/ring.toml") && found.len() > 50, "{found:?}");
+    found
 }
 
 #[test]
@@ -44,6 +69,9 @@ fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
             assert!(top(source).exists(), "{source} is copied and not there");
             symlink(top(source), folder.path().join(source)).unwrap();
         }
+    }
+    for file in built_in("src") {
+        assert!(folder.path().join(&file).exists(), "{file} is built in, and not copied");
     }
     // Cargo reads the manifests before it asks the compiler anything; a compiler that only fails shows how far it came.
     let mut cargo = Command::new(env!("CARGO"));

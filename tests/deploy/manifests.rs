@@ -122,7 +122,7 @@ fn a_pod_finds_a_valid_configuration_of_its_region() {
         let pod = Pod::of(name);
         let config = pod.config();
         assert_eq!(config.me.as_str(), name);
-        assert!(config.process.provision.is_none(), "a ConfigMap is no place for publishers' passwords");
+        assert!(config.process.provision.is_none(), "no pod makes stores");
         let peers: BTreeSet<&str> = config.process.peer.addresses.keys().map(|peer| peer.as_str()).collect();
         assert_eq!(peers, REGIONS.into_iter().filter(|other| *other != name).collect());
     }
@@ -190,8 +190,7 @@ fn upstream(config: &Config) -> u16 {
 /// The port of Postgres, as the reference file has it.
 fn postgres() -> u16 {
     let file = text("config/us-east.toml");
-    let url = file.lines().find_map(|line| line.strip_prefix("url = \"postgres://")).unwrap();
-    let (_, host) = url.split_once('@').unwrap();
+    let (_, host) = file.split_once("postgres://onceway_gateway@").unwrap();
     host.split([':', '/']).nth(1).unwrap().parse().unwrap()
 }
 
