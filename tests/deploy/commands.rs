@@ -69,8 +69,9 @@ fn in_block(file: &str, block: &str) -> Vec<Line> {
 
 /// The commands between backticks.
 fn in_prose(file: &str, prose: &str) -> Vec<Line> {
-    let spans = prose.split('`').skip(1).step_by(2).filter_map(|span| span.strip_prefix("onceway "));
+    let spans = prose.split('`').skip(1).step_by(2);
     let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
+    let spans = spans.filter_map(|span| span.strip_prefix("onceway ").map(str::to_owned));
     spans
         .map(|span| Line { place: format!("{file}: `onceway {span}`"), words: words(&span), whole: false })
         .collect()
@@ -115,7 +116,11 @@ fn value_for(word: &str) -> String {
 
 /// The help that a command line ends in, or what the program said instead.
 fn help(line: &Line) -> Result<String, String> {
-    let given = line.words.iter().filter(|word| !["...", "--help"].contains(&word.as_str()));
+    // Dots stand for a value after a flag, and for more of the same elsewhere.
+    let before = std::iter::once("").chain(line.words.iter().map(String::as_str));
+    let given =
+        line.words.iter().zip(before).filter(|(word, before)| *word != "..." || before.starts_with("--"));
+    let given = given.map(|(word, _)| word).filter(|word| *word != "--help");
     let output = onceway().args(given.map(|word| value_for(word))).arg("--help").output().unwrap();
     match output.status.success() {
         true => Ok(String::from_utf8(output.stdout).unwrap()),

@@ -119,7 +119,7 @@ fn what_is_wrong_is_found() {
         ("spec: {ports", "spec: {port", "Service.spec: unknown field port"),
         ("apiVersion: v1", "apiVersion: v2", "Service.apiVersion: \"v2\" is none of"),
         ("kind: Service", "kind: Servce", "no kind \"Servce\""),
-        ("name: a", "name:", "Service.metadata.name: null is not"),
+        ("name: a", "name: ~", "Service.metadata.name: null is not"),
     ] {
         assert!(right.contains(from), "{from}");
         let found = wrong(&right.replacen(from, to, 1));
