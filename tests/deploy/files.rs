@@ -99,30 +99,37 @@ fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
 }
 
 #[test]
-fn the_unit_is_one_that_systemd_takes_and_is_hardened() {
+fn the_unit_leaves_time_for_a_stop_and_room_for_connections() {
     let unit = text("deploy/systemd/onceway.service");
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
     let stop: u64 = value("TimeoutStopSec").parse().unwrap();
     assert!(stop >= reference().process.drain.as_secs() + 5, "a stop is cut short");
     let files: u64 = value("LimitNOFILE").parse().unwrap();
     assert!(files >= 2 * u64::try_from(reference().process.listen.limits.connections).unwrap());
-    let users = text("deploy/systemd/onceway.sysusers");
-    assert!(
-        users.lines().any(|line| line.starts_with(&format!("u {} ", value("User")))),
-        "nobody makes the user"
-    );
+}
 
-    let Some(mut verify) = tool("systemd-analyze", "the systemd unit") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("onceway.service");
-    std::fs::write(&path, unit.replace("/usr/local/bin/onceway", env!("CARGO_BIN_EXE_onceway"))).unwrap();
-    let output = verify.args(["verify", "--man=no"]).arg(&path).output().unwrap();
-    let said =
-        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    // It ends well although it ignores a line; then it says so.
-    assert!(output.status.success() && !said.contains("onceway.service"), "{said}");
-    let threshold = format!("--threshold={MOST_EXPOSED}");
-    well(Command::new("systemd-analyze").args(["security", "--offline=true", &threshold]).arg(&path));
+#[test]
+fn units_are_such_that_systemd_takes_and_are_hardened() {
+    let users = text("deploy/systemd/onceway.sysusers");
+    for name in ["onceway.service", "onceway-witness.service"] {
+        let unit = text(&format!("deploy/systemd/{name}"));
+        let user = unit.lines().find_map(|line| line.strip_prefix("User=")).unwrap();
+        assert!(
+            users.lines().any(|line| line.starts_with(&format!("u {user} "))),
+            "nobody makes the user {user}"
+        );
+        let Some(mut verify) = tool("systemd-analyze", "the systemd units") else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, unit.replace("/usr/local/bin/onceway", env!("CARGO_BIN_EXE_onceway"))).unwrap();
+        let output = verify.args(["verify", "--man=no"]).arg(&path).output().unwrap();
+        let said =
+            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        // It ends well although it ignores a line; then it says so.
+        assert!(output.status.success() && !said.contains(name), "{said}");
+        let threshold = format!("--threshold={MOST_EXPOSED}");
+        well(Command::new("systemd-analyze").args(["security", "--offline=true", &threshold]).arg(&path));
+    }
 }
 
 #[test]

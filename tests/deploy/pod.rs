@@ -153,10 +153,11 @@ impl Running {
         let mut stream = loop {
             match TcpStream::connect(self.admin) {
                 Ok(stream) => break stream,
-                Err(_) => assert!(
-                    self.child.try_wait().unwrap().is_none() && begun.elapsed() < PATIENCE,
-                    "the gateway does not listen"
-                ),
+                Err(_) => {
+                    let runs = self.child.try_wait().unwrap().is_none();
+                    assert!(runs && begun.elapsed() < PATIENCE, "the gateway does not listen");
+                    std::thread::yield_now();
+                }
             }
         };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
