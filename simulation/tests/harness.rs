@@ -7,7 +7,7 @@ mod reports;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn onceway_sim(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_onceway-sim")).args(args).output().unwrap()
@@ -298,4 +298,18 @@ fn there_are_lists_of_scenarios_faults_and_safety_checks() {
     assert!(list(&["list"]).contains("region-loss"));
     assert!(list(&["faults"]).lines().count() >= 30);
     assert!(list(&["run", "swarm", "--plant", "list"]).contains("gate-in-claim"));
+}
+
+/// As `onceway-sim list | head -1` does.
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let mut started = Command::new(env!("CARGO_BIN_EXE_onceway-sim"))
+        .arg("list")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(started.stdout.take());
+    let ended = started.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), err(&ended).as_str()), (Some(0), ""));
 }

@@ -11,6 +11,7 @@ use simulation::rivals::Design;
 use simulation::scenario::{self, kept, shipped};
 
 use super::batch::{self, Broke};
+use super::out::say;
 
 /// How much of what it broke stands beside a seed, in characters.
 const MOST_TOLD: usize = 200;
@@ -28,14 +29,18 @@ pub fn replay() -> Result<bool, String> {
         let outcome = batch::play(&scenario, Design::Onceway, seed.seed, None);
         held &= outcome.held();
         match outcome.breaches.first() {
-            None => println!("held          {} {}: once {}", scenario.name, seed.seed, seed.broke),
-            Some(breach) => println!(
+            None => say!("held          {} {}: once {}", scenario.name, seed.seed, seed.broke),
+            Some(breach) => say!(
                 "BROKE         {} {}: invariant {}: {}; once {}",
-                scenario.name, seed.seed, breach.invariant, breach.text, seed.broke
+                scenario.name,
+                seed.seed,
+                breach.invariant,
+                breach.text,
+                seed.broke
             ),
         }
     }
-    println!("{} seeds that once broke something.", all.len());
+    say!("{} seeds that once broke something.", all.len());
     Ok(held)
 }
 

@@ -5,6 +5,7 @@
 
 mod batch;
 mod kept;
+mod out;
 mod plants;
 mod points;
 mod report;
@@ -27,6 +28,7 @@ use simulation::scenario::{self, Scenario, find};
 use simulation::study::Point;
 
 use batch::Batch;
+use out::say;
 
 /// Nothing wrong.
 const HELD: u8 = 0;
@@ -264,7 +266,7 @@ fn perform(command: Command) -> Result<bool, String> {
     match command {
         Command::List => {
             for name in find::names() {
-                println!("{name:<24} {}", as_it_is(&name)?.title);
+                say!("{name:<24} {}", as_it_is(&name)?.title);
             }
             Ok(true)
         }
@@ -273,7 +275,7 @@ fn perform(command: Command) -> Result<bool, String> {
         Command::Run { what, .. } | Command::Seeds { what, .. } | Command::Replay { what, .. }
             if what.plant.as_deref() == Some("list") =>
         {
-            Plant::ALL.iter().for_each(|plant| println!("{:<26} {}", plant.name(), plant.about()));
+            Plant::ALL.iter().for_each(|plant| say!("{:<26} {}", plant.name(), plant.about()));
             Ok(true)
         }
         Command::Run { what, seed, json } => {
@@ -281,7 +283,7 @@ fn perform(command: Command) -> Result<bool, String> {
             let outcome = batch::play(&scenario, Design::Onceway, seed, plant);
             let held = outcome.held();
             match json {
-                true => println!("{}", serde_json::to_string(&outcome).map_err(|error| error.to_string())?),
+                true => say!("{}", serde_json::to_string(&outcome).map_err(|error| error.to_string())?),
                 false => show::one(&scenario, &outcome),
             }
             Ok(held)
@@ -316,7 +318,7 @@ fn perform(command: Command) -> Result<bool, String> {
         Command::Replay { what, seed } => {
             let (_, scenario, plant) = what.load()?;
             let played = batch::planted(plant, || play::play(&scenario, seed, true));
-            played.story.iter().for_each(|line| println!("{line}"));
+            played.story.iter().for_each(|line| say!("{line}"));
             Ok(played.outcome.held())
         }
     }
@@ -333,7 +335,7 @@ fn seeds(what: &What, seeds: Range<u64>, json: bool, keep: bool) -> Result<bool,
         played.directed = Some(Box::new(Batch::play(&scenario, 0, own.seeds, plant)));
     }
     match json {
-        true => println!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
+        true => say!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),
         false => show::many(&path, &scenario, &played),
     }
     if keep {
@@ -345,7 +347,7 @@ fn seeds(what: &What, seeds: Range<u64>, json: bool, keep: bool) -> Result<bool,
 fn faults() -> bool {
     for kind in Kind::all() {
         let named = if kind.is_drawn() { "" } else { " Drawn where it is named only." };
-        println!("{:<26} {}{named}", kind.name(), kind.about());
+        say!("{:<26} {}{named}", kind.name(), kind.about());
     }
     true
 }
@@ -361,7 +363,7 @@ fn study(deployment: &Described, points: &[Point], seeds: &Many, json: bool) -> 
     let (path, scenario) = deployment.load()?;
     let study = points::play(&scenario, points, seeds.from, seeds.count);
     match json {
-        true => println!("{}", serde_json::to_string(&study).map_err(|error| error.to_string())?),
+        true => say!("{}", serde_json::to_string(&study).map_err(|error| error.to_string())?),
         false => points::show(&path, &study),
     }
     Ok(study.held())

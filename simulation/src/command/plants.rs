@@ -13,6 +13,7 @@ use simulation::scenario::directed::directed;
 
 use super::as_it_is;
 use super::batch::Batch;
+use super::out::say;
 
 /// Some seeds of a scenario.
 struct Seeds {
@@ -43,10 +44,7 @@ impl Seeds {
 pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Plant]) -> Result<bool, String> {
     let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, count)).collect();
     let mut known: BTreeMap<(&str, u64), Seeds> = BTreeMap::new();
-    println!(
-        "{:<22} {:<18} {:>12} {:>10}  what broke first",
-        "removed check", "scenario", "seeds", "mean seeds"
-    );
+    say!("{:<22} {:<18} {:>12} {:>10}  what broke first", "removed check", "scenario", "seeds", "mean seeds");
     let mut unnoticed = 0;
     for check in checks {
         let noticing = |seeds: &Seeds| {
@@ -65,9 +63,9 @@ pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Plant]) -> Res
             }
         };
         unnoticed += usize::from(told.is_none());
-        println!("{}", told.unwrap_or_else(|| format!("{:<22} goes unnoticed", check.name())));
+        say!("{}", told.unwrap_or_else(|| format!("{:<22} goes unnoticed", check.name())));
     }
-    println!("{} of {} noticed", checks.len() - unnoticed, checks.len());
+    say!("{} of {} noticed", checks.len() - unnoticed, checks.len());
     Ok(unnoticed == 0)
 }
 

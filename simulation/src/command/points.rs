@@ -13,6 +13,7 @@ use simulation::study::{self, LEGEND, Point, Study};
 use simulation::sums::Sums;
 
 use super::batch;
+use super::out::say;
 
 /// More points than this are a slip of the pen.
 const MOST_POINTS: usize = 500;
@@ -136,14 +137,14 @@ pub fn play(scenario: &Scenario, points: &[Point], from: u64, count: u64) -> Stu
 
 /// Shows a study on a terminal.
 pub fn show(path: &Path, study: &Study) {
-    println!("{}: {}", study.scenario, study.title);
+    say!("{}: {}", study.scenario, study.title);
     let last = study.from + study.count.saturating_sub(1);
-    println!("seeds {} to {last} at each of {} points\n", study.from, study.rows.len());
-    study.table().iter().for_each(|line| println!("{line}"));
-    println!();
-    LEGEND.iter().for_each(|line| println!("{line}"));
+    say!("seeds {} to {last} at each of {} points\n", study.from, study.rows.len());
+    study.table().iter().for_each(|line| say!("{line}"));
+    say!();
+    LEGEND.iter().for_each(|line| say!("{line}"));
     if study.rows.iter().any(|row| row.needs_unsafe_multiple) {
-        println!(
+        say!(
             "(unsafe): a ring file is refused with a multiple below 2 unless unsafe_multiple = true stands beside it; it was set for these points"
         );
     }
@@ -151,8 +152,8 @@ pub fn show(path: &Path, study: &Study) {
         for (seed, breach) in &row.figures.first_broken {
             let settings: Vec<String> =
                 row.settings.iter().map(|(key, value)| format!(" --set {key}={value}")).collect();
-            println!("BROKE  {}, seed {seed}: invariant {}: {}", row.name, breach.invariant, breach.text);
-            println!("       onceway-sim replay {} --seed {seed}{}", find::shown(path), settings.concat());
+            say!("BROKE  {}, seed {seed}: invariant {}: {}", row.name, breach.invariant, breach.text);
+            say!("       onceway-sim replay {} --seed {seed}{}", find::shown(path), settings.concat());
         }
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use simulation::report::{Report, page, told};
 
+use super::out::say;
 use super::points;
 
 /// Writes the page and the data and shows the rest; whether every invariant held.
@@ -23,15 +24,15 @@ pub fn write(
     put(&out, &page::html(&report))?;
     let data = serde_json::to_string(&report).map_err(|error| error.to_string())?;
     match json {
-        Some(file) if file == Path::new("-") => println!("{data}"),
+        Some(file) if file == Path::new("-") => say!("{data}"),
         some => {
             if let Some(file) = some {
                 put(&file, &data)?;
             }
             points::show(path, &report.study);
-            println!();
-            told(&report.advice).iter().for_each(|line| println!("{line}"));
-            println!("\nThe charts are in {}.", out.display());
+            say!();
+            told(&report.advice).iter().for_each(|line| say!("{line}"));
+            say!("\nThe charts are in {}.", out.display());
         }
     }
     Ok(report.study.held())

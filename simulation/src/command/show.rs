@@ -8,6 +8,7 @@ use simulation::outcome::{Keys, Outage, Outcome, Requests};
 use simulation::scenario::{Scenario, find};
 
 use super::batch::Batch;
+use super::out::say;
 
 /// The value below which so many of a hundred are; 0 if there is none. `sorted` must be.
 pub fn percentile(sorted: &[u64], percent: usize) -> u64 {
@@ -17,36 +18,39 @@ pub fn percentile(sorted: &[u64], percent: usize) -> u64 {
 
 /// One seed.
 pub fn one(scenario: &Scenario, outcome: &Outcome) {
-    println!("{}: {}", scenario.name, scenario.title);
-    println!("seed {}, {} s simulated", outcome.seed, outcome.simulated_ms / 1_000);
+    say!("{}: {}", scenario.name, scenario.title);
+    say!("seed {}, {} s simulated", outcome.seed, outcome.simulated_ms / 1_000);
     keys(&outcome.keys);
     requests(&outcome.requests);
     latency(&outcome.latency_ms);
     for fault in &outcome.faults {
         let mattered = if fault.mattered { "" } else { "; nobody noticed" };
-        println!(
+        say!(
             "fault         {} at {}, {} to {} ms{mattered}",
-            fault.kind, fault.place, fault.from_ms, fault.to_ms
+            fault.kind,
+            fault.place,
+            fault.from_ms,
+            fault.to_ms
         );
     }
     for outage in &outcome.outages {
         let Outage { home, route, from_ms, to_ms } = outage;
-        println!("no service    {route} of {home}, {from_ms} to {to_ms} ms");
+        say!("no service    {route} of {home}, {from_ms} to {to_ms} ms");
     }
     for (what, count) in outcome.happened.iter().filter(|(_, count)| **count > 0) {
-        println!("happened      {what}: {count}");
+        say!("happened      {what}: {count}");
     }
     for breach in &outcome.breaches {
-        println!("BROKE         invariant {} at {} ms: {}", breach.invariant, breach.at_ms, breach.text);
+        say!("BROKE         invariant {} at {} ms: {}", breach.invariant, breach.at_ms, breach.text);
     }
-    println!("{}", if outcome.held() { "Every invariant held." } else { "An invariant broke." });
+    say!("{}", if outcome.held() { "Every invariant held." } else { "An invariant broke." });
 }
 
 /// Many seeds.
 pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
-    println!("{}: {}", scenario.name, scenario.title);
+    say!("{}: {}", scenario.name, scenario.title);
     let last = batch.from + batch.count.saturating_sub(1);
-    println!(
+    say!(
         "seeds {} to {last}, {:.1} h simulated in {:.1} s on {} threads: {:.0} times real time per thread, {:.0} seeds per hour, {:.0} events/s",
         batch.from,
         batch.simulated_ms as f64 / 3_600_000.0,
@@ -60,35 +64,37 @@ pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
     requests(&batch.requests);
     latency(&batch.latency_ms);
     if !batch.faults.is_empty() {
-        println!("\n{:<26} {:>9} {:>9}", "fault", "injected", "mattered");
+        say!("\n{:<26} {:>9} {:>9}", "fault", "injected", "mattered");
         for (kind, count) in &batch.faults {
-            println!("{kind:<26} {:>9} {:>9}", count.injected, count.mattered);
+            say!("{kind:<26} {:>9} {:>9}", count.injected, count.mattered);
         }
     }
-    println!();
+    say!();
     for (what, count) in &batch.happened {
         let never = if *count == 0 { "  (never)" } else { "" };
-        println!("happened      {what}: {count}{never}");
+        say!("happened      {what}: {count}{never}");
     }
     for name in batch.missing(scenario) {
-        println!("NEVER         {name}: expected of {} seeds", scenario.expects.of);
+        say!("NEVER         {name}: expected of {} seeds", scenario.expects.of);
     }
     for broke in batch.broke.iter().take(10) {
-        println!(
+        say!(
             "BROKE         seed {}: invariant {}: {}",
-            broke.seed, broke.breach.invariant, broke.breach.text
+            broke.seed,
+            broke.breach.invariant,
+            broke.breach.text
         );
         let plant = batch.plant.as_ref().map(|plant| format!(" --plant {plant}")).unwrap_or_default();
-        println!("              onceway-sim replay {} --seed {}{plant}", find::shown(path), broke.seed);
+        say!("              onceway-sim replay {} --seed {}{plant}", find::shown(path), broke.seed);
     }
     match batch.broke.len() {
-        0 => println!("Every invariant held in all {} seeds.", batch.count),
-        broke => println!("An invariant broke in {broke} of {} seeds.", batch.count),
+        0 => say!("Every invariant held in all {} seeds.", batch.count),
+        broke => say!("An invariant broke in {broke} of {} seeds.", batch.count),
     }
     if let Some(directed) = &batch.directed {
         let Batch { scenario, count, broke, .. } = &**directed;
         let first = broke.first().map(|first| format!(": invariant {}", first.breach.invariant));
-        println!(
+        say!(
             "besides       {scenario}, where the absence of that check shows: broke in {} of {count} seeds{}",
             broke.len(),
             first.unwrap_or_default()
@@ -97,20 +103,26 @@ pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
 }
 
 fn keys(keys: &Keys) {
-    println!(
+    say!(
         "keys          {} begun, {} answered, {} given up by their clients, {} in doubt in the end",
-        keys.begun, keys.answered, keys.given_up, keys.in_doubt
+        keys.begun,
+        keys.answered,
+        keys.given_up,
+        keys.in_doubt
     );
-    println!(
+    say!(
         "doubles       {}: {} on routes that ask for a second effect, {} of claims that had not left a lost region, {} listed by a journal",
-        keys.doubles, keys.doubles_allowed, keys.doubles_gone, keys.doubles_listed
+        keys.doubles,
+        keys.doubles_allowed,
+        keys.doubles_gone,
+        keys.doubles_listed
     );
 }
 
 fn requests(requests: &Requests) {
     let refused: Vec<String> =
         requests.refused.iter().map(|(code, count)| format!("{code} {count}")).collect();
-    println!(
+    say!(
         "requests      {} sent, {} answered, {} replayed, {} forwarded, {} broke, {} timed out; refused: {}",
         requests.sent,
         requests.answered,
@@ -124,7 +136,7 @@ fn requests(requests: &Requests) {
 
 fn latency(sorted: &[u64]) {
     let [half, most, all] = [50, 99, 100].map(|percent| percentile(sorted, percent));
-    println!(
+    say!(
         "latency       p50 {half} ms, p99 {most} ms, longest {all} ms, from a key's first request to its answer"
     );
 }

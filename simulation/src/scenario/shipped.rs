@@ -17,6 +17,7 @@ macro_rules! files {
 files! {
     "kept/seeds.toml"
     "kept/swarm-37.toml"
+    "kept/swarm-41.toml"
     "scenarios/client-clocks.toml"
     "scenarios/disk-lost.toml"
     "scenarios/five-regions.toml"

@@ -1,0 +1,114 @@
+//! The recipe for certificates between regions, and the order in which an authority is replaced, with the product's own TLS.
+//!
+//! Neighbours: `adapters::identity` is both ends of each greeting. It must not open a socket.
+
+use std::path::Path;
+
+use onceway::adapters::identity::{self, IdentityFiles, PeerIdentity};
+use onceway::protocol::region::RegionName;
+use rustls::{ClientConnection, ServerConnection};
+
+use super::{text, tool, well};
+
+fn name(region: &str) -> RegionName {
+    RegionName::parse(region).unwrap()
+}
+
+/// Certificates of two regions under an authority of their own.
+fn authority(folder: &Path) {
+    identity::generate(&[name("us-east"), name("eu-west")]).unwrap().write(folder).unwrap();
+}
+
+fn load(region: &str, files: &IdentityFiles) -> PeerIdentity {
+    PeerIdentity::load(name(region), files).unwrap()
+}
+
+/// Whether two regions take each other for what they are, in both directions.
+fn know_each_other(one: &PeerIdentity, other: &PeerIdentity) -> bool {
+    greet(one, other) && greet(other, one)
+}
+
+fn greet(client: &PeerIdentity, server: &PeerIdentity) -> bool {
+    let mut dialling =
+        ClientConnection::new(client.client_config(), identity::server_name(&server.me)).unwrap();
+    let mut listening = ServerConnection::new(server.server_config()).unwrap();
+    let mut wire = Vec::new();
+    // TLS 1.3 with client certificates needs three flights.
+    for _ in 0..4 {
+        while dialling.wants_write() {
+            dialling.write_tls(&mut wire).unwrap();
+        }
+        let mut arrived = &wire[..];
+        while !arrived.is_empty() {
+            listening.read_tls(&mut arrived).unwrap();
+        }
+        wire.clear();
+        if listening.process_new_packets().is_err() {
+            return false;
+        }
+        while listening.wants_write() {
+            listening.write_tls(&mut wire).unwrap();
+        }
+        let mut arrived = &wire[..];
+        while !arrived.is_empty() {
+            dialling.read_tls(&mut arrived).unwrap();
+        }
+        wire.clear();
+        if dialling.process_new_packets().is_err() {
+            return false;
+        }
+    }
+    let named =
+        |certificates: Option<&[_]>, region| certificates.is_some_and(|all| identity::region_of(all, region));
+    !dialling.is_handshaking()
+        && !listening.is_handshaking()
+        && named(dialling.peer_certificates(), &server.me)
+        && named(listening.peer_certificates(), &client.me)
+}
+
+#[test]
+fn certificates_by_the_openssl_recipe_are_taken() {
+    let Some(mut shell) =
+        tool("openssl", "the openssl recipe of deploy/README.md").map(|_| std::process::Command::new("sh"))
+    else {
+        return;
+    };
+    let guide = text("deploy/README.md");
+    let (_, rest) = guide.split_once("```sh openssl\n").expect("deploy/README.md has the recipe");
+    let (recipe, _) = rest.split_once("```").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    authority(folder.path());
+    let us_east = load("us-east", &identity::files_in(folder.path(), &name("us-east")));
+    std::fs::remove_file(folder.path().join("eu-west.pem")).unwrap();
+    std::fs::remove_file(folder.path().join("eu-west.key")).unwrap();
+    well(shell.args(["-eu", "-c", recipe]).env("REGION", "eu-west").current_dir(folder.path()));
+    let eu_west = load("eu-west", &identity::files_in(folder.path(), &name("eu-west")));
+    assert!(know_each_other(&us_east, &eu_west));
+}
+
+#[test]
+fn an_authority_is_replaced_in_three_rounds_and_not_in_fewer() {
+    let [old, new] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    authority(old.path());
+    authority(new.path());
+    let read = |folder: &Path| std::fs::read_to_string(folder.join("ca.pem")).unwrap();
+    let both = old.path().join("both.pem");
+    std::fs::write(&both, read(old.path()) + &read(new.path())).unwrap();
+    let with = |folder: &Path, region: &str, trusts_both: bool| {
+        let mut files = identity::files_in(folder, &name(region));
+        if trusts_both {
+            files.authorities = both.clone();
+        }
+        load(region, &files)
+    };
+    // Each round meets the one before it, region by region.
+    let rounds = [(old.path(), false), (old.path(), true), (new.path(), true), (new.path(), false)];
+    for pair in rounds.windows(2) {
+        let [before, after] = [pair[0], pair[1]].map(|(folder, both)| with(folder, "us-east", both));
+        let other = with(pair[0].0, "eu-west", pair[0].1);
+        assert!(know_each_other(&before, &other) && know_each_other(&after, &other), "{pair:?}");
+    }
+    // Without the first round they do not.
+    let (fresh, stale) = (with(new.path(), "us-east", true), with(old.path(), "eu-west", false));
+    assert!(!know_each_other(&fresh, &stale));
+}

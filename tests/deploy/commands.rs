@@ -1,0 +1,294 @@
+//! Every command line of onceway in the documents is one that the built program takes, and every metric one that it has.
+//!
+//! A command is run with `--help` at its end: the program reads what stands before, refuses what it does not know, and does nothing. What has to be
+//! there is read from the usage line of that help. Neighbours: `deploy_files` has the helpers. It must not run a command for real.
+
+use std::collections::BTreeMap;
+
+use onceway::ports::observe;
+
+use super::{files_below, onceway, text, top};
+
+/// A command line, and where it stands.
+#[derive(Debug)]
+struct Line {
+    place: String,
+    words: Vec<String>,
+    /// In a block of commands, which is to be typed as it is; elsewhere it may be only named.
+    whole: bool,
+}
+
+/// All command lines of the documents.
+fn lines() -> Vec<Line> {
+    let mut files = files_below("deploy");
+    files.push("README.md".to_owned());
+    let mut found = Vec::new();
+    for file in files {
+        let Ok(text) = String::from_utf8(std::fs::read(top(&file)).unwrap()) else { continue };
+        for (index, part) in text.split("```").enumerate() {
+            // Between fences there are blocks only in Markdown; nothing else has fences.
+            match (index % 2 == 1, part.starts_with("sh")) {
+                (true, true) => found.extend(in_block(&file, part)),
+                (true, false) => {}
+                (false, _) => found.extend(in_prose(&file, part)),
+            }
+        }
+        let exec =
+            text.lines().filter_map(|line| line.strip_prefix("Exec")?.split_once("=/usr/local/bin/onceway "));
+        found.extend(exec.map(|(_, rest)| Line { place: file.clone(), words: words(rest), whole: true }));
+    }
+    found
+}
+
+/// The commands of a block, one or more on a line.
+fn in_block(file: &str, block: &str) -> Vec<Line> {
+    let mut found = Vec::new();
+    for line in block.lines().skip(1).collect::<Vec<_>>().join("\n").replace("\\\n", " ").lines() {
+        for command in words(line).split(|word| ["|", "&&", ";", ">", "do", "done"].contains(&word.as_str()))
+        {
+            let is_before =
+                |word: &&String| ["until", "while", "if"].contains(&word.as_str()) || word.contains('=');
+            let mut command: Vec<String> = command.iter().skip_while(is_before).cloned().collect();
+            if command.first().is_some_and(|first| first == "cargo")
+                && let Some(at) = command.iter().position(|word| word == "--")
+            {
+                command[at] = "onceway".to_owned();
+                command.drain(..at);
+            }
+            if command.first().is_some_and(|first| first == "onceway") {
+                found.push(Line {
+                    place: format!("{file}: {line}"),
+                    words: command.split_off(1),
+                    whole: true,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// The commands between backticks.
+fn in_prose(file: &str, prose: &str) -> Vec<Line> {
+    let spans = prose.split('`').skip(1).step_by(2);
+    let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
+    let spans = spans.filter_map(|span| span.strip_prefix("onceway ").map(str::to_owned));
+    spans
+        .map(|span| Line { place: format!("{file}: `onceway {span}`"), words: words(&span), whole: false })
+        .collect()
+}
+
+/// A line as a shell splits it, as far as the documents go: quotes, comments, and what ends a command.
+fn words(line: &str) -> Vec<String> {
+    let (mut all, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match (letter, quote) {
+            (end, Some(begin)) if end == begin => quote = None,
+            (inner, Some(_)) => word.get_or_insert_default().push(inner),
+            ('\'' | '"', None) => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            ('#', None) if word.is_none() => break,
+            (';' | '|' | '>' | '&', None) => {
+                all.extend(word.take());
+                let doubled = letters.next_if_eq(&'&').is_some();
+                all.push(if doubled { "&&".to_owned() } else { letter.to_string() });
+            }
+            (space, None) if space.is_whitespace() => all.extend(word.take()),
+            (other, None) => word.get_or_insert_default().push(other),
+        }
+    }
+    all.extend(word);
+    all
+}
+
+/// What the documents write where a value is to be put.
+fn value_for(word: &str) -> String {
+    match word {
+        "REGION" | "NAME" => "eu-west",
+        "N" => "7",
+        "SPAN" => "10m",
+        other => other,
+    }
+    .to_owned()
+}
+
+/// The help that a command line ends in, or what the program said instead.
+fn help(line: &Line) -> Result<String, String> {
+    // Dots stand for a value after a flag, and for more of the same elsewhere.
+    let before = std::iter::once("").chain(line.words.iter().map(String::as_str));
+    let given =
+        line.words.iter().zip(before).filter(|(word, before)| *word != "..." || before.starts_with("--"));
+    let given = given.map(|(word, _)| word).filter(|word| *word != "--help");
+    let output = onceway().args(given.map(|word| value_for(word))).arg("--help").output().unwrap();
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// What a command line lacks, by the usage line and the options of its help.
+fn lacking(line: &Line, help: &str) -> Vec<String> {
+    let usage = help.lines().find_map(|line| line.strip_prefix("Usage: onceway ")).unwrap_or_default();
+    let mut needed = usage.to_owned();
+    while let (Some(open), Some(close)) = (needed.find('['), needed.find(']')) {
+        needed.replace_range(open..=close, "");
+    }
+    let takes = |flag: &str| {
+        let option = help.lines().map(str::trim).find(|line| {
+            line.starts_with(&format!("{flag} ")) || line.starts_with(&format!("{flag}=")) || *line == flag
+        });
+        option.is_some_and(|line| line.contains('<'))
+    };
+    let (mut flags, mut places, mut value_of) = (Vec::new(), Vec::new(), None::<String>);
+    for word in &line.words {
+        if let Some(flag) = word.strip_prefix("--") {
+            flags.push(format!("--{flag}"));
+            value_of = takes(word).then(|| word.clone());
+        } else if value_of.take().is_none() {
+            places.push(word.clone());
+        }
+    }
+    let (mut lacking, mut wanted, mut after_flag) = (Vec::new(), 0, false);
+    for word in needed.split_whitespace() {
+        match word.starts_with("--") {
+            true if !flags.iter().any(|flag| flag == word) => lacking.push(word.to_owned()),
+            true => {}
+            false if after_flag && word.starts_with('<') => {}
+            false => wanted += 1,
+        }
+        after_flag = word.starts_with("--");
+    }
+    if places.len() < wanted {
+        lacking.push(format!("{} of {wanted} words: {usage}", places.len()));
+    }
+    lacking
+}
+
+#[test]
+fn every_command_line_in_the_documents_exists() {
+    let mut asked: BTreeMap<Vec<String>, Result<String, String>> = BTreeMap::new();
+    let (mut wrong, mut whole) = (Vec::new(), 0);
+    for line in lines() {
+        // What is meant is the program as such, or any command.
+        if line.words.first().is_none_or(|word| word == "COMMAND") {
+            continue;
+        }
+        whole += usize::from(line.whole);
+        match asked.entry(line.words.clone()).or_insert_with(|| help(&line)) {
+            Err(said) => wrong.push(format!("{}\n    {said}", line.place)),
+            Ok(help) if line.whole => {
+                wrong.extend(
+                    lacking(&line, help).iter().map(|what| format!("{}\n    lacks {what}", line.place)),
+                );
+            }
+            Ok(_) => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(whole > 80, "only {whole} command lines were found: are blocks still marked as sh?");
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_found() {
+    let block = |text: &str| in_block("x", &format!("sh\n{text}\n"));
+    for (text, what) in [
+        ("onceway rergion drain eu-west", "unrecognized subcommand"),
+        (
+            "until onceway region status eu-west --forever; do sleep 1; done",
+            "unexpected argument '--forever'",
+        ),
+        ("x=1 onceway audit --days a", "invalid value 'a'"),
+        ("cargo run --release -- demo --exitt", "unexpected argument '--exitt'"),
+    ] {
+        let [line] = &block(text)[..] else { panic!("{text}: not one command") };
+        assert!(help(line).unwrap_err().contains(what), "{text}: {:?}", help(line));
+    }
+    for (text, what) in [
+        ("onceway store reseed --config a.toml # --from b", "--from"),
+        ("onceway takeover eu-west", "--reason"),
+        ("onceway key show acme", "3 of 4 words"),
+        ("onceway check", "1 of 2 words"),
+    ] {
+        let [line] = &block(text)[..] else { panic!("{text}: not one command") };
+        let lacking = lacking(line, &help(line).unwrap());
+        assert!(lacking.iter().any(|one| one.contains(what)), "{text}: {lacking:?}");
+    }
+    let prose = in_prose("x", "as `onceway\n  sttore init` does");
+    assert!(help(&prose[0]).unwrap_err().contains("unrecognized subcommand"));
+}
+
+#[test]
+fn a_line_is_split_as_a_shell_does() {
+    let split = words(r##"onceway key settle a 'b c' --body '{"id":"#1"}' --x="y z" # not this"##);
+    assert_eq!(split, ["onceway", "key", "settle", "a", "b c", "--body", r##"{"id":"#1"}"##, "--x=y z"]);
+    assert_eq!(
+        words("until a; do b && c | d > e"),
+        ["until", "a", ";", "do", "b", "&&", "c", "|", "d", ">", "e"]
+    );
+}
+
+/// The sections that a runbook must have, and what each of them says, in this order.
+const SECTIONS: [&str; 11] = [
+    "Region dies",
+    "Region returns",
+    "Planned maintenance",
+    "Add a region",
+    "Lost slot",
+    "Postgres minor upgrade",
+    "Postgres major upgrade",
+    "Certificate rotation",
+    "Stuck key",
+    "Suspected double charge",
+    "Disk filling from a dead subscriber",
+];
+const PARTS: [&str; 5] = [
+    "**How you notice.**",
+    "**What is true meanwhile.**",
+    "**What to do.**",
+    "**How you know that it is over.**",
+    "**What not to do.**",
+];
+
+#[test]
+fn the_runbook_has_all_sections_and_each_says_all() {
+    let text = text("deploy/RUNBOOK.md");
+    let sections: Vec<&str> = text.split("\n## ").skip(1).collect();
+    let titles: Vec<&str> = sections.iter().filter_map(|section| section.lines().next()).collect();
+    assert_eq!(titles, SECTIONS);
+    for section in sections {
+        let places: Vec<Option<usize>> = PARTS.iter().map(|part| section.find(part)).collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} in\n{section}");
+        assert!(section.contains("```sh"), "no command in\n{section}");
+    }
+}
+
+#[test]
+fn the_runbook_names_metrics_and_lines_that_the_product_shows() {
+    let runbook = text("deploy/RUNBOOK.md");
+    let is_part = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+    let mut seen = 0;
+    for (at, _) in runbook.match_indices("onceway_") {
+        let name: String = runbook[at..].chars().take_while(|letter| is_part(*letter)).collect();
+        assert!(observe::ALL.iter().any(|metric| metric.name == name), "no metric {name}");
+        seen += 1;
+    }
+    assert!(seen > 10, "only {seen} metrics were found");
+    for (line, source) in [
+        ("LOST: its keys run elsewhere", "src/cli/authority.rs"),
+        ("sealed: complete, comes back by itself", "src/cli/authority.rs"),
+        ("sealed: its upstream is\nsick", "src/cli/authority.rs"),
+        ("NEEDS AN OPERATOR", "src/cli/authority.rs"),
+        ("the store went back", "src/gateway/heartbeat.rs"),
+        ("it uses another\naddress", "src/adapters/postgres/provision/mesh.rs"),
+        ("home-unavailable", "src/gateway/problems.rs"),
+        ("store-unavailable", "src/gateway/problems.rs"),
+        ("outcome-unknown", "src/gateway/problems.rs"),
+        ("in-progress", "src/gateway/problems.rs"),
+    ] {
+        let told = format!("{runbook}{}", text("deploy/postgres/README.md"));
+        assert!(told.contains(line), "the documents do not say {line:?} any more: take it out here");
+        assert!(text(source).contains(&line.replace('\n', " ")), "{source} does not say {line:?}");
+    }
+}

@@ -1,0 +1,222 @@
+//! The container file, the unit, DNS and Postgres: what they name exists, and those who read them take them.
+//!
+//! Neighbours: `deploy_files` finds tools; `pod` asks a running gateway for the paths that DNS checks. It must not build an image, start a server or
+//! fetch a provider.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use onceway::config::Config;
+
+use super::{onceway, text, tool, top, well};
+
+/// Exposure, in tenths, that the unit must stay below (`systemd-analyze security`).
+const MOST_EXPOSED: &str = "20";
+
+/// The reference file of a region, as a gateway reads it.
+fn reference() -> Config {
+    let environment = |_: &str| Some("postgres://onceway_gateway@127.0.0.1:5432/onceway".to_owned());
+    Config::load_with(&top("config/us-east.toml"), &environment).unwrap()
+}
+
+/// The arguments of an instruction of the container file.
+fn instructions<'a>(file: &'a str, name: &str) -> Vec<Vec<&'a str>> {
+    let lines = file.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    lines.map(|line| line.split_whitespace().collect()).collect()
+}
+
+/// Every file that is built into the program from the sources in a folder, by its path in the tree.
+fn built_in(folder: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for source in super::files_below(folder).iter().filter(|source| source.ends_with(".rs")) {
+        let text = text(source);
+        let after =
+            |sign| text.split(sign).skip(1).filter_map(|rest| rest.split_once("\")")).map(|(path, _)| path);
+        for named in after("include_str!(\"").chain(after("include_bytes!(\"")) {
+            // By words, not by the file system: links would lead back into the tree.
+            let mut path: Vec<&str> = source.split('/').collect();
+            path.pop();
+            for part in named.split('/') {
+                match part {
+                    ".." => drop(path.pop()),
+                    part => path.push(part),
+                }
+            }
+            found.insert(path.join("/"));
+        }
+    }
+    assert!(found.contains("config/ring.toml") && found.len() > 50, "{found:?}");
+    found
+}
+
+#[test]
+fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
+    let file = text("deploy/Containerfile");
+    let folder = tempfile::tempdir().unwrap();
+    let mut binary = None;
+    for copied in instructions(&file, "COPY") {
+        let (to, from) = copied.split_last().unwrap();
+        if let [stage, source] = from
+            && stage.starts_with("--from=")
+        {
+            assert_eq!(*source, "/build/target/release/onceway");
+            binary = Some(*to);
+            continue;
+        }
+        for source in from {
+            assert!(top(source).exists(), "{source} is copied and not there");
+            symlink(top(source), folder.path().join(source)).unwrap();
+        }
+    }
+    for file in built_in("src") {
+        assert!(folder.path().join(&file).exists(), "{file} is built in, and not copied");
+    }
+    // Cargo reads the manifests before it asks the compiler anything; a compiler that only fails shows how far it came.
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(["check", "--offline", "--locked", "-p", "onceway"])
+        .current_dir(folder.path())
+        .env("RUSTC", "false");
+    cargo.env_remove("RUSTC_WRAPPER").env_remove("RUSTC_WORKSPACE_WRAPPER");
+    let output = cargo.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("-vV") && !said.contains("failed to parse manifest"), "{said}");
+
+    let listen = reference().process.listen;
+    let ports = [listen.public, listen.admin, listen.peer].map(|address| address.port().to_string());
+    assert_eq!(instructions(&file, "EXPOSE"), [ports.each_ref().map(String::as_str)]);
+    let entry = file.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<String>>(entry).unwrap(), [binary.unwrap()]);
+    let command = file.lines().find_map(|line| line.strip_prefix("CMD ")).unwrap();
+    let command: Vec<String> = serde_json::from_str(command).unwrap();
+    well(onceway().args(command).arg("--help"));
+    let manifest = text("Cargo.toml");
+    let rust =
+        manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
+    assert!(file.contains(&format!("rust:{rust}-")), "built with another Rust than {rust}");
+}
+
+#[test]
+fn the_unit_leaves_time_for_a_stop_and_room_for_connections() {
+    let unit = text("deploy/systemd/onceway.service");
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
+    let stop: u64 = value("TimeoutStopSec").parse().unwrap();
+    assert!(stop >= reference().process.drain.as_secs() + 5, "a stop is cut short");
+    let files: u64 = value("LimitNOFILE").parse().unwrap();
+    assert!(files >= 2 * u64::try_from(reference().process.listen.limits.connections).unwrap());
+}
+
+#[test]
+fn units_are_such_that_systemd_takes_and_are_hardened() {
+    let users = text("deploy/systemd/onceway.sysusers");
+    for name in ["onceway.service", "onceway-witness.service"] {
+        let unit = text(&format!("deploy/systemd/{name}"));
+        let user = unit.lines().find_map(|line| line.strip_prefix("User=")).unwrap();
+        assert!(
+            users.lines().any(|line| line.starts_with(&format!("u {user} "))),
+            "nobody makes the user {user}"
+        );
+        let Some(mut verify) = tool("systemd-analyze", "the systemd units") else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, unit.replace("/usr/local/bin/onceway", env!("CARGO_BIN_EXE_onceway"))).unwrap();
+        let output = verify.args(["verify", "--man=no"]).arg(&path).output().unwrap();
+        let said =
+            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        // It ends well although it ignores a line; then it says so.
+        assert!(output.status.success() && !said.contains(name), "{said}");
+        let threshold = format!("--threshold={MOST_EXPOSED}");
+        well(Command::new("systemd-analyze").args(["security", "--offline=true", &threshold]).arg(&path));
+    }
+}
+
+#[test]
+fn terraform_is_formatted() {
+    let Some(mut terraform) = tool("terraform", "the format of deploy/dns/route53") else { return };
+    well(terraform.args(["fmt", "-check", "-diff", "-recursive"]).arg(top("deploy/dns")));
+}
+
+/// The program that asks a region's front, played: it answers for the addresses that it is told.
+fn front(folder: &Path, well: &[&str]) {
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in {}) exit 0;; *) exit 22;; esac\n",
+        match well {
+            [] => "nothing".to_owned(),
+            some => some.iter().map(|address| format!("*:{address}\\ *")).collect::<Vec<_>>().join("|"),
+        }
+    );
+    std::fs::write(folder.join("curl"), script).unwrap();
+    std::fs::set_permissions(folder.join("curl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn zones_for_coredns_name_regions_that_are_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let write = |ready: &[&str]| {
+        front(folder.path(), ready);
+        let mut zones = Command::new("sh");
+        zones.arg(top("deploy/dns/coredns/zones")).arg(top("deploy/dns/coredns/regions")).arg(folder.path());
+        well(zones.env("PATH", &path));
+        let zone = |region: &str| std::fs::read_to_string(folder.path().join(region)).unwrap();
+        ["us-east", "eu-west", "ap-south"].map(zone)
+    };
+    let named = |zone: &str| -> BTreeSet<String> {
+        zone.lines().filter_map(|line| line.strip_prefix("api IN A ")).map(str::to_owned).collect()
+    };
+    let set = |all: &[&str]| -> BTreeSet<String> { all.iter().map(|one| (*one).to_owned()).collect() };
+    let [us, eu, ap] = ["192.0.2.10", "198.51.100.10", "203.0.113.10"];
+
+    let all_well = write(&[us, eu, ap]);
+    assert_eq!(all_well.each_ref().map(|zone| named(zone)), [set(&[us]), set(&[eu]), set(&[ap])]);
+    assert_eq!(write(&[us, eu, ap]), all_well, "nothing changed, and a serial did");
+    assert_eq!(write(&[eu, ap]).each_ref().map(|zone| named(zone)), [set(&[eu, ap]), set(&[eu]), set(&[ap])]);
+    assert_eq!(write(&[]).each_ref().map(|zone| named(zone)), [set(&[us]), set(&[eu]), set(&[ap])]);
+
+    let corefile = text("deploy/dns/coredns/Corefile");
+    for region in super::REGIONS {
+        assert!(corefile.contains(&format!("file /var/lib/coredns/zones/{region} ")), "no view of {region}");
+    }
+}
+
+#[test]
+fn postgres_is_set_as_the_tests_run_it() {
+    let ours = text("deploy/postgres/onceway.conf");
+    let fleet = text("src/fleet/cluster.rs");
+    let mut compared = 0;
+    for line in ours.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let (name, value) = line.split_once(" = ").unwrap_or_else(|| panic!("{line}"));
+        // How much WAL is kept is a matter of the disk; the rest of the machine's.
+        if name != "max_slot_wal_keep_size" && fleet.contains(&format!("(\"{name}\", ")) {
+            assert!(
+                fleet.contains(&format!("(\"{name}\", \"{value}\")")),
+                "{name} is not {value} in the tests"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared >= 15, "only {compared} settings are those of the tests");
+}
+
+#[test]
+fn roles_are_set_as_store_init_sets_them() {
+    let source = text("src/adapters/postgres/provision/roles.rs");
+    let (_, rest) = source.split_once("const SETTINGS").unwrap();
+    let (settings, _) = rest.split_once("];").unwrap();
+    let words: Vec<&str> = settings.split('"').skip(1).step_by(2).collect();
+    let roles = text("deploy/postgres/roles.sql");
+    assert_eq!(words.len() % 2, 0);
+    for pair in words.chunks(2) {
+        assert!(
+            roles.contains(&format!("('{}', '{}')", pair[0], pair[1])),
+            "roles.sql does not set {pair:?}"
+        );
+    }
+    for role in ["gateway_role", "replication_role"] {
+        let file = text("config/us-east.toml");
+        let line = file.lines().find_map(|line| line.strip_prefix(&format!("{role} = \""))).unwrap();
+        assert!(roles.contains(&format!("create role {} ", line.split('"').next().unwrap())), "{role}");
+    }
+}

@@ -1,0 +1,286 @@
+//! The Kubernetes manifests: right by Kubernetes' schema, true of the product, and consistent with each other.
+//!
+//! Neighbours: `schema` judges objects, `pod` puts together what a pod would see. Each region is looked at as its own files say it, and as kubectl
+//! renders it. It must not talk to a cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use onceway::config::Config;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::pod::Pod;
+use super::schema::Schema;
+use super::{REGIONS, text, tool, top, well};
+
+const BASE: &str = "deploy/kubernetes/base";
+/// What a gateway needs to end once the drain is over (`server::run` closes its listeners in two seconds), and some air.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// The documents of a YAML text.
+pub fn documents(yaml: &str) -> Vec<Value> {
+    let all = serde_yaml_ng::Deserializer::from_str(yaml).map(Value::deserialize);
+    all.map(|document| document.unwrap_or_else(|error| panic!("{error} in\n{yaml}")))
+        .filter(|one| !one.is_null())
+        .collect()
+}
+
+/// A kustomization.
+fn kustomization(folder: &str) -> Value {
+    documents(&text(&format!("{folder}/kustomization.yaml"))).remove(0)
+}
+
+/// The items of a list; none where there is no list.
+pub fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn strings(value: &Value) -> impl Iterator<Item = &str> {
+    items(value).iter().filter_map(Value::as_str)
+}
+
+/// The objects of a region, base and overlay, and for each generated ConfigMap its files, as `kustomize` names them.
+pub fn region(name: &str) -> (Vec<Value>, BTreeMap<String, Vec<String>>) {
+    let (mut objects, mut maps) = (Vec::new(), BTreeMap::new());
+    for folder in [BASE.to_owned(), format!("deploy/kubernetes/{name}")] {
+        let kustomization = kustomization(&folder);
+        for resource in strings(&kustomization["resources"]).filter(|resource| *resource != "../base") {
+            objects.extend(documents(&text(&format!("{folder}/{resource}"))));
+        }
+        for map in items(&kustomization["configMapGenerator"]) {
+            let files = strings(&map["files"]).map(|file| format!("{folder}/{file}")).collect();
+            maps.insert(map["name"].as_str().unwrap().to_owned(), files);
+        }
+    }
+    (objects, maps)
+}
+
+pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+/// The one gateway container.
+pub fn container(objects: &[Value]) -> &Value {
+    let [deployment] = of_kind(objects, "Deployment")[..] else { panic!("one deployment") };
+    let [container] = items(&deployment["spec"]["template"]["spec"]["containers"]) else {
+        panic!("one container")
+    };
+    container
+}
+
+fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
+    items(list).iter().find(|one| one["name"] == name)
+}
+
+#[test]
+fn every_object_is_right_by_the_schema() {
+    let schema = Schema::kubernetes();
+    for name in REGIONS {
+        let (objects, _) = region(name);
+        assert!(objects.len() >= 10, "{name} has only {} objects", objects.len());
+        for object in &objects {
+            assert_eq!(schema.wrong(object), [""; 0], "{name}: {}", object["metadata"]["name"]);
+        }
+    }
+}
+
+#[test]
+fn what_kubectl_renders_is_right_by_the_schema_and_complete() {
+    let schema = Schema::kubernetes();
+    for name in REGIONS {
+        let Some(mut kubectl) = tool("kubectl", "how the manifests are rendered") else { return };
+        let folder = top(&format!("deploy/kubernetes/{name}"));
+        let yaml = well(kubectl.args(["kustomize", "--load-restrictor", "LoadRestrictionsNone"]).arg(folder));
+        let rendered = documents(&yaml);
+        for object in &rendered {
+            assert_eq!(schema.wrong(object), [""; 0], "{name}: {}", object["metadata"]["name"]);
+            assert!(
+                object["kind"] == "Namespace" || object["metadata"]["namespace"] == "onceway",
+                "{object}"
+            );
+        }
+        let (objects, maps) = region(name);
+        assert_eq!(rendered.len(), objects.len() + maps.len(), "{name}");
+        let maps: BTreeSet<&str> = of_kind(&rendered, "ConfigMap")
+            .iter()
+            .filter_map(|map| map["metadata"]["name"].as_str())
+            .collect();
+        let [deployment] = of_kind(&rendered, "Deployment")[..] else { panic!("one deployment") };
+        let sources = &deployment["spec"]["template"]["spec"]["volumes"][0]["projected"]["sources"];
+        for used in items(sources).iter().filter_map(|source| source["configMap"]["name"].as_str()) {
+            assert!(maps.contains(used), "{name}: no ConfigMap {used} among {maps:?}");
+        }
+        assert_ne!(container(&rendered)["image"], "onceway", "the image is named by nobody");
+    }
+}
+
+#[test]
+fn a_pod_finds_a_valid_configuration_of_its_region() {
+    for name in REGIONS {
+        let pod = Pod::of(name);
+        let config = pod.config();
+        assert_eq!(config.me.as_str(), name);
+        assert!(config.process.provision.is_none(), "no pod makes stores");
+        let peers: BTreeSet<&str> = config.process.peer.addresses.keys().map(|peer| peer.as_str()).collect();
+        assert_eq!(peers, REGIONS.into_iter().filter(|other| *other != name).collect());
+    }
+}
+
+#[test]
+fn ports_are_those_that_a_gateway_listens_on() {
+    for name in REGIONS {
+        let (objects, _) = region(name);
+        let config = Pod::of(name).config();
+        let listen = &config.process.listen;
+        let real = BTreeMap::from([
+            ("public", listen.public.port()),
+            ("admin", listen.admin.port()),
+            ("peer", listen.peer.port()),
+        ]);
+        let ports = &container(&objects)["ports"];
+        assert_eq!(items(ports).len(), real.len());
+        for (port, number) in &real {
+            assert_eq!(named(ports, port).unwrap()["containerPort"], *number, "{name}: {port}");
+        }
+        let services = of_kind(&objects, "Service");
+        for port in services.iter().flat_map(|service| items(&service["spec"]["ports"])) {
+            let target = port["targetPort"].as_str().unwrap();
+            assert_eq!(
+                (&port["port"], port["name"].as_str()),
+                (&real[target].into(), Some(target)),
+                "{name}"
+            );
+        }
+        for path in paths(&objects) {
+            let service = &path["backend"]["service"];
+            let of = services.iter().find(|one| one["metadata"]["name"] == service["name"]).unwrap();
+            assert!(
+                named(&of["spec"]["ports"], service["port"]["name"].as_str().unwrap()).is_some(),
+                "{path}"
+            );
+        }
+        let allowed = BTreeSet::from([real["public"], real["admin"], real["peer"]]);
+        let abroad = BTreeSet::from([53, real["peer"], upstream(&config), postgres()]);
+        for (way, known, all) in [("ingress", &allowed, allowed.len()), ("egress", &abroad, abroad.len())] {
+            let policies = of_kind(&objects, "NetworkPolicy");
+            let rules = policies.iter().flat_map(|policy| items(&policy["spec"][way]));
+            let ports =
+                rules.flat_map(|rule| items(&rule["ports"])).map(|port| port["port"].as_u64().unwrap());
+            let ports: BTreeSet<u16> = ports.map(|port| u16::try_from(port).unwrap()).collect();
+            assert!(
+                ports.is_subset(known) && ports.len() == all,
+                "{name} {way}: {ports:?}, known are {known:?}"
+            );
+        }
+    }
+}
+
+fn paths(objects: &[Value]) -> Vec<&Value> {
+    let rules = of_kind(objects, "Ingress").into_iter().flat_map(|ingress| items(&ingress["spec"]["rules"]));
+    rules.flat_map(|rule| items(&rule["http"]["paths"])).collect()
+}
+
+/// The port of the region's upstream.
+fn upstream(config: &Config) -> u16 {
+    config.process.upstream.address.rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// The port of Postgres, as the reference file has it.
+fn postgres() -> u16 {
+    let file = text("config/us-east.toml");
+    let (_, host) = file.split_once("postgres://onceway_gateway@").unwrap();
+    host.split([':', '/']).nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_stop_leaves_time_for_everything_and_one_gateway_at_a_time_goes() {
+    for name in REGIONS {
+        let (objects, _) = region(name);
+        let [deployment] = of_kind(&objects, "Deployment")[..] else { panic!("one deployment") };
+        let pod = &deployment["spec"]["template"]["spec"];
+        let seconds = |value: &Value| Duration::from_secs(value.as_u64().unwrap());
+        let grace = seconds(&pod["terminationGracePeriodSeconds"]);
+        let waits = seconds(&container(&objects)["lifecycle"]["preStop"]["sleep"]["seconds"]);
+        let drain = Pod::of(name).config().process.drain;
+        assert!(grace >= waits + drain + CLOSING, "{grace:?} for {waits:?}, {drain:?} and {CLOSING:?}");
+        let readiness = &container(&objects)["readinessProbe"];
+        let unready =
+            readiness["periodSeconds"].as_u64().unwrap() * readiness["failureThreshold"].as_u64().unwrap();
+        assert!(
+            waits > Duration::from_secs(unready),
+            "the balancer learns of it later than the gateway refuses"
+        );
+
+        let [budget] = of_kind(&objects, "PodDisruptionBudget")[..] else { panic!("one budget") };
+        let (least, all) = (&budget["spec"]["minAvailable"], &deployment["spec"]["replicas"]);
+        assert_eq!((least.as_u64(), all.as_u64()), (Some(2), Some(3)));
+        let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+        let selectors =
+            [&budget["spec"]["selector"]["matchLabels"], &deployment["spec"]["selector"]["matchLabels"]];
+        let spread =
+            items(&pod["topologySpreadConstraints"]).iter().map(|one| &one["labelSelector"]["matchLabels"]);
+        let policies = of_kind(&objects, "NetworkPolicy");
+        let policies = policies.iter().map(|policy| &policy["spec"]["podSelector"]["matchLabels"]);
+        let services = of_kind(&objects, "Service");
+        let services = services.iter().map(|service| &service["spec"]["selector"]);
+        for selector in selectors.into_iter().chain(spread).chain(policies).chain(services) {
+            assert_eq!(selector, labels, "{name}: this selects no gateway");
+        }
+    }
+}
+
+#[test]
+fn a_container_has_no_rights_that_it_does_not_need() {
+    let containerfile = text("deploy/Containerfile");
+    let user = containerfile.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
+    let (objects, _) = region("us-east");
+    let [deployment] = of_kind(&objects, "Deployment")[..] else { panic!("one deployment") };
+    let pod = &deployment["spec"]["template"]["spec"];
+    let context = &pod["securityContext"];
+    assert_eq!(format!("{}:{}", context["runAsUser"], context["runAsGroup"]), user);
+    assert_eq!(context["fsGroup"], context["runAsGroup"], "mounted secrets are the group's to read");
+    assert_eq!(
+        (&context["runAsNonRoot"], &context["seccompProfile"]["type"]),
+        (&true.into(), &"RuntimeDefault".into())
+    );
+    let context = &container(&objects)["securityContext"];
+    assert_eq!(context["readOnlyRootFilesystem"], true);
+    assert_eq!(context["allowPrivilegeEscalation"], false);
+    assert_eq!(strings(&context["capabilities"]["drop"]).collect::<Vec<_>>(), ["ALL"]);
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    for mount in items(&container(&objects)["volumeMounts"]) {
+        assert_eq!(mount["readOnly"], true, "{mount}");
+    }
+}
+
+#[test]
+fn secrets_that_are_named_are_explained() {
+    let guide = text("deploy/README.md");
+    let (objects, _) = region("us-east");
+    let mut named = 0;
+    for (secret, key) in Pod::secrets(&objects) {
+        let made = guide.lines().find(|line| line.contains(&format!("create secret generic {secret} ")));
+        let made = made.unwrap_or_else(|| panic!("deploy/README.md does not make the secret {secret}"));
+        assert!(made.contains(&format!("={key}=")), "the secret {secret} is made without {key}: {made}");
+        named += 1;
+    }
+    assert_eq!(named, 5);
+    assert!(of_kind(&objects, "Secret").is_empty(), "a secret stands in no file");
+}
+
+#[test]
+fn each_region_of_the_ring_has_an_overlay() {
+    let ring = onceway::config::load_ring(&top("config/ring.toml")).unwrap();
+    let regions: BTreeSet<String> =
+        ring.ring.regions().iter().map(|region| region.name.to_string()).collect();
+    assert_eq!(regions, REGIONS.map(str::to_owned).into());
+    for name in REGIONS {
+        let files = region(name).1;
+        for file in files.values().flatten() {
+            assert!(top(file).is_file(), "{file} is not there");
+        }
+        assert!(Path::new(&top(&format!("deploy/kubernetes/{name}/region.toml"))).is_file());
+    }
+}

@@ -1,0 +1,206 @@
+//! What a pod of a region would see: the files of its volume, put together as the manifests say, and its environment.
+//!
+//! Neighbours: `manifests` asks it for the configuration, and starts the built program on it. Secrets are made up. It must not take a file from
+//! anywhere but where the manifests take it.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use onceway::adapters::identity;
+use onceway::config::Config;
+use onceway::protocol::region::RegionName;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::manifests::{container, items, of_kind, region};
+use super::{onceway, text};
+
+/// How long the program may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Pod {
+    objects: Vec<Value>,
+    folder: TempDir,
+}
+
+impl Pod {
+    /// A pod of a region, its volume filled.
+    pub fn of(name: &str) -> Self {
+        let (objects, maps) = region(name);
+        let folder = tempfile::tempdir().unwrap();
+        let secrets = made_up(name);
+        let [deployment] = of_kind(&objects, "Deployment")[..] else { panic!("one deployment") };
+        let [volume] = items(&deployment["spec"]["template"]["spec"]["volumes"]) else {
+            panic!("one volume")
+        };
+        for source in items(&volume["projected"]["sources"]) {
+            for item in items(&source["configMap"]["items"]) {
+                let (map, key) =
+                    (source["configMap"]["name"].as_str().unwrap(), item["key"].as_str().unwrap());
+                let file = maps[map].iter().find(|file| Path::new(file).file_name().unwrap() == key);
+                put(folder.path(), item, &text(file.unwrap_or_else(|| panic!("{map} has no {key}"))));
+            }
+            for item in items(&source["secret"]["items"]) {
+                let named = (source["secret"]["name"].as_str().unwrap(), item["key"].as_str().unwrap());
+                put(folder.path(), item, &secrets[&named]);
+            }
+        }
+        Self { objects, folder }
+    }
+
+    /// The secrets that the manifests name, each with its key.
+    pub fn secrets(objects: &[Value]) -> Vec<(String, String)> {
+        let [deployment] = of_kind(objects, "Deployment")[..] else { panic!("one deployment") };
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        let env = items(&container(objects)["env"]).iter().map(|one| &one["valueFrom"]["secretKeyRef"]);
+        let mut all: Vec<_> = env.map(|one| (word(&one["name"]), word(&one["key"]))).collect();
+        let volumes = items(&deployment["spec"]["template"]["spec"]["volumes"]).iter();
+        for source in volumes.flat_map(|volume| items(&volume["projected"]["sources"])) {
+            let secret = &source["secret"];
+            all.extend(
+                items(&secret["items"]).iter().map(|item| (word(&secret["name"]), word(&item["key"]))),
+            );
+        }
+        all
+    }
+
+    /// The environment of the container.
+    fn environment(&self) -> BTreeMap<String, String> {
+        let secrets = made_up("us-east");
+        let env = items(&container(&self.objects)["env"]).iter();
+        let value = |one: &Value| {
+            let secret = &one["valueFrom"]["secretKeyRef"];
+            secrets[&(secret["name"].as_str().unwrap(), secret["key"].as_str().unwrap())].clone()
+        };
+        env.map(|one| (one["name"].as_str().unwrap().to_owned(), value(one))).collect()
+    }
+
+    /// The configuration that a gateway in it would have.
+    pub fn config(&self) -> Config {
+        let environment = self.environment();
+        let loaded = Config::load_with(&self.folder.path().join("region.toml"), &|name| {
+            environment.get(name).cloned()
+        });
+        loaded.unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    /// Starts the container's command, on ports of this machine that are free, in shadow mode, which asks neither store nor peers. What it is asked is
+    /// the admin listener's.
+    fn start(&self) -> Running {
+        let mut file = std::fs::read_to_string(self.folder.path().join("region.toml")).unwrap();
+        let free: Vec<SocketAddr> = {
+            let bound: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+            bound.iter().map(|listener| listener.local_addr().unwrap()).collect()
+        };
+        for (port, address) in ["public", "admin", "peer"].iter().zip(&free) {
+            let line = file.lines().find(|line| line.starts_with(&format!("{port} = "))).unwrap().to_owned();
+            file = file.replace(&line, &format!("{port} = \"{address}\""));
+        }
+        file = file.replace("\n[listen]\n", "\nshadow = true\n\n[listen]\n");
+        std::fs::write(self.folder.path().join("region.toml"), file).unwrap();
+        let mount = &container(&self.objects)["volumeMounts"][0]["mountPath"];
+        let args = items(&container(&self.objects)["args"]).iter().map(|arg| arg.as_str().unwrap());
+        let here = self.folder.path().to_str().unwrap();
+        let args = args.map(|arg| arg.replace(mount.as_str().unwrap(), here));
+        let mut command = onceway();
+        command.args(args).env_clear().envs(self.environment()).stdout(Stdio::null()).stderr(Stdio::null());
+        Running { child: command.spawn().unwrap(), admin: free[1] }
+    }
+}
+
+fn put(folder: &Path, item: &Value, content: &str) {
+    let path = folder.join(item["path"].as_str().unwrap());
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+/// A value for each secret and key that there is.
+fn made_up(region: &str) -> BTreeMap<(&'static str, &'static str), String> {
+    let folder = tempfile::tempdir().unwrap();
+    let name = RegionName::parse(region).unwrap();
+    identity::generate(std::slice::from_ref(&name)).unwrap().write(folder.path()).unwrap();
+    let files = identity::files_in(folder.path(), &name);
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    BTreeMap::from([
+        (("onceway-store", "url"), "postgres://onceway_gateway@127.0.0.1:1/onceway".to_owned()),
+        (("onceway-peer", "tls.crt"), read(&files.certificate)),
+        (("onceway-peer", "tls.key"), read(&files.key)),
+        (("onceway-peer", "ca.crt"), read(&files.authorities)),
+        (("onceway-admin", "token"), "0123456789abcdef0123456789abcdef\n".to_owned()),
+    ])
+}
+
+struct Running {
+    child: Child,
+    admin: SocketAddr,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    /// The status of `GET path`, as a kubelet or a front asks: without a token, by a name that the gateway does not know.
+    fn status(&mut self, path: &str) -> u16 {
+        let begun = Instant::now();
+        let mut stream = loop {
+            match TcpStream::connect(self.admin) {
+                Ok(stream) => break stream,
+                Err(_) => {
+                    let runs = self.child.try_wait().unwrap().is_none();
+                    assert!(runs && begun.elapsed() < PATIENCE, "the gateway does not listen");
+                    std::thread::yield_now();
+                }
+            }
+        };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: ready.example.com\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+/// Every path that somebody outside asks for, by the file that says so.
+fn asked() -> Vec<(&'static str, String)> {
+    let (objects, _) = region("us-east");
+    let probe = |name: &str| container(&objects)[name]["httpGet"]["path"].as_str().unwrap().to_owned();
+    let after = |file: &str, sign: &str, end: &[char]| {
+        let text = text(file);
+        let (_, rest) = text.split_once(sign).unwrap_or_else(|| panic!("{file} has no {sign}"));
+        rest.split(end).next().unwrap().to_owned()
+    };
+    let paths = of_kind(&objects, "Ingress").into_iter().flat_map(|ingress| items(&ingress["spec"]["rules"]));
+    let exact =
+        paths.flat_map(|rule| items(&rule["http"]["paths"])).filter(|path| path["pathType"] == "Exact");
+    let mut all: Vec<_> =
+        exact.map(|path| ("the ingress", path["path"].as_str().unwrap().to_owned())).collect();
+    all.extend([
+        ("the liveness probe", probe("livenessProbe")),
+        ("the readiness probe", probe("readinessProbe")),
+        ("Route 53", after("deploy/dns/route53/main.tf", "resource_path     = \"", &['"'])),
+        ("PowerDNS", after("deploy/dns/powerdns/example.com.zone", "https://ready.example.com", &['\''])),
+        ("CoreDNS", after("deploy/dns/coredns/zones", "\"https://$check", &['"'])),
+    ]);
+    all
+}
+
+#[test]
+fn a_gateway_with_the_pods_files_answers_every_probe() {
+    let pod = Pod::of("us-east");
+    let mut running = pod.start();
+    let asked = asked();
+    assert_eq!(asked.len(), 6);
+    for (who, path) in asked {
+        assert_eq!(running.status(&path), 200, "{who} asks for {path}");
+    }
+    assert_eq!(running.status("/v1/status"), 401, "everything else asks for the token");
+}
