@@ -328,8 +328,7 @@ async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
 fn new_connections_see_a_new_certificate_and_old_ones_go_on() {
     run(async {
         let name = RegionName::parse("solo").unwrap();
-        let (old, new) =
-            (generate(std::slice::from_ref(&name)).unwrap(), generate(std::slice::from_ref(&name)).unwrap());
+        let old = generate(std::slice::from_ref(&name)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         old.write(folder.path()).unwrap();
         let at = |path: &Path| path.display().to_string();
@@ -344,6 +343,11 @@ fn new_connections_see_a_new_certificate_and_old_ones_go_on() {
             fs::write(&file, fs::read_to_string(&file).unwrap() + &tables).unwrap();
         })
         .await;
+        // Made seconds after the old one, so it also expires later.
+        let new = generate(std::slice::from_ref(&name)).unwrap();
+        let expires =
+            async || series(&solo, "onceway_certificate_expires_timestamp_seconds{of=\"public\"}").await;
+        let first_to_expire = expires().await;
         let address = solo.public().strip_prefix("http://").unwrap().to_owned();
         let mut first = connect(&address, &old).await.unwrap();
         assert!(answers(&mut first).await);
@@ -353,7 +357,9 @@ fn new_connections_see_a_new_certificate_and_old_ones_go_on() {
         reload(&solo, "failed", || fs::write(&files.certificate, certificate).unwrap()).await;
         assert!(status(&solo).await["config"]["problems"][0].as_str().unwrap().contains("[listen.tls] key"));
         assert!(connect(&address, &old).await.is_ok());
+        assert_eq!(expires().await, first_to_expire, "a certificate that is not in use is shown");
         reload(&solo, "ok", || fs::write(&files.key, private).unwrap()).await;
+        assert!(expires().await > first_to_expire, "the old certificate is shown");
         assert!(connect(&address, &old).await.is_err(), "a new connection still sees the old certificate");
         assert!(answers(&mut connect(&address, &new).await.unwrap()).await);
         let mut rest = vec![0; 4_096];

@@ -5,6 +5,7 @@
 
 pub mod bundle;
 pub mod connection;
+pub mod expiry;
 pub mod headers;
 pub mod identity;
 pub mod peers;

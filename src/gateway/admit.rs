@@ -22,7 +22,7 @@ use super::race::{Won, race};
 use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
 use super::signature::{FingerprintRule, Unsigned};
-use super::{Gateway, metrics};
+use super::{Gateway, metrics, trace};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
@@ -149,6 +149,8 @@ async fn keyed<P: Ports>(
     let fingerprint = take_fingerprint(&policy.fingerprint, &head.method, &target, &head.headers, &body)?;
     let deadline = gateway.settings().patience(&policy);
     let by = accept::by(&policy, &head.headers);
+    let (request_id, mut headers) = (gateway.ports().dice().request_id(), head.headers);
+    trace::follow(&mut headers, request_id);
     Ok(Ask {
         id,
         principal,
@@ -157,10 +159,10 @@ async fn keyed<P: Ports>(
         policy,
         method: head.method,
         target,
-        headers: head.headers,
+        headers,
         body,
         fingerprint,
-        request_id: gateway.ports().dice().request_id(),
+        request_id,
         arrived,
         deadline,
         by,

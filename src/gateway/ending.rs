@@ -12,7 +12,7 @@ use http::Response;
 use super::admit::Ask;
 use super::problems::Problem;
 use super::reply::{self, Reply};
-use super::{Gateway, generators, metrics};
+use super::{Gateway, generators, metrics, trace};
 use crate::ports::{Body, Clock, Dice, Ports};
 use crate::protocol::record::{Reading, Row, resolve};
 use crate::protocol::time::Date;
@@ -61,7 +61,8 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
     let took = gateway.ports.clock().now().since(ask.arrived);
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
-        verdict, code, status = response.status().as_u16(), epoch = gateway.view().epoch(), ms = took.as_millis() as u64,
+        region = %gateway.settings.me, verdict, code, status = response.status().as_u16(),
+        epoch = gateway.view().epoch(), ms = took.as_millis() as u64, trace = %trace::of(&ask.headers),
         "answered"
     );
     response

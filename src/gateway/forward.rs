@@ -15,7 +15,7 @@ use super::ending::{finish, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
-use super::{Gateway, metrics, request};
+use super::{Gateway, metrics, request, trace};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
 use crate::protocol::decide::{same_request, settlement};
@@ -118,8 +118,11 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
             if response.headers().contains_key(&reply::REPLAYED) {
                 gateway.give_back(ask);
             }
-            let (status, key) = (response.status().as_u16(), ask.id.digest());
-            tracing::info!(request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), %key, %owner, status, "forwarded");
+            tracing::info!(
+                request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
+                region = %gateway.settings.me, %owner, status = response.status().as_u16(),
+                epoch = gateway.view().epoch(), trace = %trace::of(&ask.headers), "forwarded"
+            );
             return Hop::Answered(response);
         }
         Won::First(Ok(ForwardReply::NotOwner { epoch })) => {

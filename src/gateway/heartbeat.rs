@@ -5,7 +5,7 @@
 //! approved only when no peer has seen a later heartbeat of this region than its own store holds: a store that was restored from
 //! an old copy has forgotten claims (protocol reference, 2.9). It must not decide who owns a key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -234,10 +234,12 @@ fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, why: String) {
     }
 }
 
-/// Looks at the copies of other regions' heartbeats, and keeps what is remembered of them over restarts.
+/// Looks at the copies of other regions' heartbeats, and keeps what is remembered of them over restarts; now and then at what the own
+/// server keeps for whoever reads it.
 async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut recalled = false;
     let mut remembered: Option<Moment> = None;
+    let mut slots = BTreeSet::new();
     while let Some(gateway) = gateway.upgrade() {
         let clock = gateway.ports.clock();
         let begun = clock.now();
@@ -255,6 +257,9 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             let memory = memory(&gateway, begun);
             if gateway.ports.store().remember(&memory).await.is_ok() {
                 remembered = Some(begun);
+                if let Ok(found) = gateway.ports.store().slots().await {
+                    metrics::slots(&mut slots, &found);
+                }
             }
         }
         let next = begun + gateway.settings.timings.poll;

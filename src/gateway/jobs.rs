@@ -18,7 +18,7 @@ use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
 use super::route::{Matched, Policy};
-use super::{Gateway, metrics, request};
+use super::{Gateway, metrics, request, trace};
 use crate::ports::jobs::{Content, Job, StoredRequest};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Peers, Ports};
@@ -133,11 +133,12 @@ fn away<P: Ports>(gateway: &Gateway<P>) -> Duration {
 }
 
 async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
-    let (mut route, mut limit) = (Arc::from("unknown"), None);
+    let (mut route, mut limit, mut trace) = (Arc::from("unknown"), None, trace::NONE);
     let mut end = match prepared(gateway, &job).await {
         Err(end) => end,
         Ok((ask, rows)) => {
             (route, limit) = (ask.route.clone(), Some(ask.policy.accept.max_runs));
+            trace = trace::of(&ask.headers);
             if job.runs > ask.policy.accept.max_runs {
                 End::Dead(format!("its workers never came back: run {} times", job.runs - 1))
             } else {
@@ -158,7 +159,11 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
         End::Again { counted: false, trouble, .. } => ("waited", trouble.as_str()),
         End::Dead(trouble) => ("dead", trouble.as_str()),
     };
-    tracing::info!(request = %job.request_id, %route, tenant = %job.taken.id.tenant(), %key, runs = job.runs, result, trouble, "job");
+    let (region, epoch) = (&gateway.settings.me, gateway.view().epoch());
+    tracing::info!(
+        request = %job.request_id, %route, tenant = %job.taken.id.tenant(), %key, %region, epoch, runs = job.runs,
+        result, trouble, %trace, "job"
+    );
     metrics::job(&route, result);
     // A write that fails leaves the job to come back by itself; the record stops it from happening twice.
     let written = match &end {

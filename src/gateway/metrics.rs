@@ -4,6 +4,7 @@
 //! start, so that the first scrape shows HELP and TYPE and a zero for each; those of a tenant begin with its first request.
 //! It must not decide anything, and no label may hold what a client chose: tenants are verified, and bounded by [`tenant_label`].
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::route::Routes;
 use super::{Gateway, Settings};
 use crate::ports::jobs::JobLoad;
 use crate::ports::observe::{self, Kind};
-use crate::ports::store::StoreError;
+use crate::ports::store::{Slot, StoreError};
 use crate::ports::upkeep::Reaped;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports};
@@ -85,6 +86,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     clock_suspect(false);
     doubts(0);
     heartbeat(0);
+    hindrances(&[]);
 }
 
 /// The series of store calls that fail.
@@ -386,6 +388,18 @@ pub(super) fn hindrances(missing: &[Hindrance]) {
     gauge!(observe::HINDRANCES).set(missing.len() as f64);
     let for_operator = missing.iter().filter(|missing| missing.needs_operator()).count();
     gauge!(observe::HINDRANCES_OPERATOR).set(for_operator as f64);
+    let windows = missing.iter().filter_map(|missing| match missing {
+        Hindrance::Window { left, .. } => Some(*left),
+        Hindrance::NotCovered { .. }
+        | Hindrance::Beyond { .. }
+        | Hindrance::Unmeasured { .. }
+        | Hindrance::Gap { .. }
+        | Hindrance::NotTold { .. }
+        | Hindrance::Import { .. }
+        | Hindrance::Escrow { .. }
+        | Hindrance::Forgotten { .. } => None,
+    });
+    gauge!(observe::WINDOW_LEFT_SECONDS).set(windows.max().unwrap_or_default().as_secs_f64());
 }
 
 /// A view that this gateway goes by from now on.
@@ -393,7 +407,7 @@ pub(super) fn view(view: &View) {
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     for (name, member) in view.members() {
         let serving = f64::from(u8::from(member.standing.is_serving()));
-        gauge!(observe::REGION_STANDING, "region" => name.to_string()).set(serving);
+        gauge!(observe::REGION_STANDING, "member" => name.to_string()).set(serving);
     }
 }
 
@@ -410,6 +424,22 @@ pub(super) fn peer_up(peer: &RegionName, up: bool) {
 /// A measured round trip.
 pub(super) fn round_trip(peer: &RegionName, took: Duration) {
     gauge!(observe::PEER_RTT_SECONDS, "peer" => peer.to_string()).set(took.as_secs_f64());
+}
+
+/// The replication slots of this region's server. `known` are those shown before: one that was dropped holds nothing any more.
+pub(super) fn slots(known: &mut BTreeSet<String>, slots: &[Slot]) {
+    for gone in known.iter().filter(|name| slots.iter().all(|slot| slot.name != **name)) {
+        slot(gone, 0, false);
+    }
+    for found in slots {
+        slot(&found.name, found.retained, found.lost);
+    }
+    *known = slots.iter().map(|slot| slot.name.clone()).collect();
+}
+
+fn slot(name: &str, retained: u64, lost: bool) {
+    gauge!(observe::SLOT_RETAINED_BYTES, "slot" => name.to_owned()).set(retained as f64);
+    gauge!(observe::SLOT_LOST, "slot" => name.to_owned()).set(f64::from(u8::from(lost)));
 }
 
 /// The observed lag behind every peer.

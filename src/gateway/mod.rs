@@ -44,6 +44,7 @@ pub mod signature;
 mod stand_in;
 pub mod status;
 mod sweep;
+mod trace;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -334,11 +335,14 @@ impl<P: Ports> Gateway<P> {
         {
             return reply::publication(self.live().publication.clone());
         }
+        let trace = trace::of(request.headers());
         match admit::admit(self, request).await {
             Admitted::Pass(request) => self.pass(request).await,
             Admitted::Refused(problem, echo) => {
                 metrics::refused(&problem);
                 let mut response = reply::refuse(&problem);
+                let (region, code, status) = (&self.settings.me, problem.code(), response.status().as_u16());
+                tracing::info!(%region, code, status, epoch = self.view().epoch(), %trace, "not admitted");
                 if let Some(echo) = echo {
                     response.headers_mut().insert(reply::KEY, echo);
                 }

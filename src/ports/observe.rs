@@ -78,7 +78,8 @@ metrics! {
     LEASE_SECONDS = Gauge "onceway_lease_left_seconds" "How much longer the lease may be relied on without a renewal, in seconds.";
     HINDRANCES = Gauge "onceway_hindrances" "What keeps keys that this region gained from starting: how many things are missing. 0 means open.";
     HINDRANCES_OPERATOR = Gauge "onceway_hindrances_for_operator" "How many of these only an operator can lift.";
-    REGION_STANDING = Gauge "onceway_region_serving" "1 for a region that the view lets own arcs, else 0, by region.";
+    WINDOW_LEFT_SECONDS = Gauge "onceway_window_left_seconds" "How much longer keys of a lost region are kept closed so that rows on their way arrive: the longest such wait, in seconds. 0 while none runs.";
+    REGION_STANDING = Gauge "onceway_region_serving" "1 for a region that the view lets own arcs, else 0, by member (a region of the view).";
     UPSTREAM_SICK = Gauge "onceway_upstream_sick" "1 while this region's upstream has failed every check for long enough to ask for a drain, else 0; 0 where it is not checked.";
     DRAINED_BY_HEALTH = Counter "onceway_drains_by_health_total" "Drains of this region that this gateway asked for because its upstream was sick.";
     DOUBLES = Counter "onceway_doubles_total" "Keys that were found to have run in two regions, as this region's journal has them: each counted once, the same at all gateways of the region and over restarts. There should be none: see `onceway audit`.";
@@ -88,6 +89,9 @@ metrics! {
     PEER_RTT_SECONDS = Gauge "onceway_peer_rtt_seconds" "Newest measured round trip to a peer, in seconds, by peer.";
     LAG_SECONDS = Gauge "onceway_observed_lag_seconds" "Observed replication lag behind a region, an upper bound, in seconds, by origin.";
     LAG_MAX_SECONDS = Gauge "onceway_observed_lag_max_seconds" "Largest observed replication lag of the trailing ten minutes, kept over restarts, in seconds, by origin.";
+    SLOT_RETAINED_BYTES = Gauge "onceway_slot_retained_bytes" "WAL that this region's Postgres keeps on its disk for a replication slot, in bytes, by slot; 0 once the slot is lost or dropped.";
+    SLOT_LOST = Gauge "onceway_slot_lost" "1 for a replication slot whose WAL was given up (max_slot_wal_keep_size): its subscriber must be rebuilt; else 0, by slot.";
+    CERTIFICATE_EXPIRES = Gauge "onceway_certificate_expires_timestamp_seconds" "When the first certificate of a file in use expires, in seconds since 1970, by what it is for (of: peer, authority, public).";
 }
 
 #[cfg(test)]

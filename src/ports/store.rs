@@ -216,6 +216,17 @@ pub struct Subscription {
     pub streaming: bool,
 }
 
+/// One replication slot of this region's server, whoever made it: each keeps WAL on the disk until it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Its name.
+    pub name: String,
+    /// How much WAL is kept for it, in bytes.
+    pub retained: u64,
+    /// Its WAL was given up, so it can never be read on.
+    pub lost: bool,
+}
+
 /// The state of replication, as this region's store shows it.
 pub trait Replica: Send + Sync + 'static {
     /// Commits this region's next heartbeat durably; `None` while the gate is not open.
@@ -232,4 +243,9 @@ pub trait Replica: Send + Sync + 'static {
 
     /// All incoming replications.
     fn subscriptions(&self) -> impl Future<Output = Result<Vec<Subscription>, StoreError>> + Send;
+
+    /// All replication slots of the region's server. None where replication needs no slots.
+    fn slots(&self) -> impl Future<Output = Result<Vec<Slot>, StoreError>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
 }

@@ -8,6 +8,7 @@ mod admin_acts;
 mod admin_authority;
 mod admin_jobs;
 mod admission;
+mod certificates;
 mod chunks;
 pub mod door;
 mod drive;

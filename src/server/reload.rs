@@ -11,10 +11,11 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use tokio::signal::unix::Signal;
 
+use super::certificates::Expiries;
 use super::peer::PeerLimits;
 use super::replaceable::Replaceable;
 use super::run::{identity, peer_limits};
-use super::tls;
+use super::{certificates, tls};
 use crate::adapters::identity::PeerIdentity;
 use crate::config::listen::PublicLimits;
 use crate::config::running::Running;
@@ -63,6 +64,7 @@ struct Read {
     config: Config,
     tls: Option<ServerConfig>,
     identity: PeerIdentity,
+    expiries: Expiries,
 }
 
 impl Replaced {
@@ -174,11 +176,12 @@ fn certified(config: Config) -> Result<Box<Read>, Vec<String>> {
     let said = |error: anyhow::Error| vec![format!("{error:#}")];
     let tls = config.process.listen.tls.as_ref().map(tls::load).transpose().map_err(said)?;
     let identity = identity(&config).map_err(said)?;
-    Ok(Box::new(Read { config, tls, identity }))
+    let expiries = certificates::look(&config);
+    Ok(Box::new(Read { config, tls, identity, expiries }))
 }
 
 fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Replaced, read: Read) {
-    let Read { config, tls, identity } = read;
+    let Read { config, tls, identity, expiries } = read;
     let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
     let ring = config.shared.ring.digest();
     if ring != running.config().shared.ring.digest() {
@@ -190,6 +193,7 @@ fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Rep
     *running = next;
     let config = running.config();
     replaced.take(config, tls, &identity);
+    expiries.show();
     for key in &restart {
         tracing::warn!(key, "needs a restart: what runs keeps its value");
     }

@@ -20,7 +20,7 @@ use super::door::Door;
 use super::peer::{self, PeerLimits, QUESTION_LIMIT};
 use super::reload::{Files, Levels, Replaced};
 use super::replaceable::Replaceable;
-use super::{Listeners, PeerService, PublicService, public, reload, tls};
+use super::{Listeners, PeerService, PublicService, certificates, public, reload, tls};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
@@ -78,6 +78,7 @@ pub async fn run(config: Config, files: Files, levels: Levels) -> Result<()> {
         config.process.listen.tls.as_ref().map(tls::load).transpose()?.map(Into::into);
     let ports = ports(&config, &identity)?;
     let gateway = Gateway::new(ports, config.settings(), config.shared.view())?;
+    certificates::look(&config).show();
 
     let listen = &config.process.listen;
     let public = bind(listen.public, "public").await?;

@@ -7,7 +7,7 @@ use super::errors::{self, Effect};
 use super::run::Call;
 use super::{PgStore, names, rows, statements};
 use crate::ports::Replica;
-use crate::ports::store::{Beat, Heartbeat, PeerMemory, StoreError, Subscription};
+use crate::ports::store::{Beat, Heartbeat, PeerMemory, Slot, StoreError, Subscription};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
@@ -76,6 +76,15 @@ impl Replica for PgStore {
             })
             .await?;
         Ok(found.into_iter().flatten().collect())
+    }
+
+    async fn slots(&self) -> Result<Vec<Slot>, StoreError> {
+        self.list("reading the replication slots", statements::SLOTS, |row| {
+            let name: &str = rows::get(row, "name")?;
+            let (retained, lost) = (number(row, "retained")?, rows::get(row, "lost")?);
+            Ok(Slot { name: name.to_owned(), retained, lost })
+        })
+        .await
     }
 }
 

@@ -74,6 +74,7 @@ pub(super) const DOUBLES: &str = include_str!("sql/doubles.sql");
 pub(super) const KEYS_AFTER: &str = include_str!("sql/keys_after.sql");
 pub(super) const ENLIST: &str = include_str!("sql/enlist.sql");
 pub(super) const SUBSCRIPTIONS: &str = include_str!("sql/subscriptions.sql");
+pub(super) const SLOTS: &str = include_str!("sql/slots.sql");
 
 /// Statements with the own leaves in them.
 pub(super) struct Statements {

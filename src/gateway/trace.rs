@@ -1,0 +1,155 @@
+//! The trace that a request belongs to (W3C Trace Context): the client's, or one that begins here.
+//!
+//! Neighbours: [`super::admit`] sees to it once, at the first gateway; from there the header goes with the request to the owner, the upstream and
+//! a stored job like any other, and each line of the log about the request names the trace. A gateway exports no spans of its own, so it passes the client's
+//! `traceparent` on as it came: another parent would be one that no tracing backend has ever seen. It must not decide anything by it.
+
+use std::fmt;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::protocol::record::RequestId;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// How long what every version has is: `00-<32 digits>-<16 digits>-01`.
+const LENGTH: usize = 55;
+
+/// A trace id; `-` where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trace(Option<u128>);
+
+/// No trace.
+pub(super) const NONE: Trace = Trace(None);
+
+impl fmt::Display for Trace {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(id) => write!(out, "{id:032x}"),
+            None => out.write_str("-"),
+        }
+    }
+}
+
+/// The trace that these headers name.
+pub(super) fn of(headers: &HeaderMap) -> Trace {
+    let mut lines = headers.get_all(TRACEPARENT).iter();
+    // Of two, each reader takes the one that it likes.
+    let (Some(line), None) = (lines.next(), lines.next()) else { return Trace(None) };
+    Trace(read(line.as_bytes()))
+}
+
+/// Leaves the headers of a request that belongs to a trace as they are; for any other a trace begins, by the name of the request. It says
+/// *sampled*, since our log line is a record of it, and whoever samples by its parent would else record none of them.
+pub(super) fn follow(headers: &mut HeaderMap, request: RequestId) {
+    if of(headers).0.is_some() {
+        return;
+    }
+    // What goes with a trace that nobody can read is of no use (section 3.3 of the recommendation).
+    headers.remove(TRACESTATE);
+    // Neither id may be zero.
+    let (id, parent) = (request.0.max(1), (request.0 as u64).max(1));
+    let line = HeaderValue::from_str(&format!("00-{id:032x}-{parent:016x}-01"));
+    headers.insert(TRACEPARENT, line.expect("hex digits and dashes are visible ASCII"));
+}
+
+/// The trace id of a header line (section 3.2): later versions may say more after what this one knows.
+fn read(line: &[u8]) -> Option<u128> {
+    let (known, more) = line.split_at_checked(LENGTH)?;
+    let mut parts = known.split(|byte| *byte == b'-');
+    let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let lengths = [version.len(), trace.len(), parent.len(), flags.len()];
+    let whole = match version {
+        b"00" => more.is_empty(),
+        b"ff" => false,
+        _ => more.is_empty() || more.starts_with(b"-"),
+    };
+    if lengths != [2, 32, 16, 2] || !whole {
+        return None;
+    }
+    hex(version).and(hex(flags))?;
+    let (id, parent) = (hex(trace)?, hex(parent)?);
+    (id != 0 && parent != 0).then_some(id)
+}
+
+/// Lower case only, as the recommendation has it.
+fn hex(digits: &[u8]) -> Option<u128> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    digits.iter().try_fold(0, |number: u128, byte| Some(number << 4 | u128::from(digit(*byte)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const ID: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
+
+    #[test]
+    fn a_header_line_names_a_trace_or_none() {
+        let later = [
+            "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what",
+        ];
+        for line in [GOOD, later[0], later[1]] {
+            assert_eq!(read(line.as_bytes()), Some(ID), "{line}");
+        }
+        for line in [
+            "",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.",
+            "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01",
+            "0g-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902bg-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0g",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e47-3600f067aa0ba902b7-01",
+            "00_4bf92f3577b34da6a3ce929d0e0e4736_00f067aa0ba902b7_01",
+        ] {
+            assert_eq!(read(line.as_bytes()), None, "{line:?}");
+        }
+    }
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let one = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        lines.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_clients_trace_goes_on_as_it_came() {
+        let before = headers(&[("traceparent", GOOD), ("tracestate", "vendor=1")]);
+        let mut after = before.clone();
+        follow(&mut after, RequestId(7));
+        assert_eq!((of(&after), after), (Trace(Some(ID)), before));
+    }
+
+    #[test]
+    fn where_there_is_none_or_none_that_can_be_read_one_begins() {
+        let none: [&[_]; 4] = [
+            &[],
+            &[("tracestate", "vendor=1")],
+            &[("traceparent", "rubbish"), ("tracestate", "vendor=1")],
+            &[("traceparent", GOOD), ("traceparent", GOOD)],
+        ];
+        for lines in none {
+            let mut map = headers(lines);
+            assert_eq!(of(&map).to_string(), "-");
+            follow(&mut map, RequestId(0xab << 64));
+            let begun =
+                headers(&[("traceparent", "00-00000000000000ab0000000000000000-0000000000000001-01")]);
+            assert_eq!(map, begun, "{lines:?}");
+            assert_eq!(of(&map).to_string(), "00000000000000ab0000000000000000");
+        }
+    }
+}

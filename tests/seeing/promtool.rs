@@ -1,0 +1,89 @@
+//! Finds Prometheus' `promtool`, and fetches it where a package can be had.
+//!
+//! Order: the file in `ONCEWAY_PROMTOOL`; else the search path; else Debian's package `prometheus`, downloaded and unpacked below the target
+//! folder. It is not installed: its installation would start a server. Nothing may be fetched without saying so on stderr first.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+use std::{env, fs};
+
+/// The environment variable that names the program.
+const ENV_FILE: &str = "ONCEWAY_PROMTOOL";
+const HOW_TO_GET_IT: &str = "promtool is needed: install Debian's package `prometheus` (`apt-get install --no-install-recommends prometheus`) or the \
+                             release of https://prometheus.io/download, or name the program in ONCEWAY_PROMTOOL";
+
+static PROMTOOL: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
+    let fetched = Path::new(env!("CARGO_TARGET_TMPDIR")).join("promtool");
+    found(env::var_os(ENV_FILE), env::var_os("PATH"), &fetched)
+        .or_else(|| fetch(&fetched))
+        .ok_or(HOW_TO_GET_IT.into())
+});
+
+/// Runs it in `folder`.
+pub fn promtool(folder: &Path, words: &[&str]) -> Output {
+    let program = PROMTOOL.as_ref().unwrap_or_else(|why| panic!("{why}"));
+    let output = Command::new(program).args(words).current_dir(folder).output();
+    output.unwrap_or_else(|error| panic!("{}: {error}. {HOW_TO_GET_IT}", program.display()))
+}
+
+/// Both outputs together.
+pub fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The program that is there already. One that is named counts, whether it works or not.
+fn found(named: Option<OsString>, path: Option<OsString>, fetched: &Path) -> Option<PathBuf> {
+    if let Some(named) = named {
+        return Some(named.into());
+    }
+    let folders: Vec<PathBuf> = path.iter().flat_map(env::split_paths).collect();
+    let on_path = folders.into_iter().map(|folder| folder.join("promtool"));
+    on_path.chain([inside(fetched)]).find(|file| file.is_file())
+}
+
+fn inside(package: &Path) -> PathBuf {
+    package.join("usr/bin/promtool")
+}
+
+/// Downloads and unpacks the package; `None` where that is not possible.
+fn fetch(to: &Path) -> Option<PathBuf> {
+    eprintln!(
+        "onceway: no promtool found; fetching the package `prometheus` with apt-get (it is unpacked, not installed)"
+    );
+    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).ok()?;
+    let run = |program: &str, words: &[&str]| {
+        let status =
+            Command::new(program).args(words).current_dir(scratch.path()).stdout(std::io::stderr()).status();
+        status.is_ok_and(|status| status.success()).then_some(())
+    };
+    let download = || run("apt-get", &["download", "prometheus"]);
+    // The package lists of a fresh machine or container are empty or stale: that is when an update is needed.
+    download().or_else(|| run("apt-get", &["update"]).and_then(|()| download()))?;
+    let file = fs::read_dir(scratch.path())
+        .ok()?
+        .flatten()
+        .find(|entry| entry.path().extension().is_some_and(|end| end == "deb"))?;
+    run("dpkg-deb", &["-x", file.path().to_str()?, "unpacked"])?;
+    // Whole or not at all, whoever else does the same.
+    if fs::rename(scratch.path().join("unpacked"), to).is_err() && !inside(to).is_file() {
+        return None;
+    }
+    Some(inside(to)).filter(|program| program.is_file())
+}
+
+#[test]
+fn a_named_program_wins_then_the_path_then_what_was_fetched() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bin, package) = (folder.path().join("bin"), folder.path().join("package"));
+    let path = || Some(env::join_paths([folder.path(), &bin]).unwrap());
+    assert_eq!(found(None, path(), &package), None);
+    fs::create_dir_all(inside(&package).parent().unwrap()).unwrap();
+    fs::write(inside(&package), "").unwrap();
+    assert_eq!(found(None, path(), &package), Some(inside(&package)));
+    fs::create_dir(&bin).unwrap();
+    fs::write(bin.join("promtool"), "").unwrap();
+    assert_eq!(found(None, path(), &package), Some(bin.join("promtool")));
+    assert_eq!(found(Some("elsewhere".into()), path(), &package), Some("elsewhere".into()));
+}

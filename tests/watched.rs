@@ -1,0 +1,198 @@
+//! What real gateways show: traces from client to upstream, a line in the log for each request, and the metrics that alerts are made of.
+//!
+//! Neighbours: `seeing.rs` holds alerts, dashboard and documents against the names in the code; the simulation's `counted.rs` counts. Each test breaks
+//! something and looks at the page that Prometheus would get. It must not look for anything that no operator would see.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use onceway::fleet::client::Ask;
+use onceway::fleet::files;
+use onceway::fleet::region::{Action, Part, Region};
+use serde_json::Value;
+use support::solo::{Solo, routes};
+use support::{BODY, ask, deployment, key, key_status, post, run, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+/// The lines of a log as objects, those of one event.
+const JSON: &str = "\n[log]\nformat = \"json\"\n";
+
+/// One series of a region's page.
+async fn series(region: &Region, name: &str) -> Option<f64> {
+    let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
+    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// All lines of a gateway's log with this message, about one key or none.
+fn lines(region: &Region, message: &str, digest: Option<&str>) -> Vec<Value> {
+    let log = fs::read_to_string(region.gateway_log()).unwrap();
+    let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    all.filter(|line| line["message"] == message && digest.is_none_or(|digest| line["key"] == digest))
+        .collect()
+}
+
+async fn digest(region: &Region, key: &str) -> String {
+    key_status(region, key).await["digest"].as_str().unwrap().to_owned()
+}
+
+/// An upstream that makes everything happen and keeps the headers of each request.
+async fn recording() -> (std::net::SocketAddr, Arc<Mutex<Vec<BTreeMap<String, String>>>>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let kept = seen.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let kept = kept.clone();
+            tokio::spawn(async move {
+                let (mut read, mut bytes) = (Vec::new(), [0; 4096]);
+                while let Ok(some @ 1..) = stream.read(&mut bytes).await {
+                    read.extend_from_slice(&bytes[..some]);
+                    let text = String::from_utf8_lossy(&read).into_owned();
+                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                    if body.len() < BODY.len() {
+                        continue;
+                    }
+                    let pairs = head.lines().filter_map(|line| line.split_once(": "));
+                    let headers =
+                        pairs.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+                    kept.lock().unwrap().push(headers);
+                    let answer = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+                    stream.write_all(answer).await.ok();
+                    return;
+                }
+            });
+        }
+    });
+    (address, seen)
+}
+
+#[test]
+fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_is_none() {
+    run(async {
+        let (address, seen) = recording().await;
+        let solo = Solo::start_with(&routes(), Some(address), |dir| {
+            let file = dir.join("solo.toml");
+            fs::write(&file, fs::read_to_string(&file).unwrap() + JSON).unwrap();
+        })
+        .await;
+        let region = &solo.region;
+        let (traced, begun) = (key("traced"), key("begun"));
+        let request = |key: &str| post(&solo.public(), "/v1/charges", key, BODY);
+        let with = request(&traced).with("Traceparent", PARENT).with("Tracestate", "vendor=1");
+        assert_eq!(ask(with).await.status, 201);
+        assert_eq!(
+            ask(request(&begun).with("Traceparent", "rubbish").with("Tracestate", "vendor=1")).await.status,
+            201
+        );
+        let said = seen.lock().unwrap().clone();
+        assert_eq!((&*said[0]["traceparent"], &*said[0]["tracestate"]), (PARENT, "vendor=1"));
+        let name = said[1]["onceway-request-id"].trim_start_matches("req_").to_owned();
+        assert!(said[1]["traceparent"].starts_with(&format!("00-{name}-")), "{:?}", said[1]);
+        assert!(
+            said[1]["traceparent"].ends_with("-01") && !said[1].contains_key("tracestate"),
+            "{:?}",
+            said[1]
+        );
+        for (key, trace) in [(&traced, TRACE), (&begun, &name)] {
+            let told = lines(region, "answered", Some(&digest(region, key).await));
+            let [line] = &told[..] else { panic!("{told:?}") };
+            for (field, expected) in [
+                ("trace", trace),
+                ("tenant", "acme"),
+                ("region", "solo"),
+                ("verdict", "settled"),
+                ("code", "-"),
+            ] {
+                assert_eq!(line[field], expected, "{field} in {line}");
+            }
+            assert!(line["epoch"].as_u64() >= Some(1) && line["status"] == 201, "{line}");
+        }
+        let stranger =
+            Ask::post(format!("{}/v1/charges", solo.public()), BODY).with("Idempotency-Key", &*traced);
+        assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
+        let told = lines(region, "not admitted", None);
+        let [line] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
+    });
+}
+
+#[test]
+fn what_a_slot_keeps_is_shown_until_it_is_dropped_and_certificates_say_when_they_expire() {
+    run(async {
+        let solo = Solo::start(&routes(), None).await;
+        let region = &solo.region;
+        let retained = "onceway_slot_retained_bytes{slot=\"forgotten\"}";
+        assert_eq!(series(region, retained).await, None);
+        let client = region.cluster.connect(files::DATABASE).await.unwrap();
+        client.query("select pg_create_physical_replication_slot('forgotten', true)", &[]).await.unwrap();
+        // The gateway's heartbeats are WAL that nobody reads.
+        until("the slot to keep something", async || series(region, retained).await > Some(0.0)).await;
+        let before = series(region, retained).await;
+        until("the slot to keep more", async || series(region, retained).await > before).await;
+        assert_eq!(series(region, "onceway_slot_lost{slot=\"forgotten\"}").await, Some(0.0));
+        client.query("select pg_drop_replication_slot('forgotten')", &[]).await.unwrap();
+        until("the slot to be gone", async || series(region, retained).await == Some(0.0)).await;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+        for of in ["peer", "authority"] {
+            let name = format!("onceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}}");
+            let expires = series(region, &name).await.unwrap();
+            assert!(expires > now + 86_400.0 && expires < now + 50.0 * 366.0 * 86_400.0, "{of}: {expires}");
+        }
+    });
+}
+
+#[test]
+fn a_forward_is_one_trace_and_a_window_is_shown_while_it_runs() {
+    run(async {
+        let deployment = deployment(Duration::from_millis(20)).await;
+        let (home, asked) = (&deployment.regions[0], &deployment.regions[1]);
+        let name = home.name.to_string();
+        let forwarded = loop {
+            let candidate = key("forwarded");
+            if key_status(home, &candidate).await["order"][0] == name.as_str() {
+                break candidate;
+            }
+        };
+        let request = post(&asked.public(), "/v1/charges", &forwarded, BODY).with("Traceparent", PARENT);
+        assert_eq!(ask(request).await.status, 201);
+        for (region, message) in [(home, "answered"), (asked, "forwarded")] {
+            let log = fs::read_to_string(region.gateway_log()).unwrap();
+            let told = log.lines().filter(|line| line.contains(message) && line.contains(TRACE)).count();
+            assert_eq!(told, 1, "{message} in the log of {}", region.name);
+        }
+        let survivors = &deployment.regions[1..];
+        for region in survivors {
+            assert_eq!(series(region, "onceway_window_left_seconds").await, Some(0.0));
+            assert_eq!(
+                series(region, &format!("onceway_region_serving{{member=\"{name}\"}}")).await,
+                Some(1.0)
+            );
+        }
+        home.act(Action::Kill, Part::Both).await.unwrap();
+        until("a window to run", async || {
+            let mut left = Vec::new();
+            for region in survivors {
+                left.extend(series(region, "onceway_window_left_seconds").await);
+            }
+            left.iter().any(|left| *left > 0.0)
+        })
+        .await;
+        until("the window to be over", async || {
+            let mut left = Vec::new();
+            for region in survivors {
+                left.extend(series(region, "onceway_window_left_seconds").await);
+            }
+            left.iter().all(|left| *left == 0.0)
+        })
+        .await;
+        assert_eq!(series(asked, &format!("onceway_region_serving{{member=\"{name}\"}}")).await, Some(0.0));
+        deployment.shut_down().await.unwrap();
+    });
+}
