@@ -40,6 +40,7 @@ files! {
     "scenarios/rings/routes-forgetful.toml"
     "scenarios/rings/routes-patient.toml"
     "scenarios/rings/routes.toml"
+    "scenarios/rings/three-brief.toml"
     "scenarios/rings/three-calm.toml"
     "scenarios/rings/three-curt.toml"
     "scenarios/rings/three-hasty.toml"
