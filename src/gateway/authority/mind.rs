@@ -214,6 +214,9 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
 /// yet: its heartbeat may have come before its rows (H18).
 pub(super) async fn applied<P: Ports>(gateway: &Gateway<P>) -> Result<BTreeMap<Origin, u64>, StoreError> {
     let store = gateway.ports.store();
+    // In this order: a heartbeat that is here may count once its rows are known to be, and a copy that begins between the two calls, after a slot
+    // was lost, brings the heartbeat first.
+    let beats = store.heartbeats().await?;
     let ready: BTreeSet<String> = store
         .subscriptions()
         .await?
@@ -221,7 +224,6 @@ pub(super) async fn applied<P: Ports>(gateway: &Gateway<P>) -> Result<BTreeMap<O
         .filter(|subscription| subscription.ready)
         .map(|subscription| subscription.from)
         .collect();
-    let beats = store.heartbeats().await?;
     let mut applied: BTreeMap<Origin, u64> = beats
         .into_iter()
         .filter(|beat| ready.contains(beat.origin.region.as_str()) || beat.origin == gateway.origin)
