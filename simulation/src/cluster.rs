@@ -36,6 +36,13 @@ pub enum StoreMode {
 #[derive(Clone, Debug)]
 pub struct Copied(Table);
 
+impl Copied {
+    /// The region's last heartbeat that is in it.
+    pub fn heartbeat(&self) -> u64 {
+        self.0.last_beat()
+    }
+}
+
 /// One direction of replication between two regions.
 #[derive(Clone, Debug, Default)]
 struct Link {

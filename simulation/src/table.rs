@@ -373,8 +373,13 @@ impl Table {
         self.commit(Change::Beat { seq: 0, epoch: self.epoch });
     }
 
+    /// The own last heartbeat; 0 before the first.
+    pub(crate) fn last_beat(&self) -> u64 {
+        self.beats.get(&self.origin).map_or(0, |(seq, _)| *seq)
+    }
+
     fn write_beat(&mut self) -> u64 {
-        let seq = self.beats.get(&self.origin).map_or(0, |(seq, _)| *seq) + 1;
+        let seq = self.last_beat() + 1;
         self.beats.insert(self.origin.clone(), (seq, self.epoch));
         self.commit(Change::Beat { seq, epoch: self.epoch });
         seq

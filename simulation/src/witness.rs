@@ -124,6 +124,7 @@ impl Region for Witness {
                 beat: None,
                 origin: None,
                 upstream_failing: false,
+                heard: BTreeMap::new(),
                 applied: BTreeMap::new(),
             }
         })

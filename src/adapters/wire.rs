@@ -304,6 +304,7 @@ struct PongMessage {
     beat: Option<BeatMessage>,
     origin: Option<String>,
     applied: BTreeMap<String, u64>,
+    heard: BTreeMap<String, u64>,
     /// Left out while it is not, so that older gateways can read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     upstream_failing: bool,
@@ -326,7 +327,8 @@ pub fn encode_pong(pong: &Pong) -> Bytes {
         serving: pong.serving,
         beat: pong.beat.map(|beat| BeatMessage { seq: beat.seq, age_ns: nanos(beat.age) }),
         origin: pong.origin.as_ref().map(ToString::to_string),
-        applied: pong.applied.iter().map(|(origin, seq)| (origin.to_string(), *seq)).collect(),
+        applied: by_name(&pong.applied),
+        heard: by_name(&pong.heard),
         upstream_failing: pong.upstream_failing,
     };
     serde_json::to_vec(&message).expect("strings and numbers always make JSON").into()
@@ -340,10 +342,6 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
     let wrong = |what: &str| WireError::Pong(what.to_owned());
     let message: PongMessage =
         serde_json::from_slice(json).map_err(|error| WireError::Pong(error.to_string()))?;
-    let mut applied = BTreeMap::new();
-    for (name, seq) in message.applied {
-        applied.insert(Origin::parse(&name).map_err(|_| wrong("an origin"))?, seq);
-    }
     Ok(Pong {
         epoch: message.epoch,
         view: hex(&message.view).ok_or_else(|| wrong("view"))?,
@@ -355,9 +353,22 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
             .map(|origin| Origin::parse(&origin))
             .transpose()
             .map_err(|_| wrong("an origin"))?,
-        applied,
+        applied: by_origin(message.applied)?,
+        heard: by_origin(message.heard)?,
         upstream_failing: message.upstream_failing,
     })
+}
+
+fn by_name(heartbeats: &BTreeMap<Origin, u64>) -> BTreeMap<String, u64> {
+    heartbeats.iter().map(|(origin, seq)| (origin.to_string(), *seq)).collect()
+}
+
+fn by_origin(heartbeats: BTreeMap<String, u64>) -> Result<BTreeMap<Origin, u64>, WireError> {
+    let parse = |(name, seq): (String, u64)| match Origin::parse(&name) {
+        Ok(origin) => Ok((origin, seq)),
+        Err(_) => Err(WireError::Pong("an origin".to_owned())),
+    };
+    heartbeats.into_iter().map(parse).collect()
 }
 
 /// 64 lower-case hex digits.

@@ -215,6 +215,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
         && peer.origin == pong.origin
     {
         peer.lag.announced(beat.seq, beat.age, round_trip, arrived);
+        peer.told = peer.told.max(Some(beat.seq));
     }
     peer.trouble = trouble;
     peer.tried = true;
@@ -342,6 +343,8 @@ impl<P: Ports> Gateway<P> {
         let health = self.health();
         let applied: BTreeMap<Origin, u64> =
             health.peers.values().filter_map(|peer| Some((peer.origin.clone()?, peer.applied?))).collect();
+        let heard =
+            health.peers.values().filter_map(|peer| Some((peer.origin.clone()?, peer.told?))).collect();
         Pong {
             epoch: self.view().epoch(),
             view: self.view().digest(),
@@ -351,6 +354,7 @@ impl<P: Ports> Gateway<P> {
             beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
             origin: Some(self.origin.clone()),
             applied,
+            heard,
         }
     }
 
@@ -376,6 +380,8 @@ impl<P: Ports> Gateway<P> {
         let mut answers = Answers { knowing: 0, silent: 0, highest: own };
         for peer in health.peers.values() {
             let pong = peer.pong.as_ref().filter(|_| peer.asked.is_some_and(|asked| asked >= moment));
+            let heard = pong.and_then(|pong| pong.heard.get(&self.origin).copied());
+            answers.highest = answers.highest.max(heard.unwrap_or(0));
             match pong.and_then(|pong| pong.applied.get(&self.origin)) {
                 Some(seen) => {
                     answers.knowing += 1;

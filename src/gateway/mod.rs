@@ -221,6 +221,8 @@ struct Peer {
     origin: Option<Origin>,
     /// Its highest heartbeat seen in this region's store, or remembered; `None` until the store was read.
     applied: Option<u64>,
+    /// Its highest heartbeat that a ping told of.
+    told: Option<u64>,
     lag: LagMeter,
     /// It was asked at least once, whatever came of it.
     tried: bool,
@@ -237,6 +239,7 @@ impl Peer {
             pong: None,
             origin: None,
             applied: None,
+            told: None,
             lag,
             tried: false,
             trouble: None,
@@ -246,7 +249,7 @@ impl Peer {
     /// Its store in the view is this one: what was known of another says nothing.
     fn follow(&mut self, origin: Option<Origin>) {
         if self.origin != origin {
-            (self.origin, self.applied) = (origin, None);
+            (self.origin, self.applied, self.told) = (origin, None, None);
             self.lag = LagMeter::new(LAG_PERIOD);
         }
     }

@@ -84,6 +84,9 @@ pub struct Pong {
     pub origin: Option<Origin>,
     /// The highest heartbeat of each other region's present store that stands in the peer's store; empty while its store does not answer.
     pub applied: BTreeMap<Origin, u64>,
+    /// The highest heartbeat of each other region's present store that this process heard of in pings, whether its rows arrived or not: so a
+    /// store that went back is known for one also where its rows are late.
+    pub heard: BTreeMap<Origin, u64>,
     /// Its upstream fails its checks: whoever is about to hand keys over for that reason is not better off with it.
     pub upstream_failing: bool,
 }

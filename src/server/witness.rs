@@ -287,6 +287,7 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
             beat: None,
             origin: None,
             upstream_failing: false,
+            heard: BTreeMap::new(),
             applied: BTreeMap::new(),
         }
     }

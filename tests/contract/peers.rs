@@ -69,6 +69,7 @@ impl Link {
             beat: None,
             origin: None,
             upstream_failing: false,
+            heard: BTreeMap::new(),
             applied: BTreeMap::new(),
         };
         let peer = Arc::new(Played {

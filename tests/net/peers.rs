@@ -87,6 +87,7 @@ fn pong() -> Pong {
         origin: None,
         applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 3)]),
         upstream_failing: false,
+        heard: BTreeMap::new(),
     }
 }
 

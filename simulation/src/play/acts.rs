@@ -22,8 +22,8 @@ use crate::rivals::Design;
 /// For how long an operator repeats a command, and how often. Nobody gives up a region that needs a new store.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_FOR_A_STORE: Duration = Duration::from_secs(600);
-/// How long a heartbeat takes until another region's gateway tells of it, at most, while nothing is wrong between the two.
-const SEEN_WITHIN: Duration = Duration::from_secs(1);
+/// For how long a copy waits to be older than what others have heard.
+const PATIENCE_FOR_A_COPY: Duration = Duration::from_secs(30);
 /// How long the first copy of a peer's rows takes.
 const COPIED_WITHIN: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(500);
@@ -92,13 +92,16 @@ pub async fn disk_lost(hands: &Hands<'_>, region: &RegionName, until: Instant) {
     replace(hands, region).await;
 }
 
-/// Its Postgres comes back as it was when the fault began: noticed, and replaced. What it forgot ends in a heartbeat that others have seen
-/// by then: a copy that is younger than the last one is not noticed (README, "A store restored from an old copy").
+/// Its Postgres comes back as it was when the fault began: noticed, and replaced. What it forgot ends in a heartbeat that every other region has
+/// heard of by then: a copy that is younger is not noticed (README, "A store restored from an old copy").
 pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Instant) {
     let deployment = hands.deployment;
     let copy = deployment.world.cluster.copy(region);
-    let seen = Instant::now() + deployment.scenario().shared.heartbeat * 2 + SEEN_WITHIN;
-    sleep_until(until.max(seen)).await;
+    sleep_until(until).await;
+    if !will_be_noticed(deployment, region, copy.heartbeat()).await {
+        hands.log.not_possible(format!("store-restored at {region}: others have not heard of what it wrote"));
+        return;
+    }
     deployment.lose(region);
     deployment.world.cluster.restore(region, copy);
     deployment.bring_back(region);
@@ -107,6 +110,28 @@ pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Insta
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
     replace(hands, region).await;
+}
+
+/// Waits until the gateways of all other regions have heard of a later heartbeat than this one; false if they do not. Other designs notice nothing.
+async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u64) -> bool {
+    let origin = deployment.world.cluster.origin(region);
+    let end = Instant::now() + PATIENCE_FOR_A_COPY;
+    while deployment.design() == Design::Onceway {
+        let mut behind = 0;
+        for other in deployment.regions().iter().filter(|other| *other != region) {
+            let pong = deployment.node(other).gateway.pong().await;
+            let heard = pong.heard.get(&origin).max(pong.applied.get(&origin));
+            behind += usize::from(heard.is_none_or(|heard| *heard <= copied));
+        }
+        if behind == 0 {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        sleep(AGAIN).await;
+    }
+    true
 }
 
 /// What one region keeps for the other is lost; it is copied anew once somebody notices, and both stores answer.

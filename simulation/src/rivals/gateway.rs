@@ -385,6 +385,7 @@ impl Region for Arc<Rival> {
             origin: None,
             applied: BTreeMap::new(),
             upstream_failing: false,
+            heard: BTreeMap::new(),
         };
         Box::pin(async move { pong })
     }

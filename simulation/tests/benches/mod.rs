@@ -259,6 +259,7 @@ impl<P> Link<P> {
             beat: None,
             origin: None,
             upstream_failing: false,
+            heard: Default::default(),
             applied: Default::default(),
         };
         let peer = Arc::new(Played {

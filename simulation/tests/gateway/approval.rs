@@ -101,12 +101,29 @@ fn a_store_that_went_back_is_refused_by_what_this_process_has_seen() {
     });
 }
 
-/// us, whose copy of eu is old, answers first; ap, which has seen more, takes more than half a second.
+/// Nothing of what it wrote since the copy has arrived anywhere; that it wrote was told in pings.
+#[test]
+fn a_store_that_went_back_is_refused_by_what_peers_have_heard_where_its_rows_are_late() {
+    play(async {
+        let (bench, eu) = (Bench::start(6).await, region("eu"));
+        for peer in [region("us"), region("ap")] {
+            bench.world.cluster.hold(&eu, &peer, true);
+        }
+        let copy = bench.world.cluster.copy(&eu);
+        sleep(ms(2_000)).await;
+        bench.replace(&eu);
+        bench.world.cluster.restore(&eu, copy);
+        stays_closed(&bench, &eu, ms(8_000), "went back").await;
+    });
+}
+
+/// us, whose copy of eu is old and whose pings did not reach eu, answers first; ap, which has seen more, takes more than half a second.
 #[test]
 fn the_approval_waits_a_while_for_the_peers_that_have_not_answered() {
     play(async {
         let (bench, eu) = (Bench::start(5).await, region("eu"));
         bench.world.cluster.hold(&eu, &region("us"), true);
+        bench.world.network.set_link(&region("us"), &eu, LinkMode::Silent, ms(20));
         let copy = bench.world.cluster.copy(&eu);
         sleep(ms(2_000)).await;
         bench.world.network.set_link(&eu, &region("ap"), LinkMode::Up, ms(300));

@@ -70,6 +70,7 @@ prop_compose! {
         beat in option::of((any::<u64>(), any::<u64>())),
         own in option::of(origins()),
         applied in btree_map(origins(), any::<u64>(), 0..5),
+        heard in btree_map(origins(), any::<u64>(), 0..5),
     ) -> Pong {
         Pong {
             epoch,
@@ -79,6 +80,7 @@ prop_compose! {
             beat: beat.map(|(seq, age)| Beat { seq, age: Duration::from_nanos(age) }),
             origin: own,
             applied,
+            heard,
             upstream_failing: false,
         }
     }
@@ -267,6 +269,7 @@ fn pongs_that_are_none_are_refused() {
         beat: None,
         origin: None,
         applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 4)]),
+        heard: BTreeMap::new(),
         upstream_failing: false,
     });
     let good = str::from_utf8(&good).unwrap();

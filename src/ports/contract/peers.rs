@@ -207,7 +207,8 @@ pub async fn a_pong_comes_back_whole<B: PeersBench>(bench: &B) {
     let origin = |region, generation| Origin { region, generation };
     let applied = [(origin(bench.peer(), 1), 1 << 40), (origin(bench.unlisted(), u32::MAX), 0)].into();
     let own = Some(origin(bench.peer(), 2));
-    let full = Pong { serving: true, beat: Some(beat), origin: own, applied, ..pong() };
+    let heard = [(origin(bench.peer(), 1), 1 << 41)].into();
+    let full = Pong { serving: true, beat: Some(beat), origin: own, applied, heard, ..pong() };
     for pong in [full, pong()] {
         bench.set_pong(pong.clone()).await;
         let mut got = ping(bench, &bench.peer(), Duration::from_secs(5)).await.expect("peers: no pong came");
@@ -296,6 +297,7 @@ fn pong() -> Pong {
         origin: None,
         upstream_failing: false,
         applied: BTreeMap::new(),
+        heard: BTreeMap::new(),
     }
 }
 
