@@ -145,6 +145,31 @@ fn a_replaced_store_that_another_peer_has_heard_of_is_not_made_twice() {
     });
 }
 
+/// Nor where no row of it has arrived anywhere, and pings told of its heartbeats: who saw them would take the next one for a copy of it.
+#[test]
+fn a_replaced_store_that_pings_have_told_of_is_not_made_twice() {
+    play(async {
+        let trio = Trio::start(11).await;
+        disk_is_lost(&trio).await;
+        let b_says = trio.node(&b()).gateway;
+        assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
+        trio.hold(&a(), &[b(), c()], true);
+        begin_anew(&trio);
+        let heard = async || {
+            let pong = trio.node(&c()).gateway.pong().await;
+            pong.heard.iter().any(|(origin, seq)| origin.region == a() && origin.generation == 2 && *seq > 1)
+        };
+        trio.until("c hears of it", TAKEOVER, heard).await;
+        sleep(ms(500)).await;
+        assert!(!trio.serves(&a()), "it was never let serve");
+        trio.lose(&a());
+        trio.world.cluster.destroy(&a());
+        let told = b_says.rebuild(&a(), true, "test", "").await;
+        assert!(!told.as_ref().is_ok_and(|done| done.again), "{told:?}");
+        trio.check();
+    });
+}
+
 /// How old a loss is the database's clock says: while that is suspect, no risk ends by it (H15).
 #[test]
 fn a_clock_that_steps_ahead_ends_no_risk() {

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::acts::ActError;
 use super::{Gateway, propose};
+use crate::gateway::Peer;
 use crate::ports::Ports;
 use crate::protocol::change::Change;
 use crate::protocol::region::{Origin, RegionName};
@@ -89,9 +90,10 @@ impl<P: Ports> Gateway<P> {
         let fresh = view.members().get(&origin.region).is_some_and(|member| member.mark == 0);
         let health = self.health();
         let peer = health.peers.get(&origin.region);
-        let heard = peer.is_some_and(|peer| peer.origin.as_ref() == Some(origin) && peer.applied > Some(0));
+        let follows = |peer: &&Peer| peer.origin.as_ref() == Some(origin);
+        let heard = peer.filter(follows).is_some_and(|peer| peer.applied.max(peer.told) > Some(0));
         let pongs = || health.peers.values().filter_map(|peer| peer.pong.as_ref());
-        let told = pongs().any(|pong| pong.applied.get(origin).is_some_and(|applied| *applied > 0));
+        let told = pongs().any(|pong| pong.applied.get(origin).max(pong.heard.get(origin)) > Some(&0));
         retired && fresh && !served && !heard && !told && *origin != self.origin
     }
 
