@@ -189,9 +189,14 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         format!("{} to {}{crashed}; {}", name(from), name(to), self.everything(to).await)
     }
 
+    /// What a store has applied of another's it may lose by a crash, and be sent again, where nothing of its own was committed since (a subscription
+    /// commits without waiting for the disk): how much is chance. So a heartbeat of its own goes before.
     async fn crash(&mut self, region: usize) {
+        let store = self.bench.store(region);
+        opened(store).await;
+        store.beat().await.expect("store: beat failed");
         self.bench.crash(region).await;
-        opened(self.bench.store(region)).await;
+        opened(store).await;
     }
 
     /// All rows of the history's keys in a region, and which heartbeat of whom it has seen.
