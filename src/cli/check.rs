@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Failure, print};
+use super::{Failure, complain, print};
 use crate::config::reader::Problem;
 use crate::config::{self, Checked, Errors, Regional};
 
@@ -61,7 +61,7 @@ impl Check {
             wrong.extend(missing);
         } else {
             for problem in &missing {
-                eprintln!("{}", problem.line("warning: "));
+                complain(&problem.line("warning: "));
             }
         }
         print(&text)?;

@@ -162,8 +162,13 @@ pub fn run() -> ExitCode {
         Err(Failure::Bad(text)) => (2, text),
         Err(Failure::Incomplete(text)) => (3, text),
     };
-    eprintln!("onceway: {text}");
+    complain(&format!("onceway: {text}"));
     ExitCode::from(code)
+}
+
+/// Writes a line to stderr. Nobody may read it any more, and the exit code says the same.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
 /// Writes to stdout. A reader that has left (`| head`) is no failure.

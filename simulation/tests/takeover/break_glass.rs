@@ -14,6 +14,14 @@ use tokio::time::sleep;
 
 use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play};
 
+/// Their disks are gone.
+fn disks_are_lost(trio: &Trio, regions: &BTreeSet<RegionName>) {
+    for region in regions {
+        trio.lose(region);
+        trio.world.cluster.destroy(region);
+    }
+}
+
 #[test]
 fn the_last_region_goes_on_once_an_operator_attests_that_the_others_are_stopped() {
     play(async {
@@ -60,10 +68,7 @@ fn the_last_region_takes_voters_in_that_were_made_anew() {
     play(async {
         let trio = Trio::start(2).await;
         let stopped = BTreeSet::from([a(), b()]);
-        for region in &stopped {
-            trio.lose(region);
-            trio.world.cluster.destroy(region);
-        }
+        disks_are_lost(&trio, &stopped);
         sleep(LEASE).await;
         let gateway = trio.node(&c()).gateway;
         gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
@@ -122,10 +127,7 @@ fn the_last_region_whose_store_restarted_goes_on_too() {
     play(async {
         let trio = Trio::start(4).await;
         let stopped = BTreeSet::from([a(), b()]);
-        for region in &stopped {
-            trio.lose(region);
-            trio.world.cluster.destroy(region);
-        }
+        disks_are_lost(&trio, &stopped);
         trio.world.cluster.restart(&c());
         sleep(LEASE * 2).await;
         let gateway = trio.node(&c()).gateway;
@@ -146,10 +148,7 @@ fn the_last_region_whose_store_went_back_does_not_go_on() {
         assert_eq!(trio.send(&c(), "/park", &key).await.status, 201);
         sleep(ms(1_000)).await;
         let stopped = BTreeSet::from([a(), b()]);
-        for region in &stopped {
-            trio.lose(region);
-            trio.world.cluster.destroy(region);
-        }
+        disks_are_lost(&trio, &stopped);
         trio.world.cluster.restore(&c(), copied);
         sleep(LEASE * 2).await;
         let gateway = trio.node(&c()).gateway;
@@ -170,10 +169,7 @@ fn a_gateway_that_started_anew_goes_on_by_what_its_store_keeps() {
         let trio = Trio::start(6).await;
         let stopped = BTreeSet::from([a(), b()]);
         trio.lose(&c());
-        for region in &stopped {
-            trio.lose(region);
-            trio.world.cluster.destroy(region);
-        }
+        disks_are_lost(&trio, &stopped);
         trio.bring_back(&c());
         sleep(LEASE * 2).await;
         let gateway = trio.node(&c()).gateway;
@@ -192,10 +188,7 @@ fn the_last_region_whose_standby_was_promoted_does_not_go_on() {
     play(async {
         let trio = Trio::start(12).await;
         let stopped = BTreeSet::from([a(), b()]);
-        for region in &stopped {
-            trio.lose(region);
-            trio.world.cluster.destroy(region);
-        }
+        disks_are_lost(&trio, &stopped);
         trio.lose(&c());
         trio.world.cluster.promote(&c());
         trio.bring_back(&c());
@@ -242,10 +235,7 @@ fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
             sleep(ms(5)).await;
         }
         let stopped = BTreeSet::from([b(), c()]);
-        for region in &stopped {
-            trio.lose(region);
-            trio.world.cluster.destroy(region);
-        }
+        disks_are_lost(&trio, &stopped);
         let own = trio.world.cluster.acceptors()[&a()];
         assert!(!trio.gate(&a()).view.voters().values().any(|id| *id == own), "too late for this test");
         let gateway = trio.node(&a()).gateway;
@@ -303,10 +293,7 @@ fn what_only_the_stopped_had_is_no_mark_to_wait_for() {
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         sleep(ms(2_000)).await;
         let stopped = BTreeSet::from([a(), b()]);
-        for region in &stopped {
-            trio.lose(region);
-            trio.world.cluster.destroy(region);
-        }
+        disks_are_lost(&trio, &stopped);
         sleep(LEASE).await;
         let gateway = trio.node(&c()).gateway;
         gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();

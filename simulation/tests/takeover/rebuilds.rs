@@ -3,7 +3,8 @@
 //!
 //! Neighbours: `losses` has regions that come back with the store they had. It must not write to a store itself.
 
-use onceway::ports::Replica;
+use onceway::protocol::region::RegionName;
+use simulation::peers::LinkMode;
 
 use super::settings::HOLD;
 use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
@@ -120,54 +121,57 @@ fn a_replaced_store_that_served_and_was_never_heard_of_is_not_made_twice() {
     });
 }
 
-/// Nor where only another peer has heard of it: its heartbeats would begin again below those that were seen.
-#[test]
-fn a_replaced_store_that_another_peer_has_heard_of_is_not_made_twice() {
-    play(async {
-        let trio = Trio::start(10).await;
-        disk_is_lost(&trio).await;
-        let b_says = trio.node(&b()).gateway;
-        assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
-        begin_anew(&trio);
-        trio.hold(&a(), &[b()], true);
-        let heard = async || {
-            let beats = trio.world.cluster.store(&c()).heartbeats().await.unwrap();
-            beats.iter().any(|beat| beat.origin.region == a() && beat.origin.generation == 2 && beat.seq > 1)
-        };
-        trio.until("c hears of it", TAKEOVER, heard).await;
-        sleep(ms(500)).await;
-        assert!(!trio.serves(&a()), "it was never let serve");
-        trio.lose(&a());
-        trio.world.cluster.destroy(&a());
-        let told = b_says.rebuild(&a(), true, "test", "").await;
-        assert!(!told.as_ref().is_ok_and(|done| done.again), "{told:?}");
-        trio.check();
-    });
+/// How a region may know of a heartbeat.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    /// It arrived with the rows.
+    Rows,
+    /// The answer to a ping told of it, and the rows are late.
+    Pings,
 }
 
-/// Nor where no row of it has arrived anywhere, and pings told of its heartbeats: who saw them would take the next one for a copy of it.
+/// Nor where anybody has heard of it, and in whichever way: its heartbeats would begin again below those that were seen, and whoever saw them would
+/// take the next one for an old copy (swarm, seed 46).
 #[test]
-fn a_replaced_store_that_pings_have_told_of_is_not_made_twice() {
-    play(async {
-        let trio = Trio::start(11).await;
-        disk_is_lost(&trio).await;
-        let b_says = trio.node(&b()).gateway;
-        assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
-        trio.hold(&a(), &[b(), c()], true);
-        begin_anew(&trio);
-        let heard = async || {
-            let pong = trio.node(&c()).gateway.pong().await;
-            pong.heard.iter().any(|(origin, seq)| origin.region == a() && origin.generation == 2 && *seq > 1)
+fn a_replaced_store_that_one_region_has_heard_of_in_one_way_is_not_made_twice() {
+    for (seed, who, by) in
+        [(10, b(), By::Rows), (11, c(), By::Rows), (12, b(), By::Pings), (13, c(), By::Pings)]
+    {
+        play(is_not_made_twice(seed, who, by));
+    }
+}
+
+async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
+    let trio = Trio::start(seed).await;
+    disk_is_lost(&trio).await;
+    let b_says = trio.node(&b()).gateway;
+    assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap().generation, 2);
+    trio.world.cluster.rebuild(&a(), 2);
+    trio.cut_off(&a(), false);
+    for region in [b(), c()] {
+        let knows = region == who;
+        trio.hold(&a(), std::slice::from_ref(&region), !(knows && matches!(by, By::Rows)));
+        if !(knows && matches!(by, By::Pings)) {
+            trio.world.network.set_link(&region, &a(), LinkMode::Silent, ms(0));
+        }
+    }
+    trio.begin_process(&a());
+    let heard = async || {
+        let pong = trio.node(&who).gateway.pong().await;
+        let known = match by {
+            By::Rows => pong.applied,
+            By::Pings => pong.heard,
         };
-        trio.until("c hears of it", TAKEOVER, heard).await;
-        sleep(ms(500)).await;
-        assert!(!trio.serves(&a()), "it was never let serve");
-        trio.lose(&a());
-        trio.world.cluster.destroy(&a());
-        let told = b_says.rebuild(&a(), true, "test", "").await;
-        assert!(!told.as_ref().is_ok_and(|done| done.again), "{told:?}");
-        trio.check();
-    });
+        known.iter().any(|(origin, seq)| origin.region == a() && origin.generation == 2 && *seq > 1)
+    };
+    trio.until("somebody hears of it", TAKEOVER, heard).await;
+    sleep(ms(500)).await;
+    assert!(!trio.serves(&a()), "it was never let serve");
+    trio.lose(&a());
+    trio.world.cluster.destroy(&a());
+    let told = b_says.rebuild(&a(), true, "test", "").await;
+    assert!(!told.as_ref().is_ok_and(|done| done.again), "{who} by {by:?}: {told:?}");
+    trio.check();
 }
 
 /// How old a loss is the database's clock says: while that is suspect, no risk ends by it (H15).

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::super::http::Admin;
 use super::super::instant::stamp;
-use super::super::{Failure, print_on};
+use super::super::{Failure, complain, print_on};
 
 /// Keys in one page.
 pub const PAGE: &str = "/v1/audit/export?limit=500";
@@ -87,7 +87,7 @@ impl Export {
             print_on(&text)
         });
         walked.map_err(broke_off)?;
-        eprintln!("{}", behind(&copies));
+        complain(&behind(&copies));
         Ok(())
     }
 }
