@@ -17,10 +17,11 @@ use super::binaries::Binaries;
 use super::client::Ask;
 use super::cluster::Cluster;
 use super::files::{self, RegionFile};
+use super::gateway::Gateway;
 use super::janitor::Janitor;
 use super::ledger::Ledger;
 use super::links::{Endpoints, LinkKind, Links};
-use super::ports::{FleetPorts, RegionPorts};
+use super::ports::{FleetPorts, GatewayPorts};
 use super::process::Launch;
 use super::region::{Action, Part, Region};
 use super::upstream::Upstream;
@@ -80,22 +81,32 @@ impl Deployment {
     /// Starts everything and returns when every region serves and every replication is caught up. `progress` hears what is
     /// going on, in words.
     pub async fn start(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        Deployment::launch(options, None, progress).await
+        Deployment::launch(options, None, &[], progress).await
+    }
+
+    /// The same with so many gateways in each region, by number, that share its store behind its one address.
+    pub async fn start_shared(
+        options: &Options,
+        gateways: &[usize],
+        progress: &(dyn Fn(&str) + Sync),
+    ) -> Result<Deployment> {
+        Deployment::launch(options, None, gateways, progress).await
     }
 
     /// The same, and machines for one more region, which is left to be added.
     pub async fn start_with_spare(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        Deployment::launch(options, Some(SPARE), progress).await
+        Deployment::launch(options, Some(SPARE), &[], progress).await
     }
 
     async fn launch(
         options: &Options,
         spare: Option<&str>,
+        gateways: &[usize],
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Deployment> {
         let all = names(spare)?;
         let names = &all[..REGIONS.len()];
-        let ports = FleetPorts::lay_out(options.port_base, all.len())?;
+        let ports = FleetPorts::lay_out_shared(options.port_base, all.len(), gateways)?;
         ports.check_free(&all.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         progress("looking for Postgres");
         let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
@@ -126,10 +137,8 @@ impl Deployment {
             let mut regions = Vec::new();
             for number in 0..all.len() {
                 let members: Vec<usize> = (0..names.len()).collect();
-                let file = write_file(&dir, &all, &ports, &links, number, &members)?;
-                regions.push(
-                    region(&all[number], ports.regions[number], &file, &dir, &binaries, options).await?,
-                );
+                let files = write_files(&dir, &all, &ports, &links, number, &members)?;
+                regions.push(region(&all[number], &ports, number, &files, &dir, &binaries, options).await?);
             }
             let spare = regions.split_off(names.len()).pop();
             Ok((ledger, upstreams, regions, spare))
@@ -217,7 +226,7 @@ impl Deployment {
     /// Writes the file of region `mine` anew, for a deployment of these regions, by number; the spare one has the last.
     pub fn write_file(&self, mine: usize, members: &[usize]) -> Result<()> {
         let names: Vec<RegionName> = self.all().map(|region| region.name.clone()).collect();
-        write_file(&self.dir, &names, &self.ports, &self.links, mine, members).map(drop)
+        write_files(&self.dir, &names, &self.ports, &self.links, mine, members).map(drop)
     }
 
     /// Lets a region's sample upstream fail its health checks, or not.
@@ -273,20 +282,23 @@ impl Deployment {
 }
 
 impl Region {
-    /// Waits until this region runs keys, reaches its peers and has measured its lag behind each.
+    /// Waits until this region runs keys, reaches its peers and has measured its lag behind each: by all of its gateways.
     pub async fn serves(&self) -> Result<()> {
-        let url = format!("{}/v1/status", self.admin());
-        let serving = async || {
-            let Ok(answer) = Ask::get(&url).send(Duration::from_secs(2)).await else { return Ok(None) };
-            let status = answer.json();
-            let peers = status["peers"].as_object().cloned().unwrap_or_default();
-            let caught_up = peers.values().all(|peer| peer["up"] == true && peer["lag_ms"].is_number());
-            let replicated = status["subscriptions"].as_array().cloned().unwrap_or_default();
-            let ready = replicated.iter().all(|one| one["ready"] == true);
-            let serves = status["readiness"]["serves"] == true;
-            Ok((serves && caught_up && ready && !peers.is_empty()).then_some(()))
-        };
-        wait::for_some(&format!("{} to serve", self.name), SERVES_WITHIN, serving).await
+        for gateway in &self.gateways {
+            let url = format!("{}/v1/status", gateway.admin());
+            let serving = async || {
+                let Ok(answer) = Ask::get(&url).send(Duration::from_secs(2)).await else { return Ok(None) };
+                let status = answer.json();
+                let peers = status["peers"].as_object().cloned().unwrap_or_default();
+                let caught_up = peers.values().all(|peer| peer["up"] == true && peer["lag_ms"].is_number());
+                let replicated = status["subscriptions"].as_array().cloned().unwrap_or_default();
+                let ready = replicated.iter().all(|one| one["ready"] == true);
+                let serves = status["readiness"]["serves"] == true;
+                Ok((serves && caught_up && ready && !peers.is_empty()).then_some(()))
+            };
+            wait::for_some(&format!("{} to serve", self.name), SERVES_WITHIN, serving).await?;
+        }
+        Ok(())
     }
 }
 
@@ -315,42 +327,61 @@ fn set_rtt(links: &Links, regions: usize, rtt: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Writes the file of one region: who its neighbours are, and how it reaches them.
-fn write_file(
+/// Writes the file of one region, who its neighbours are and how it reaches them, and those of its gateways if it has several. The files that
+/// gateways are started with.
+fn write_files(
     dir: &Path,
     names: &[RegionName],
     ports: &FleetPorts,
     links: &Links,
     mine: usize,
     members: &[usize],
-) -> Result<PathBuf> {
+) -> Result<Vec<PathBuf>> {
     let (mut peers, mut publishers) = (Vec::new(), Vec::new());
     for other in members.iter().copied().filter(|other| *other != mine) {
         peers.push((names[other].clone(), links.address(mine, other, LinkKind::Peer)?));
         publishers.push((names[other].clone(), links.address(mine, other, LinkKind::Replication)?));
     }
-    let file = RegionFile { name: &names[mine], ports: ports.regions[mine], peers, publishers };
-    files::write_region(dir, &file)
+    let mut file = RegionFile { name: &names[mine], ports: ports.regions[mine], peers, publishers };
+    let one = files::write_region(dir, &file)?;
+    let mut several = Vec::new();
+    for (number, own) in ports.gateways[mine].iter().enumerate() {
+        file.ports = file.ports.with_listeners(*own);
+        several.push(files::write_gateway(dir, number, &file)?);
+    }
+    Ok(if several.is_empty() { vec![one] } else { several })
 }
 
 async fn region(
     name: &RegionName,
-    own: RegionPorts,
-    file: &Path,
+    ports: &FleetPorts,
+    number: usize,
+    files: &[PathBuf],
     dir: &Path,
     binaries: &Binaries,
     options: &Options,
 ) -> Result<Region> {
+    let own = ports.regions[number];
     let home = dir.join(name.as_str());
     fs::create_dir_all(&home).with_context(|| format!("cannot make folder {}", home.display()))?;
     let cluster = Cluster::create(binaries, &home.join("postgres"), own.postgres, &[]).await?;
-    let launch = Launch {
+    let launch = |file: &Path, log: String| Launch {
         program: options.program.clone(),
         args: vec![OsString::from("serve"), OsString::from("--config"), file.into()],
         env: Vec::new(),
         cwd: home.clone(),
-        log: home.join("gateway.log"),
+        log: home.join(log),
         account: None,
     };
-    Ok(Region::new(name.clone(), own, cluster, launch))
+    // Commands are given the region's file: it names the address that all know.
+    let file = dir.join(format!("{name}.toml"));
+    let region = Region::new(name.clone(), own, cluster, launch(&file, "gateway.log".to_owned()));
+    let listeners = &ports.gateways[number];
+    if listeners.is_empty() {
+        return Ok(region);
+    }
+    let gateway = |(at, (own, file)): (usize, (&GatewayPorts, &PathBuf))| {
+        Arc::new(Gateway::new(*own, launch(file, format!("gateway-{}.log", at + 1))))
+    };
+    region.share(listeners.iter().zip(files).enumerate().map(gateway).collect()).await
 }

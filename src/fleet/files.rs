@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
@@ -139,7 +139,16 @@ pub fn ring(regions: &[RegionName], weights: &[u32], failover: &str) -> String {
 }
 
 /// Writes one region's file into `dir` and returns its name.
-pub fn write_region(dir: &Path, region: &RegionFile<'_>) -> Result<std::path::PathBuf> {
+pub fn write_region(dir: &Path, region: &RegionFile<'_>) -> Result<PathBuf> {
+    write_as(dir, region.name.as_str(), region)
+}
+
+/// Writes the file of one of several gateways of a region, which has that one's own ports, and returns its name.
+pub fn write_gateway(dir: &Path, number: usize, region: &RegionFile<'_>) -> Result<PathBuf> {
+    write_as(dir, &format!("{}-{}", region.name, number + 1), region)
+}
+
+fn write_as(dir: &Path, file: &str, region: &RegionFile<'_>) -> Result<PathBuf> {
     let RegionFile { name, ports, peers, publishers } = region;
     let mut text = format!(
         r#"region = "{name}"
@@ -180,7 +189,7 @@ ca = "certificates/ca.pem"
     for (peer, address) in publishers {
         writeln!(text, "{peer} = \"{}\"", conninfo(*address))?;
     }
-    let file = format!("{name}.toml");
+    let file = format!("{file}.toml");
     write(dir, &file, &text)?;
     Ok(dir.join(file))
 }

@@ -1,7 +1,8 @@
 //! The ports of a fleet, as the demo's contract lays them out, and the check that all are free before anything starts.
 //!
-//! Region number i has base + 10·i: +1 public, +2 admin, +3 peer, +4 sample upstream, +5 Postgres; base + 0 is control. It must
-//! not hold a port open: whoever owns it binds it.
+//! Region number i has base + 10·i: +1 public, +2 admin, +3 peer, +4 sample upstream, +5 Postgres; base + 0 is control. Where a region has
+//! several gateways these are its balancer's, and the gateways' own lie behind those of the last region. It must not hold a port open: whoever
+//! owns it binds it.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,6 +46,29 @@ pub struct RegionPorts {
     pub postgres: u16,
 }
 
+/// The listeners of one gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatewayPorts {
+    /// Public listener, plain HTTP.
+    pub public: u16,
+    /// Admin listener.
+    pub admin: u16,
+    /// Peer listener, mTLS.
+    pub peer: u16,
+}
+
+impl RegionPorts {
+    /// The listeners by which clients, operators and peers know the region.
+    pub fn listeners(&self) -> GatewayPorts {
+        GatewayPorts { public: self.public, admin: self.admin, peer: self.peer }
+    }
+
+    /// The same region as one gateway sees it that listens there.
+    pub fn with_listeners(self, own: GatewayPorts) -> RegionPorts {
+        RegionPorts { public: own.public, admin: own.admin, peer: own.peer, ..self }
+    }
+}
+
 /// The ports of a whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetPorts {
@@ -52,6 +76,8 @@ pub struct FleetPorts {
     pub control: u16,
     /// By region number.
     pub regions: Vec<RegionPorts>,
+    /// The own listeners of each region's gateways, by region number; none where the region has one gateway, which listens itself.
+    pub gateways: Vec<Vec<GatewayPorts>>,
 }
 
 impl FleetPorts {
@@ -75,7 +101,23 @@ impl FleetPorts {
         let regions = laid_out.with_context(|| {
             format!("{regions} regions do not fit above port {base}: choose a lower --port-base")
         })?;
-        Ok(FleetPorts { control: base, regions })
+        let gateways = vec![Vec::new(); regions.len()];
+        Ok(FleetPorts { control: base, regions, gateways })
+    }
+
+    /// The same with so many gateways in each region, by number; regions beyond the list have one. Error if they do not fit below 65536.
+    pub fn lay_out_shared(base: u16, regions: usize, gateways: &[usize]) -> Result<FleetPorts> {
+        let mut ports = FleetPorts::lay_out(base, regions)?;
+        let mut next = u16::try_from(regions * 10).ok().and_then(|beyond| base.checked_add(beyond));
+        for (own, count) in ports.gateways.iter_mut().zip(gateways).filter(|(_, count)| **count > 1) {
+            for _ in 0..*count {
+                let first = next.filter(|first| *first < u16::MAX - 3);
+                let first = first.context("that many gateways do not fit: choose a lower --port-base")?;
+                own.push(GatewayPorts { public: first, admin: first + 1, peer: first + 2 });
+                next = Some(first + 3);
+            }
+        }
+        Ok(ports)
     }
 
     /// Checks that every port can be bound on 127.0.0.1 now; `names` are the regions', for the message. The error names every
@@ -89,6 +131,12 @@ impl FleetPorts {
             wanted.push((ports.peer, of("peer")));
             wanted.push((ports.upstream, of("sample upstream")));
             wanted.push((ports.postgres, of("Postgres")));
+        }
+        for (gateways, name) in self.gateways.iter().zip(names) {
+            for (number, own) in gateways.iter().enumerate() {
+                let of = |purpose: &str| format!("{purpose} of gateway {} of {name}", number + 1);
+                wanted.extend([(own.public, of("public")), (own.admin, of("admin")), (own.peer, of("peer"))]);
+            }
         }
         let mut taken = Vec::new();
         for (port, purpose) in wanted {
@@ -125,6 +173,18 @@ mod tests {
     }
 
     #[test]
+    fn several_gateways_have_ports_of_their_own_and_leave_the_contract_alone() {
+        let (one, several) =
+            (FleetPorts::lay_out(7400, 3).unwrap(), FleetPorts::lay_out_shared(7400, 3, &[1, 3, 2]).unwrap());
+        assert_eq!(one.regions, several.regions);
+        assert!(one.gateways.iter().all(Vec::is_empty) && several.gateways[0].is_empty());
+        let own = GatewayPorts { public: 7430, admin: 7431, peer: 7432 };
+        assert_eq!((several.gateways[1].len(), several.gateways[1][0]), (3, own));
+        assert_eq!(several.gateways[2].last().map(|last| last.peer), Some(7444));
+        assert!(FleetPorts::lay_out_shared(65_490, 3, &[9, 9, 9]).is_err());
+    }
+
+    #[test]
     fn ports_beyond_the_last_are_refused() {
         assert!(FleetPorts::lay_out(65_520, 3).is_err());
         assert!(FleetPorts::lay_out(0, 3).is_err());
@@ -136,7 +196,7 @@ mod tests {
     fn a_taken_port_is_named() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let taken = listener.local_addr().unwrap().port();
-        let mut ports = FleetPorts { control: free(), regions: vec![] };
+        let mut ports = FleetPorts { control: free(), regions: vec![], gateways: vec![] };
         ports.regions.push(RegionPorts {
             public: free(),
             admin: free(),

@@ -1,37 +1,32 @@
-//! One region of a deployment on one machine: its Postgres, its gateway, and what can be done to them.
+//! One region of a deployment on one machine: its Postgres, its gateway or several that share it, and what can be done to them.
 //!
-//! Neighbours: `deployment` holds three, `control` takes them apart. A region's sample upstream is not part of it: a provider is
+//! Neighbours: `deployment` holds three, `control` takes them apart; several gateways are behind one address (`balancer`). A region's sample upstream is not part of it: a provider is
 //! somebody else's machine, and does not die with the region. It must not know what the gateway does.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::process::Signal;
 use serde::Serialize;
-use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
+use super::balancer::{Balancer, Readiness};
 use super::client::Ask;
 use super::cluster::Cluster;
-use super::ports::RegionPorts;
+use super::gateway::{Gateway, STOP_WITHIN};
+use super::ports::{GatewayPorts, RegionPorts};
 use super::process::{Launch, Process, State};
 use super::wait;
 use crate::protocol::region::RegionName;
 
-/// How long a gateway may take until all its listeners accept connections.
-const GATEWAY_STARTS_WITHIN: Duration = Duration::from_secs(20);
-/// How long an orderly stop of one part may take before it is killed.
-const STOP_WITHIN: Duration = Duration::from_secs(8);
-
 /// What a control is meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Gateway and Postgres.
+    /// Gateways and Postgres.
     Both,
-    /// The gateway only.
+    /// The gateway only, or all of them.
     Gateway,
     /// Postgres only.
     Postgres,
@@ -56,14 +51,23 @@ pub enum Action {
 pub struct Region {
     /// Its name.
     pub name: RegionName,
-    /// Its ports.
+    /// Its ports, by which everybody knows it.
     pub ports: RegionPorts,
     /// Its Postgres.
     pub cluster: Cluster,
+    /// Its gateways; never none.
+    pub gateways: Vec<Arc<Gateway>>,
+    /// Its address, where several gateways are behind it.
+    _address: Option<Address>,
     launch: Launch,
-    gateway: Mutex<Option<Arc<Process>>>,
     /// One control at a time, so that a start does not meet a kill half way.
     busy: tokio::sync::Mutex<()>,
+}
+
+/// One address for several gateways.
+struct Address {
+    _readiness: Readiness,
+    _balancers: [Balancer; 3],
 }
 
 /// A region as shown to people outside.
@@ -92,90 +96,72 @@ pub struct Shown {
 }
 
 impl Region {
-    /// A region whose parts are not started.
+    /// A region of one gateway, whose parts are not started.
     pub fn new(name: RegionName, ports: RegionPorts, cluster: Cluster, launch: Launch) -> Self {
-        Self { name, ports, cluster, launch, gateway: Mutex::default(), busy: tokio::sync::Mutex::default() }
+        let gateways = vec![Arc::new(Gateway::new(ports.listeners(), launch.clone()))];
+        let busy = tokio::sync::Mutex::default();
+        Self { name, ports, cluster, gateways, _address: None, launch, busy }
+    }
+
+    /// Lets these gateways, which are not started, share the store behind the region's address, in place of the one.
+    pub async fn share(mut self, gateways: Vec<Arc<Gateway>>) -> Result<Self> {
+        let readiness = Readiness::watch(gateways.iter().map(|gateway| gateway.admin()).collect());
+        let balancer = async |port: u16, own: fn(&GatewayPorts) -> u16| {
+            let at = |gateway: &Arc<Gateway>| SocketAddr::from((Ipv4Addr::LOCALHOST, own(&gateway.ports)));
+            Balancer::start(port, gateways.iter().map(at).collect(), &readiness).await
+        };
+        let balancers = [
+            balancer(self.ports.public, |own| own.public).await?,
+            balancer(self.ports.admin, |own| own.admin).await?,
+            balancer(self.ports.peer, |own| own.peer).await?,
+        ];
+        self._address = Some(Address { _readiness: readiness, _balancers: balancers });
+        self.gateways = gateways;
+        Ok(self)
     }
 
     /// Does `action` to `part`. Starting is idempotent and returns when the started parts accept connections.
     pub async fn act(&self, action: Action, part: Part) -> Result<()> {
         let _one_at_a_time = self.busy.lock().await;
-        let (gateway, postgres) = (part != Part::Postgres, part != Part::Gateway);
-        match action {
-            Action::Start => {
-                if postgres {
-                    self.cluster.start().await?;
-                }
-                if gateway {
-                    self.start_gateway().await?;
-                }
+        let (gateways, postgres) = (part != Part::Postgres, part != Part::Gateway);
+        // Postgres first where something begins, last where it ends.
+        if postgres {
+            match action {
+                Action::Start => self.cluster.start().await?,
+                Action::Resume => self.cluster.resume().await?,
+                Action::Kill | Action::Stop | Action::Pause => {}
             }
-            Action::Kill => {
-                if gateway && let Some(process) = self.process() {
-                    process.kill().await?;
-                }
-                if postgres {
-                    self.cluster.kill().await?;
-                }
-            }
-            Action::Stop => {
-                if gateway && let Some(process) = self.process() {
-                    process.stop(Signal::TERM, STOP_WITHIN).await?;
-                }
-                if postgres {
-                    self.cluster.stop(STOP_WITHIN).await?;
-                }
-            }
-            Action::Pause => {
-                if gateway {
-                    self.process().context("this gateway does not run and cannot be paused")?.pause().await?;
-                }
-                if postgres {
-                    self.cluster.pause().await?;
-                }
-            }
-            Action::Resume => {
-                if postgres {
-                    self.cluster.resume().await?;
-                }
-                if gateway && let Some(process) = self.process() {
-                    process.resume().await?;
-                }
+        }
+        if gateways {
+            self.all_gateways(action).await?;
+        }
+        if postgres {
+            match action {
+                Action::Kill => self.cluster.kill().await?,
+                Action::Stop => self.cluster.stop(STOP_WITHIN).await?,
+                Action::Pause => self.cluster.pause().await?,
+                Action::Start | Action::Resume => {}
             }
         }
         Ok(())
     }
 
-    async fn start_gateway(&self) -> Result<()> {
-        let process = match self.process() {
-            Some(process) => {
-                process.resume().await?;
-                process
-            }
-            None => {
-                let process = Arc::new(Process::spawn(&self.launch)?);
-                *self.gateway.lock().unwrap_or_else(PoisonError::into_inner) = Some(process.clone());
-                process
-            }
-        };
-        let ports = [self.ports.public, self.ports.admin, self.ports.peer];
-        let accepting = async || {
-            if let State::Exited { how } = process.state() {
-                anyhow::bail!(
-                    "the gateway of {} ended while starting ({how}): {}",
-                    self.name,
-                    process.log_tail()
-                );
-            }
-            for port in ports {
-                if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
-                    return Ok(None);
-                }
-            }
-            Ok(Some(()))
-        };
-        wait::for_some(&format!("the gateway of {} to listen", self.name), GATEWAY_STARTS_WITHIN, accepting)
-            .await
+    async fn all_gateways(&self, action: Action) -> Result<()> {
+        let mut acting = JoinSet::new();
+        for gateway in self.gateways.iter().cloned() {
+            acting.spawn(async move { gateway.act(action).await });
+        }
+        while let Some(done) = acting.join_next().await {
+            done?.with_context(|| self.name.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Does `action` to one of its gateways, by number, and leaves the others alone.
+    pub async fn act_on(&self, number: usize, action: Action) -> Result<()> {
+        let _one_at_a_time = self.busy.lock().await;
+        let gateway = self.gateways.get(number).context("no gateway of this number")?;
+        gateway.act(action).await.with_context(|| self.name.to_string())
     }
 
     /// Founds the deployment's register from here, as a user would; does nothing if it is founded.
@@ -212,23 +198,22 @@ impl Region {
         command.output().await.with_context(|| format!("cannot run `onceway {}`", words.join(" ")))
     }
 
-    /// The gateway's process, while it lives.
+    /// The process of its first gateway, while it lives.
     pub fn process(&self) -> Option<Arc<Process>> {
-        let gateway = self.gateway.lock().unwrap_or_else(PoisonError::into_inner);
-        gateway.clone().filter(|process| !matches!(process.state(), State::Exited { .. }))
+        self.gateways.first()?.process()
     }
 
-    /// Where the gateway writes its log.
+    /// Where its first gateway writes its log.
     pub fn gateway_log(&self) -> &PathBuf {
-        &self.launch.log
+        self.gateways.first().map_or(&self.launch.log, |first| first.log())
     }
 
-    /// The address of the gateway's public listener.
+    /// The region's public address.
     pub fn public(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.public)
     }
 
-    /// The address of the gateway's admin listener.
+    /// The region's admin address.
     pub fn admin(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.admin)
     }
@@ -236,7 +221,7 @@ impl Region {
     /// The region as shown to people outside.
     pub fn show(&self) -> Shown {
         let process = self.process();
-        let gateway = word(process.as_ref().map(|process| process.state()));
+        let gateway = self.gateways.first().map_or("down", |first| first.word());
         let postgres = word(self.cluster.state());
         let state = match (gateway, postgres) {
             ("running", "running") => "running",
@@ -258,7 +243,7 @@ impl Region {
     }
 }
 
-fn word(state: Option<State>) -> &'static str {
+pub(super) fn word(state: Option<State>) -> &'static str {
     match state {
         Some(State::Running) => "running",
         Some(State::Paused) => "paused",

@@ -1,0 +1,117 @@
+//! One gateway process of a region: where it listens, and its start, stop, pause and death.
+//!
+//! Neighbours: `region` holds one, or several that share its Postgres behind a `balancer`. It must not know what the others do.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use tokio::net::TcpStream;
+
+use super::ports::GatewayPorts;
+use super::process::{Launch, Process, State};
+use super::region::Action;
+use super::wait;
+
+/// How long a gateway may take until all its listeners accept connections.
+const STARTS_WITHIN: Duration = Duration::from_secs(20);
+/// How long an orderly stop of one part of a region may take before it is killed.
+pub(super) const STOP_WITHIN: Duration = Duration::from_secs(8);
+
+/// One gateway.
+pub struct Gateway {
+    /// Its own listeners.
+    pub ports: GatewayPorts,
+    launch: Launch,
+    process: Mutex<Option<Arc<Process>>>,
+}
+
+impl Gateway {
+    /// A gateway that is not started.
+    pub fn new(ports: GatewayPorts, launch: Launch) -> Self {
+        Self { ports, launch, process: Mutex::default() }
+    }
+
+    /// How it is started.
+    pub fn launch(&self) -> &Launch {
+        &self.launch
+    }
+
+    /// Where it writes its log.
+    pub fn log(&self) -> &PathBuf {
+        &self.launch.log
+    }
+
+    /// The address of its own public listener.
+    pub fn public(&self) -> String {
+        format!("http://{}", local(self.ports.public))
+    }
+
+    /// The address of its own admin listener.
+    pub fn admin(&self) -> String {
+        format!("http://{}", local(self.ports.admin))
+    }
+
+    /// Its process, while it lives.
+    pub fn process(&self) -> Option<Arc<Process>> {
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        process.clone().filter(|process| !matches!(process.state(), State::Exited { .. }))
+    }
+
+    /// Does this to it. Starting is idempotent and returns when all its listeners accept connections; to kill or stop what does not run is no error,
+    /// to pause it is one.
+    pub async fn act(&self, action: Action) -> Result<()> {
+        let process = self.process();
+        match (action, process) {
+            (Action::Start, process) => self.start(process).await,
+            (Action::Kill, Some(process)) => process.kill().await,
+            (Action::Stop, Some(process)) => process.stop(Signal::TERM, STOP_WITHIN).await.map(drop),
+            (Action::Pause, Some(process)) => process.pause().await,
+            (Action::Resume, Some(process)) => process.resume().await,
+            (Action::Pause, None) => bail!("this gateway does not run and cannot be paused"),
+            (Action::Kill | Action::Stop | Action::Resume, None) => Ok(()),
+        }
+    }
+
+    async fn start(&self, runs: Option<Arc<Process>>) -> Result<()> {
+        let process = match runs {
+            Some(process) => {
+                process.resume().await?;
+                process
+            }
+            None => {
+                let process = Arc::new(Process::spawn(&self.launch)?);
+                *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process.clone());
+                process
+            }
+        };
+        let GatewayPorts { public, admin, peer } = self.ports;
+        let accepting = async || {
+            if let State::Exited { how } = process.state() {
+                bail!("it ended while starting ({how}): {}", process.log_tail());
+            }
+            for port in [public, admin, peer] {
+                if TcpStream::connect(local(port)).await.is_err() {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(()))
+        };
+        let here = self.launch.cwd.display();
+        wait::for_some(&format!("the gateway in {here} to listen"), STARTS_WITHIN, accepting)
+            .await
+            .with_context(|| format!("the gateway with log {}", self.launch.log.display()))
+    }
+
+    /// What it is doing, in a word: running, paused or down.
+    pub fn word(&self) -> &'static str {
+        super::region::word(self.process().map(|process| process.state()))
+    }
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
