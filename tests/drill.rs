@@ -1,4 +1,4 @@
-//! The short form of the drills, on real processes: a region killed, paused, cut off and drained under load.
+//! The short form of the drills, on real processes: a region killed, paused, cut off and drained under load; and forty seconds of soak.
 //!
 //! The long form is `onceway drill`, by hand, which also holds spans against their bounds; a failed run prints its schedule.
 
@@ -7,6 +7,7 @@ mod support;
 use onceway::fleet::compare::{self, Compared, Workload};
 use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::drill::{self, Drill, Settings};
+use onceway::fleet::ports;
 use std::time::Duration;
 use support::{port_base, program, run};
 
@@ -26,6 +27,28 @@ fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
             reports.iter().filter(|report| !report.held).map(|report| report.in_words()).collect();
         assert!(broken.is_empty(), "{broken}");
         assert!(reports.iter().all(|report| report.keys > 50), "there was hardly any load");
+    });
+}
+
+#[test]
+fn a_short_soak_loses_nothing_and_leaks_nothing() {
+    run(async {
+        let soak = Duration::from_secs(40);
+        let settings = Settings { rate: 9.0, soak, timed: false, ..Settings::default() };
+        let port_base = ports::free_run(60).expect("sixty free ports in a row");
+        let options = Options { port_base, ..options(&settings) };
+        let reports = drill::run(&[Drill::Soak], &options, &settings, &|_| {}, &mut |_| {}).await.unwrap();
+        let [report] = &reports[..] else { panic!("one run") };
+        assert!(report.held, "{}", report.in_words());
+        println!("{}", report.in_words());
+        let number = |name: &str| report.numbers[name].as_u64();
+        for event in ["reloads", "rotations", "stops", "kills", "drains"] {
+            assert!(report.numbers["events"][event].as_u64() > Some(0), "no {event}");
+        }
+        for none in ["double_effects", "lost_settlements", "left_open", "dropped", "audit_not_clean"] {
+            assert_eq!(number(none), Some(0), "{none}");
+        }
+        assert!(number("settlements") > Some(200), "there was hardly any load");
     });
 }
 

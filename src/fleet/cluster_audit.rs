@@ -36,7 +36,34 @@ impl Noted {
     }
 }
 
+/// How keys stand in a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// Some row is settled.
+    pub settled: BTreeSet<String>,
+    /// None is, and some row is claimed or in doubt.
+    pub open: BTreeSet<String>,
+}
+
 impl Cluster {
+    /// How the keys that begin with `mark` stand here.
+    pub async fn ends(&self, database: &str, mark: &str) -> Result<Ends> {
+        let client = self.connect(database).await?;
+        let rows = "select convert_from(key, 'UTF8'), bool_or(state = 4), bool_or(state in (1, 2)) \
+                    from onceway.records where starts_with(convert_from(key, 'UTF8'), $1) group by key";
+        let mut ends = Ends::default();
+        for row in client.query(rows, &[&mark]).await? {
+            let (key, settled, open): (String, bool, bool) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            match (settled, open) {
+                (true, _) => ends.settled.insert(key),
+                (false, true) => ends.open.insert(key),
+                (false, false) => false,
+            };
+        }
+        Ok(ends)
+    }
+
     /// What this store says of the keys that begin with `mark`; keys that it says nothing about are left out.
     pub async fn noted(&self, database: &str, mark: &str) -> Result<BTreeMap<String, Noted>> {
         let client = self.connect(database).await?;

@@ -204,3 +204,24 @@ pub fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
     let path = dir.join(name);
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
+
+/// The same for a file that somebody reads while it is written: whole or not at all.
+pub fn replace(dir: &Path, name: &str, text: &str) -> Result<()> {
+    let fresh = format!(".{name}.new");
+    write(dir, &fresh, text)?;
+    fs::rename(dir.join(fresh), dir.join(name)).with_context(|| format!("cannot replace {name}"))
+}
+
+/// New certificates and keys for these regions in place of the old, under the same authority.
+pub fn rotate(dir: &Path, regions: &[RegionName]) -> Result<()> {
+    let (here, fresh) = (dir.join("certificates"), dir.join("certificates").join(".new"));
+    fs::create_dir(&fresh)?;
+    fs::copy(here.join("ca.key"), fresh.join("ca.key"))?;
+    identity::add(&fresh, regions)?;
+    for region in regions {
+        let (from, to) = (identity::files_in(&fresh, region), identity::files_in(&here, region));
+        fs::rename(from.key, to.key)?;
+        fs::rename(from.certificate, to.certificate)?;
+    }
+    fs::remove_dir_all(&fresh).context("cannot remove the folder of fresh certificates")
+}

@@ -166,6 +166,13 @@ impl Process {
         Ok(())
     }
 
+    /// SIGHUP to the child alone: a gateway reads its files again. Nothing if it is over.
+    pub fn hang_up(&self) {
+        if !self.is_reaped() {
+            proctable::signal(self.pid, Signal::HUP);
+        }
+    }
+
     /// The last lines of its log, for an error message.
     pub fn log_tail(&self) -> String {
         tail(&self.log)

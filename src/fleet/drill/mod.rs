@@ -1,7 +1,7 @@
 //! Drills: real regions under load, broken on purpose, with every key's history held against the ledger.
 //!
-//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken; [`load`] and
-//! [`prober`] are the clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a
+//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken, [`soak`] what goes on for
+//! long, with its [`meter`]; [`load`] and [`prober`] are the clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a
 //! [`report`], [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of windows. Neighbours:
 //! `cli::drill` prints, `tests/drill.rs` runs a short form. Drills act as operators and
 //! clients can, and read stores only to check the audit. They must not make a bound wider to hold it.
@@ -12,11 +12,13 @@ pub mod bounds;
 pub mod load;
 mod losses;
 mod members;
+pub mod meter;
 mod moves;
 mod network;
 pub mod prober;
 pub mod report;
 mod schedule;
+pub mod soak;
 mod stores;
 pub mod summary;
 pub mod verdict;
@@ -73,13 +75,15 @@ pub enum Drill {
     Ring,
     /// A region added, and removed again.
     RingMembers,
+    /// For long, with everything that operators do.
+    Soak,
     /// Doubles for several multiples of the lag.
     Window,
 }
 
 impl Drill {
     /// All of them, the table last.
-    pub const ALL: [Drill; 21] = [
+    pub const ALL: [Drill; 22] = [
         Drill::Kill,
         Drill::PauseLong,
         Drill::PauseShort,
@@ -100,6 +104,7 @@ impl Drill {
         Drill::RingMembers,
         Drill::Restored,
         Drill::DiskLost,
+        Drill::Soak,
         Drill::Window,
     ];
 
@@ -126,6 +131,7 @@ impl Drill {
             Drill::Drain => "drain",
             Drill::Ring => "ring",
             Drill::RingMembers => "ring-members",
+            Drill::Soak => "soak",
             Drill::Window => "window",
         }
     }
@@ -163,6 +169,9 @@ impl Drill {
             Drill::RingMembers => {
                 "a fourth region added under load, and removed again; then one of the others is killed"
             }
+            Drill::Soak => {
+                "two gateways per region for --minutes: reloads, rotated certificates, restarts, drains; nothing may leak"
+            }
             Drill::Window => {
                 "doubles without escrow, measured and predicted, for multiples 0, 1, 2 and 4 of the lag"
             }
@@ -190,11 +199,21 @@ pub struct Settings {
     pub probes: f64,
     /// Spans are held against their bounds. Without it they are only told: a machine that does other work beside says nothing about them.
     pub timed: bool,
+    /// How long a soak goes on. Ten minutes or more: a restart each minute, a drain every five; less: all of it in that time.
+    pub soak: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { runs: 1, span: None, rtt: Duration::from_millis(60), rate: 15.0, probes: 12.5, timed: true }
+        Self {
+            runs: 1,
+            span: None,
+            rtt: Duration::from_millis(60),
+            rate: 15.0,
+            probes: 12.5,
+            timed: true,
+            soak: soak::USUAL,
+        }
     }
 }
 
@@ -214,19 +233,21 @@ pub async fn run(
     let mut reports = Vec::new();
     for drill in drills.iter().copied().filter(|drill| *drill != Drill::Window) {
         let mut of_drill = Vec::new();
-        if drill == Drill::RingMembers
-            && let Some(without_spare) = deployment.take()
-        {
-            without_spare.shut_down().await?;
+        let of_its_own = matches!(drill, Drill::RingMembers | Drill::Soak);
+        if of_its_own && let Some(another) = deployment.take() {
+            another.shut_down().await?;
         }
         for number in 1..=settings.runs {
             let ready = match deployment.take() {
                 Some(ready) => ready,
                 None if drill == Drill::RingMembers => Deployment::start_with_spare(options, say).await?,
+                None if drill == Drill::Soak => {
+                    Deployment::start_shared(options, &soak::GATEWAYS, say).await?
+                }
                 None => Deployment::start(options, say).await?,
             };
             say(&format!("{}: run {number} of {}", drill.name(), settings.runs));
-            let ran = schedule::once(&ready, drill, number, settings).await;
+            let ran = schedule::once(&ready, drill, number, settings, say).await;
             let report = match ran.with_context(|| format!("{}, run {number}", drill.name())) {
                 Ok(report) => report,
                 Err(error) => {
@@ -235,7 +256,7 @@ pub async fn run(
                 }
             };
             // What one run has broken for good must not be held against the next.
-            if report.held && !matches!(drill, Drill::Restored | Drill::DiskLost | Drill::RingMembers) {
+            if report.held && !of_its_own && !matches!(drill, Drill::Restored | Drill::DiskLost) {
                 deployment = Some(ready);
             } else {
                 ready.shut_down().await?;

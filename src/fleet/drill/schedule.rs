@@ -16,7 +16,7 @@ use super::prober::{Aim, Probe, Prober};
 use super::report::Report;
 use super::verdict::{self, Allowed, Remains};
 use super::watching::Watching;
-use super::{Drill, Settings, audited, losses, members, moves, network, stores};
+use super::{Drill, Settings, audited, losses, members, moves, network, soak, stores};
 use crate::config::ring::RingFile;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::deployment::Deployment;
@@ -52,6 +52,10 @@ pub struct Run<'a> {
     pub probes: Vec<Probe>,
     /// The region that was broken has to stay out: it must not be waited for.
     pub stays_out: bool,
+    /// What a soak leaves to be judged.
+    pub soaked: Option<soak::Soaked>,
+    /// Hears how a long run goes, in words.
+    pub say: &'a (dyn Fn(&str) + Sync),
     /// What it came to.
     pub report: Report,
     /// When the last thing was started, resumed or healed.
@@ -60,7 +64,13 @@ pub struct Run<'a> {
 }
 
 /// Runs a drill once. Errors are of the fleet itself; what the gateways did wrong stands in the report.
-pub async fn once(deployment: &Deployment, drill: Drill, number: u32, settings: &Settings) -> Result<Report> {
+pub async fn once(
+    deployment: &Deployment,
+    drill: Drill,
+    number: u32,
+    settings: &Settings,
+    say: &(dyn Fn(&str) + Sync),
+) -> Result<Report> {
     let file = crate::config::load_ring(&deployment.dir().join("ring.toml")).map_err(anyhow::Error::new)?;
     let start = Instant::now();
     let mark = format!("{}-{number}-{:x}", drill.name(), std::process::id());
@@ -76,6 +86,8 @@ pub async fn once(deployment: &Deployment, drill: Drill, number: u32, settings: 
         allowed: Allowed::default(),
         probes: Vec::new(),
         stays_out: false,
+        soaked: None,
+        say,
         mended: None,
         report: Report { drill: drill.name(), run: number, ..Report::default() },
         start,
@@ -134,6 +146,7 @@ async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
         Drill::AcceptorReplaced => stores::acceptor_replaced(run).await,
         Drill::Restored => stores::restored(run).await,
         Drill::DiskLost => stores::disk_lost(run).await,
+        Drill::Soak => soak::soak(run).await,
         Drill::Window => bail!("this drill has deployments of its own"),
     }
 }
@@ -295,6 +308,9 @@ impl Run<'_> {
             let (lives, totals) = (&lives[..], &totals[..]);
             let remains = Remains { lives, totals, noted: &noted, audited: &audited, mark, start };
             verdict::judge(&mut report, &self.allowed, &remains);
+        }
+        if let Some(soaked) = self.soaked.take() {
+            soak::hold(&soaked, &self, &audited, &mut report).await?;
         }
         let line = |event: &super::watching::Event| {
             format!("{:7.3} s  {}", (event.at - self.start).as_secs_f64(), event.what)

@@ -1,0 +1,190 @@
+//! What the gateways of a soak use, sampled all along, and whether it stays flat.
+//!
+//! Neighbours: [`super::soak`] starts it and judges by it. Memory is the resident set, descriptors are counted in `/proc/PID/fd`. Judged are the
+//! gateways that live from beginning to end: the first of each region. The others are restarted all the time, so that none of their lives has
+//! quarters to compare. It must not wait for a gateway that does not answer.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::fleet::client::Ask;
+use crate::fleet::deployment::Deployment;
+
+/// A sample of one process.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// When.
+    pub at: Instant,
+    /// The process.
+    pub pid: u32,
+    /// Resident set, in KiB.
+    pub rss: u64,
+    /// Open descriptors.
+    pub descriptors: u64,
+}
+
+/// How much the median of the last quarter may be above that of the second.
+#[derive(Clone, Copy, Debug)]
+pub struct Slack {
+    /// In hundredths of it.
+    pub percent: u64,
+    /// Beside that, in the unit of the samples.
+    pub beside: u64,
+}
+
+/// For memory: a tenth, and 8 MiB.
+pub const MEMORY: Slack = Slack { percent: 10, beside: 8 * 1024 };
+/// For descriptors: a tenth, and 16.
+pub const DESCRIPTORS: Slack = Slack { percent: 10, beside: 16 };
+
+/// Two medians of one gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Medians {
+    /// Of the second quarter of the run.
+    pub second: u64,
+    /// Of the last one.
+    pub last: u64,
+}
+
+impl Medians {
+    /// Whether it grew by more than it may.
+    pub fn grew(self, slack: Slack) -> bool {
+        self.last > self.second + self.second * slack.percent / 100 + slack.beside
+    }
+}
+
+/// All samples so far.
+#[derive(Default)]
+pub struct Meter {
+    /// By region and gateway, by number.
+    samples: BTreeMap<(usize, usize), Vec<Sample>>,
+    /// The last count of claims lost that each process told.
+    claims_lost: BTreeMap<u32, f64>,
+}
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Meter {
+    /// Looks at every gateway that runs.
+    pub async fn look(&mut self, deployment: &Deployment) {
+        for (number, region) in deployment.regions.iter().enumerate() {
+            for (own, gateway) in region.gateways.iter().enumerate() {
+                let Some(pid) = gateway.process().map(|process| process.pid()) else { continue };
+                if let (Some(rss), Some(descriptors)) = (resident(pid), descriptors(pid)) {
+                    let sample = Sample { at: Instant::now(), pid, rss, descriptors };
+                    self.samples.entry((number, own)).or_default().push(sample);
+                }
+                let page = Ask::get(format!("{}/metrics", gateway.admin())).send(PATIENCE).await;
+                if let Ok(page) = page {
+                    self.claims_lost.insert(pid, total(&page.text(), "onceway_claims_lost_total"));
+                }
+            }
+        }
+    }
+
+    /// Outcomes that found no claim left, in all processes together.
+    pub fn claims_lost(&self) -> f64 {
+        self.claims_lost.values().sum()
+    }
+
+    /// The newest sample of each region's first gateway, by region.
+    pub fn newest(&self) -> impl Iterator<Item = (usize, Sample)> {
+        let first = self.samples.iter().filter(|((_, own), _)| *own == 0);
+        first.filter_map(|((region, _), samples)| Some((*region, *samples.last()?)))
+    }
+
+    /// The medians of a region's first gateway, of memory in KiB and of descriptors; none if it did not live all the time, or was hardly seen.
+    pub fn medians(&self, region: usize, begun: Instant, ended: Instant) -> Option<(Medians, Medians)> {
+        let samples = self.samples.get(&(region, 0))?;
+        let pid = samples.first()?.pid;
+        if samples.iter().any(|sample| sample.pid != pid) {
+            return None;
+        }
+        let quarter = (ended - begun) / 4;
+        let of = |from: Instant, value: fn(&Sample) -> u64| {
+            let within = |sample: &&Sample| sample.at >= from && sample.at < from + quarter;
+            median(samples.iter().filter(within).map(value).collect())
+        };
+        let both = |value: fn(&Sample) -> u64| {
+            Some(Medians { second: of(begun + quarter, value)?, last: of(begun + 3 * quarter, value)? })
+        };
+        Some((both(|sample| sample.rss)?, both(|sample| sample.descriptors)?))
+    }
+}
+
+/// None of fewer than three.
+fn median(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    (values.len() >= 3).then(|| values[values.len() / 2])
+}
+
+fn resident(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+fn descriptors(pid: u32) -> Option<u64> {
+    u64::try_from(fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count()).ok()
+}
+
+/// The sum of all series of a metric.
+pub fn total(page: &str, name: &str) -> f64 {
+    let of = |line: &str| {
+        let rest = line.strip_prefix(name)?;
+        let value = if rest.starts_with('{') { rest.rsplit(' ').next()? } else { rest.strip_prefix(' ')? };
+        value.parse::<f64>().ok()
+    };
+    page.lines().filter_map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meter(rss: impl Fn(u64) -> u64, restarted: bool) -> (Meter, Instant, Instant) {
+        let begun = Instant::now();
+        let at = |second: u64| begun + Duration::from_secs(second);
+        let sample = |second: u64| {
+            let pid = if restarted && second > 50 { 8 } else { 7 };
+            Sample { at: at(second), pid, rss: rss(second), descriptors: 40 + rss(second) % 2 }
+        };
+        let samples = [((0, 0), (0..100).map(sample).collect())].into();
+        (Meter { samples, claims_lost: BTreeMap::new() }, begun, at(100))
+    }
+
+    #[test]
+    fn a_leak_is_seen_and_a_warm_up_or_a_peak_is_none() {
+        let grew = |rss: fn(u64) -> u64| {
+            let (meter, begun, ended) = meter(rss, false);
+            let (memory, descriptors) = meter.medians(0, begun, ended).unwrap();
+            assert!(!descriptors.grew(DESCRIPTORS));
+            memory.grew(MEMORY)
+        };
+        assert!(grew(|second| 50_000 + 400 * second), "13 MiB up on 60 MiB");
+        assert!(!grew(|second| 50_000 + 100 * second.min(25) * 20), "all of it in the first quarter");
+        assert!(!grew(|second| if second % 10 == 0 { 200_000 } else { 50_000 }), "a peak now and then");
+        let (meter, begun, ended) = meter(|_| 50_000, true);
+        assert!(meter.medians(0, begun, ended).is_none(), "two lives have no common median");
+        assert!(Medians { second: 100, last: 127 }.grew(DESCRIPTORS));
+        assert!(!Medians { second: 100, last: 126 }.grew(DESCRIPTORS));
+    }
+
+    #[test]
+    fn all_series_of_a_metric_count_and_no_other() {
+        let page = "# HELP lost x\nlost{route=\"a b\"} 2\nlost{route=\"c\"} 1\nlost_too 9\n";
+        assert!((total(page, "lost") - 3.0).abs() < 1e-9);
+        assert!((total("lost 4\n", "lost") - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn this_process_has_memory_and_descriptors() {
+        let pid = std::process::id();
+        assert!(resident(pid).unwrap() > 1_000 && descriptors(pid).unwrap() > 2);
+        assert!(resident(u32::MAX).is_none() && descriptors(u32::MAX).is_none());
+    }
+}

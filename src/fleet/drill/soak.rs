@@ -1,0 +1,527 @@
+//! The soak: a deployment with two gateways per region under steady load, and everything that operators do to one, over and over.
+//!
+//! All along: routes and limits changed and back (SIGHUP), certificates of the same authority replaced, one gateway after the other restarted
+//! (orderly and by SIGKILL in turn), regions drained and brought back. Neighbours: `schedule` runs it as a drill and brings keys to their
+//! ends, [`super::meter`] samples, [`hold`] judges what only a soak asks for. It must not restart the first gateway of a region: those are
+//! the ones whose memory is judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+
+use super::ask::Told;
+use super::load::{CLASSES, End, KeyLife, Recovery};
+use super::meter::{DESCRIPTORS, MEMORY, Meter, total};
+use super::moves::until_done;
+use super::report::Report;
+use super::schedule::Run;
+use crate::adapters::identity::{self, PeerIdentity};
+use crate::fleet::client::Ask;
+use crate::fleet::gateway::Gateway;
+use crate::fleet::region::Action;
+use crate::fleet::{files, wait};
+use crate::protocol::region::RegionName;
+
+/// How many gateways each region has, by region number.
+pub const GATEWAYS: [usize; 3] = [2; 3];
+/// How long it lasts if nobody says otherwise.
+pub const USUAL: Duration = Duration::from_secs(30 * 60);
+/// The gateway of each region that is restarted, by number.
+const RESTARTED: usize = 1;
+/// How long anything that was asked for may take.
+const DONE_WITHIN: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long after a gateway serves again a connection may still be one that its death broke.
+const AFTERMATH: Duration = Duration::from_secs(1);
+/// How long rows may take to the last region in the end.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
+
+/// How often things are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    reload: Duration,
+    rotation: Duration,
+    restart: Duration,
+    drain: Duration,
+    sample: Duration,
+    progress: Duration,
+}
+
+impl Pace {
+    /// A restart each minute and a drain every five, if it lasts for ten minutes or more; else everything at least once.
+    fn of(length: Duration) -> Pace {
+        if length >= Duration::from_secs(600) {
+            let seconds = Duration::from_secs;
+            return Pace {
+                reload: seconds(20),
+                rotation: seconds(90),
+                restart: seconds(60),
+                drain: seconds(300),
+                sample: seconds(5),
+                progress: seconds(60),
+            };
+        }
+        Pace {
+            reload: length / 8,
+            rotation: length / 4,
+            restart: length / 6,
+            drain: length / 2,
+            sample: (length / 60).max(Duration::from_millis(500)),
+            progress: length / 4,
+        }
+    }
+}
+
+/// How often things were done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    reloads: u64,
+    rotations: u64,
+    stops: u64,
+    kills: u64,
+    drains: u64,
+}
+
+/// A time in which connections to a region may break, as one of its gateways is made to end.
+#[derive(Clone, Copy, Debug)]
+struct Harm {
+    region: usize,
+    from: Instant,
+    to: Instant,
+}
+
+/// What a soak leaves to be judged.
+pub struct Soaked {
+    meter: Meter,
+    harms: Vec<Harm>,
+    counts: Counts,
+    begun: Instant,
+    ended: Instant,
+}
+
+/// What its parts share while it goes on.
+struct Soak<'a, 'b> {
+    run: &'a Run<'b>,
+    pace: Pace,
+    end: Instant,
+    counts: Mutex<Counts>,
+    harms: Mutex<Vec<Harm>>,
+    /// The gateway that is restarted just now: region and number.
+    away: watch::Sender<Option<(usize, usize)>>,
+}
+
+/// Goes on for as long as the settings say.
+pub async fn soak(run: &mut Run<'_>) -> Result<()> {
+    let length = run.settings.soak;
+    let begun = Instant::now();
+    // Connections to a region break when one of its gateways dies; when they may is judged in the end, more sharply than by region.
+    run.allowed.harmed = (0..run.deployment.regions.len()).collect();
+    let soak = Soak {
+        run,
+        pace: Pace::of(length),
+        end: begun + length,
+        counts: Mutex::default(),
+        harms: Mutex::default(),
+        away: watch::Sender::new(None),
+    };
+    let (filed, moved, meter) = tokio::join!(soak.files(begun), soak.moves(begun), soak.measure(begun));
+    let (counts, harms) = (*lock(&soak.counts), lock(&soak.harms).clone());
+    // What could not be done is told, and what was measured is judged all the same.
+    run.soaked = Some(Soaked { meter, harms, counts, begun, ended: Instant::now() });
+    filed.context("files that change")?;
+    moved.context("restarts and drains")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Soak<'_, '_> {
+    /// Whether something that is due then is still to be done; waits for it.
+    async fn comes(&self, due: Instant) -> bool {
+        wait::pause_until(due.min(self.end)).await;
+        due < self.end
+    }
+
+    /// Every gateway that runs and is left alone.
+    fn steady(&self) -> Vec<(usize, &Arc<Gateway>)> {
+        let away = *self.away.borrow();
+        let regions = self.run.deployment.regions.iter().enumerate();
+        let all = regions.flat_map(|(number, region)| {
+            region.gateways.iter().enumerate().map(move |(own, gateway)| ((number, own), gateway))
+        });
+        all.filter(|(place, _)| Some(*place) != away)
+            .map(|((region, _), gateway)| (region, gateway))
+            .collect()
+    }
+
+    /// Routes changed and back, and certificates replaced, until the end.
+    async fn files(&self, begun: Instant) -> Result<()> {
+        let dir = self.run.deployment.dir();
+        let usual = std::fs::read_to_string(dir.join("routes.toml")).context("the routes")?;
+        let other = usual.replace("wait = \"3s\"", "wait = \"2s\"\nbody_limit = \"512KiB\"");
+        ensure!(usual != other, "the demo's routes have another wait");
+        let (mut reload, mut rotation) = (begun + self.pace.reload, begun + self.pace.rotation / 2);
+        while self.comes(reload.min(rotation)).await {
+            if rotation <= reload {
+                rotation += self.pace.rotation;
+                self.rotate(dir).await?;
+                lock(&self.counts).rotations += 1;
+            } else {
+                reload += self.pace.reload;
+                let odd = lock(&self.counts).reloads.is_multiple_of(2);
+                self.reload(dir, if odd { &other } else { &usual }).await?;
+                lock(&self.counts).reloads += 1;
+            }
+        }
+        self.reload(dir, &usual).await
+    }
+
+    /// New routes, and a signal to have them read; returns when every gateway that is left alone goes by them.
+    async fn reload(&self, dir: &Path, routes: &str) -> Result<()> {
+        self.run.note("routes.toml changed, SIGHUP");
+        let mut before = BTreeMap::new();
+        for (_, gateway) in self.steady() {
+            before.insert(gateway.ports.admin, reloads(gateway).await);
+        }
+        files::replace(dir, "routes.toml", routes)?;
+        for (_, gateway) in self.steady().into_iter().filter(|(_, one)| before.contains_key(&one.ports.admin))
+        {
+            if let Some(process) = gateway.process() {
+                process.hang_up();
+            }
+        }
+        let read = async || {
+            let mut shared = BTreeSet::new();
+            for (_, gateway) in self.steady() {
+                let status = status(gateway).await;
+                let counted = before.get(&gateway.ports.admin).copied().flatten();
+                let again =
+                    reloads(gateway).await.is_some_and(|now| counted.is_none_or(|before| now != before));
+                if status["config"]["current"] != true || !again {
+                    return Ok(None);
+                }
+                shared.insert(status["shared"].to_string());
+            }
+            Ok((shared.len() <= 1).then_some(()))
+        };
+        wait::for_some("every gateway to have read the routes", DONE_WITHIN, read).await
+    }
+
+    /// New certificates for all regions under the same authority; returns when every gateway that is left alone shows its peers the new one.
+    async fn rotate(&self, dir: &Path) -> Result<()> {
+        self.run.note("certificates replaced, SIGHUP");
+        let names: Vec<RegionName> =
+            self.run.deployment.regions.iter().map(|region| region.name.clone()).collect();
+        files::rotate(dir, &names)?;
+        for (_, gateway) in self.steady() {
+            if let Some(process) = gateway.process() {
+                process.hang_up();
+            }
+        }
+        let shown = async || {
+            for (region, gateway) in self.steady() {
+                if !shows_its_file(dir, &names[region], gateway.ports.peer).await.unwrap_or(false) {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(()))
+        };
+        wait::for_some("every gateway to show its new certificate", DONE_WITHIN, shown).await
+    }
+
+    /// Restarts and drains, one at a time, until the end.
+    async fn moves(&self, begun: Instant) -> Result<()> {
+        let (mut restart, mut drain) = (begun + self.pace.restart / 2, begun + self.pace.drain / 2);
+        while self.comes(restart.min(drain)).await {
+            if drain <= restart {
+                drain += self.pace.drain;
+                self.drain().await?;
+                lock(&self.counts).drains += 1;
+            } else {
+                restart += self.pace.restart;
+                self.restart().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The second gateway of the next region: an orderly stop and a SIGKILL in turn.
+    async fn restart(&self) -> Result<()> {
+        let Counts { stops, kills, .. } = *lock(&self.counts);
+        let region = usize::try_from(stops + kills)? % self.run.deployment.regions.len();
+        let action = if stops <= kills { Action::Stop } else { Action::Kill };
+        let (name, here) = (self.run.name(region), self.run.region(region));
+        self.run.note(format!("{action:?} gateway {} of {name}", RESTARTED + 1));
+        let from = Instant::now();
+        self.away.send_replace(Some((region, RESTARTED)));
+        here.act_on(RESTARTED, action).await?;
+        here.act_on(RESTARTED, Action::Start).await?;
+        here.serves().await?;
+        self.away.send_replace(None);
+        wait::pause(AFTERMATH).await;
+        lock(&self.harms).push(Harm { region, from, to: Instant::now() });
+        let mut counts = lock(&self.counts);
+        match action {
+            Action::Stop => counts.stops += 1,
+            Action::Kill | Action::Start | Action::Pause | Action::Resume => counts.kills += 1,
+        }
+        Ok(())
+    }
+
+    /// The next region gives its keys to the others, and takes them back.
+    async fn drain(&self) -> Result<()> {
+        let regions = self.run.deployment.regions.len();
+        let region = usize::try_from(lock(&self.counts).drains)? % regions;
+        let (at, name) = ((region + 1) % regions, self.run.name(region));
+        let words = ["region", "drain", &name, "--actor", "drill", "--reason", "drill"];
+        until_done(self.run, at, &words).await?;
+        self.run.until_standing(at, region, "drained", DONE_WITHIN).await?;
+        wait::pause((self.pace.drain / 10).min(Duration::from_secs(10))).await;
+        until_done(self.run, at, &["region", "resume", &name, "--actor", "drill"]).await?;
+        self.run.until_standing(at, region, "serving", DONE_WITHIN).await
+    }
+
+    /// Samples until the end, and says how it goes.
+    async fn measure(&self, begun: Instant) -> Meter {
+        let mut meter = Meter::default();
+        let (mut due, mut tell) = (begun, begun + self.pace.progress);
+        while self.comes(due).await {
+            meter.look(self.run.deployment).await;
+            due = (due + self.pace.sample).max(Instant::now());
+            if Instant::now() >= tell {
+                tell += self.pace.progress;
+                (self.run.say)(&self.progress(begun, &meter));
+            }
+        }
+        meter
+    }
+
+    fn progress(&self, begun: Instant, meter: &Meter) -> String {
+        let Counts { reloads, rotations, stops, kills, drains } = *lock(&self.counts);
+        let (so_far, all) = (begun.elapsed().as_secs(), (self.end - begun).as_secs());
+        let keys = self.run.field.lives().len();
+        let mut text = format!(
+            "soak: {so_far} of {all} s, {keys} keys, {reloads} reloads, {rotations} rotations, {stops} stops, {kills} kills, {drains} drains"
+        );
+        for (region, sample) in meter.newest() {
+            let name = self.run.name(region);
+            let _ = write!(text, ", {name} {} MiB {} descriptors", sample.rss / 1024, sample.descriptors);
+        }
+        text
+    }
+}
+
+async fn status(gateway: &Gateway) -> Value {
+    let asked = Ask::get(format!("{}/v1/status", gateway.admin())).send(PATIENCE).await;
+    asked.map(|answer| answer.json()).unwrap_or_default()
+}
+
+/// How often it has read its files again; none if it does not say.
+async fn reloads(gateway: &Gateway) -> Option<u64> {
+    let page = Ask::get(format!("{}/metrics", gateway.admin())).send(PATIENCE).await.ok()?;
+    Some(total(&page.text(), "onceway_config_reloads_total{result=\"ok\"}") as u64)
+}
+
+/// Whether who listens there shows a peer the certificate that lies in the region's file.
+async fn shows_its_file(dir: &Path, region: &RegionName, port: u16) -> Result<bool> {
+    let own = identity::files_in(&dir.join("certificates"), region);
+    let file = identity::certificates(&own.certificate, &identity::read(&own.certificate)?)?;
+    let client = PeerIdentity::load(region.clone(), &own)?.client_config();
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    let stream = TlsConnector::from(client).connect(identity::server_name(region), stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    Ok(shown.is_some() && shown == file.first())
+}
+
+/// Holds what a soak alone asks for, and tells its numbers. `audited` are the keys that some audit lists, each with whether it is not clean.
+///
+/// # Errors
+/// A store cannot be read.
+pub async fn hold(
+    soaked: &Soaked,
+    run: &Run<'_>,
+    audited: &BTreeMap<String, bool>,
+    report: &mut Report,
+) -> Result<()> {
+    let lives: Vec<KeyLife> = run.field.lives().clone();
+    let Counts { reloads, rotations, stops, kills, drains } = soaked.counts;
+    for (what, count) in
+        [("reload", reloads), ("rotation", rotations), ("stop", stops), ("kill", kills), ("drain", drains)]
+    {
+        if count == 0 {
+            report.broke(format!("there was no {what}: the soak was too short to say anything"));
+        }
+    }
+    let events = json!({
+        "reloads": reloads, "rotations": rotations, "stops": stops, "kills": kills, "drains": drains,
+    });
+    report.numbers.insert("events", events);
+    let seconds = (soaked.ended - soaked.begun).as_secs();
+    report.numbers.insert("soaked_s", seconds.into());
+    let doubles: u64 =
+        report.classes.values().map(|class| class.doubles.saturating_sub(class.doubles_by_rerun)).sum();
+    report.numbers.insert("double_effects", doubles.into());
+    if doubles > 0 {
+        report.broke(format!("{doubles} keys had more than one effect, and no route asked for it"));
+    }
+    let unclean = audited.values().filter(|unclean| **unclean).count();
+    report.numbers.insert("audit_not_clean", unclean.into());
+    if unclean > 0 {
+        report.broke(format!("the audits list {unclean} keys that ran twice, or perhaps"));
+    }
+    let lost = soaked.meter.claims_lost();
+    report.numbers.insert("claims_lost", lost.into());
+    if lost > 0.0 {
+        report.broke(format!("{lost} outcomes found no claim left"));
+    }
+    hold_connections(soaked, &lives, report);
+    hold_resources(soaked, run, report);
+    hold_stores(run, &lives, report).await
+}
+
+/// No request may fail at its connection, but where a gateway of its region was just made to end.
+fn hold_connections(soaked: &Soaked, lives: &[KeyLife], report: &mut Report) {
+    let (mut dropped, mut late, mut excused) = (0_u64, 0_u64, 0_u64);
+    for exchange in lives.iter().flat_map(|life| &life.exchanges) {
+        let in_harm = soaked.harms.iter().any(|harm| {
+            harm.region == exchange.via && exchange.done >= harm.from && exchange.sent <= harm.to
+        });
+        match &exchange.told {
+            Told::Nobody | Told::Broke if in_harm => excused += 1,
+            Told::Nobody | Told::Broke => dropped += 1,
+            Told::Late => late += 1,
+            Told::Answer(_) => {}
+        }
+    }
+    report.numbers.insert("dropped", dropped.into());
+    report.numbers.insert("broken_by_restarts", excused.into());
+    report.numbers.insert("without_answer_in_8_s", late.into());
+    if dropped > 0 {
+        report
+            .broke(format!("{dropped} requests failed at their connection though no gateway was restarted"));
+    }
+}
+
+fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
+    let (mut memory, mut descriptors) = (json!({}), json!({}));
+    for region in 0..run.deployment.regions.len() {
+        let name = run.name(region);
+        let Some((rss, open)) = soaked.meter.medians(region, soaked.begun, soaked.ended) else {
+            report
+                .broke(format!("the first gateway of {name} did not live all the time, or was hardly seen"));
+            continue;
+        };
+        memory[&name] = json!({ "second_quarter_kib": rss.second, "last_quarter_kib": rss.last });
+        descriptors[&name] = json!({ "second_quarter": open.second, "last_quarter": open.last });
+        if rss.grew(MEMORY) {
+            report.broke(format!(
+                "the memory of the first gateway of {name} grew from {} to {} KiB: more than {} % and {} KiB",
+                rss.second, rss.last, MEMORY.percent, MEMORY.beside
+            ));
+        }
+        if open.grew(DESCRIPTORS) {
+            report.broke(format!(
+                "the descriptors of the first gateway of {name} grew from {} to {}: more than {} % and {}",
+                open.second, open.last, DESCRIPTORS.percent, DESCRIPTORS.beside
+            ));
+        }
+    }
+    report.numbers.insert("memory", memory);
+    report.numbers.insert("descriptors", descriptors);
+}
+
+/// Every answer that a client got is settled in every region's store, and nothing is open of which a client was not told so.
+async fn hold_stores(run: &Run<'_>, lives: &[KeyLife], report: &mut Report) -> Result<()> {
+    let answered: BTreeSet<&str> =
+        lives.iter().filter(|life| life.end == End::Definite).map(|life| life.key.as_str()).collect();
+    let parked: BTreeSet<&str> = lives
+        .iter()
+        .filter(|life| life.end == End::InDoubt && CLASSES[life.class].recovery != Recovery::Probe)
+        .map(|life| life.key.as_str())
+        .collect();
+    let (mut lost, mut open) = (BTreeSet::new(), BTreeSet::new());
+    for region in &run.deployment.regions {
+        let last = Mutex::new(None);
+        let arrived = async || {
+            let found = region.cluster.ends(files::DATABASE, run.field.mark()).await?;
+            let all = answered.iter().all(|key| found.settled.contains(*key))
+                && found.open.iter().all(|key| parked.contains(key.as_str()));
+            *lock(&last) = Some(found);
+            Ok(all.then_some(()))
+        };
+        let waited = wait::for_some("every answer to be settled everywhere", ARRIVES_WITHIN, arrived).await;
+        let found = lock(&last).take();
+        let Some(found) = found else { bail!("the store of {} says nothing: {waited:?}", region.name) };
+        let missing = answered.iter().filter(|key| !found.settled.contains(**key));
+        lost.extend(missing.map(|key| (*key).to_owned()));
+        open.extend(found.open.into_iter().filter(|key| !parked.contains(key.as_str())));
+    }
+    report.numbers.insert("settlements", answered.len().into());
+    report.numbers.insert("lost_settlements", lost.len().into());
+    report.numbers.insert("left_open", open.len().into());
+    report.numbers.insert("parked", parked.len().into());
+    if let Some(first) = lost.first() {
+        report
+            .broke(format!("{} answers are not settled in some region, such as that of {first}", lost.len()));
+    }
+    if let Some(first) = open.first() {
+        report.broke(format!(
+            "{} keys are claimed or in doubt though they have an end, such as {first}",
+            open.len()
+        ));
+    }
+    let doubtful = lives
+        .iter()
+        .filter(|life| life.end == End::InDoubt && CLASSES[life.class].recovery == Recovery::Probe);
+    for life in doubtful {
+        report.broke(format!("key {} is in doubt though its upstream can be asked", life.key));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ask::Exchange;
+    use super::*;
+
+    #[test]
+    fn a_short_soak_has_everything_and_a_long_one_the_pace_of_the_issue() {
+        let (short, long) = (Pace::of(Duration::from_secs(40)), Pace::of(USUAL));
+        assert_eq!((long.restart.as_secs(), long.drain.as_secs()), (60, 300));
+        for pace in [short.reload, short.rotation, short.restart * 2, short.drain] {
+            assert!(pace < Duration::from_secs(40));
+        }
+    }
+
+    #[test]
+    fn a_broken_connection_is_excused_while_its_region_loses_a_gateway_only() {
+        let begun = Instant::now();
+        let at = |second: u64| begun + Duration::from_secs(second);
+        let dropped = |via: usize, sent: u64, told: Told| {
+            let exchange = Exchange { via, sent: at(sent), done: at(sent + 1), told };
+            let end = End::Definite;
+            let life = KeyLife { key: "k".into(), class: 0, home: 0, exchanges: vec![exchange], end };
+            let harms = vec![Harm { region: 1, from: at(10), to: at(20) }];
+            let counts = Counts::default();
+            let soaked = Soaked { meter: Meter::default(), harms, counts, begun, ended: at(60) };
+            let mut report = Report::default();
+            hold_connections(&soaked, &[life], &mut report);
+            (report.numbers["dropped"].as_u64().unwrap(), report.broken.len())
+        };
+        assert_eq!(dropped(1, 12, Told::Broke), (0, 0));
+        assert_eq!(dropped(0, 12, Told::Broke), (1, 1), "another region");
+        assert_eq!(dropped(1, 30, Told::Nobody), (1, 1), "another time");
+        assert_eq!(dropped(1, 30, Told::Late), (0, 0));
+    }
+}

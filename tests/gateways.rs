@@ -1,0 +1,205 @@
+//! Three gateways of one region share its store behind one address, under load, while one of them is killed: what they do together.
+//!
+//! Neighbours: `failures.rs` kills the only gateway of a region, `drill.rs` whole regions. Requests go to the region's address, as clients send
+//! them, and to each gateway by its own where copies must meet in the store. It must not know which gateway holds what.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::deployment::{Deployment, Options};
+use onceway::fleet::drill::load::{CLASSES, End, Field, Load, Recovery};
+use onceway::fleet::drill::watching::Watching;
+use onceway::fleet::region::Action;
+use support::{BODY, BOUND, PATIENCE, ask, code, effects, key, post, program, run, until};
+use tokio::task::JoinSet;
+
+/// The region with three gateways, by number, and the one of them that is killed.
+const SHARED: usize = 0;
+const VICTIM: usize = 1;
+
+/// The deployment under load, and who watches it.
+struct Site {
+    three: Deployment,
+    field: Arc<Field>,
+    watching: Watching,
+}
+
+impl Site {
+    async fn start() -> Site {
+        let rtt = Duration::from_millis(10);
+        let port_base = onceway::fleet::ports::free_run(40).expect("forty free ports in a row");
+        let options = Options {
+            program: program(),
+            port_base,
+            data: Some("/tmp/h-soak-data".into()),
+            rtt,
+            routes: None,
+            failover: None,
+        };
+        let three = Deployment::start_shared(&options, &[3], &|_| {}).await.expect("three regions start");
+        let ring = onceway::config::load_ring(&three.dir().join("ring.toml")).expect("a ring file").ring;
+        let field = Field::new(&three, ring, key("load")).expect("clients");
+        let watching = Watching::start(&three);
+        Site { three, field, watching }
+    }
+
+    /// A fresh key whose home is the shared region.
+    fn key(&self, word: &str) -> String {
+        std::iter::repeat_with(|| key(word)).find(|key| self.field.order(key)[0] == SHARED).expect("a key")
+    }
+
+    fn charge(&self, gateway: usize, key: &str) -> Ask {
+        post(&self.three.regions[SHARED].gateways[gateway].public(), "/v1/charges", key, BODY)
+    }
+
+    /// Asks again until the key is settled.
+    async fn settled(&self, request: Ask) -> Answer {
+        let attempt = async || {
+            let answer = request.send(PATIENCE).await;
+            Ok(answer.ok().filter(|answer| answer.status == 201))
+        };
+        onceway::fleet::wait::for_some("a key to be settled", BOUND, attempt).await.expect("an answer")
+    }
+
+    async fn status(&self, gateway: usize) -> serde_json::Value {
+        ask(Ask::get(format!("{}/v1/status", self.three.regions[SHARED].gateways[gateway].admin())))
+            .await
+            .json()
+    }
+
+    /// Waits until all three gateways say so of themselves, whoever was asked to change it.
+    async fn all_say(&self, standing: &str, leased: bool) {
+        for gateway in 0..3 {
+            until(&format!("gateway {gateway} to be {standing}"), async || {
+                let status = self.status(gateway).await;
+                let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
+                let own = regions.iter().find(|region| region["name"] == "us-east");
+                status["authority"]["lease"]["held"] == leased
+                    && status["readiness"]["serves"] == leased
+                    && own.is_some_and(|own| own["standing"] == standing)
+            })
+            .await;
+        }
+    }
+
+    /// Fresh keys of the region, one at each gateway: who ran them.
+    async fn who_runs(&self) -> BTreeSet<String> {
+        let mut ran = BTreeSet::new();
+        for gateway in 0..3 {
+            let key = self.key("who");
+            let answer = self.settled(self.charge(gateway, &key)).await;
+            assert_eq!(effects(&self.three.ledger, &key), 1, "{key}");
+            ran.insert(answer.header("onceway-region").to_owned());
+        }
+        ran
+    }
+}
+
+/// Copies of one request to all three gateways at the same moment: one runs, the others wait for its answer in the store.
+async fn copies_meet(site: &Site) {
+    let mut waited = 0;
+    for _ in 0..12 {
+        let key = site.key("copies");
+        let copy = |gateway: usize| ask(site.charge(gateway, &key).with("Demo-Behave", "slow=200ms"));
+        let (one, two, three) = tokio::join!(copy(0), copy(1), copy(2));
+        let (done, later): (Vec<_>, Vec<_>) =
+            [one, two, three].into_iter().partition(|answer| answer.status == 201);
+        for answer in &later {
+            let code = code(answer);
+            assert!(
+                ["in-progress", "not-authoritative"].contains(&code.as_str()),
+                "{key}: {code} {:?}",
+                site.watching.events()
+            );
+        }
+        let bodies: BTreeSet<_> = done.iter().map(|answer| answer.body.clone()).collect();
+        let replayed = done.iter().filter(|answer| answer.header("idempotent-replayed") == "true").count();
+        assert_eq!(
+            (bodies.len(), done.len() - replayed, effects(&site.three.ledger, &key)),
+            (1, 1, 1),
+            "{key}"
+        );
+        waited += replayed;
+    }
+    assert!(waited >= 12, "hardly a copy waited for another gateway's answer: {waited} of 24");
+}
+
+/// One gateway dies with requests in its hands; its keys end through the others, and new ones never stop.
+async fn one_dies(site: &Site) {
+    let region = &site.three.regions[SHARED];
+    let keys: Vec<String> = (0..6).map(|_| site.key("killed")).collect();
+    let mut begun = JoinSet::new();
+    for key in &keys {
+        begun.spawn(site.charge(VICTIM, key).with("Demo-Behave", "slow=2s").send_owned(PATIENCE));
+    }
+    until("the requests to run", async || {
+        site.status(VICTIM).await["in_flight"].as_u64().is_some_and(|count| count >= 6)
+    })
+    .await;
+    region.act_on(VICTIM, Action::Kill).await.unwrap();
+    assert!(begun.join_all().await.iter().all(Result::is_err), "nobody answers for a dead gateway");
+    for number in 0..12 {
+        let key = site.key("beside");
+        let told = ask(post(&region.public(), "/v1/charges", &key, BODY)).await;
+        assert_eq!(told.status, 201, "request {number} beside a dead gateway: {}", told.text());
+    }
+    let again = keys.iter().map(|key| site.settled(post(&region.public(), "/v1/charges", key, BODY)));
+    for (key, again) in keys.iter().zip(again) {
+        again.await;
+        assert_eq!(effects(&site.three.ledger, key), 1, "{key}");
+    }
+    region.act_on(VICTIM, Action::Start).await.unwrap();
+    region.serves().await.unwrap();
+}
+
+/// A drain that one gateway is asked for stops all three, and a return starts them.
+async fn a_drain_stops_all(site: &Site) {
+    let region = &site.three.regions[SHARED];
+    let operate = async |words: &[&str]| {
+        until("an operator's act", async || region.operate(words).await.unwrap().status.success()).await;
+    };
+    operate(&["region", "drain", "us-east", "--actor", "test", "--reason", "test"]).await;
+    site.all_say("drained", false).await;
+    let ran = site.who_runs().await;
+    assert!(!ran.contains("us-east"), "a drained region ran a key: {ran:?}");
+    operate(&["region", "resume", "us-east", "--actor", "test"]).await;
+    site.all_say("serving", true).await;
+    assert_eq!(site.who_runs().await, ["us-east".to_owned()].into());
+}
+
+#[test]
+fn three_gateways_are_one_region_though_one_is_killed() {
+    run(async {
+        let site = Site::start().await;
+        let load = Load::start(&site.field, 8.0);
+        let before = site.status(0).await["authority"]["epoch"].clone();
+        copies_meet(&site).await;
+        one_dies(&site).await;
+        for gateway in 0..3 {
+            assert_eq!(site.status(gateway).await["authority"]["epoch"], before, "somebody took over");
+        }
+        let events = site.watching.events();
+        let lapsed: Vec<_> = events.iter().filter(|event| event.what.contains("lost")).collect();
+        assert!(lapsed.is_empty(), "the region lost its lease: {lapsed:?}");
+        a_drain_stops_all(&site).await;
+        load.end(BOUND).await.unwrap();
+
+        let lives = site.field.lives().clone();
+        assert!(lives.len() > 60, "hardly any load: {} keys", lives.len());
+        for life in &lives {
+            let parks = CLASSES[life.class].recovery == Recovery::Park;
+            assert!(life.end == End::Definite || parks && life.end == End::InDoubt, "{life:?}");
+            let booked = effects(&site.three.ledger, &life.key);
+            let again = CLASSES[life.class].recovery == Recovery::Rerun;
+            assert!(booked <= 1 || again, "{} had {booked} effects: {life:?}", life.key);
+        }
+        for total in site.three.ledger.totals(None).iter().filter(|total| !total.key.starts_with("load")) {
+            assert_eq!(total.effects, 1, "{}", total.key);
+        }
+        site.three.shut_down().await.unwrap();
+    });
+}
