@@ -1,7 +1,7 @@
 //! Drills: real regions under load, broken on purpose, with every key's history held against the ledger.
 //!
 //! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken, [`soak`] what goes on for
-//! long, with its [`meter`]; [`load`] and [`prober`] are the clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a
+//! long, with its [`meter`] and verdict [`soaked`]; [`load`] and [`prober`] are the clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a
 //! [`report`], [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of windows. Neighbours:
 //! `cli::drill` prints, `tests/drill.rs` runs a short form. Drills act as operators and
 //! clients can, and read stores only to check the audit. They must not make a bound wider to hold it.
@@ -19,6 +19,7 @@ pub mod prober;
 pub mod report;
 mod schedule;
 pub mod soak;
+pub mod soaked;
 mod stores;
 pub mod summary;
 pub mod verdict;
@@ -242,7 +243,9 @@ pub async fn run(
                 Some(ready) => ready,
                 None if drill == Drill::RingMembers => Deployment::start_with_spare(options, say).await?,
                 None if drill == Drill::Soak => {
-                    Deployment::start_shared(options, &soak::GATEWAYS, say).await?
+                    let failover = options.failover.clone().or(Some(soak::FAILOVER.to_owned()));
+                    let options = Options { failover, ..options.clone() };
+                    Deployment::start_shared(&options, &soak::GATEWAYS, say).await?
                 }
                 None => Deployment::start(options, say).await?,
             };

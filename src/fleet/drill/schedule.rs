@@ -16,7 +16,7 @@ use super::prober::{Aim, Probe, Prober};
 use super::report::Report;
 use super::verdict::{self, Allowed, Remains};
 use super::watching::Watching;
-use super::{Drill, Settings, audited, losses, members, moves, network, soak, stores};
+use super::{Drill, Settings, audited, losses, members, moves, network, soak, soaked, stores};
 use crate::config::ring::RingFile;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::deployment::Deployment;
@@ -53,7 +53,7 @@ pub struct Run<'a> {
     /// The region that was broken has to stay out: it must not be waited for.
     pub stays_out: bool,
     /// What a soak leaves to be judged.
-    pub soaked: Option<soak::Soaked>,
+    pub soaked: Option<soaked::Soaked>,
     /// Hears how a long run goes, in words.
     pub say: &'a (dyn Fn(&str) + Sync),
     /// What it came to.
@@ -309,8 +309,8 @@ impl Run<'_> {
             let remains = Remains { lives, totals, noted: &noted, audited: &audited, mark, start };
             verdict::judge(&mut report, &self.allowed, &remains);
         }
-        if let Some(soaked) = self.soaked.take() {
-            soak::hold(&soaked, &self, &audited, &mut report).await?;
+        if let Some(left) = self.soaked.take() {
+            soaked::hold(&left, &self, &audited, &mut report).await?;
         }
         let line = |event: &super::watching::Event| {
             format!("{:7.3} s  {}", (event.at - self.start).as_secs_f64(), event.what)
