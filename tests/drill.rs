@@ -34,7 +34,7 @@ fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
 fn a_short_soak_loses_nothing_and_leaks_nothing() {
     run(async {
         let soak = Duration::from_secs(40);
-        let settings = Settings { rate: 9.0, soak, timed: false, ..Settings::default() };
+        let settings = Settings { rate: 6.0, soak, timed: false, ..Settings::default() };
         let port_base = ports::free_run(60).expect("sixty free ports in a row");
         let options = Options { port_base, ..options(&settings) };
         let reports = drill::run(&[Drill::Soak], &options, &settings, &|_| {}, &mut |_| {}).await.unwrap();
@@ -48,7 +48,7 @@ fn a_short_soak_loses_nothing_and_leaks_nothing() {
         for none in ["double_effects", "lost_settlements", "left_open", "dropped", "audit_not_clean"] {
             assert_eq!(number(none), Some(0), "{none}");
         }
-        assert!(number("settlements") > Some(200), "there was hardly any load");
+        assert!(number("settlements") > Some(100), "there was hardly any load");
     });
 }
 

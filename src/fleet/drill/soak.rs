@@ -126,10 +126,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Soak<'_, '_> {
-    /// Whether something that is due then is still to be done; waits for it.
+    /// Waits until then, or the end; whether it is still to be done. What is late on a busy machine is not made up for.
     async fn comes(&self, due: Instant) -> bool {
         wait::pause_until(due.min(self.end)).await;
-        due < self.end
+        due < self.end && Instant::now() < self.end
     }
 
     /// Every gateway that runs and is left alone.
