@@ -11,6 +11,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use onceway::fleet::client::Ask;
+use onceway::fleet::wait::for_some;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -132,10 +133,18 @@ impl Browser {
         found[ELEMENT].as_str().unwrap_or_else(|| panic!("no {selector}: {found}")).to_owned()
     }
 
-    /// Clicks as a person would; a page that follows is waited for.
+    /// Clicks as a person would; a page that follows is waited for. What is replaced meanwhile is looked for again.
     pub async fn click(&self, selector: &str) {
-        let element = self.element(selector).await;
-        self.post(&format!("element/{element}/click"), json!({})).await;
+        let clicked = async || {
+            let element = self.element(selector).await;
+            let url = format!("{}/element/{element}/click", self.session);
+            match ask(&url, &json!({})).await {
+                Ok(_) => Ok(Some(())),
+                Err(why) if why["error"] == "stale element reference" => Ok(None),
+                Err(why) => panic!("{selector} cannot be clicked: {}", why["message"]),
+            }
+        };
+        for_some(selector, WITHIN, clicked).await.unwrap();
     }
 
     /// Types into an input, after what stands there.
@@ -178,6 +187,7 @@ impl Browser {
         let Some(folder) = std::env::var_os("ONCEWAY_SCREENSHOTS") else { return };
         let folder = PathBuf::from(folder);
         std::fs::create_dir_all(&folder).unwrap();
+        self.run("scrollTo(0, 0)").await;
         let shot = self.devtools("Page.captureScreenshot", json!({ "captureBeyondViewport": true })).await;
         let bytes = STANDARD.decode(shot["data"].as_str().expect("a picture")).unwrap();
         std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
@@ -189,10 +199,16 @@ impl Browser {
     }
 }
 
-/// The value of a command's answer.
-async fn command(url: &str, body: &Value) -> Value {
+/// What a command answers, or why it failed.
+async fn ask(url: &str, body: &Value) -> Result<Value, Value> {
     let answer = Ask::post(url, body.to_string()).send(WITHIN).await.unwrap();
     let value = answer.json()["value"].clone();
-    assert_eq!(answer.status, 200, "{url} {body:.300}: {value:#.2000}");
-    value
+    if answer.status == 200 { Ok(value) } else { Err(value) }
+}
+
+/// What a command answers that must not fail.
+async fn command(url: &str, body: &Value) -> Value {
+    ask(url, body)
+        .await
+        .unwrap_or_else(|why| panic!("{url} {body:.300}: {}: {}", why["error"], why["message"]))
 }

@@ -55,7 +55,10 @@ pub(super) fn lines(status: &Status, doubts: Option<&Doubts>) -> Vec<Line> {
             say(true, format!("{name}: {trouble}"), "regions");
         }
     }
-    for copy in status.subscriptions.iter().flatten().filter(|copy| !(copy.ready && copy.streaming)) {
+    // Of a region that is silent nothing else is expected.
+    let answers = |name: &str| status.peers.get(name).is_some_and(|peer| peer.up);
+    let copies = status.subscriptions.iter().flatten();
+    for copy in copies.filter(|copy| !(copy.ready && copy.streaming) && answers(&copy.from)) {
         say(false, format!("rows of {} do not stream in", copy.from), "regions");
     }
     authority(&status.authority, &mut say);

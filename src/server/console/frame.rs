@@ -10,11 +10,11 @@ use maud::{DOCTYPE, Markup, html};
 /// The sections of the page, by the ids that links name.
 const SECTIONS: [(&str, &str); 8] = [
     ("ring", "Ring"),
-    ("regions", "Regions"),
-    ("leases", "Leases"),
     ("windows", "Windows"),
-    ("lag", "Lag"),
+    ("leases", "Leases"),
     ("doubts", "In doubt"),
+    ("regions", "Regions"),
+    ("lag", "Lag"),
     ("look-up", "Look-up"),
     ("audit", "Audit"),
 ];
@@ -50,11 +50,12 @@ pub(super) fn sign_in(region: &str, why: Option<&str>) -> Markup {
             h1 { "onceway " span.region { (region) } }
             @if let Some(why) = why { p.notice.bad role="alert" { (why) } }
             form.act method="post" action="/console/sign-in" {
+                // For password managers, which tell regions apart by it.
+                input type="text" name="username" value={ "onceway " (region) } autocomplete="username" readonly hidden;
                 label for="token" { "Admin token" }
                 input #token name="token" type="password" required autocomplete="current-password" spellcheck="false" autofocus;
                 p.soft {
-                    "What stands in the file that " code { "[admin] token_file" } " names. It is sent once and kept nowhere: you get a session \
-                     for eight hours."
+                    "The one that " code { "[admin]" } " in the region file names. It is sent once and kept nowhere: you get a session for eight hours."
                 }
                 button type="submit" { "Sign in" }
             }
@@ -109,7 +110,7 @@ pub(super) fn table(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Mark
                         @for (number, cell) in row.iter().enumerate() {
                             @if number == 0 { th role="rowheader" scope="row" { (cell) } }
                             @else {
-                                td role="cell" data-head=(heads.get(number).copied().unwrap_or_default()) { (cell) }
+                                td.empty[cell.0 == NOTHING] role="cell" data-head=(heads.get(number).copied().unwrap_or_default()) { div { (cell) } }
                             }
                         }
                     }

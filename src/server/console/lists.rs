@@ -70,11 +70,16 @@ pub(super) fn is_shadow<P: Ports>(visit: &Visit<'_, P>) -> bool {
 }
 
 /// The queue of the keys in doubt.
-pub(super) fn queue(found: &Result<Doubts, StoreError>, status: &Status) -> Markup {
+pub(super) fn queue<P: Ports>(
+    visit: &Visit<'_, P>,
+    found: &Result<Doubts, StoreError>,
+    status: &Status,
+) -> Markup {
+    let is_first = visit.asked("doubts").is_none();
     let body = match found {
         Err(error) => silent(error),
         Ok(page) if page.doubts.is_empty() => {
-            html! { p { (mark("good", "No key is in doubt.")) } (pages("doubts", true, page.next.as_ref())) }
+            html! { p { (mark("good", "No key is in doubt.")) } (pages("doubts", is_first, page.next.as_ref())) }
         }
         Ok(page) => {
             let heads = [
@@ -91,7 +96,7 @@ pub(super) fn queue(found: &Result<Doubts, StoreError>, status: &Status) -> Mark
             let rows: Vec<Vec<Markup>> = page.doubts.iter().map(|doubt| row(doubt, status.at_ms)).collect();
             html! {
                 (table("Keys whose effect may or may not have happened", &heads, &rows))
-                (pages("doubts", false, page.next.as_ref()))
+                (pages("doubts", is_first, page.next.as_ref()))
                 p.soft { "Keys of routes with recovery = \"probe\" leave the list by themselves once the upstream says what happened." }
             }
         }

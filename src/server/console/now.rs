@@ -47,11 +47,13 @@ async fn sections<P: Ports>(visit: &Visit<'_, P>) -> Markup {
         (first_lines(&lines))
         (section("summary", "This gateway", LIVE, &summary(&status)))
         (section("ring", "The ring and who owns it now", LIVE, &ring(&status)))
+        div.pair {
+            (section("windows", "What gained keys wait for", LIVE, &windows(&status.authority)))
+            (section("leases", "Leases", LIVE, &leases(&status)))
+        }
+        (lists::queue(visit, &doubts, &status))
         (section("regions", "Regions", LIVE, &regions(&status)))
-        (section("leases", "Leases", LIVE, &leases(&status)))
-        (section("windows", "What gained keys wait for", LIVE, &windows(&status.authority)))
         (section("lag", "Observed lag", LIVE, &lag(&status, &trails)))
-        (lists::queue(&doubts, &status))
     }
 }
 
@@ -315,7 +317,7 @@ fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoi
     let end = most.as_millis();
     html! {
         (table("How far this region's copies are behind", &["Copy", "Now", "Largest of ten minutes", "Last 15 minutes"], &rows))
-        p.soft { "Upper bounds. The lines end now and share one scale, 0 to " (thousands(i64::try_from(end).unwrap_or(i64::MAX))) " ms; grey: the region did not answer." }
+        p.soft { "Upper bounds. The lines end now, with a mark every five minutes, and share one scale, 0 to " (thousands(i64::try_from(end).unwrap_or(i64::MAX))) " ms; grey: the region did not answer." }
     }
 }
 
