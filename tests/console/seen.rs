@@ -127,7 +127,26 @@ async fn healthy(browser: &Browser, deployment: &Deployment, evil: &str) {
     assert!(there.operate(&words).await.unwrap().status.success());
     until("the key to leave the queue", async || !browser.text("#doubts").await.contains(&later)).await;
     browser.open(&format!("{}/console", home.admin())).await;
+    late(browser, deployment).await;
     browser.picture("desktop").await;
+}
+
+/// Rows of another region stand still for a while: the lag is told and drawn.
+async fn late(browser: &Browser, deployment: &Deployment) {
+    let points = async || {
+        let drawn =
+            browser.run("return document.querySelector('#lag polyline')?.getAttribute('points') ?? ''").await;
+        drawn.as_str().unwrap_or_default().split(' ').count()
+    };
+    deployment.links.freeze_rows(0, 2).unwrap();
+    until("a second of lag on the page", async || {
+        let lag = browser.text("#lag tbody tr").await;
+        let shown = lag.split_whitespace().filter_map(|word| word.parse::<f64>().ok()).next();
+        lag.contains("behind ap-south") && shown.is_some_and(|ms| ms > 1_000.0)
+    })
+    .await;
+    deployment.links.heal(0, 2, false).unwrap();
+    until("a line of the lag", async || points().await > 1).await;
 }
 
 /// The key is settled by clicks and typing, and looked up in all regions.

@@ -8,8 +8,8 @@ use maud::{Markup, html};
 
 use crate::gateway::trail::TrailPoint;
 
-/// How far back a line goes.
-pub(super) const BACK: Duration = Duration::from_secs(900);
+/// How far back lines may go, in minutes: as far as there is something to show.
+const MINUTES: [u32; 3] = [1, 3, 15];
 /// Sizes of a line's drawing, in units of its own.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 48.0;
@@ -28,20 +28,27 @@ pub(super) fn share(now: f64, home: f64) -> Markup {
     }
 }
 
-/// What a lag was over the last quarter of an hour, against a scale that ends at `most`.
-pub(super) fn trail(title: &str, points: &[TrailPoint], most: Duration) -> Markup {
-    let across = |age: Duration| WIDTH * (1.0 - age.as_secs_f64() / BACK.as_secs_f64()).clamp(0.0, 1.0);
+/// How many minutes a line has to go back to show the oldest point.
+pub(super) fn minutes(oldest: Duration) -> u32 {
+    let enough = |minutes: &u32| Duration::from_secs(60) * *minutes >= oldest;
+    MINUTES.into_iter().find(enough).unwrap_or(MINUTES[2])
+}
+
+/// What a lag was over the last minutes, against a scale that ends at `most`. Two marks part the time in three.
+pub(super) fn trail(title: &str, points: &[TrailPoint], minutes: u32, most: Duration) -> Markup {
+    let back = 60.0 * f64::from(minutes);
+    let across = |age: Duration| WIDTH * (1.0 - age.as_secs_f64() / back).clamp(0.0, 1.0);
     let most = most.as_secs_f64().max(0.001);
     let down = |lag: Duration| HEIGHT - 1.0 - (lag.as_secs_f64() / most).min(1.0) * (HEIGHT - 2.0);
     let lines = runs(points);
     html! {
         svg.trail role="img" aria-label=(title) viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" {
-            @for third in [5.0, 10.0] {
-                line.grid x1=(WIDTH * third / 15.0) y1="0" x2=(WIDTH * third / 15.0) y2=(HEIGHT) {}
+            @for third in [1.0, 2.0] {
+                line.grid x1=(WIDTH * third / 3.0) y1="0" x2=(WIDTH * third / 3.0) y2=(HEIGHT) {}
             }
             line.grid x1="0" y1=(HEIGHT - 0.5) x2=(WIDTH) y2=(HEIGHT - 0.5) {}
             @for point in points.iter().filter(|point| point.lag.is_none()) {
-                rect.gap x=(format!("{:.1}", across(point.age))) y="0" width="2" height=(HEIGHT) {}
+                rect.gap x=(format!("{:.1}", across(point.age))) y="0" width=(format!("{:.1}", WIDTH * 5.0 / back)) height=(HEIGHT) {}
             }
             @for run in lines {
                 polyline.lag points=(run.iter().map(|(age, lag)| format!("{:.1},{:.1}", across(*age), down(*lag))).collect::<Vec<_>>().join(" ")) {}
@@ -109,7 +116,7 @@ mod tests {
         ];
         let lengths: Vec<usize> = runs(&points).iter().map(Vec::len).collect();
         assert_eq!(lengths, [2, 2, 2], "two, one made visible, two");
-        let drawn = trail("t", &points, Duration::from_millis(5)).into_string();
+        let drawn = trail("t", &points, 1, Duration::from_millis(5)).into_string();
         assert_eq!((drawn.matches("<polyline").count(), drawn.matches("class=\"gap\"").count()), (3, 1));
     }
 
@@ -118,6 +125,13 @@ mod tests {
         for (lag, end) in [(0, 10), (10, 10), (11, 20), (49, 50), (51, 100), (1_001, 2_000), (9_999, 10_000)]
         {
             assert_eq!(scale(Duration::from_millis(lag)), Duration::from_millis(end));
+        }
+    }
+
+    #[test]
+    fn a_line_goes_as_far_back_as_there_is_something_to_show() {
+        for (oldest, back) in [(0, 1), (60, 1), (61, 3), (180, 3), (181, 15), (9_000, 15)] {
+            assert_eq!(minutes(Duration::from_secs(oldest)), back);
         }
     }
 

@@ -240,19 +240,7 @@ fn leases(status: &Status) -> Markup {
         .iter()
         .filter(|region| region.in_ring)
         .map(|region| {
-            let told = match (region.name == status.region, status.peers.get(&region.name)) {
-                (true, _) if authority.lease.held => {
-                    let left = format!(
-                        "held, {:.1} s left unless renewed",
-                        authority.lease.left_ms as f64 / 1_000.0
-                    );
-                    mark("good", &left)
-                }
-                (true, _) => mark("bad", "not held: this gateway runs no keys"),
-                (false, Some(peer)) if peer.up && peer.serving => mark("good", "runs keys, as it says"),
-                (false, Some(peer)) if peer.up => mark("warn", "runs no keys, as it says"),
-                (false, _) => mark("bad", "silent: over once no majority of the voters renews it"),
-            };
+            let told = lease(status, region);
             let votes = authority.voters.contains(&region.name);
             vec![html! { (region.name) }, told, html! { (if votes { "yes" } else { "no" }) }]
         })
@@ -269,6 +257,25 @@ fn leases(status: &Status) -> Markup {
             @if !others.is_empty() { " Witnesses: " (others.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")) "." }
             @if let Some(epoch) = authority.pending { " Keys are given up for epoch " (epoch) ", which is not agreed yet." }
         }
+    }
+}
+
+/// What is known here of a region's lease: its own gateways know it, others go by what the view and its pings say.
+fn lease(status: &Status, region: &RegionStatus) -> Markup {
+    let own = &status.authority.lease;
+    let peer = status.peers.get(&region.name).filter(|peer| peer.up);
+    match (region.name == status.region, region.standing, peer) {
+        (true, _, _) if own.held => {
+            let left = format!("held, {:.1} s left unless renewed", own.left_ms as f64 / 1_000.0);
+            mark("good", &left)
+        }
+        (true, "serving", _) => mark("bad", "not held: this gateway runs no keys"),
+        (true, _, _) => mark("warn", "not held"),
+        (false, "lost", _) => mark("bad", "over: a majority of the voters saw it end"),
+        (false, "serving", Some(peer)) if peer.serving => mark("good", "runs keys, as it says"),
+        (false, "serving", Some(_)) => mark("warn", "runs no keys, as it says"),
+        (false, "serving", None) => mark("bad", "silent: over once no majority of the voters renews it"),
+        (false, _, _) => mark("none", "owns no keys"),
     }
 }
 
@@ -301,6 +308,9 @@ fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoi
     }
     let largest = trails.values().flatten().filter_map(|point| point.lag).max().unwrap_or_default();
     let most = chart::scale(largest);
+    let oldest = trails.values().filter_map(|points| points.first()).map(|point| point.age).max();
+    let minutes = chart::minutes(oldest.unwrap_or_default());
+    let over = if minutes == 1 { "Last minute".to_owned() } else { format!("Last {minutes} minutes") };
     let rows: Vec<Vec<Markup>> = status
         .peers
         .iter()
@@ -310,23 +320,23 @@ fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoi
                 html! { "behind " (name) },
                 html! { span.number { (millis(peer.lag_ms)) } },
                 html! { span.number { (millis(peer.lag_max_ms)) } },
-                chart::trail(&story(name, points), points, most),
+                chart::trail(&story(name, points, &over), points, minutes, most),
             ]
         })
         .collect();
     let end = most.as_millis();
     html! {
-        (table("How far this region's copies are behind", &["Copy", "Now", "Largest of ten minutes", "Last 15 minutes"], &rows))
-        p.soft { "Upper bounds. The lines end now, with a mark every five minutes, and share one scale, 0 to " (thousands(i64::try_from(end).unwrap_or(i64::MAX))) " ms; grey: the region did not answer." }
+        (table("How far this region's copies are behind", &["Copy", "Now", "Largest of ten minutes", &over], &rows))
+        p.soft { "Upper bounds. The lines end now and share one scale, 0 to " (thousands(i64::try_from(end).unwrap_or(i64::MAX))) " ms; grey: the region did not answer." }
     }
 }
 
 /// A line in words, for those who do not see it.
-fn story(name: &str, points: &[TrailPoint]) -> String {
+fn story(name: &str, points: &[TrailPoint], over: &str) -> String {
     let lags: Vec<Duration> = points.iter().filter_map(|point| point.lag).collect();
     match (lags.iter().min(), lags.iter().max(), lags.last()) {
         (Some(least), Some(most), Some(last)) => format!(
-            "Lag behind {name} over the last 15 minutes: {} to {} ms, {} ms at the end",
+            "Lag behind {name}, {over}: {} to {} ms, {} ms at the end",
             least.as_millis(),
             most.as_millis(),
             last.as_millis()
