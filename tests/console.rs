@@ -17,7 +17,7 @@ use std::fs;
 use onceway::fleet::client::{Answer, Ask};
 use support::solo::{Solo, routes};
 use support::{BODY, ask, post};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// What opens the admin listener of [`solo`].
 const TOKEN: &str = "letmein-letmein-letmein";
@@ -35,6 +35,12 @@ async fn solo() -> &'static Solo {
         .await
     })
     .await
+}
+
+/// Tests that look at all keys of [`solo`], or stop its store, and those that need it wait for each other.
+async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::const_new(());
+    ONE.lock().await
 }
 
 /// Brings a key in doubt whose attempt is over: its upstream answered with a status that says nothing.

@@ -5,16 +5,9 @@
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::region::{Action, Part};
 use serde_json::Value;
-use tokio::sync::{Mutex, MutexGuard};
 
 use crate::support::{ask, key, run};
-use crate::{TOKEN, doubt, encoded, form, retry, solo};
-
-/// Tests that look at all of the region's keys or stop its store wait for each other.
-async fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::const_new(());
-    ONE.lock().await
-}
+use crate::{TOKEN, alone, doubt, encoded, form, retry, solo};
 
 async fn admin() -> String {
     solo().await.region.admin()
@@ -51,6 +44,7 @@ async fn state(base: &str, key: &str) -> Value {
 #[test]
 fn nobody_sees_more_than_the_sign_in_without_the_token_and_every_answer_carries_the_policy() {
     run(async {
+        let _alone = alone().await;
         let base = admin().await;
         let root = ask(get(&base, "/")).await;
         assert_eq!((root.status.as_u16(), root.header("location")), (303, "/console"));

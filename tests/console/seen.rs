@@ -9,7 +9,7 @@ use onceway::fleet::region::{Action, Part};
 
 use crate::browser::Browser;
 use crate::support::{key, key_status, port_base, program, run, until};
-use crate::{TOKEN, doubt, retry, solo};
+use crate::{TOKEN, alone, doubt, retry, solo};
 
 /// A window long enough to be looked at.
 const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"40s\"\nstable_for = \"100ms\"\n";
@@ -19,6 +19,7 @@ const PHONE: u32 = 360;
 #[test]
 fn a_person_signs_in_and_out() {
     run(async {
+        let _alone = alone().await;
         let base = solo().await.region.admin();
         let Some(browser) = Browser::start("signing in to the console").await else { return };
         browser.open(&base).await;
