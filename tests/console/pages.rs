@@ -5,6 +5,7 @@
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::region::{Action, Part};
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use crate::support::{ask, key, run};
 use crate::{TOKEN, alone, doubt, encoded, form, retry, solo};
@@ -249,9 +250,12 @@ fn lists_come_in_pages() {
         let (base, public) = (admin().await, solo().await.public());
         let cookie = session(&base).await;
         let word = key("page");
+        let mut asking = JoinSet::new();
         for number in 0..52 {
-            doubt(&public, &format!("{word}-{number:02}")).await;
+            let (public, key) = (public.clone(), format!("{word}-{number:02}"));
+            asking.spawn(async move { doubt(&public, &key).await });
         }
+        asking.join_all().await;
         let first = ask(get(&base, "/console").with("Cookie", &cookie)).await.text();
         let count = |page: &str| page.matches("href=\"/console/key?tenant=acme&amp;key=").count() / 3;
         assert_eq!(count(&first), 50, "a row has three links");
@@ -260,13 +264,15 @@ fn lists_come_in_pages() {
         let second = ask(get(&base, &format!("/console?doubts={next}")).with("Cookie", &cookie)).await.text();
         assert!((2..50).contains(&count(&second)), "{}", count(&second));
         assert!(second.contains("First page") && second.contains(&format!("{word}-51")));
+        let mut acting = JoinSet::new();
         for number in 0..52 {
             let path = format!("/v1/keys/acme/{word}-{number:02}/release");
             let why = r#"{"reason":"the test is over","actor":"ann"}"#;
             let act =
                 Ask::post(format!("{base}{path}"), why).with("Authorization", format!("Bearer {TOKEN}"));
-            assert_eq!(ask(act).await.status, 200);
+            acting.spawn(async move { ask(act).await.status });
         }
+        assert!(acting.join_all().await.iter().all(|status| *status == 200));
     });
 }
 

@@ -28,10 +28,10 @@ fn a_person_signs_in_and_out() {
         browser.picture("sign-in").await;
         browser.fill("#token", "something else entirely").await;
         browser.click("form button").await;
-        assert!(browser.text("[role=alert]").await.contains("not the admin token"));
+        until_seen(&browser, "the refusal", "[role=alert]", "not the admin token").await;
         browser.fill("#token", TOKEN).await;
         browser.click("form button").await;
-        assert!(browser.text("#summary").await.contains("runs keys"), "{}", browser.text("body").await);
+        until_seen(&browser, "the console", "#summary", "runs keys").await;
         assert_eq!(browser.url().await, format!("{base}/console"), "nothing of the token in the address");
         let cookies = browser.cookies().await;
         assert_eq!(
@@ -44,7 +44,8 @@ fn a_person_signs_in_and_out() {
         assert_eq!(kept, 0);
         fits(&browser, "the console of one region").await;
         browser.click(".tools form button").await;
-        assert!(browser.text("h1").await.contains("solo") && browser.text("#summary").await.is_empty());
+        until_seen(&browser, "the sign-in", "label[for=token]", "Admin token").await;
+        assert_eq!(browser.text("#summary").await, "");
         assert_eq!(browser.cookies().await.as_array().map(Vec::len), Some(0));
         let complaints = browser.complaints().await;
         assert!(complaints.iter().all(|line| line.contains("401")), "{complaints:?}");
@@ -111,12 +112,12 @@ async fn healthy(browser: &Browser, deployment: &Deployment, evil: &str) {
     }
     let ring = browser.text("#ring").await;
     assert_eq!(ring.matches("as at home").count(), 3, "{ring}");
-    assert!(browser.text("#leases").await.contains("held, "), "{}", browser.text("#leases").await);
+    until_seen(browser, "the lease to be held", "#leases", "held, ").await;
     assert!(browser.text("#windows").await.contains("Nothing"), "{}", browser.text("#windows").await);
     assert_eq!(browser.run("return document.querySelectorAll('#lag svg.trail').length").await, 2);
     assert!(browser.text("#doubts").await.contains(evil), "{}", browser.text("#doubts").await);
     assert_eq!(browser.run("return document.images.length + (document.title === '1')").await, 0);
-    assert_eq!(browser.text("#fresh").await, "live");
+    until_seen(browser, "the page to be live", "#fresh", "live").await;
     // What comes later is shown without a reload, and so is what goes.
     let later = key("later");
     let owner = key_status(home, &later).await["owner"].as_str().unwrap().to_owned();
@@ -154,11 +155,10 @@ async fn late(browser: &Browser, deployment: &Deployment) {
 async fn settled(browser: &Browser, deployment: &Deployment, evil: &str) {
     let home = &deployment.regions[0];
     browser.click("#doubts a[href$='#settle']").await;
-    assert_eq!(
-        browser.run("return document.querySelector('#settle').open").await,
-        true,
-        "the link opens the form"
-    );
+    until("the link to open the form", async || {
+        browser.run("return document.querySelector('#settle')?.open ?? false").await == true
+    })
+    .await;
     browser.fill("#status", "201").await;
     browser.fill("#body", "{\"id\":\"po_17\"}").await;
     browser.fill("#settle-actor", "ann").await;
@@ -167,14 +167,10 @@ async fn settled(browser: &Browser, deployment: &Deployment, evil: &str) {
     browser.fill("#settle-reason", "the provider shows po_17, OPS-311").await;
     browser.picture("key").await;
     browser.click("#settle button").await;
-    assert_eq!(browser.text("h1").await, "Settle this key?");
+    until_seen(browser, "the second look", "h1", "Settle this key?").await;
     browser.picture("look-over").await;
     browser.click("button.weighty").await;
-    assert!(
-        browser.text(".notice").await.contains("every retry is given this answer"),
-        "{}",
-        browser.text("body").await
-    );
+    until_seen(browser, "what was done", ".notice", "every retry is given this answer").await;
     let answer = retry(&home.public(), evil).await;
     assert_eq!((answer.status.as_u16(), answer.text()), (201, "{\"id\":\"po_17\"}".to_owned()));
     browser.open(&format!("{}/console", home.admin())).await;
@@ -185,6 +181,7 @@ async fn settled(browser: &Browser, deployment: &Deployment, evil: &str) {
         browser.fill("#tenant", "acme").await;
         browser.fill("#key", evil).await;
         browser.click(".look-up button").await;
+        until_seen(browser, "the key's page", "h1", "Key ").await;
         let page = browser.text("main").await;
         deployment.regions.iter().all(|region| page.contains(&format!("In {}: settled", region.name)))
     })
