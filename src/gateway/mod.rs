@@ -67,6 +67,7 @@ use crate::protocol::lease::Lease;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::suspect::ClockWatch;
 use crate::protocol::time::{Drift, Moment};
+use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
 use admit::Admitted;
 use attach::Attached;
@@ -108,6 +109,8 @@ pub struct Settings {
     pub upstream_health: Option<authority::upstream::UpstreamHealth>,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
+    /// The versions of what regions say to each other that it speaks.
+    pub speaks: Versions,
 }
 
 /// Periods and bounds of one gateway.
@@ -150,6 +153,7 @@ struct Fixed {
     timings: Timings,
     failover: authority::Failover,
     upstream_health: Option<authority::upstream::UpstreamHealth>,
+    speaks: Versions,
     /// Of the routes that are and were live, what outlasts them.
     routes: Lives,
 }
@@ -226,6 +230,8 @@ struct Peer {
     lag: LagMeter,
     /// It was asked at least once, whatever came of it.
     tried: bool,
+    /// It speaks no version that this process speaks.
+    foreign: bool,
     trouble: Option<String>,
 }
 
@@ -242,6 +248,7 @@ impl Peer {
             told: None,
             lag,
             tried: false,
+            foreign: false,
             trouble: None,
         }
     }
@@ -282,7 +289,8 @@ impl<P: Ports> Gateway<P> {
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
-        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, .. } = settings;
+        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
+            settings;
         let routes = Lives::of(&settings.routes);
         let live =
             Live::first(settings.routes, settings.credentials, settings.quota, settings.shared, &ports);
@@ -291,7 +299,17 @@ impl<P: Ports> Gateway<P> {
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
-            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, routes },
+            settings: Fixed {
+                me,
+                drift,
+                skew,
+                seals_requests,
+                timings,
+                failover,
+                upstream_health,
+                speaks,
+                routes,
+            },
             authority: Arc::new(authority::Authority::new(Arc::new(view), lease, drift, proposer)),
             origin,
             attached: Arc::default(),

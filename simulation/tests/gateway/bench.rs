@@ -26,6 +26,7 @@ use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::Drift;
+use onceway::protocol::versions::Versions;
 use onceway::protocol::view::View;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
@@ -397,6 +398,7 @@ pub fn settings(me: &RegionName) -> Settings {
         drift: Drift { ppm: 1_000, margin: ms(50) },
         skew: ms(100),
         seals_requests: false,
+        speaks: Versions::OURS,
         timings: Timings {
             heartbeat: ms(100),
             ping: ms(100),
