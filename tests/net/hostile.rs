@@ -3,6 +3,7 @@
 //! Neighbours: `peers` has the good case. Each test also shows that nothing reached the region's service.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -14,8 +15,8 @@ use onceway::adapters::identity::{PeerIdentity, server_name};
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
 use onceway::ports::Peers;
-use onceway::ports::peers::Question;
-use onceway::protocol::versions::Versions;
+use onceway::ports::peers::{PeerError, Question};
+use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::PeerLimits;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -207,4 +208,26 @@ async fn a_server_of_another_region_is_refused_by_the_client() {
     let why = not_sent(soon(misled.forward(&region("us"), forward("/"))).await);
     assert!(why.contains("us.onceway"), "{why}");
     assert_eq!(ap.region.seen.lock().unwrap().len(), 0);
+}
+
+/// Whoever speaks no version in common learns so from the hello: no forward, question or ping reaches the service.
+#[tokio::test]
+async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
+    let pki = Pki::new(&["eu", "us"]);
+    let foreign = Versions::new(NEWEST + 1, NEWEST + 2).unwrap();
+    for (ours, theirs) in [(Versions::OURS, foreign), (foreign, Versions::OURS)] {
+        let us = run(&pki.identity("us").speaking(theirs), PeerLimits::default()).await;
+        let peers = dial(&pki.identity("eu").speaking(ours), "us", &us.address);
+        let refused = PeerError::Versions { theirs, ours };
+        assert_eq!(peers.ping(&region("us"), Duration::from_secs(5)).await.unwrap_err(), refused);
+        assert_eq!(peers.forward(&region("us"), forward("/")).await.err(), Some(refused.clone()));
+        let question = Question::Views { after: 0 };
+        assert_eq!(peers.ask(&region("us"), question, Duration::from_secs(5)).await.unwrap_err(), refused);
+        assert!(us.region.seen.lock().unwrap().is_empty() && us.region.asked.lock().unwrap().is_empty());
+        // One that does not look before it asks.
+        let rude = encode_ask(&region("eu"), ours, &region("us"), &Question::Views { after: 0 });
+        let refused = raw(pki.identity("eu").client_config(), &us.address, rude).await.unwrap();
+        assert_eq!((refused.status(), code(refused).await.as_str()), (StatusCode::CONFLICT, "peer-version"));
+        assert!(us.region.asked.lock().unwrap().is_empty());
+    }
 }
