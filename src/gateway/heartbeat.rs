@@ -129,13 +129,13 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
         );
     }
     let needed = answers_needed(&gate, answers.knowing + answers.silent);
-    let counted = if only_restarted(&gate) { answers.knowing } else { answers.hearing };
-    if counted < needed {
+    if answers.hearing < needed {
         let mut why = format!(
-            "the store is new, restored or promoted: {needed} peers must say what they saw of this region, {counted} did"
+            "the store restarted, or is new, restored or promoted: {needed} peers must say what they saw and heard of this region, {} did",
+            answers.hearing
         );
         if answers.knowing > answers.hearing {
-            why += "; one that runs an older onceway cannot: upgrade it first";
+            why += "; one that runs an older onceway cannot: upgrade another region first";
         }
         return close(gateway, why);
     }
@@ -180,8 +180,8 @@ pub(super) async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u
 struct Answers {
     /// Peers that were asked since and know.
     knowing: usize,
-    /// Of these, those that also say what they heard of. A process of the version before does not, and what it knows may be late: that is enough
-    /// for a server that only restarted, and not to tell a copy from the store itself. One that speaks no other version cannot ask for more.
+    /// Of these, those that also say what they heard of. A process of the version before does not, and what it applied may be late: a copy could
+    /// not be told from the store itself. One that speaks no other version cannot ask for more.
     hearing: usize,
     /// Peers that did not answer, or do not know yet.
     silent: usize,
