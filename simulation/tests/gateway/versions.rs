@@ -1,5 +1,7 @@
 //! Two protocol versions side by side: over one store, and between regions; and what is not taken on trust from the older one.
 
+use onceway::ports::peers::{Question, Told};
+use onceway::protocol::register::Message;
 use onceway::protocol::versions::{NEWEST, Versions};
 use tokio::time::sleep;
 
@@ -32,6 +34,11 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
         assert_eq!(bench.effects(&key).len(), 0);
         sleep(ms(5_000)).await;
         assert!(!old.authority_status().lease.held, "it renews no more");
+        let question = Question::Acceptor { to: None, message: Message::Read };
+        let told = old.told(us.clone(), question).await;
+        assert!(matches!(&told, Told::Refused(said) if said.starts_with(why)), "it votes no more: {told:?}");
+        let refused = old.drain(&us, false, "test", "").await.unwrap_err();
+        assert!(refused.detail.starts_with(why), "nobody operates by it: {refused}");
         bench.all_serve().await;
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
     });

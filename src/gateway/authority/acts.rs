@@ -408,8 +408,11 @@ impl<P: Ports> Gateway<P> {
         done.map(|view| view.epoch()).map_err(ActError::not_yet)
     }
 
-    /// The view, once the register is founded.
+    /// The view, once the register is founded; refused where it goes by a version that is not spoken here.
     pub(super) fn founded(&self) -> Result<Arc<View>, ActError> {
+        if let Some(why) = self.outgrown() {
+            return Err(ActError::refused(why));
+        }
         let view = self.view();
         match view.epoch() {
             0 => Err(ActError::not_yet("the register is not founded: run `onceway init` first")),

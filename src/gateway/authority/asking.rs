@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Gateway, acceptor, speech};
+use super::{Gateway, acceptor};
 use crate::ports::peers::{Question, Told};
 use crate::ports::{Peers, Ports};
 use crate::protocol::region::RegionName;
@@ -44,19 +44,8 @@ pub(super) fn send_into<P: Ports>(
     }
 }
 
-/// Asks one acceptor; `None` is silence. So is a view of a version that is not spoken here.
+/// Asks one acceptor; `None` is silence.
 pub(super) async fn ask<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    voter: &RegionName,
-    to: Option<AcceptorId>,
-    message: Message,
-    within: Duration,
-) -> Option<Reply> {
-    let reply = answered(gateway, voter, to, message, within).await;
-    reply.filter(|reply| speech::is_spoken(gateway.settings.speaks, reply))
-}
-
-async fn answered<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     voter: &RegionName,
     to: Option<AcceptorId>,

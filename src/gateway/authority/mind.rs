@@ -57,10 +57,6 @@ pub(super) async fn mind_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 
 /// One look. Whether something is still waited for.
 async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
-    if gateway.outgrown().is_some() {
-        // What it would write into the gate it could not have understood.
-        return false;
-    }
     if let Some(peer) = ahead(gateway) {
         learn::from_peer(gateway, &peer).await;
     }

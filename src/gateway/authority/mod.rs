@@ -324,7 +324,7 @@ impl<P: Ports> Gateway<P> {
     /// reference, 4.1). The proof says nothing of rows that others handed on: their marks must be here all the same, and every claim
     /// that was lodged here must be a record.
     pub(super) fn early(&self, id: &KeyId, route: &str) -> Option<Permit> {
-        let (version, state) = self.gate_state().filter(|_| self.outgrown().is_none())?;
+        let (version, state) = self.gate_state()?;
         // Judged is read first: what is read then was judged under that view, or a newer one.
         if self.authority.judged.load(Ordering::SeqCst) != state.view.epoch()
             || self.view().epoch() != state.view.epoch()
@@ -435,12 +435,15 @@ impl<P: Ports> Gateway<P> {
         learn::from_peer(self, from).await;
     }
 
-    /// The gate's state as known, where the store is open.
+    /// The gate's state as known, where the store is open. None where the regions go by a version that is not spoken here: then nobody acts on it.
     pub(super) fn gate_state(&self) -> Option<(GateVersion, GateState)> {
         self.gate_as_known().map(|(version, state, _)| (version, state))
     }
 
     fn gate_as_known(&self) -> Option<(GateVersion, GateState, Boot)> {
+        if self.outgrown().is_some() {
+            return None;
+        }
         match &**self.store.load() {
             StoreHealth::Open(gate) => {
                 gate.state.clone().map(|state| (gate.version, state, gate.running.clone()))

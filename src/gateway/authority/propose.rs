@@ -41,9 +41,6 @@ pub(super) async fn propose<P: Ports>(
     wanted: Arc<View>,
     within: Duration,
 ) -> Result<Arc<View>, String> {
-    if let Some(why) = gateway.outgrown() {
-        return Err(why);
-    }
     let _one = gateway.authority.proposing.lock().await;
     let until = gateway.ports.clock().now() + within;
     let mut pause = PAUSE;

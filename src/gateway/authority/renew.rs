@@ -85,11 +85,7 @@ fn may_hold<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Option<(Arc<View>, D
     let beat = gateway.health().beat;
     let fresh = beat.is_some_and(|(_, at)| now.since(at) <= gateway.settings.failover.lease / 3);
     let newest = gateway.view().epoch() <= state.view.epoch();
-    let may = fresh
-        && newest
-        && gateway.outgrown().is_none()
-        && state.view.serves(&gateway.settings.me)
-        && !gateway.is_stopping();
+    let may = fresh && newest && state.view.serves(&gateway.settings.me) && !gateway.is_stopping();
     may.then(|| (state.view.clone(), boot_digest(&running)))
 }
 

@@ -17,7 +17,6 @@ use super::{Gateway, propose};
 use crate::ports::{Peers, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
-use crate::protocol::register::Reply;
 use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
 
@@ -132,20 +131,4 @@ fn everybody<P: Ports>(gateway: &Gateway<P>, view: &View) -> Vec<RegionName> {
     all.sort();
     all.dedup();
     all
-}
-
-/// Whether what an acceptor says can be understood here: a view of a version that is not spoken might mean anything.
-pub(super) fn is_spoken(speaks: Versions, reply: &Reply) -> bool {
-    match reply {
-        Reply::Holds { accepted, .. } | Reply::Promised(accepted) => speaks.has(accepted.view.protocol()),
-        Reply::NotFounded(_)
-        | Reply::OtherAcceptor(_)
-        | Reply::NotAdmitted
-        | Reply::Outbid(_)
-        | Reply::Accepted
-        | Reply::Blocked(_)
-        | Reply::Granted(_)
-        | Reply::Newer
-        | Reply::NotGranted(_) => true,
-    }
 }
