@@ -59,6 +59,17 @@ pub struct Options {
     pub failover: Option<String>,
 }
 
+/// What is not as usual in a deployment.
+#[derive(Clone, Copy, Default)]
+struct Kind<'a> {
+    /// One more region that there are machines for.
+    spare: Option<&'a str>,
+    /// How many gateways each region has, by number; one, beyond the list.
+    gateways: &'a [usize],
+    /// The protocol versions that gateways speak; all that they can, if `None`.
+    speaks: Option<&'a str>,
+}
+
 /// A running deployment.
 pub struct Deployment {
     /// The regions, in order.
@@ -81,7 +92,17 @@ impl Deployment {
     /// Starts everything and returns when every region serves and every replication is caught up. `progress` hears what is
     /// going on, in words.
     pub async fn start(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        Deployment::launch(options, None, &[], progress).await
+        Deployment::launch(options, Kind::default(), progress).await
+    }
+
+    /// The same, of gateways that speak these protocol versions only.
+    pub async fn start_speaking(
+        options: &Options,
+        versions: &str,
+        progress: &(dyn Fn(&str) + Sync),
+    ) -> Result<Deployment> {
+        let kind = Kind { speaks: Some(versions), ..Kind::default() };
+        Deployment::launch(options, kind, progress).await
     }
 
     /// The same with so many gateways in each region, by number, that share its store behind its one address.
@@ -90,18 +111,18 @@ impl Deployment {
         gateways: &[usize],
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Deployment> {
-        Deployment::launch(options, None, gateways, progress).await
+        Deployment::launch(options, Kind { gateways, ..Kind::default() }, progress).await
     }
 
     /// The same, and machines for one more region, which is left to be added.
     pub async fn start_with_spare(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        Deployment::launch(options, Some(SPARE), &[], progress).await
+        let kind = Kind { spare: Some(SPARE), ..Kind::default() };
+        Deployment::launch(options, kind, progress).await
     }
 
     async fn launch(
         options: &Options,
-        spare: Option<&str>,
-        gateways: &[usize],
+        Kind { spare, gateways, speaks }: Kind<'_>,
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Deployment> {
         let all = names(spare)?;
@@ -140,6 +161,7 @@ impl Deployment {
                 let files = write_files(&dir, &all, &ports, &links, number, &members)?;
                 regions.push(region(&all[number], &ports, number, &files, &dir, &binaries, options).await?);
             }
+            regions.iter().for_each(|region| region.speak(speaks));
             let spare = regions.split_off(names.len()).pop();
             Ok((ledger, upstreams, regions, spare))
         };

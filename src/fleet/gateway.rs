@@ -27,17 +27,19 @@ pub struct Gateway {
     pub ports: GatewayPorts,
     launch: Launch,
     process: Mutex<Option<Arc<Process>>>,
+    /// The protocol versions that its next process is told to speak; all that it can, if `None`.
+    speaks: Mutex<Option<String>>,
 }
 
 impl Gateway {
     /// A gateway that is not started.
     pub fn new(ports: GatewayPorts, launch: Launch) -> Self {
-        Self { ports, launch, process: Mutex::default() }
+        Self { ports, launch, process: Mutex::default(), speaks: Mutex::default() }
     }
 
-    /// How it is started.
-    pub fn launch(&self) -> &Launch {
-        &self.launch
+    /// Has the process that is started next speak these protocol versions only, such as `1-1`; all, if `None`.
+    pub fn speak(&self, versions: Option<&str>) {
+        *self.speaks.lock().unwrap_or_else(PoisonError::into_inner) = versions.map(str::to_owned);
     }
 
     /// Where it writes its log.
@@ -83,7 +85,10 @@ impl Gateway {
                 process
             }
             None => {
-                let process = Arc::new(Process::spawn(&self.launch)?);
+                let mut launch = self.launch.clone();
+                let speaks = self.speaks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                launch.args.extend(speaks.map(|speaks| format!("--speaks={speaks}").into()));
+                let process = Arc::new(Process::spawn(&launch)?);
                 *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process.clone());
                 process
             }

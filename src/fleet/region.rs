@@ -148,7 +148,8 @@ impl Region {
 
     async fn all_gateways(&self, action: Action) -> Result<()> {
         let mut acting = JoinSet::new();
-        for gateway in self.gateways.iter().cloned() {
+        for gateway in &self.gateways {
+            let gateway = gateway.clone();
             acting.spawn(async move { gateway.act(action).await });
         }
         while let Some(done) = acting.join_next().await {
@@ -162,6 +163,11 @@ impl Region {
         let _one_at_a_time = self.busy.lock().await;
         let gateway = self.gateways.get(number).context("no gateway of this number")?;
         gateway.act(action).await.with_context(|| self.name.to_string())
+    }
+
+    /// Has the gateways that are started from now on speak these protocol versions only, such as `1-1`; all, if `None`.
+    pub fn speak(&self, versions: Option<&str>) {
+        self.gateways.iter().for_each(|gateway| gateway.speak(versions));
     }
 
     /// Founds the deployment's register from here, as a user would; does nothing if it is founded.
