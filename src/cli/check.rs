@@ -126,7 +126,7 @@ fn compare(regions: &[(&PathBuf, Regional)]) -> Vec<Problem> {
     let mut seen = BTreeMap::new();
     let Some((first_file, first)) = regions.first() else { return problems };
     for (file, config) in regions {
-        let mut add = |text: String| problems.push(Problem { file: file.to_path_buf(), line: 0, text });
+        let mut add = |text: String| problems.push(Problem { file: file.to_path_buf(), line: 0, key: None, text });
         if let Some(before) = seen.insert(&config.me, file) {
             add(format!("region {} is the region of {} too: give each its own", config.me, before.display()));
         }
