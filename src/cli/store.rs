@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
 use super::{Failure, block_on, logging, print};
-use crate::adapters::postgres::provision::{self, Plan, Report, Role};
+use crate::adapters::postgres::provision::{self, Line, Plan, Report, Role, Status};
 use crate::config::provision::conninfo;
 use crate::config::region::LogFormat;
 use crate::config::secret::SecretSource;
@@ -43,6 +44,7 @@ impl Command {
 Examples:
   onceway store init --config config/us-east.toml
   onceway store init --config config/us-east.toml --wait 60s
+  onceway store init --config config/us-east.toml --dry-run      what would be made
 
 Needs [provision] in the region file: a role that may create others, and how to reach the other regions' Postgres.
 
@@ -54,6 +56,12 @@ pub struct Init {
     /// How long to try again while something is pending.
     #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse)]
     wait: Duration,
+    /// Say what is there and what would be made; change nothing. Exit code 3: something would be made.
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
+    /// Print JSON: region, complete, broken, and parts with part, status and why.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Say what the region's store has and lacks; change nothing.
@@ -67,6 +75,9 @@ pub struct Check {
     /// The region file.
     #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
     config: PathBuf,
+    /// Print JSON: region, complete, broken, and parts with part, status and why.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Follow a peer anew: its slot for this region was lost, or is missing.
@@ -90,6 +101,12 @@ pub struct Reseed {
     /// How long to wait for the copy.
     #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse)]
     wait: Duration,
+    /// Say whether the slot is lost and what would be copied; change nothing. Exit code 3: it would be made anew.
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
+    /// Print JSON: region, complete, broken, and parts with part, status and why.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Between two tries.
@@ -98,7 +115,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 impl Init {
     fn run(&self) -> Result<(), Failure> {
         let plan = plan(&self.config)?;
-        tell(&block_on(complete(&plan, self.wait))?)
+        if self.dry_run {
+            let found = block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?;
+            return tell(&plan, &found, self.json, true);
+        }
+        tell(&plan, &block_on(complete(&plan, self.wait))?, self.json, false)
     }
 }
 
@@ -118,32 +139,65 @@ async fn complete(plan: &Plan, wait: Duration) -> Result<Report, Failure> {
 impl Reseed {
     fn run(&self) -> Result<(), Failure> {
         let plan = plan(&self.config)?;
+        if self.dry_run {
+            let found = block_on(async {
+                provision::rehearse_reseed(&plan, &self.from).await.map_err(Failure::failed)
+            })?;
+            return tell(&plan, &found, self.json, true);
+        }
         let report = block_on(async {
             let report = provision::reseed(&plan, &self.from).await.map_err(Failure::failed)?;
             if self.wait.is_zero() { Ok(report) } else { complete(&plan, self.wait).await }
         })?;
-        tell(&report)
+        tell(&plan, &report, self.json, false)
     }
 }
 
 impl Check {
     fn run(&self) -> Result<(), Failure> {
         let plan = plan(&self.config)?;
-        tell(&block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?)
+        let found = block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?;
+        tell(&plan, &found, self.json, false)
     }
 }
 
-fn tell(report: &Report) -> Result<(), Failure> {
-    print(&report.to_string())?;
+fn tell(plan: &Plan, report: &Report, as_json: bool, dry_run: bool) -> Result<(), Failure> {
+    match (as_json, dry_run) {
+        (true, _) => print(&format!("{}\n", object(plan, report, dry_run)))?,
+        (false, true) => print(&format!("{report}\nNothing was changed.\n"))?,
+        (false, false) => print(&report.to_string())?,
+    }
     if report.is_broken() {
         Err(Failure::Failed("the store needs a person: see the lines marked broken".to_owned()))
     } else if report.is_complete() {
         Ok(())
+    } else if dry_run {
+        Err(Failure::Incomplete("what is pending above would be made, as far as peers are ready".to_owned()))
     } else {
         Err(Failure::Incomplete(
             "something is pending: run `onceway store init` again, or with --wait 60s".to_owned(),
         ))
     }
+}
+
+fn object(plan: &Plan, report: &Report, dry_run: bool) -> Value {
+    let part = |line: &Line| {
+        let (status, why) = match &line.status {
+            Status::Fine => ("ok", None),
+            Status::Changed => ("changed", None),
+            Status::Pending(why) => ("pending", Some(why)),
+            Status::Broken(why) => ("broken", Some(why)),
+        };
+        json!({ "part": line.what, "status": status, "why": why })
+    };
+    let parts: Vec<Value> = report.lines.iter().map(part).collect();
+    let mut said = json!({
+        "region": plan.me.region.as_str(), "complete": report.is_complete(), "broken": report.is_broken(), "parts": parts,
+    });
+    if dry_run {
+        said["dry_run"] = true.into();
+    }
+    said
 }
 
 /// What the region's store has to be. Which build of their stores other regions have, provisioning finds out.

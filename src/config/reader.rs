@@ -63,7 +63,11 @@ impl Source {
 
     fn at(&self, offset: usize) -> At {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        At { file: self.path.clone(), line: 1 + before.iter().filter(|byte| **byte == b'\n').count(), key: None }
+        At {
+            file: self.path.clone(),
+            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+            key: None,
+        }
     }
 }
 

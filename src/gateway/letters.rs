@@ -80,7 +80,9 @@ impl<P: Ports> Gateway<P> {
                 let mut own = rows.into_iter().flatten().filter(|row| row.origin == self.origin);
                 let runs = own.any(|row| match row.state {
                     State::Claimed { left, .. } => !left.is_zero(),
-                    State::InDoubt { .. } | State::Released | State::Settled { .. } | State::Tombstone => false,
+                    State::InDoubt { .. } | State::Released | State::Settled { .. } | State::Tombstone => {
+                        false
+                    }
                 });
                 Ok(if runs { Acted::Running } else { Acted::Done })
             }

@@ -124,13 +124,7 @@ pub(super) struct Move {
 
 impl Wanted {
     /// One region stands otherwise.
-    fn stands(
-        base: Arc<View>,
-        region: &RegionName,
-        to: Standing,
-        kind: &'static str,
-        what: String,
-    ) -> Self {
+    fn stands(base: Arc<View>, region: &RegionName, to: Standing, kind: &'static str, what: String) -> Self {
         let (ring, escrow) = (base.ring().clone(), base.escrow().clone());
         Self::Move(Move { base, ring, escrow, standings: [(region.clone(), to)].into(), kind, what })
     }

@@ -138,8 +138,10 @@ impl<P: Ports> Gateway<P> {
             Act::Found { escrow, epoch_above } => {
                 let Founding { voters, first, .. } = self.may_found(escrow, epoch_above).await?;
                 let voters: Vec<&str> = voters.keys().map(RegionName::as_str).collect();
-                let effects =
-                    vec!["all regions of the ring would serve".to_owned(), format!("voters {}", voters.join(", "))];
+                let effects = vec![
+                    "all regions of the ring would serve".to_owned(),
+                    format!("voters {}", voters.join(", ")),
+                ];
                 Ok(Rehearsal { epoch: first.epoch(), changes: true, effects, ..Rehearsal::nothing(0) })
             }
             Act::Apply { ring, escrow, expect_epoch } => {
@@ -152,7 +154,8 @@ impl<P: Ports> Gateway<P> {
             Act::BreakGlass { stopped } => {
                 let known = self.known().await?;
                 let broken = self.may_break(known.clone(), stopped).await?;
-                let effects = stopped.iter().map(|name| format!("{name} would be lost, and vote no more")).collect();
+                let effects =
+                    stopped.iter().map(|name| format!("{name} would be lost, and vote no more")).collect();
                 Ok(Rehearsal::between(&known, &broken.view, effects))
             }
         }
@@ -163,7 +166,8 @@ impl<P: Ports> Gateway<P> {
             Wanted::Nothing(base) => return Ok(Rehearsal::nothing(base.epoch())),
             Wanted::Move(wanted) => wanted,
         };
-        let target = base.draft(ring, escrow, &standings).map_err(|illegal| ActError::not_yet(illegal.to_string()))?;
+        let target =
+            base.draft(ring, escrow, &standings).map_err(|illegal| ActError::not_yet(illegal.to_string()))?;
         let mut hinders: Vec<String> = Vec::new();
         let losers: Vec<&RegionName> = base.losers(&target).collect();
         for loser in losers.iter().filter(|loser| ***loser != self.settings.me && self.is_silent(loser)) {
@@ -177,7 +181,9 @@ impl<P: Ports> Gateway<P> {
         if !hinders.is_empty() {
             return Err(ActError::not_yet(hinders.join("; ")));
         }
-        let pauses = |loser: &&RegionName| format!("{loser} would pause the keys that it loses for a moment, and seal");
+        let pauses = |loser: &&RegionName| {
+            format!("{loser} would pause the keys that it loses for a moment, and seal")
+        };
         Ok(Rehearsal::between(&base, &target, losers.iter().map(pauses).collect()))
     }
 
@@ -202,7 +208,10 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<Rehearsal, ActError> {
         let retiring = match self.may_rebuild(region, accept_risk)? {
             Replaced::Again(report) => {
-                return Ok(Rehearsal { generation: Some(report.generation), ..Rehearsal::nothing(report.epoch) });
+                return Ok(Rehearsal {
+                    generation: Some(report.generation),
+                    ..Rehearsal::nothing(report.epoch)
+                });
             }
             Replaced::Now(retiring) => retiring,
         };
@@ -233,7 +242,8 @@ impl<P: Ports> Gateway<P> {
             let frontier = takeover::frontier(self, &base, region, &BTreeSet::new()).await;
             let next = base.next(&Change::Lose { region: region.clone(), frontier });
             let next = next.map_err(|illegal| ActError::not_yet(illegal.to_string()))?;
-            let effects = vec![format!("{region} would be lost; its keys would open elsewhere after the window")];
+            let effects =
+                vec![format!("{region} would be lost; its keys would open elsewhere after the window")];
             (Rehearsal::between(&base, &next, effects), Arc::new(next))
         };
         if accept_risk {

@@ -129,8 +129,11 @@ pub(super) fn is_over_by(
         return Ok(());
     }
     let by: Vec<&str> = over.keys().map(RegionName::as_str).collect();
-    let by =
-        if by.is_empty() { "no voter says that".to_owned() } else { format!("only {} say that", by.join(", ")) };
+    let by = if by.is_empty() {
+        "no voter says that".to_owned()
+    } else {
+        format!("only {} say that", by.join(", "))
+    };
     Err(format!("its lease may run still: {by} it is over, which is no majority"))
 }
 

@@ -119,6 +119,23 @@ pub async fn reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
     tokio::time::timeout(ALL_WITHIN, reseed_within(plan, from)).await.map_err(|_late| Error::Late)?
 }
 
+/// What [`reseed`] would do: one line that is pending. Changes nothing.
+///
+/// # Errors
+/// What [`reseed`] would be refused for.
+pub async fn rehearse_reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
+    check_plan(plan)?;
+    let within = async {
+        let client = connect(plan).await?;
+        execute(&client, "beginning", "set default_transaction_read_only = on").await?;
+        let plan = &generations::present(&client, plan).await?;
+        let mut report = Report::default();
+        reseed::rehearse(&client, plan, from, &mut report).await?;
+        Ok(report)
+    };
+    tokio::time::timeout(ALL_WITHIN, within).await.map_err(|_late| Error::Late)?
+}
+
 async fn init_within(plan: &Plan) -> Result<Report, Error> {
     let client = connect(plan).await?;
     alone(&client).await?;
