@@ -3,8 +3,14 @@
 //! Neighbours: `config/` holds the reference files it is shown; `tests/config.rs` checks what is wrong with files. It must not need
 //! Postgres or a running gateway.
 
+#[path = "cli/codes.rs"]
+mod codes;
+#[path = "cli/everywhere.rs"]
+mod everywhere;
 #[path = "cli/register.rs"]
 mod register;
+#[path = "cli/terminal.rs"]
+mod terminal;
 
 use std::path::Path;
 use std::process::{Command, Output};
