@@ -44,7 +44,7 @@ pub(super) enum Replaced {
 pub(super) struct Retiring {
     pub(super) base: Arc<View>,
     origin: Origin,
-    pub(super) next: View,
+    pub(super) next: Arc<View>,
 }
 
 /// Which store of the region the view goes by.
@@ -74,7 +74,7 @@ impl<P: Ports> Gateway<P> {
         let text = format!("{actor}: {origin} is replaced (risk accepted: {accept_risk}): {reason}");
         self.journal_act("store-replaced", &text).await;
         let agreed =
-            propose::propose(self, &base, Arc::new(next), WITHIN).await.map_err(ActError::not_yet)?;
+            propose::propose(self, &base, next, WITHIN).await.map_err(ActError::not_yet)?;
         Ok(RebuildReport { epoch: agreed.epoch(), generation, again: false })
     }
 
@@ -106,7 +106,7 @@ impl<P: Ports> Gateway<P> {
         }
         let next = base.next(&Change::Rebuild { region: region.clone() });
         let next = next.map_err(|illegal| ActError::refused(illegal.to_string()))?;
-        Ok(Replaced::Now(Retiring { base, origin, next }))
+        Ok(Replaced::Now(Retiring { base, origin, next: Arc::new(next) }))
     }
 
     /// Whether this store took another's place and was never heard of: neither here, nor in any view, nor by a peer that said so. One that was
