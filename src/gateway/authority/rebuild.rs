@@ -73,8 +73,7 @@ impl<P: Ports> Gateway<P> {
         let generation = generation(&next, region);
         let text = format!("{actor}: {origin} is replaced (risk accepted: {accept_risk}): {reason}");
         self.journal_act("store-replaced", &text).await;
-        let agreed =
-            propose::propose(self, &base, next, WITHIN).await.map_err(ActError::not_yet)?;
+        let agreed = propose::propose(self, &base, next, WITHIN).await.map_err(ActError::not_yet)?;
         Ok(RebuildReport { epoch: agreed.epoch(), generation, again: false })
     }
 
