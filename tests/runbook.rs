@@ -44,10 +44,9 @@ const SHORT: [&str; 4] =
     ["Planned maintenance", "Postgres minor upgrade", "Stuck key", "Suspected double charge"];
 
 /// Commands that the runbook names outside of its blocks and that cannot be run here, or are only named.
-const NOT_RUN: [(&str, &str); 6] = [
+const NOT_RUN: [(&str, &str); 5] = [
     ("kubectl -n onceway rollout restart deployment/onceway", "there is no Kubernetes here"),
     ("systemctl restart onceway", "there is no systemd here"),
-    ("openssl x509 -checkend", "belongs to a monitoring that this project does not have"),
     ("onceway store init", "named, and run with its options in the blocks"),
     ("onceway ring plan", "named, and run with its options in the blocks"),
     ("onceway audit compare", "named, and run with its options in the blocks"),

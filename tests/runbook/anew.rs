@@ -47,6 +47,13 @@ pub async fn major_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
 }
 
+/// Whether a region's gateway lists the new one, which has no share yet, as up.
+async fn shows_up(region: &Region) -> bool {
+    let told = region.operate(&["status"]).await.unwrap();
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    told.lines().any(|line| line.split_whitespace().take(3).eq(["sa-east", "-", "yes"]))
+}
+
 pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     let spare = fleet.spare.as_ref().expect("machines for one more region");
     let us = &fleet.regions[0];
@@ -90,7 +97,10 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
         .await;
     }
     spare.act(Action::Start, Part::Gateway).await.unwrap();
-    section.run_until("onceway status ", "sa-east").await.ends(&[0]);
+    for region in fleet.regions.iter().skip(1) {
+        until("the new region to be up everywhere", async || shows_up(region).await).await;
+    }
+    section.run_until("onceway status ", "\nsa-east        -  yes").await.ends(&[0]);
     let plan = section.run("onceway ring plan").await;
     plan.ends(&[0]).shows("regions that join");
     let (_, epoch) = plan.text.split_once("compared with epoch ").unwrap();

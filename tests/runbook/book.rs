@@ -17,6 +17,19 @@ use crate::support::{program, until};
 /// How long one line may take.
 const WITHIN: Duration = Duration::from_secs(150);
 
+/// Commands that a gateway performs, and can rehearse.
+const ACTS: [&str; 9] = [
+    "break-glass",
+    "jobs retry",
+    "key release",
+    "key settle",
+    "region drain",
+    "region rebuild",
+    "region resume",
+    "ring apply",
+    "takeover",
+];
+
 /// The sections, each with the lines of its blocks; those before the first section under "".
 pub struct Book {
     sections: Vec<(String, Vec<String>)>,
@@ -152,10 +165,38 @@ impl Section<'_> {
         self.put.iter().fold(line, |line, (from, to)| line.replace(from, to))
     }
 
-    /// Runs the next line, which begins so.
+    /// Runs the next line, which begins so; an act is rehearsed first, and then ends as its dry run did.
     pub async fn run(&mut self, begins: &str) -> Said {
         let line = self.next(begins);
-        self.shell(&line).await
+        let rehearsed = self.rehearse(&line).await;
+        let said = self.shell(&line).await;
+        assert!(
+            rehearsed.is_none_or(|code| code == said.code),
+            "{line}: its dry run ended with {rehearsed:?}: {}",
+            said.text
+        );
+        said
+    }
+
+    /// The exit code of an act's dry run, which must change nothing that the gateway knows of; `None` if it is no act.
+    async fn rehearse(&self, line: &str) -> Option<Option<i32>> {
+        let bare = line.split(" #").next().unwrap_or_default().trim_end();
+        let is_act = ACTS.iter().any(|act| bare.starts_with(&format!("onceway {act} ")));
+        if !is_act || bare.contains("--dry-run") || (bare.contains("ring apply") && !bare.contains("--yes")) {
+            return None;
+        }
+        let before = self.epoch().await;
+        let said = self.shell(&format!("{} --dry-run", bare.replace(" --yes", ""))).await;
+        said.ends(&[0, 1, 3]);
+        let done = "is drained: epoch";
+        said.hides(done).hides("in force: epoch");
+        assert_eq!(self.epoch().await, before, "{line}: its dry run changed the epoch: {}", said.text);
+        Some(said.code)
+    }
+
+    async fn epoch(&self) -> Option<u64> {
+        let status = onceway::fleet::client::Ask::get(format!("{}/v1/status", self.at));
+        status.send(Duration::from_secs(5)).await.ok()?.json()["epoch"].as_u64()
     }
 
     /// Runs the next line for each of these regions at the same time, as its comment says: each waits for what the others have to make.
@@ -185,6 +226,7 @@ impl Section<'_> {
     /// Runs the next line until it ends with 0: the runbook says to run again what ends with 3.
     pub async fn run_again(&mut self, begins: &str) -> Said {
         let line = self.next(begins);
+        self.rehearse(&line).await;
         self.again(&line, &[3]).await
     }
 

@@ -3,12 +3,13 @@
 //! Neighbours: `book` runs the lines. A slot is lost here as a failover to a standby loses it: it is not there any more; and by a bound that WAL
 //! exceeds. It must not touch a leaf or a subscription.
 
+use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part, Region};
 
 use crate::book::Section;
-use crate::support::until;
+use crate::support::{ask, until};
 
 /// The slot that `by` has at `at` goes.
 async fn drop_slot(at: &Region, by: &str) {
@@ -42,6 +43,10 @@ pub async fn lost(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
 }
 
+async fn page(region: &Region) -> String {
+    ask(Ask::get(format!("{}/metrics", region.admin()))).await.text()
+}
+
 /// `onceway store check` ends with 0, and rows stream again.
 async fn is_whole(fleet: &Deployment, number: usize) {
     until("the store to be whole", async || {
@@ -54,6 +59,8 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     let [us, eu] = [&fleet.regions[0], &fleet.regions[1]];
     section.there(us);
     eu.act(Action::Kill, Part::Both).await.unwrap();
+    let kept = "onceway_slot_retained_bytes{slot=\"sub_eu_west_from_us_east\"}";
+    assert!(page(us).await.contains(kept), "how one notices");
     section
         .run("psql --dbname \"$ONCEWAY_ADMIN_URL\" --command \"select slot_name")
         .await
