@@ -65,8 +65,8 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     let names: Vec<_> = fleet.all().map(|region| region.name.clone()).collect();
     let ring = files::ring(&names, &[1; 4], files::FAILOVER);
     std::fs::write(fleet.dir().join("ring.toml"), ring).unwrap();
-    for number in 0..4 {
-        let old = fleet.dir().join(format!("{}.toml", names[number]));
+    for (number, name) in names.iter().enumerate() {
+        let old = fleet.dir().join(format!("{name}.toml"));
         let kept = std::fs::read_to_string(&old).unwrap();
         fleet.write_file(number, &[0, 1, 2, 3]).unwrap();
         let generation = kept.lines().find(|line| line.starts_with("generation = "));
