@@ -18,6 +18,8 @@ use crate::server::run;
 ///
 /// On SIGHUP, and within seconds of a change, the files are read again: routes, credentials, quotas, limits, certificates and the log's level are
 /// replaced at once, and no request is dropped. Files that are wrong change nothing; `onceway status` says so, and what needs a restart.
+///
+/// For people: /console on the admin listener ([listen] admin, such as http://127.0.0.1:7402/console).
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

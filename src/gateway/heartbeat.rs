@@ -290,6 +290,7 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
 }
 
 fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
+    let timings = &gateway.settings.timings;
     let mut health = gateway.health();
     for (name, peer) in &mut health.peers {
         let origin = authority::origin_of(&gateway.view(), name);
@@ -297,6 +298,8 @@ fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
         peer.follow(Some(origin));
         peer.lag.seen(seq, now);
         peer.applied = peer.applied.max(Some(seq));
+        let lag = peer.lag.current(now).filter(|_| !peer.is_silent(now, timings));
+        peer.trail.sample(now, lag);
     }
 }
 
@@ -361,11 +364,8 @@ impl<P: Ports> Gateway<P> {
     /// Whether a peer has answered no ping for longer than it may.
     pub(super) fn is_silent(&self, name: &RegionName) -> bool {
         let now = self.ports.clock().now();
-        let timings = &self.settings.timings;
         let health = self.health();
-        let Some(peer) = health.peers.get(name) else { return true };
-        let allowed = timings.silent_after + timings.ping + peer.round_trip.unwrap_or_default();
-        peer.heard.is_none_or(|heard| now.since(heard) > allowed)
+        health.peers.get(name).is_none_or(|peer| peer.is_silent(now, &self.settings.timings))
     }
 
     /// The highest heartbeat of this region that this process wrote or was ever told of.

@@ -45,6 +45,7 @@ mod stand_in;
 pub mod status;
 mod sweep;
 mod trace;
+pub mod trail;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -224,6 +225,8 @@ struct Peer {
     /// Its highest heartbeat that a ping told of.
     told: Option<u64>,
     lag: LagMeter,
+    /// What its lag was.
+    trail: trail::Trail,
     /// It was asked at least once, whatever came of it.
     tried: bool,
     trouble: Option<String>,
@@ -241,6 +244,7 @@ impl Peer {
             applied: None,
             told: None,
             lag,
+            trail: trail::Trail::default(),
             tried: false,
             trouble: None,
         }
@@ -252,6 +256,12 @@ impl Peer {
             (self.origin, self.applied, self.told) = (origin, None, None);
             self.lag = LagMeter::new(LAG_PERIOD);
         }
+    }
+
+    /// Whether it was not heard for so long that it counts as not reachable.
+    fn is_silent(&self, now: Moment, timings: &Timings) -> bool {
+        let allowed = timings.silent_after + timings.ping + self.round_trip.unwrap_or_default();
+        self.heard.is_none_or(|heard| now.since(heard) > allowed)
     }
 }
 

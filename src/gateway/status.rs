@@ -19,6 +19,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::State;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::majority;
+use crate::protocol::time::Date;
 use crate::protocol::view::View;
 
 /// Whether global DNS should send clients here.
@@ -39,6 +40,8 @@ pub struct Readiness {
 pub struct Status {
     /// Its region.
     pub region: String,
+    /// When it said so, milliseconds since 1970, by the gateway's clock.
+    pub at_ms: i64,
     /// The origin under which it writes.
     pub origin: String,
     /// Its view's epoch.
@@ -230,6 +233,11 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
+    /// The date on this gateway's clock, for people and for what people are given. No key is decided by it.
+    pub fn date(&self) -> Date {
+        self.ports.clock().date()
+    }
+
     /// The state of this gateway.
     pub async fn status(&self) -> Status {
         let found = match &self.shadow {
@@ -249,6 +257,7 @@ impl<P: Ports> Gateway<P> {
         let shares = ring.regions().iter().map(|region| (region.name.to_string(), ring.share(&region.name)));
         Status {
             region: self.settings.me.to_string(),
+            at_ms: self.date().as_millis(),
             origin: self.origin.to_string(),
             epoch: self.view().epoch(),
             view: self.view().digest().to_string(),

@@ -35,18 +35,18 @@ const MOST: u32 = 1_000;
 /// What an operator says.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+pub(super) struct Said {
     #[serde(default)]
-    reason: String,
+    pub(super) reason: String,
     #[serde(default)]
-    actor: String,
-    status: Option<u16>,
+    pub(super) actor: String,
+    pub(super) status: Option<u16>,
     #[serde(default)]
-    headers: Vec<(String, String)>,
-    body: Option<String>,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Option<String>,
     /// Say what would come of it, and change nothing.
     #[serde(default)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 }
 
 /// A key as it is, and what the act would make of it.
@@ -172,7 +172,8 @@ pub(super) fn id(tenant: &str, key: &str) -> Result<KeyId, String> {
     Ok(KeyId::new(tenant, Key::parse(key).map_err(|error| error.to_string())?))
 }
 
-fn act(verb: Verb, said: Said) -> Result<Act, &'static str> {
+/// The act that is said, or what is wrong with it.
+pub(super) fn act(verb: Verb, said: Said) -> Result<Act, &'static str> {
     let Said { reason, actor, status, headers, body, dry_run: _ } = said;
     let ruling = match (verb, status) {
         (Verb::Settle, Some(status)) => Ruling::Settled(record::Answer {
@@ -190,7 +191,12 @@ fn act(verb: Verb, said: Said) -> Result<Act, &'static str> {
 }
 
 fn refused(refusal: &Refusal) -> Answer {
-    let status = match refusal {
+    problem(status_of(refusal), &refusal.to_string())
+}
+
+/// The status of a refusal.
+pub(super) fn status_of(refusal: &Refusal) -> StatusCode {
+    match refusal {
         Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
         Refusal::NotOwner { .. }
         | Refusal::Closed { .. }
@@ -199,6 +205,5 @@ fn refused(refusal: &Refusal) -> Answer {
         | Refusal::Suspect { .. }
         | Refusal::Changed => StatusCode::CONFLICT,
         Refusal::Store(StoreError::Definite(_) | StoreError::Unknown(_)) => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    problem(status, &refusal.to_string())
+    }
 }
