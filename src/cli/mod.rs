@@ -23,6 +23,7 @@ mod jobs;
 mod key;
 mod logging;
 mod manual;
+mod protocol;
 mod region;
 mod rehearsal;
 mod ring;
@@ -104,6 +105,8 @@ enum Command {
     Region(region::Command),
     Takeover(region::Takeover),
     BreakGlass(break_glass::BreakGlass),
+    #[command(subcommand)]
+    Protocol(protocol::Command),
     Audit(audit::Audit),
     Witness(witness::Witness),
     Status(status::Status),
@@ -166,6 +169,7 @@ impl Command {
             Self::Region(command) => command.run(),
             Self::Takeover(takeover) => takeover.run(),
             Self::BreakGlass(break_glass) => break_glass.run(),
+            Self::Protocol(command) => command.run(),
             Self::Audit(audit) => audit.run(),
             Self::Witness(witness) => witness.run(),
             Self::Status(status) => status.run(),

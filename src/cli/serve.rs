@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::protocol::Speech;
 use super::{Failure, block_on, logging};
 use crate::config::Config;
 use crate::server::reload::Files;
@@ -33,6 +34,8 @@ pub struct Serve {
     /// The region file.
     #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
     config: PathBuf,
+    #[command(flatten)]
+    speech: Speech,
 }
 
 impl Serve {
@@ -42,6 +45,8 @@ impl Serve {
         let config = config?;
         let levels = logging::set_up(config.process.log.format, &config.process.log.level)?;
         let files = Files { region: self.config.clone(), watched };
-        block_on(async { run::run(config, files, levels).await.map_err(Failure::failed) })
+        block_on(async {
+            run::run(config, files, levels, self.speech.versions()).await.map_err(Failure::failed)
+        })
     }
 }

@@ -68,6 +68,7 @@ use crate::protocol::lease::Lease;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::suspect::ClockWatch;
 use crate::protocol::time::{Drift, Moment};
+use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
 use admit::Admitted;
 use attach::Attached;
@@ -109,6 +110,8 @@ pub struct Settings {
     pub upstream_health: Option<authority::upstream::UpstreamHealth>,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
+    /// The versions of what regions say to each other that it speaks.
+    pub speaks: Versions,
 }
 
 /// Periods and bounds of one gateway.
@@ -151,6 +154,7 @@ struct Fixed {
     timings: Timings,
     failover: authority::Failover,
     upstream_health: Option<authority::upstream::UpstreamHealth>,
+    speaks: Versions,
     /// Of the routes that are and were live, what outlasts them.
     routes: Lives,
 }
@@ -229,6 +233,8 @@ struct Peer {
     trail: trail::Trail,
     /// It was asked at least once, whatever came of it.
     tried: bool,
+    /// It speaks no version that this process speaks.
+    foreign: bool,
     trouble: Option<String>,
 }
 
@@ -246,6 +252,7 @@ impl Peer {
             lag,
             trail: trail::Trail::default(),
             tried: false,
+            foreign: false,
             trouble: None,
         }
     }
@@ -292,7 +299,8 @@ impl<P: Ports> Gateway<P> {
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
-        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, .. } = settings;
+        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
+            settings;
         let routes = Lives::of(&settings.routes);
         let live =
             Live::first(settings.routes, settings.credentials, settings.quota, settings.shared, &ports);
@@ -301,7 +309,17 @@ impl<P: Ports> Gateway<P> {
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
-            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, routes },
+            settings: Fixed {
+                me,
+                drift,
+                skew,
+                seals_requests,
+                timings,
+                failover,
+                upstream_health,
+                speaks,
+                routes,
+            },
             authority: Arc::new(authority::Authority::new(Arc::new(view), lease, drift, proposer)),
             origin,
             attached: Arc::default(),

@@ -46,6 +46,10 @@ pub struct Status {
     pub origin: String,
     /// Its view's epoch.
     pub epoch: u64,
+    /// The version of what regions say to each other that its view goes by.
+    pub protocol: u16,
+    /// The versions that it speaks, such as `1-2`.
+    pub speaks: String,
     /// Digest of its view.
     pub view: String,
     /// Digest of the shared settings.
@@ -97,6 +101,8 @@ pub struct PeerStatus {
     pub serving: bool,
     /// Its epoch, as it said last.
     pub epoch: Option<u64>,
+    /// The versions that it speaks, as it said last.
+    pub speaks: Option<String>,
     /// Milliseconds since its last answer.
     pub heard_ms_ago: Option<u64>,
     /// Newest round trip in milliseconds.
@@ -184,12 +190,26 @@ impl<P: Ports> Gateway<P> {
                 false
             }
         };
-        reasons.extend(down.iter().map(|name| format!("peer {name} does not answer")));
+        reasons.extend(down.iter().map(|name| self.why_silent(name)));
         if self.is_stopping() {
             reasons.push("stopping".to_owned());
         }
-        let ready = !self.is_stopping() && (serves || !up.is_empty());
+        let outgrown = self.outgrown();
+        let serves = serves && outgrown.is_none();
+        // It does not know either who owns what.
+        let ready = !self.is_stopping() && outgrown.is_none() && (serves || !up.is_empty());
+        reasons.extend(outgrown);
         Readiness { ready, serves, forwards_to: up.iter().map(ToString::to_string).collect(), reasons }
+    }
+
+    /// What keeps a peer from being heard.
+    fn why_silent(&self, name: &RegionName) -> String {
+        let health = self.health();
+        let foreign = health.peers.get(name).filter(|peer| peer.foreign);
+        match foreign.and_then(|peer| peer.trouble.as_ref()) {
+            Some(why) => format!("peer {name} is refused: {why}"),
+            None => format!("peer {name} does not answer"),
+        }
     }
 
     /// Whether keys homed here can be run, the store apart.
@@ -260,6 +280,8 @@ impl<P: Ports> Gateway<P> {
             at_ms: self.date().as_millis(),
             origin: self.origin.to_string(),
             epoch: self.view().epoch(),
+            protocol: self.view().protocol(),
+            speaks: self.settings.speaks.to_string(),
             view: self.view().digest().to_string(),
             shared: self.live().shared.to_string(),
             authority: self.authority_status(),
@@ -298,6 +320,7 @@ impl<P: Ports> Gateway<P> {
                 up: up.get(name).copied().unwrap_or(false),
                 serving: peer.pong.as_ref().is_some_and(|pong| pong.serving),
                 epoch: peer.pong.as_ref().map(|pong| pong.epoch),
+                speaks: peer.pong.as_ref().map(|pong| pong.speaks.to_string()),
                 heard_ms_ago: peer.heard.map(|heard| now.since(heard).as_millis() as u64),
                 rtt_ms: peer.round_trip.map(ms),
                 applied: peer.applied,

@@ -12,7 +12,7 @@ use crate::register::{admin, at};
 use crate::{err, onceway, out, well};
 
 /// Commands that change something: they can be rehearsed.
-const ACTS: [&str; 14] = [
+const ACTS: [&str; 15] = [
     "break-glass",
     "certs",
     "init",
@@ -20,6 +20,7 @@ const ACTS: [&str; 14] = [
     "jobs retry",
     "key release",
     "key settle",
+    "protocol raise",
     "region drain",
     "region rebuild",
     "region resume",
