@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::{Failure, block_on, logging, print};
+use crate::adapters::postgres::address::BadAddress;
 use crate::adapters::postgres::provision::{self, Plan, Report, Role};
 use crate::config::provision::conninfo;
 use crate::config::region::LogFormat;
@@ -178,14 +179,17 @@ fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
         admin: secret(&provision.admin_url)?
             .reveal()
             .parse()
-            .map_err(|_| bad(file, "[provision]: the admin URL cannot be read: write postgres://user:password@host:port/database"))?,
+            .map_err(|why: BadAddress| bad(file, &format!("[provision]: the admin URL: {why}")))?,
         subscribe: subscribe
             .map(|(name, source)| {
-                let found = source.resolve(&environment, conninfo);
-                let found = found.map_err(|why| bad(file, &format!("[provision.publishers]: {name}: {why}")))?;
+                let found =
+                    source.resolve(&environment, |text| conninfo(text, provision.publishers_ca.as_deref()));
+                let found =
+                    found.map_err(|why| bad(file, &format!("[provision.publishers]: {name}: {why}")))?;
                 Ok((origin(name)?, found.reveal().to_owned()))
             })
             .collect::<Result<_, Failure>>()?,
+        publishers_ca: provision.publishers_ca.clone(),
     })
 }
 

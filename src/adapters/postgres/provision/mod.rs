@@ -15,10 +15,12 @@ mod reseed;
 mod roles;
 mod schema;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio_postgres::{Client, Config};
+use tokio_postgres::Client;
 
+use super::address::Address;
 use super::run::Params;
 use super::{connect, errors, names};
 use crate::protocol::region::{Origin, RegionName};
@@ -55,10 +57,13 @@ pub struct Plan {
     pub gateway_role: Role,
     /// The role by which peers' subscriptions read this region's leaves.
     pub replication_role: Role,
-    /// How to reach the region's Postgres as superuser; the database must exist.
-    pub admin: Config,
+    /// How to reach the region's Postgres as the owner of the store; the database must exist.
+    pub admin: Address,
     /// For each peer: how the region's Postgres reaches the peer's, as the peer's replication role (libpq connection string).
     pub subscribe: Vec<(Origin, String)>,
+    /// The authorities of the peers' Postgres on this machine, PEM; `sslrootcert` in `subscribe` is a file of the region's Postgres, and is looked for
+    /// here only if this is none.
+    pub publishers_ca: Option<PathBuf>,
 }
 
 /// Why provisioning stopped. Nothing is left half done: the schema is made in one transaction.
@@ -199,8 +204,8 @@ fn check_plan(plan: &Plan) -> Result<(), Error> {
                 plan.me.region, peer.region
             ));
         }
-        if publisher::for_us(conninfo).is_none() {
-            return wrong(format!("the connection string of {peer} cannot be read"));
+        if let Err(why) = Address::of_libpq(conninfo, plan.publishers_ca.as_deref()) {
+            return wrong(format!("the connection string of {peer}: {why}"));
         }
     }
     Ok(())
