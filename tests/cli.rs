@@ -247,8 +247,10 @@ fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
         command.args(["store", "check", "--config", file.to_str().unwrap()]);
         command.env_remove("ONCEWAY_TEST_ADMIN_URL").env_remove("ONCEWAY_LOG");
         for other in ["EU_WEST", "AP_SOUTH"] {
-            command
-                .env(format!("ONCEWAY_PUBLISHER_{other}"), "host=h user=u password=planted-secret dbname=d sslmode=disable");
+            command.env(
+                format!("ONCEWAY_PUBLISHER_{other}"),
+                "host=h user=u password=planted-secret dbname=d sslmode=disable",
+            );
         }
         for password in ["ONCEWAY_GATEWAY_PASSWORD", "ONCEWAY_REPLICATION_PASSWORD"] {
             command.env(password, "planted-secret");

@@ -2,7 +2,7 @@
 //!
 //! `authority`: what waits for what when the gate moves, escrows, imports, the upgrade. `jobs`: many waiting requests, and operators among
 //! workers. `keys`: claims, outcomes, the gate. `leaving`: a region that left. `provisioning`: making stores and connecting them. `upkeep`: reaping beside other origins.
-//! `support`: servers and plans.
+//! `support`: servers and plans. `tls`: whom gateways, owners and subscriptions believe.
 
 mod authority;
 mod jobs;
@@ -10,4 +10,5 @@ mod keys;
 mod leaving;
 mod provisioning;
 mod support;
+mod tls;
 mod upkeep;

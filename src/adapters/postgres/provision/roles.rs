@@ -22,6 +22,10 @@ const SETTINGS: [(&str, &str); 7] = [
     ("search_path", "onceway"),
 ];
 
+/// Amazon's servers let the members of this role replicate; the attribute is nobody's to give there. That a role is in it is all that can be seen from
+/// here: a peer's `store init` makes its slot as that role, and says so if it may not.
+const SERVICE_ROLE: &str = "rds_replication";
+
 /// One right.
 struct Right {
     kind: Kind,
@@ -67,7 +71,12 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
     add(client, plan, gateway, changed, report).await?;
 
     let replication = &plan.replication_role;
-    let mut changed = create(client, replication, "login replication").await?;
+    let service = replicates_by_membership(client).await?;
+    let attributes = if service { "login" } else { "login replication" };
+    let mut changed = create(client, replication, attributes).await?;
+    if changed && service {
+        execute(client, WHAT, &format!("grant {SERVICE_ROLE} to {}", replication.name)).await?;
+    }
     changed |= grant(client, &replication.name, &replication_rights(plan)).await?;
     add(client, plan, replication, changed, report).await
 }
@@ -120,17 +129,33 @@ async fn add(
 
 /// What a role may do and must not, or lacks and must have.
 async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<String>, Error> {
-    let sql = "select rolsuper, rolcanlogin, rolreplication from pg_roles where rolname = $1";
-    let rows = query(client, WHAT, sql, &[&role.name]).await?;
+    let sql = "select r.rolsuper, r.rolcanlogin, r.rolcreaterole, r.rolreplication or exists \
+               (select from pg_roles s where s.rolname = $2 and pg_has_role(r.oid, s.oid, 'usage')) \
+               from pg_roles r where r.rolname = $1";
+    let rows = query(client, WHAT, sql, &[&role.name, &SERVICE_ROLE]).await?;
     let Some(row) = rows.first() else { return Ok(Some("it vanished meanwhile".to_owned())) };
-    let (superuser, login, replication): (bool, bool, bool) =
-        (get(row, WHAT, 0)?, get(row, WHAT, 1)?, get(row, WHAT, 2)?);
+    let (superuser, login): (bool, bool) = (get(row, WHAT, 0)?, get(row, WHAT, 1)?);
+    let (creates_roles, replicates): (bool, bool) = (get(row, WHAT, 2)?, get(row, WHAT, 3)?);
     let is_replication = role.name == plan.replication_role.name;
     if superuser {
         return Ok(Some("it is a superuser and could write every leaf: use a role of its own".to_owned()));
     }
-    if !login || (is_replication && !replication) {
-        return Ok(Some("it lacks LOGIN or REPLICATION: `alter role` it".to_owned()));
+    if creates_roles {
+        return Ok(Some(
+            "it may make roles, and so give itself any right: `alter role` it NOCREATEROLE".to_owned(),
+        ));
+    }
+    if !login {
+        return Ok(Some("it lacks LOGIN: `alter role` it".to_owned()));
+    }
+    match (is_replication, replicates) {
+        (true, true) | (false, false) => {}
+        (true, false) => {
+            return Ok(Some(format!("it may not replicate: {}", how_to_replicate(client, role).await?)));
+        }
+        (false, true) => {
+            return Ok(Some("it may replicate, and so read all WAL: take REPLICATION from it".to_owned()));
+        }
     }
     for origin in &plan.all {
         if *origin == plan.me && !is_replication {
@@ -144,6 +169,23 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
         }
     }
     Ok(None)
+}
+
+/// Whether this is a service where a membership stands for the attribute, which nobody may give there.
+async fn replicates_by_membership(client: &Client) -> Result<bool, Error> {
+    let superuser =
+        holds(client, WHAT, "select rolsuper from pg_roles where rolname = current_user", &[]).await?;
+    let known = holds(client, WHAT, "select true from pg_roles where rolname = $1", &[&SERVICE_ROLE]).await?;
+    Ok(known && !superuser)
+}
+
+async fn how_to_replicate(client: &Client, role: &Role) -> Result<String, Error> {
+    let name = &role.name;
+    Ok(if replicates_by_membership(client).await? {
+        format!("`grant {SERVICE_ROLE} to {name}`")
+    } else {
+        format!("`alter role {name} replication`")
+    })
 }
 
 async fn exists(client: &Client, role: &Role) -> Result<bool, Error> {
