@@ -11,6 +11,8 @@ use super::publisher::{self, Publisher, Slot};
 use super::{Error, Plan, Report, Status, execute, get, holds, query};
 use crate::protocol::region::Origin;
 
+pub(super) const KEPT_ALIVE: &str =
+    " connect_timeout=5 keepalives_idle=5 keepalives_interval=2 keepalives_count=3";
 const PUBLISHING: &str = "making the publication";
 const SUBSCRIBING: &str = "making a subscription";
 const RESEED: &str = "rows are missing here and no repair in place is safe: this region is not covered for that origin; \
@@ -22,14 +24,17 @@ pub(super) async fn init_publication(client: &Client, plan: &Plan, report: &mut 
     if holds(client, PUBLISHING, "select true from pg_publication where pubname = $1", &[&name]).await? {
         return check_publication(client, plan, report).await;
     }
-    let sql = format!(
-        "create publication {name} for table {}, {} with (publish = 'insert, update, delete')",
-        names::records(&plan.me),
-        names::heartbeats(&plan.me)
-    );
-    execute(client, PUBLISHING, &sql).await?;
+    execute(client, PUBLISHING, &publish(&plan.me)).await?;
     report.add(format!("publication {name}"), Status::Changed);
     Ok(())
+}
+
+/// Publishes the own leaves.
+pub(super) fn publish(me: &Origin) -> String {
+    let [name, records, heartbeats] = [names::publication(me), names::records(me), names::heartbeats(me)];
+    format!(
+        "create publication {name} for table {records}, {heartbeats} with (publish = 'insert, update, delete')"
+    )
 }
 
 /// Reports whether it publishes both own leaves, all their changes, and nothing else.
@@ -279,7 +284,7 @@ pub(super) fn kept_alive(conninfo: &str) -> String {
     if conninfo.contains("://") || conninfo.contains("keepalives") {
         conninfo.to_owned()
     } else {
-        format!("{conninfo} connect_timeout=5 keepalives_idle=5 keepalives_interval=2 keepalives_count=3")
+        format!("{conninfo}{KEPT_ALIVE}")
     }
 }
 

@@ -1,7 +1,7 @@
 //! Makes a region's store, connects it to its peers, and says what is missing: `onceway store init` and `store check`.
 //!
 //! `generations` (which stores), `schema` (migrations, leaves, routines, the gate), `roles` (least rights), `mesh` (publication and subscriptions),
-//! `leaving` (regions that left the ring), `publisher` (a peer), `reseed` (a subscription whose slot was lost), `report`.
+//! `leaving` (regions that left the ring), `publisher` (a peer), `reseed` (a subscription whose slot was lost), `script` (all of it for psql), `report`.
 //! [`init`] may run in any order of regions, again and again, on a live deployment: it adds what is missing and changes nothing else.
 //! Neighbours: `cli` and `fleet` call it with a [`Plan`]. It must not re-create what may have lost rows (a slot, a leaf's content), must not
 //! touch another region's store, and must not copy a server's DETAIL lines into its report.
@@ -14,6 +14,7 @@ mod report;
 mod reseed;
 mod roles;
 mod schema;
+mod script;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use super::{connect, errors, names};
 use crate::protocol::region::{Origin, RegionName};
 
 pub use report::{Line, Report, Status};
+pub use script::{Script, Whence, script};
 
 /// One after the other: two inits of one store. Any number will do, as long as it stays the same ("onceway1").
 const LOCK: i64 = 0x6f6e_6365_7761_7931;

@@ -8,11 +8,12 @@ use tokio_postgres::Client;
 
 use super::super::{names, statements};
 use super::{Error, Plan, Report, Role, Status, execute, get, holds, query};
+use crate::protocol::region::Origin;
 
 const WHAT: &str = "setting up the roles";
 
 /// Measured (reference, sections 2, 7 and 8): claims commit locally; plans made on empty leaves must not become table scans.
-const SETTINGS: [(&str, &str); 7] = [
+pub(super) const SETTINGS: [(&str, &str); 7] = [
     ("synchronous_commit", "local"),
     ("default_transaction_isolation", "read committed"),
     ("enable_seqscan", "off"),
@@ -24,13 +25,13 @@ const SETTINGS: [(&str, &str); 7] = [
 
 /// Amazon's servers let the members of this role replicate; the attribute is nobody's to give there. That a role is in it is all that can be seen from
 /// here: a peer's `store init` makes its slot as that role, and says so if it may not.
-const SERVICE_ROLE: &str = "rds_replication";
+pub(super) const SERVICE_ROLE: &str = "rds_replication";
 
 /// One right.
-struct Right {
+pub(super) struct Right {
     kind: Kind,
-    object: String,
-    privilege: &'static str,
+    pub(super) object: String,
+    pub(super) privilege: &'static str,
 }
 
 #[derive(Clone, Copy)]
@@ -47,6 +48,13 @@ impl Kind {
             Kind::Table => ("table", "select has_table_privilege($1, $2, $3)"),
             Kind::Function => ("function", "select has_function_privilege($1, $2, $3)"),
         }
+    }
+}
+
+impl Right {
+    /// `schema`, `table` or `function`.
+    pub(super) fn kind(&self) -> &'static str {
+        self.kind.sql().0
     }
 }
 
@@ -67,7 +75,7 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
             changed = true;
         }
     }
-    changed |= grant(client, &gateway.name, &gateway_rights(plan)).await?;
+    changed |= grant(client, &gateway.name, &gateway_rights(&plan.me, &plan.all)).await?;
     add(client, plan, gateway, changed, report).await?;
 
     let replication = &plan.replication_role;
@@ -77,15 +85,16 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
     if changed && service {
         execute(client, WHAT, &format!("grant {SERVICE_ROLE} to {}", replication.name)).await?;
     }
-    changed |= grant(client, &replication.name, &replication_rights(plan)).await?;
+    changed |= grant(client, &replication.name, &replication_rights(&plan.me)).await?;
     add(client, plan, replication, changed, report).await
 }
 
 /// Reports missing roles, settings and rights, and rights too many.
 pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
-    for (role, rights) in
-        [(&plan.gateway_role, gateway_rights(plan)), (&plan.replication_role, replication_rights(plan))]
-    {
+    for (role, rights) in [
+        (&plan.gateway_role, gateway_rights(&plan.me, &plan.all)),
+        (&plan.replication_role, replication_rights(&plan.me)),
+    ] {
         let line = role_line(role);
         if !exists(client, role).await? {
             report.add(line, Status::Pending("it is missing: run `onceway store init`".to_owned()));
@@ -237,7 +246,7 @@ async fn database(client: &Client) -> Result<String, Error> {
     rows.first().map_or_else(|| Ok(String::new()), |row| get(row, WHAT, 0))
 }
 
-fn gateway_rights(plan: &Plan) -> Vec<Right> {
+pub(super) fn gateway_rights(me: &Origin, all: &[Origin]) -> Vec<Right> {
     let mut rights = vec![Right { kind: Kind::Schema, object: "onceway".to_owned(), privilege: "usage" }];
     let mut table = |object: String, privileges: &[&'static str]| {
         rights.extend(privileges.iter().map(|privilege| Right {
@@ -258,9 +267,9 @@ fn gateway_rights(plan: &Plan) -> Vec<Right> {
     }
     // Append only: what was written there stays.
     table("onceway.journal".to_owned(), &["select", "insert"]);
-    for origin in &plan.all {
+    for origin in all {
         let own: &[&'static str] =
-            if *origin == plan.me { &["select", "insert", "update", "delete"] } else { &["select"] };
+            if origin == me { &["select", "insert", "update", "delete"] } else { &["select"] };
         table(names::records(origin), own);
         table(names::heartbeats(origin), own);
     }
@@ -273,8 +282,8 @@ fn gateway_rights(plan: &Plan) -> Vec<Right> {
     rights
 }
 
-fn replication_rights(plan: &Plan) -> Vec<Right> {
-    let tables = [names::records(&plan.me), names::heartbeats(&plan.me), "onceway.meta".to_owned()];
+pub(super) fn replication_rights(me: &Origin) -> Vec<Right> {
+    let tables = [names::records(me), names::heartbeats(me), "onceway.meta".to_owned()];
     let mut rights = vec![Right { kind: Kind::Schema, object: "onceway".to_owned(), privilege: "usage" }];
     rights.extend(tables.map(|object| Right { kind: Kind::Table, object, privilege: "select" }));
     rights
