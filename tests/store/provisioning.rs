@@ -204,8 +204,8 @@ async fn a_service_may_give_replication_by_membership() {
 
     for (wrong, right, role, why) in [
         (
-            "revoke rds_replication from repl",
-            "grant rds_replication to repl",
+            "set role master; revoke rds_replication from repl; reset role",
+            "set role master; grant rds_replication to repl; reset role",
             "role repl",
             "`grant rds_replication to repl`",
         ),
