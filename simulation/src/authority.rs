@@ -95,8 +95,8 @@ impl Audit for SimStore {
         self.call(Effect::Reads, |table| table.runs_at_risk(after, most)).await
     }
 
-    async fn audit(&self, most: u32) -> Result<Vec<Double>, StoreError> {
-        self.call(Effect::Writes, |table| table.audit(most)).await
+    async fn audit(&self, most: u32, replaced: &[Origin]) -> Result<Vec<Double>, StoreError> {
+        self.call(Effect::Writes, |table| table.audit(most, replaced)).await
     }
 
     async fn doubles(&self) -> Result<u64, StoreError> {

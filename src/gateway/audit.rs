@@ -2,7 +2,7 @@
 //!
 //! A key that the window alone allowed carries the lost region's name in its own record. Once that region's rows have come, records are
 //! compared: a key with another region's record too is journalled as a double, with both, and logged as an error, once for the region,
-//! whichever of its gateways looks first. The count is the journal's, so a gateway that dies takes none of it along.
+//! whichever of its gateways looks first. Where a store that was replaced has a part in it, every region that has both records does so. The count is the journal's, so a gateway that dies takes none of it along.
 //! Neighbours: `ports::audit` compares and journals in one statement, [`super::status`] has the life of one key, `cli::audit` prints. It must
 //! not change any record: both answers stay as they are.
 
@@ -22,7 +22,7 @@ use crate::ports::upkeep::Place;
 use crate::ports::{Audit as _, Clock, Escrows, Peers, Ports};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Row, State};
-use crate::protocol::region::RegionName;
+use crate::protocol::region::{Origin, RegionName};
 
 /// Doubles, and rows of escrow, in one look.
 const BATCH: u32 = 200;
@@ -113,11 +113,12 @@ async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 }
 
 async fn look<P: Ports>(gateway: &Gateway<P>) {
-    match metrics::upkeep("audit", gateway.ports.store().audit(BATCH)).await {
+    let replaced: Vec<Origin> = gateway.view().retired().keys().cloned().collect();
+    match metrics::upkeep("audit", gateway.ports.store().audit(BATCH, &replaced)).await {
         Ok(doubles) => {
             for double in &doubles {
-                let (own, other) = (&double.own, &double.other);
-                tracing::error!(key = %double.id.digest(), own = %own.origin, own_token = %own.token, other = %other.origin, other_token = %other.token, "a key ran in two regions: see `onceway audit`");
+                let (ran, other) = (&double.at_risk, &double.other);
+                tracing::error!(key = %double.id.digest(), at_risk = %ran.origin, at_risk_token = %ran.token, other = %other.origin, other_token = %other.token, "a key ran in two regions: see `onceway audit`");
             }
         }
         Err(error) => tracing::debug!(%error, "runs at risk could not be audited"),

@@ -13,6 +13,7 @@ use super::store::{Attempt, StoreError};
 use super::upkeep::{Entry, Place};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Answer, RequestId, Row};
+use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
 /// An own row whose claim a window alone allowed; its `risk` names the lost regions.
@@ -28,13 +29,13 @@ pub struct RunAtRisk {
     pub path: String,
 }
 
-/// A key that ran at risk here, and in another region: surely if both rows are settled, possibly if one of them is open.
+/// A key that ran at risk in one region, and in another one: surely if both rows are settled, possibly if one of them is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Double {
     /// The key.
     pub id: KeyId,
-    /// The own row.
-    pub own: Row,
+    /// The row of the run at risk: the own one, or that of a store in whose place this one speaks.
+    pub at_risk: Row,
     /// The other region's row.
     pub other: Row,
 }
@@ -89,9 +90,14 @@ pub trait Audit: Send + Sync + 'static {
 
     /// Compares own rows that ran at risk and came to something with the rows of other origins here, journals at most `most` doubles that
     /// are not in the journal yet (kind `double`, once for each key, other origin and its token), and returns them; fewer than `most`
-    /// when no more are to be found now. Another origin's row counts if it is settled, or open and not superseded by the own one; not if
-    /// it is the same attempt.
-    fn audit(&self, most: u32) -> impl Future<Output = Result<Vec<Double>, StoreError>> + Send;
+    /// when no more are to be found now. Another origin's row counts if it is settled, or open and not superseded by the run at risk; not
+    /// if it is the same attempt. Other origins' runs at risk are compared in the same way where either row is of a store that was
+    /// `replaced`: that one finds nothing itself any more, and what it wrote last may never reach the one that ran too.
+    fn audit(
+        &self,
+        most: u32,
+        replaced: &[Origin],
+    ) -> impl Future<Output = Result<Vec<Double>, StoreError>> + Send;
 
     /// How many doubles the journal holds, whoever found them and whenever: it never falls.
     fn doubles(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;

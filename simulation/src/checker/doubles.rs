@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use onceway::protocol::key::KeyId;
-use onceway::protocol::record::State;
+use onceway::protocol::record::{Row, State};
+use onceway::protocol::region::RegionName;
 
 use super::{Found, Invariant};
 use crate::table::Truth;
@@ -24,16 +25,25 @@ pub(super) fn doubles_are_journalled(
         .filter(|(_, entry)| entry.kind == "double")
         .filter_map(|(id, _)| id.as_ref())
         .collect();
-    let seen = |id: &KeyId| {
-        stores
-            .iter()
-            .filter_map(|store| store.rows.get(id))
-            .any(|rows| rows.iter().filter(|row| matches!(row.state, State::Settled { .. })).count() > 1)
-    };
-    for (id, effects) in ledger.iter().filter(|(_, effects)| effects.len() > 1) {
-        if seen(id) && !noted.contains(id) {
+    for (id, effects) in ledger.iter().filter(|(id, effects)| effects.len() > 1 && !noted.contains(id)) {
+        if let Some(rows) = stores.iter().find_map(|store| answered_twice(store, id)) {
             let at = effects.iter().map(|effect| effect.at).max().unwrap_or(Duration::ZERO);
-            found.push(Invariant::DoublesJournalled, at, format!("{id:?} ran twice, and no journal says so"));
+            let text = format!("{id:?} ran twice, and no journal says so of {rows}");
+            found.push(Invariant::DoublesJournalled, at, text);
         }
     }
+}
+
+/// The answers that a store shows of a key, if there is more than one.
+fn answered_twice(store: &Truth, id: &KeyId) -> Option<String> {
+    let rows = store.rows.get(id)?;
+    let settled = rows.iter().filter(|row| matches!(row.state, State::Settled { .. }));
+    let told = |row: &Row| {
+        let risk: Vec<&str> = row.risk.iter().map(RegionName::as_str).collect();
+        let risk =
+            if risk.is_empty() { String::new() } else { format!(" at risk of {}", risk.join(" and ")) };
+        format!("{} {}{risk}", row.origin, row.token)
+    };
+    let told: Vec<String> = settled.map(told).collect();
+    (told.len() > 1).then(|| told.join(", "))
 }

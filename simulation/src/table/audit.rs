@@ -11,7 +11,7 @@ use onceway::ports::audit::{Double, Finding, History, RunAtRisk, Told};
 use onceway::ports::store::{Attempt, Written};
 use onceway::ports::upkeep::{Entry, Place};
 use onceway::protocol::key::KeyId;
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
@@ -127,7 +127,7 @@ impl Table {
                 .and_then(|rows| rows.get(origin))
                 .is_none_or(|replicated| !std::ptr::eq(replicated, stored));
             let mut row = stored.shown(origin.clone(), now, *origin == self.origin);
-            if let onceway::protocol::record::State::Settled { answer, .. } = &mut row.state {
+            if let State::Settled { answer, .. } = &mut row.state {
                 let body = AnswerBody::NotKept;
                 *answer = Arc::new(Answer { status: answer.status, headers: Vec::new(), body });
             }
@@ -156,35 +156,74 @@ impl Table {
         listed.take(most as usize).collect()
     }
 
-    pub(crate) fn audit(&mut self, most: u32) -> Vec<Double> {
-        let now = self.clock.micros();
+    pub(crate) fn audit(&mut self, most: u32, replaced: &[Origin]) -> Vec<Double> {
         let mut found = Vec::new();
         for id in self.orders.risky() {
-            let Some(own) = self.own(id).filter(|own| came_to_something(own)) else { continue };
-            for (origin, other) in self.all(id) {
-                let known = (id.clone(), origin.clone(), other.token);
-                if *origin == self.origin || !ran_too(own, origin, other) || self.doubles.contains(&known) {
-                    continue;
-                }
-                found.push(Double {
-                    id: id.clone(),
-                    own: own.shown(self.origin.clone(), now, true),
-                    other: other.shown(origin.clone(), now, false),
-                });
+            if let Some(own) = self.own(id) {
+                found.extend(self.doubles_of(id, &self.origin, own, |_, _| true));
             }
+        }
+        if !replaced.is_empty() {
+            found.extend(self.doubles_of_others(replaced));
         }
         found.truncate(most as usize);
         for double in &found {
-            let (own, other) = (double.own.token, double.other.token);
-            let reason = format!("ran here at risk as {own} and as {} {other}", double.other.origin);
-            let status = self.own(&double.id).and_then(|own| match &own.phase {
-                Phase::Settled(answer, _) => Some(answer.status),
-                Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => None,
-            });
-            let other = (double.other.origin.clone(), other);
-            self.enter_double(&double.id, own, other, (status, &reason));
+            let (ran, other) = (&double.at_risk, &double.other);
+            let place =
+                if ran.origin == self.origin { "here".to_owned() } else { format!("as {}", ran.origin) };
+            let reason =
+                format!("ran {place} at risk as {} and as {} {}", ran.token, other.origin, other.token);
+            let status = match &ran.state {
+                State::Settled { answer, .. } => Some(answer.status),
+                State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
+            };
+            self.enter_double(&double.id, ran.token, (other.origin.clone(), other.token), (status, &reason));
         }
         found
+    }
+
+    /// The doubles of other origins' runs at risk in which a replaced store has a part. Of two runs at risk the own one is the first, else
+    /// the one whose name is.
+    fn doubles_of_others(&self, replaced: &[Origin]) -> Vec<Double> {
+        let ids: BTreeSet<&KeyId> = self.rows.keys().chain(self.imports.keys()).collect();
+        let mut found = Vec::new();
+        for id in ids {
+            for (origin, row) in self.all(id).into_iter().filter(|(origin, _)| **origin != self.origin) {
+                let counts = |other: &Origin, theirs: &Stored| {
+                    (replaced.contains(origin) || replaced.contains(other))
+                        && (!came_to_something(theirs) || (*other != self.origin && origin < other))
+                };
+                found.extend(self.doubles_of(id, origin, row, counts));
+            }
+        }
+        found
+    }
+
+    /// The doubles of one run, if it was at risk, that are not in the journal yet.
+    fn doubles_of(
+        &self,
+        id: &KeyId,
+        origin: &Origin,
+        run: &Stored,
+        counts: impl Fn(&Origin, &Stored) -> bool,
+    ) -> Vec<Double> {
+        if !came_to_something(run) {
+            return Vec::new();
+        }
+        let now = self.clock.micros();
+        let shown = |origin: &Origin, row: &Stored| row.shown(origin.clone(), now, *origin == self.origin);
+        let others = self.all(id).into_iter().filter(|(other, theirs)| {
+            *other != origin
+                && ran_too(run, other, theirs)
+                && counts(other, theirs)
+                && !self.doubles.contains(&(id.clone(), (*other).clone(), theirs.token))
+        });
+        let double = |(other, theirs)| Double {
+            id: id.clone(),
+            at_risk: shown(origin, run),
+            other: shown(other, theirs),
+        };
+        others.map(double).collect()
     }
 }
 

@@ -1,6 +1,10 @@
 //! A region is gone: its keys are refused until nothing of it can run any more, then its successors run them; and it comes home.
 
-use super::trio::{FLOOR, LEASE, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions};
+use onceway::protocol::region::RegionName;
+use simulation::cluster::StoreMode;
+use simulation::peers::LinkMode;
+
+use super::trio::{FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions};
 use tokio::time::{Instant, sleep};
 
 #[test]
@@ -105,6 +109,49 @@ fn without_a_majority_nobody_runs_anything_after_one_lease() {
         assert_eq!(trio.arrived(&c(), &key), 0);
         trio.bring_back(&b());
         assert_eq!(trio.insist(&c(), "/park", &key, ms(10_000)).await.by, c().as_str());
+        trio.check();
+    });
+}
+
+/// Store, process and links are back, but what it writes does not get to the last one.
+fn is_back_but_for_its_rows(trio: &Trio, lost: &RegionName) {
+    trio.world.cluster.set_mode(lost, StoreMode::Up);
+    trio.world.cluster.restart(lost);
+    for other in regions().into_iter().filter(|other| other != lost) {
+        for (from, to) in [(lost, &other), (&other, lost)] {
+            trio.world.network.set_link(from, to, LinkMode::Up, ONE_WAY);
+            trio.hold(from, std::slice::from_ref(to), *to == c());
+        }
+    }
+    trio.begin_process(lost);
+}
+
+/// Both were lost before the last one was, so nobody of those who are left serves or waits to: nobody would have them back but they
+/// themselves (swarm, seed 13912).
+#[test]
+fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
+    play(async {
+        let trio = Trio::start(5).await;
+        let key = key_of(&c(), &a(), "later");
+        // What they write does not get to the last one any more: so they cannot come home, while their acceptors answer.
+        trio.hold(&a(), &[c()], true);
+        trio.hold(&b(), &[c()], true);
+        sleep(ms(3_000)).await;
+        for lost in [a(), b()] {
+            trio.lose(&lost);
+            trio.until_lost(&lost, &c()).await;
+            is_back_but_for_its_rows(&trio, &lost);
+            trio.until("it answers", TAKEOVER, async || trio.standing(&lost, &lost) == "lost").await;
+        }
+        let before = trio.send(&c(), "/park", &key_of(&c(), &a(), "before")).await;
+        assert_eq!((before.status, before.by.as_str()), (201, c().as_str()));
+        sleep(ms(1_000)).await;
+        trio.lose(&c());
+        trio.world.cluster.destroy(&c());
+        let taken = async || trio.standing(&c(), &a()) == "lost" && (trio.serves(&a()) || trio.serves(&b()));
+        trio.until("somebody serves", STABLE + TAKEOVER + TAKEOVER, taken).await;
+        assert_eq!(trio.insist(&a(), "/park", &key, STABLE + TAKEOVER).await.status, 201);
+        assert_eq!(trio.effects(&key).len(), 1);
         trio.check();
     });
 }

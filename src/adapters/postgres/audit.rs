@@ -20,6 +20,7 @@ use crate::ports::store::{Attempt, StoreError};
 use crate::ports::upkeep::Place;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Answer, RequestId};
+use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
 /// A thousand years: no entry is older, and the database's dates reach further.
@@ -38,14 +39,15 @@ impl Audit for PgStore {
         all(WHAT, &found, read)
     }
 
-    async fn audit(&self, most: u32) -> Result<Vec<Double>, StoreError> {
+    async fn audit(&self, most: u32, replaced: &[Origin]) -> Result<Vec<Double>, StoreError> {
         const WHAT: &str = "looking for keys that ran twice";
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.audit };
-        let found = self.on_upkeep(call, &[&i64::from(most)]).await?;
-        // Two rows each, the own one first.
+        let replaced: Vec<String> = replaced.iter().map(Origin::to_string).collect();
+        let found = self.on_upkeep(call, &[&i64::from(most), &replaced]).await?;
+        // Two rows each, the run at risk first.
         let read = |pair: &[PgRow]| {
-            let [own, other] = pair else { return Err("rows") };
-            Ok(Double { id: key_id(own)?, own: rows::read(own)?, other: rows::read(other)? })
+            let [at_risk, other] = pair else { return Err("rows") };
+            Ok(Double { id: key_id(at_risk)?, at_risk: rows::read(at_risk)?, other: rows::read(other)? })
         };
         found
             .chunks(2)

@@ -1,13 +1,18 @@
--- Own rows that ran at risk and ended otherwise than "nothing happened", with each row of another origin that ran the key too: settled, or
--- open and not superseded knowingly. Each pair is journalled once, and told whenever it was journalled by this very call. A row of the
--- same nonce is the same attempt.
+-- Rows that ran at risk and ended otherwise than "nothing happened", with each row of another origin that ran the key too: settled, or
+-- open and not superseded knowingly. Own runs, with all others; and pairs in which a replaced store ($2) has a part: it finds nothing
+-- itself any more, and the other one may never get its rows. Of two runs at risk the own one is the first, else the one whose name is.
+-- Each pair is journalled once, and told whenever it was journalled by this very call. A row of the same nonce is the same attempt.
 with found as materialized (
-    select r.tenant, r.key, r.epoch, r.attempt, r.risk, r.state, r.answer_status, r.answer_length, r.answer_body,
+    select r.tenant, r.key, r.origin as ran, r.epoch, r.attempt, r.risk, r.state, r.answer_status, r.answer_length, r.answer_body,
            o.origin as other, rtrim(o.origin, '!') || ' ' || o.epoch || '.' || o.attempt as with_whom,
            jsonb_build_object('state', o.state) || {other_answer} as theirs
-      from {records} r
-      join onceway.records o on o.tenant = r.tenant and o.key = r.key and o.origin <> '{origin}'
+      from onceway.records r
+      join onceway.records o on o.tenant = r.tenant and o.key = r.key and rtrim(o.origin, '!') <> rtrim(r.origin, '!')
      where r.risk <> '{}' and r.state in (2, 4, 5) and o.nonce <> r.nonce and not {outdone}
+       and (r.origin = '{origin}' or (
+           (rtrim(r.origin, '!') = any ($2::text[]) or rtrim(o.origin, '!') = any ($2::text[])) and not {run_outdone}
+           and (o.risk = '{}' or o.state not in (2, 4, 5) or (o.origin <> '{origin}' and r.origin < o.origin))
+       ))
        and (o.state = 4 or (o.state in (1, 2) and not exists (
            select from jsonb_array_elements(r.over) as n
             where n ->> 'origin' = rtrim(o.origin, '!')
@@ -22,9 +27,10 @@ with found as materialized (
      limit $1::bigint
 ), journalled as (
     insert into onceway.journal (kind, tenant, key, origin, epoch, attempt, reason, detail)
-    select 'double', f.tenant, f.key, '{origin}', f.epoch, f.attempt,
+    select 'double', f.tenant, f.key, rtrim(f.ran, '!'), f.epoch, f.attempt,
            format(
-               'ran here at risk as %s.%s (answer: %s) and as %s (answer: %s)', f.epoch, f.attempt,
+               'ran %s at risk as %s.%s (answer: %s) and as %s (answer: %s)',
+               case when f.ran = '{origin}' then 'here' else 'as ' || rtrim(f.ran, '!') end, f.epoch, f.attempt,
                coalesce(f.answer_status::text, 'none'), f.with_whom, coalesce(f.theirs ->> 'status', 'none')
            ),
            jsonb_build_object(
@@ -36,10 +42,10 @@ with found as materialized (
            )
       from found f
     on conflict do nothing
-    returning tenant, key, detail ->> 'with' as with_whom
+    returning tenant, key, origin, detail ->> 'with' as with_whom
 )
-select f.tenant, f.key, f.other, {columns}
+select f.tenant, f.key, f.ran, f.other, {columns}
   from journalled j
-  join found f on f.tenant = j.tenant and f.key = j.key and f.with_whom = j.with_whom
-  join onceway.records r on r.tenant = f.tenant and r.key = f.key and r.origin in ('{origin}', f.other)
- order by f.tenant, f.key, f.other, r.origin <> '{origin}'
+  join found f on f.tenant = j.tenant and f.key = j.key and rtrim(f.ran, '!') = j.origin and f.with_whom = j.with_whom
+  join onceway.records r on r.tenant = f.tenant and r.key = f.key and r.origin in (f.ran, f.other)
+ order by f.tenant, f.key, f.ran, f.other, r.origin <> f.ran
