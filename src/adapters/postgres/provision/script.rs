@@ -169,7 +169,7 @@ fn of_schema(plan: &Script, out: &mut String) {
          raise exception 'this store belongs to another region, or to another build of it';\n end if;\nend $$;\n"
     );
     when(out, "not exists (select from onceway.gate)", &format!("{gate};\n{heartbeat};"));
-    let _ = write!(out, "{}{};\n", schema::own_indexes(&plan.me), schema::ACCEPTOR);
+    let _ = writeln!(out, "{}{};", schema::own_indexes(&plan.me), schema::ACCEPTOR);
     out.push_str("\n-- The routines that claim.\n");
     let digest = names::literal(&schema::routines_digest(&plan.me));
     let question = format!("not exists (select from onceway.meta where routines = {digest})");
