@@ -23,12 +23,14 @@ use onceway::fleet::client::Ask;
 use onceway::fleet::{ports, wait};
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question, Told};
 use onceway::ports::{Clock, Peers};
+use onceway::protocol::change::Change;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::record::RequestId;
 use onceway::protocol::register::{Ballot, Message, Reply};
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::{Date, Drift, Moment};
-use onceway::protocol::view::{AcceptorId, View};
+use onceway::protocol::versions::Versions;
+use onceway::protocol::view::{AcceptorId, Content, View};
 use onceway::server::PeerService;
 use onceway::server::witness::Witness;
 use rustix::process::{Pid, Signal, kill_process};
@@ -95,7 +97,11 @@ impl House {
 
     /// Starts it, and waits until it answers.
     async fn start(&self) -> Running {
-        let child = self.command(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        self.start_with(&[]).await
+    }
+
+    async fn start_with(&self, more: &[&str]) -> Running {
+        let child = self.command(more).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let running = Running(child);
         wait::for_some("the witness to answer", BOUND, async || {
             Ok(self.peers.ping(&region("witness-1"), PATIENCE).await.ok())
@@ -385,4 +391,35 @@ async fn a_witness_that_is_gone_is_not_sent_to() {
     let house = house();
     let told = house.peers.ask(&region("witness-1"), Question::Views { after: 0 }, PATIENCE).await;
     assert!(matches!(told, Err(PeerError::NotSent(_))), "{told:?}");
+}
+
+/// It votes on views of versions that it speaks, and does not start over a file with another one: put back too late, it says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_witness_votes_only_on_what_it_speaks() {
+    let house = house();
+    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    let older = house.start_with(&["--speaks=1-1"]).await;
+    let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
+    assert_eq!((pong.speaks, pong.protocol, pong.heard), (Versions::UNSAID, 1, None));
+    let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
+    let second = view(1, id.0);
+    let first = Arc::new(View::from_content(Content { protocol: 1, ..second.content() }));
+    let refused = "the regions go by protocol version 2 and this witness speaks 1-1";
+    let found = |view: &Arc<View>| Message::Found { ballot: ballot(1), view: view.clone() };
+    let told = house.ask(Question::Acceptor { to: None, message: found(&second) }).await;
+    assert!(matches!(&told, Told::Refused(why) if why.starts_with(refused)), "{told:?}");
+    assert_eq!(house.message(found(&first)).await, Reply::Accepted);
+    drop(older);
+
+    let newer = house.start().await;
+    let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
+    assert_eq!((pong.speaks, pong.protocol), (Versions::OURS, 1));
+    let raised = Arc::new(first.next(&Change::Protocol(2)).unwrap());
+    let Reply::Promised(_) = house.message(Message::Prepare { ballot: ballot(7) }).await else {
+        panic!("it is founded")
+    };
+    assert_eq!(house.message(Message::Accept { ballot: ballot(7), view: raised }).await, Reply::Accepted);
+    drop(newer);
+    let (code, said) = house.ended(&["--speaks=1-1"]);
+    assert!(code == Some(1) && said.contains(refused), "{code:?}: {said}");
 }

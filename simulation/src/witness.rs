@@ -15,6 +15,7 @@ use onceway::protocol::grants::GrantWatch;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::register::{Accepted, Acceptor, Ballot, Message, Reply};
 use onceway::protocol::time::Drift;
+use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
@@ -117,6 +118,8 @@ impl Region for Witness {
         let shared = digest("witness", &[]);
         Box::pin(async move {
             Pong {
+                speaks: Versions::OURS,
+                protocol: NEWEST,
                 epoch,
                 view,
                 shared,
@@ -124,7 +127,7 @@ impl Region for Witness {
                 beat: None,
                 origin: None,
                 upstream_failing: false,
-                heard: BTreeMap::new(),
+                heard: Some(BTreeMap::new()),
                 applied: BTreeMap::new(),
             }
         })

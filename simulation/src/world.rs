@@ -12,7 +12,8 @@ use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Ballot;
 use onceway::protocol::ring::Ring;
 use onceway::protocol::time::Drift;
-use onceway::protocol::view::{AcceptorId, View};
+use onceway::protocol::versions::NEWEST;
+use onceway::protocol::view::{AcceptorId, Content, View};
 use tokio::time::Instant;
 
 use crate::clock::SimClock;
@@ -89,11 +90,17 @@ impl World {
     /// Founds the register: all stores and witnesses vote, every region of the ring serves, and all have adopted that. Returns the
     /// first view.
     pub fn found(&self, ring: Arc<Ring>, escrow: BTreeSet<Arc<str>>) -> Arc<View> {
+        self.found_by(ring, escrow, NEWEST)
+    }
+
+    /// The same, with a first view that goes by this protocol version.
+    pub fn found_by(&self, ring: Arc<Ring>, escrow: BTreeSet<Arc<str>>, protocol: u16) -> Arc<View> {
         let witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
         let mut voters = self.cluster.acceptors();
         voters.extend(witnesses.iter().map(|(name, witness)| (name.clone(), witness.acceptor().id)));
         let Some(region) = voters.keys().next().cloned() else { panic!("a world without voters") };
-        let view = Arc::new(View::founding(1, ring, escrow, voters));
+        let content = View::founding(1, ring, escrow, voters).content();
+        let view = Arc::new(View::from_content(Content { protocol, ..content }));
         let ballot = Ballot { counter: 1, region, proposer: 0 };
         self.cluster.found(&ballot, &view);
         for witness in witnesses.values() {

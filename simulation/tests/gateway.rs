@@ -45,3 +45,5 @@ mod swarm;
 mod sweeps;
 #[path = "gateway/upkeep.rs"]
 mod upkeep;
+#[path = "gateway/versions.rs"]
+mod versions;

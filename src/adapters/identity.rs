@@ -27,6 +27,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use super::system::SystemClock;
 use crate::ports::Clock;
 use crate::protocol::region::RegionName;
+use crate::protocol::versions::Versions;
 
 /// The one protocol spoken between peers: HTTP/2.
 pub const ALPN: &[u8] = b"h2";
@@ -71,6 +72,8 @@ pub struct IdentityFiles {
 pub struct PeerIdentity {
     /// Which region this is.
     pub me: RegionName,
+    /// The versions that this process speaks.
+    pub speaks: Versions,
     client: Arc<ArcSwap<ClientConfig>>,
     server: Arc<ArcSwap<ServerConfig>>,
 }
@@ -105,6 +108,11 @@ impl PeerIdentity {
         Self::from_pem(me, files, &certificate, &key, &authorities)
     }
 
+    /// The same identity, of a process that speaks these versions.
+    pub fn speaking(self, speaks: Versions) -> Self {
+        Self { speaks, ..self }
+    }
+
     fn from_pem(
         me: RegionName,
         files: &IdentityFiles,
@@ -133,6 +141,7 @@ impl PeerIdentity {
         let client = client(roots, chain, key).map_err(mismatch)?;
         Ok(Self {
             me,
+            speaks: Versions::OURS,
             client: Arc::new(ArcSwap::from_pointee(client)),
             server: Arc::new(ArcSwap::from_pointee(server)),
         })

@@ -28,6 +28,7 @@ use crate::ports::Peers;
 use crate::ports::body::{Collected, collect};
 use crate::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
 use crate::protocol::region::RegionName;
+use crate::protocol::versions::Versions;
 
 /// How long making a connection may take, from the name's look-up to the peer's reply to the hello.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -49,11 +50,12 @@ pub const CONNECTION_WINDOW: u32 = 16 << 20;
 
 type Sender = SendRequest<Full<Bytes>>;
 /// What became of making a connection; `None` while it is being made.
-type Making = watch::Receiver<Option<Result<Sender, String>>>;
+type Making = watch::Receiver<Option<Result<Sender, PeerError>>>;
 
 /// The other regions, by name.
 pub struct HttpPeers {
     me: RegionName,
+    speaks: Versions,
     peers: BTreeMap<RegionName, Arc<Peer>>,
 }
 
@@ -83,7 +85,8 @@ impl HttpPeers {
             let peer = Peer { me, name: name.clone(), address, identity, link };
             (name, Arc::new(peer))
         };
-        Self { me: identity.me.clone(), peers: addresses.into_iter().map(peer).collect() }
+        let speaks = identity.speaks;
+        Self { me: identity.me.clone(), speaks, peers: addresses.into_iter().map(peer).collect() }
     }
 
     async fn exchange(
@@ -95,7 +98,7 @@ impl HttpPeers {
             .peers
             .get(to)
             .ok_or_else(|| PeerError::NotSent(format!("region {to} is not in the list of peers")))?;
-        let mut sender = peer.sender().await.map_err(PeerError::NotSent)?;
+        let mut sender = peer.sender().await?;
         sender.ready().await.map_err(|error| PeerError::NotSent(describe(&error)))?;
         match sender.try_send_request(request.map(Full::new)).await {
             Ok(response) => Ok(response),
@@ -107,7 +110,8 @@ impl HttpPeers {
     }
 
     async fn ask_how(&self, to: &RegionName) -> Result<Pong, PeerError> {
-        let response = self.exchange(to, wire::encode_get(&self.me, to, wire::PING_PATH)).await?;
+        let response =
+            self.exchange(to, wire::encode_get(&self.me, self.speaks, to, wire::PING_PATH)).await?;
         let (head, body) = response.into_parts();
         if head.status != StatusCode::OK {
             return Err(PeerError::Unknown(format!("the ping was answered with {}", head.status)));
@@ -123,7 +127,7 @@ impl HttpPeers {
 
     async fn put(&self, to: &RegionName, question: Question) -> Result<Told, PeerError> {
         let unknown = |error: wire::WireError| PeerError::Unknown(error.to_string());
-        let response = self.exchange(to, ask::encode_ask(&self.me, to, &question)).await?;
+        let response = self.exchange(to, ask::encode_ask(&self.me, self.speaks, to, &question)).await?;
         let (head, body) = response.into_parts();
         let replied = ask::decode_replied(&head.headers).map_err(unknown)?;
         let limit = match replied {
@@ -183,7 +187,8 @@ impl Peers for HttpPeers {
 
 impl Peer {
     /// The live connection, or the one that somebody is making, or a new one.
-    async fn sender(self: &Arc<Self>) -> Result<Sender, String> {
+    async fn sender(self: &Arc<Self>) -> Result<Sender, PeerError> {
+        let not_made = || PeerError::NotSent("the connection was not made".into());
         let mut making = match self.link_or_make() {
             Ok(sender) => return Ok(sender),
             Err(making) => making,
@@ -191,9 +196,9 @@ impl Peer {
         match making.wait_for(Option::is_some).await {
             Ok(made) => match &*made {
                 Some(result) => result.clone(),
-                None => Err("the connection was not made".into()),
+                None => Err(not_made()),
             },
-            Err(_) => Err("the connection was not made".into()),
+            Err(_) => Err(not_made()),
         }
     }
 
@@ -213,7 +218,7 @@ impl Peer {
             *peer.lock() = match &made {
                 Ok(sender) => Link::Up(sender.clone()),
                 Err(why) => {
-                    tracing::debug!(peer = %peer.name, why, "no connection to peer");
+                    tracing::debug!(peer = %peer.name, %why, "no connection to peer");
                     Link::Down
                 }
             };
@@ -227,14 +232,24 @@ impl Peer {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connect(&self) -> Result<Sender, String> {
-        timeout(CONNECT, self.dial())
-            .await
-            .unwrap_or_else(|_| Err("timed out".into()))
-            .map_err(|why| format!("connect to region {} at {}: {why}", self.name, self.address))
+    async fn connect(&self) -> Result<Sender, PeerError> {
+        let failed = |why: &str| {
+            PeerError::NotSent(format!("connect to region {} at {}: {why}", self.name, self.address))
+        };
+        let (sender, theirs) = match timeout(CONNECT, self.dial()).await {
+            Ok(Ok(welcomed)) => welcomed,
+            Ok(Err(why)) => return Err(failed(&why)),
+            Err(_) => return Err(failed("timed out")),
+        };
+        // Before anything else is written: what a peer of another time makes of a forward nobody can say.
+        match self.identity.speaks.common(theirs) {
+            Some(_) => Ok(sender),
+            None => Err(PeerError::Versions { theirs, ours: self.identity.speaks }),
+        }
     }
 
-    async fn dial(&self) -> Result<Sender, String> {
+    /// A connection on which a hello was answered, and which versions the other end speaks.
+    async fn dial(&self) -> Result<(Sender, Versions), String> {
         let stream = TcpStream::connect(&self.address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let stream = TlsConnector::from(self.identity.client_config())
@@ -257,11 +272,14 @@ impl Peer {
             .map_err(|error| describe(&error))?;
         // What breaks the connection is told to every request on it; the driver's own result adds nothing.
         tokio::spawn(async move { drop(driver.await) });
-        let hello = wire::encode_get(&self.me, &self.name, wire::HELLO_PATH).map(Full::new);
+        let speaks = self.identity.speaks;
+        let hello = wire::encode_get(&self.me, speaks, &self.name, wire::HELLO_PATH).map(Full::new);
         let welcome = sender.send_request(hello).await.map_err(|error| describe(&error))?;
-        if welcome.status() != StatusCode::NO_CONTENT {
+        let theirs = wire::decode_versions(welcome.headers()).map_err(|error| error.to_string())?;
+        let foreign = speaks.common(theirs).is_none();
+        if welcome.status() != StatusCode::NO_CONTENT && !foreign {
             return Err(format!("the hello was answered with {}", welcome.status()));
         }
-        Ok(sender)
+        Ok((sender, theirs))
     }
 }

@@ -18,6 +18,7 @@ use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::digest::Digest32;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};
+use crate::protocol::versions::NEWEST;
 use crate::protocol::view::{AcceptorId, Content, Member, Release, Retired, Standing, View};
 
 /// A document that says nothing: which part of it, in our own words.
@@ -52,8 +53,26 @@ pub trait Spelled: Sized {
     /// # Errors
     /// Not JSON, not this document, or a part that no value has.
     fn from_text(text: &str) -> Result<Self, Malformed> {
-        Self::from_doc(serde_json::from_str(text).map_err(|_| Malformed("not such a document"))?)
+        Self::from_doc(
+            serde_json::from_str(text)
+                .map_err(|_| Malformed(newer(text).unwrap_or("not such a document")))?,
+        )
     }
+}
+
+/// Why a document of a newer program is not read at all: a member that was left alone in what is agreed on and kept would make it
+/// another value.
+const NEWER: &str =
+    "it is of a newer protocol version than this program speaks: run the newer onceway here, too";
+
+/// What is wrong with a text that cannot be read, if it speaks of a newer version than this program does.
+pub(super) fn newer(text: &str) -> Option<&'static str> {
+    // Wherever the view stands in it: whoever sees an unknown member wants to know whether the program is too old.
+    let said = text.match_indices("\"protocol\":").filter_map(|(at, name)| {
+        let digits = text[at + name.len()..].split(|c: char| !c.is_ascii_digit()).next()?;
+        digits.parse::<u64>().ok()
+    });
+    said.max().filter(|version| *version > u64::from(NEWEST)).map(|_| NEWER)
 }
 
 /// A view.
@@ -61,6 +80,9 @@ pub trait Spelled: Sized {
 #[serde(deny_unknown_fields)]
 pub struct ViewDoc {
     epoch: u64,
+    /// Left out where it is the first, so that programs of that version read it.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    protocol: u16,
     ring: RingDoc,
     escrow: Vec<String>,
     voters: Vec<VoterDoc>,
@@ -170,6 +192,15 @@ pub struct PendingDoc {
     seal: Option<u64>,
 }
 
+fn first() -> u16 {
+    1
+}
+
+/// As serde asks.
+fn is_first(protocol: &u16) -> bool {
+    *protocol == first()
+}
+
 fn voter_docs(voters: &BTreeMap<RegionName, AcceptorId>) -> Vec<VoterDoc> {
     voters.iter().map(|(name, id)| VoterDoc { name: name.to_string(), id: acceptor_id(*id) }).collect()
 }
@@ -182,9 +213,11 @@ impl Spelled for Arc<View> {
     type Doc = ViewDoc;
 
     fn doc(&self) -> ViewDoc {
-        let Content { epoch, ring, escrow, voters, voters_before, members, retired } = self.content();
+        let Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired } =
+            self.content();
         ViewDoc {
             epoch,
+            protocol,
             ring: ring_doc(&ring),
             escrow: escrow.iter().map(|route| route.to_string()).collect(),
             voters: voter_docs(&voters),
@@ -202,9 +235,13 @@ impl Spelled for Arc<View> {
     }
 
     fn from_doc(doc: ViewDoc) -> Result<Self, Malformed> {
-        let ViewDoc { epoch, ring, escrow, voters, voters_before, members, retired } = doc;
+        let ViewDoc { epoch, protocol, ring, escrow, voters, voters_before, members, retired } = doc;
+        if protocol > NEWEST {
+            return Err(Malformed(NEWER));
+        }
         let content = Content {
             epoch,
+            protocol,
             ring: ring_of(ring)?,
             escrow: set(escrow.into_iter().map(|route| Ok(route.into())), "a route twice")?,
             voters: voters_of(&voters)?,

@@ -25,6 +25,7 @@ use crate::protocol::digest::Digest32;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::RequestId;
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::versions::{HEARD, OLDEST, Versions};
 
 /// Where forwards go, by POST.
 pub const FORWARD_PATH: &str = "/peer/v1/forward";
@@ -39,6 +40,9 @@ pub const CLIENT_PREFIX: &str = "onceway-client-";
 /// Before the name of each of ours.
 const PEER_PREFIX: &str = "onceway-peer-";
 
+/// Which versions the sender of a hello, a ping or a question speaks, and who answers one. A process of the first version does not say, and
+/// does not look. Forwards go without: they travel only where a hello was answered.
+const SPEAKS: HeaderName = HeaderName::from_static("onceway-peer-speaks");
 const FROM: HeaderName = HeaderName::from_static("onceway-peer-from");
 const EPOCH: HeaderName = HeaderName::from_static("onceway-peer-epoch");
 const DEADLINE: HeaderName = HeaderName::from_static("onceway-peer-deadline-ms");
@@ -90,10 +94,32 @@ pub enum WireError {
 }
 
 /// A request without body to a peer: `path` is [`PING_PATH`] or [`HELLO_PATH`].
-pub fn encode_get(from: &RegionName, to: &RegionName, path: &'static str) -> Request<Bytes> {
+pub fn encode_get(
+    from: &RegionName,
+    speaks: Versions,
+    to: &RegionName,
+    path: &'static str,
+) -> Request<Bytes> {
     let mut request = message(to, PathAndQuery::from_static(path));
     put(request.headers_mut(), FROM, from.as_str().as_bytes()).expect("a region is visible ASCII");
+    say_versions(request.headers_mut(), speaks);
     request
+}
+
+/// Says which versions this process speaks.
+pub fn say_versions(headers: &mut HeaderMap, speaks: Versions) {
+    put(headers, SPEAKS, speaks.to_string().as_bytes()).expect("digits are visible ASCII");
+}
+
+/// Which versions the other end speaks, as it says.
+///
+/// # Errors
+/// `NotOnce` or `Malformed`.
+pub fn decode_versions(headers: &HeaderMap) -> Result<Versions, WireError> {
+    match headers.contains_key(SPEAKS) {
+        true => parse(headers, SPEAKS, Versions::parse),
+        false => Ok(Versions::UNSAID),
+    }
 }
 
 fn message(to: &RegionName, path: PathAndQuery) -> Request<Bytes> {
@@ -293,10 +319,14 @@ pub fn decode_reply(mut response: Response<Body>) -> Result<ForwardReply, WireEr
     }
 }
 
-/// A ping's reply as JSON. Both regions run the same version of this file, or the path says otherwise.
+/// A ping's reply as JSON. Members that are not known are left alone: whoever pings may be of an older version. What `None` stands for is not
+/// said to processes of the first version, which would not read it.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct PongMessage {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speaks: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<u16>,
     epoch: u64,
     view: String,
     shared: String,
@@ -304,23 +334,26 @@ struct PongMessage {
     beat: Option<BeatMessage>,
     origin: Option<String>,
     applied: BTreeMap<String, u64>,
-    heard: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heard: Option<BTreeMap<String, u64>>,
     /// Left out while it is not, so that older gateways can read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     upstream_failing: bool,
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct BeatMessage {
     seq: u64,
     age_ns: u64,
 }
 
-/// A ping's reply as JSON.
-pub fn encode_pong(pong: &Pong) -> Bytes {
+/// A ping's reply as JSON, in the newest version that both ends speak.
+pub fn encode_pong(pong: &Pong, asker: Versions) -> Bytes {
+    let second = pong.speaks.common(asker).is_some_and(|version| version >= HEARD);
     let nanos = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
     let message = PongMessage {
+        speaks: second.then(|| pong.speaks.to_string()),
+        protocol: second.then_some(pong.protocol),
         epoch: pong.epoch,
         view: pong.view.to_string(),
         shared: pong.shared.to_string(),
@@ -328,7 +361,7 @@ pub fn encode_pong(pong: &Pong) -> Bytes {
         beat: pong.beat.map(|beat| BeatMessage { seq: beat.seq, age_ns: nanos(beat.age) }),
         origin: pong.origin.as_ref().map(ToString::to_string),
         applied: by_name(&pong.applied),
-        heard: by_name(&pong.heard),
+        heard: pong.heard.as_ref().filter(|_| second).map(by_name),
         upstream_failing: pong.upstream_failing,
     };
     serde_json::to_vec(&message).expect("strings and numbers always make JSON").into()
@@ -342,7 +375,12 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
     let wrong = |what: &str| WireError::Pong(what.to_owned());
     let message: PongMessage =
         serde_json::from_slice(json).map_err(|error| WireError::Pong(error.to_string()))?;
+    let speaks = message.speaks.map(|text| Versions::parse(&text).ok_or_else(|| wrong("speaks")));
+    let speaks = speaks.transpose()?.unwrap_or(Versions::UNSAID);
+    let second = speaks.newest() >= HEARD;
     Ok(Pong {
+        speaks,
+        protocol: message.protocol.filter(|_| second).unwrap_or(OLDEST),
         epoch: message.epoch,
         view: hex(&message.view).ok_or_else(|| wrong("view"))?,
         shared: hex(&message.shared).ok_or_else(|| wrong("shared"))?,
@@ -354,7 +392,7 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
             .transpose()
             .map_err(|_| wrong("an origin"))?,
         applied: by_origin(message.applied)?,
-        heard: by_origin(message.heard)?,
+        heard: message.heard.filter(|_| second).map(by_origin).transpose()?,
         upstream_failing: message.upstream_failing,
     })
 }

@@ -21,6 +21,7 @@ mod janitor;
 mod jobs;
 mod key;
 mod logging;
+mod protocol;
 mod region;
 mod ring;
 mod ring_change;
@@ -92,6 +93,8 @@ enum Command {
     Region(region::Command),
     Takeover(region::Takeover),
     BreakGlass(break_glass::BreakGlass),
+    #[command(subcommand)]
+    Protocol(protocol::Command),
     Audit(audit::Audit),
     Witness(witness::Witness),
     Status(status::Status),
@@ -146,6 +149,7 @@ pub fn run() -> ExitCode {
         Command::Region(command) => command.run(),
         Command::Takeover(takeover) => takeover.run(),
         Command::BreakGlass(break_glass) => break_glass.run(),
+        Command::Protocol(command) => command.run(),
         Command::Audit(audit) => audit.run(),
         Command::Witness(witness) => witness.run(),
         Command::Status(status) => status.run(),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::protocol::Speech;
 use super::{Failure, block_on, logging};
 use crate::config::Config;
 use crate::server::reload::Files;
@@ -18,6 +19,8 @@ use crate::server::run;
 ///
 /// On SIGHUP, and within seconds of a change, the files are read again: routes, credentials, quotas, limits, certificates and the log's level are
 /// replaced at once, and no request is dropped. Files that are wrong change nothing; `onceway status` says so, and what needs a restart.
+///
+/// For people: /console on the admin listener ([listen] admin, such as http://127.0.0.1:7402/console).
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,6 +34,8 @@ pub struct Serve {
     /// The region file.
     #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
     config: PathBuf,
+    #[command(flatten)]
+    speech: Speech,
 }
 
 impl Serve {
@@ -40,6 +45,8 @@ impl Serve {
         let config = config?;
         let levels = logging::set_up(config.process.log.format, &config.process.log.level)?;
         let files = Files { region: self.config.clone(), watched };
-        block_on(async { run::run(config, files, levels).await.map_err(Failure::failed) })
+        block_on(async {
+            run::run(config, files, levels, self.speech.versions()).await.map_err(Failure::failed)
+        })
     }
 }

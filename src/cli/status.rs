@@ -66,6 +66,8 @@ fn picture(status: &Value) -> String {
             format!("epoch {}, digest {view:.16}, shared settings {shared:.16}", word(&status["epoch"])),
         ),
     ];
+    let protocol = format!("version {}, speaks {}", word(&status["protocol"]), word(&status["speaks"]));
+    rows.push(("protocol", protocol));
     rows.extend(authority::summary(&status["authority"]));
     if let Some(left) = store["clock_suspect_ms"].as_u64() {
         rows.push(("clock", format!("SUSPECT for {} s: no hold counts as over", left.div_ceil(1_000))));
@@ -170,7 +172,7 @@ mod tests {
     #[test]
     fn a_status_is_a_table() {
         let status = json!({
-            "region": "a", "origin": "a#1", "epoch": 1, "view": "0123456789abcdef0123", "shared": "fedcba9876543210ffff",
+            "region": "a", "origin": "a#1", "epoch": 1, "protocol": 1, "speaks": "1-2", "view": "0123456789abcdef0123", "shared": "fedcba9876543210ffff",
             "readiness": { "ready": true, "serves": false, "forwards_to": ["b"], "reasons": ["store: starting"] },
             "store": { "open": false, "reason": "starting", "gate_version": null, "heartbeat": null },
             "in_flight": 2, "shares": { "a": 0.5, "b": 0.5 },
@@ -182,10 +184,11 @@ mod tests {
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["state", "ready,", "forwards", "only"]);
         assert_eq!(lines[2], ["store", "CLOSED:", "starting"]);
-        assert_eq!(lines[5], ["because", "store:", "starting"]);
-        assert_eq!(lines[8], ["a", "50.00", "%", "(this", "one)"]);
+        assert_eq!(lines[5], ["protocol", "version", "1,", "speaks", "1-2"]);
+        assert_eq!(lines[6], ["because", "store:", "starting"]);
+        assert_eq!(lines[9], ["a", "50.00", "%", "(this", "one)"]);
         let peer = ["b", "50.00", "%", "yes", "NO", "1", "61.2", "ms", "-", "80.0", "ms", "yes", "NO"];
-        assert_eq!(lines[9][..13], peer);
+        assert_eq!(lines[10][..13], peer);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::protocol::Speech;
 use super::{Failure, block_on, logging, print};
 use crate::adapters::system::SystemDice;
 use crate::adapters::witness::AcceptorFile;
@@ -42,6 +43,8 @@ pub struct Witness {
     /// The witness file, such as config/witness.toml.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    #[command(flatten)]
+    speech: Speech,
     /// Make the file of a new witness, and end. Refused if it is there already.
     #[arg(long)]
     init: bool,
@@ -60,6 +63,6 @@ impl Witness {
         }
         drop(logging::set_up(config.log.format, &config.log.level)?);
         let file = AcceptorFile::open(&config.file, &config.name).map_err(bad)?;
-        block_on(async { witness::run(config, file).await.map_err(Failure::failed) })
+        block_on(async { witness::run(config, file, self.speech.versions()).await.map_err(Failure::failed) })
     }
 }

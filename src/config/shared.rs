@@ -26,6 +26,7 @@ use crate::protocol::outcome::Outcome;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
+use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
 use crate::protocol::window::WindowRule;
 
@@ -84,6 +85,7 @@ impl Shared {
             failover: self.failover.clone(),
             upstream_health: None,
             shared: self.digest,
+            speaks: Versions::OURS,
         }
     }
 

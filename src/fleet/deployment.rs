@@ -80,17 +80,27 @@ impl Deployment {
     /// Starts everything and returns when every region serves and every replication is caught up. `progress` hears what is
     /// going on, in words.
     pub async fn start(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        Deployment::launch(options, None, progress).await
+        Deployment::launch(options, None, None, progress).await
+    }
+
+    /// The same, of gateways that speak these protocol versions only.
+    pub async fn start_speaking(
+        options: &Options,
+        versions: &str,
+        progress: &(dyn Fn(&str) + Sync),
+    ) -> Result<Deployment> {
+        Deployment::launch(options, None, Some(versions), progress).await
     }
 
     /// The same, and machines for one more region, which is left to be added.
     pub async fn start_with_spare(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
-        Deployment::launch(options, Some(SPARE), progress).await
+        Deployment::launch(options, Some(SPARE), None, progress).await
     }
 
     async fn launch(
         options: &Options,
         spare: Option<&str>,
+        speaks: Option<&str>,
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Deployment> {
         let all = names(spare)?;
@@ -131,6 +141,7 @@ impl Deployment {
                     region(&all[number], ports.regions[number], &file, &dir, &binaries, options).await?,
                 );
             }
+            regions.iter().for_each(|region| region.speak(speaks));
             let spare = regions.split_off(names.len()).pop();
             Ok((ledger, upstreams, regions, spare))
         };

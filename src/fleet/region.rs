@@ -62,6 +62,8 @@ pub struct Region {
     pub cluster: Cluster,
     launch: Launch,
     gateway: Mutex<Option<Arc<Process>>>,
+    /// The protocol versions that its next gateway is told to speak; all that it can, if `None`.
+    speaks: Mutex<Option<String>>,
     /// One control at a time, so that a start does not meet a kill half way.
     busy: tokio::sync::Mutex<()>,
 }
@@ -94,7 +96,8 @@ pub struct Shown {
 impl Region {
     /// A region whose parts are not started.
     pub fn new(name: RegionName, ports: RegionPorts, cluster: Cluster, launch: Launch) -> Self {
-        Self { name, ports, cluster, launch, gateway: Mutex::default(), busy: tokio::sync::Mutex::default() }
+        let (gateway, speaks, busy) = Default::default();
+        Self { name, ports, cluster, launch, gateway, speaks, busy }
     }
 
     /// Does `action` to `part`. Starting is idempotent and returns when the started parts accept connections.
@@ -153,7 +156,10 @@ impl Region {
                 process
             }
             None => {
-                let process = Arc::new(Process::spawn(&self.launch)?);
+                let mut launch = self.launch.clone();
+                let speaks = self.speaks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                launch.args.extend(speaks.map(|speaks| format!("--speaks={speaks}").into()));
+                let process = Arc::new(Process::spawn(&launch)?);
                 *self.gateway.lock().unwrap_or_else(PoisonError::into_inner) = Some(process.clone());
                 process
             }
@@ -176,6 +182,11 @@ impl Region {
         };
         wait::for_some(&format!("the gateway of {} to listen", self.name), GATEWAY_STARTS_WITHIN, accepting)
             .await
+    }
+
+    /// Has the gateways that are started from now on speak these protocol versions only, such as `1-1`; all, if `None`.
+    pub fn speak(&self, versions: Option<&str>) {
+        *self.speaks.lock().unwrap_or_else(PoisonError::into_inner) = versions.map(str::to_owned);
     }
 
     /// Founds the deployment's register from here, as a user would; does nothing if it is founded.

@@ -134,6 +134,10 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
             metrics::forward(owner, "not_sent");
             unavailable(gateway, &why)
         }
+        Won::First(Err(error @ PeerError::Versions { .. })) => {
+            metrics::forward(owner, "version");
+            unavailable(gateway, &error.to_string())
+        }
         Won::First(Err(PeerError::Unknown(why))) => {
             metrics::forward(owner, "unknown");
             tracing::warn!(%owner, why, "a forward broke after it was sent");

@@ -10,11 +10,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Gateway, StoreHealth, authority, metrics, trust};
-use crate::ports::peers::{Beat, Pong};
+use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, Heartbeat, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Moment;
+use crate::protocol::versions::HEARD;
 
 /// How long a ping may take.
 const PING_WITHIN: Duration = Duration::from_secs(2);
@@ -128,11 +129,14 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
         );
     }
     let needed = answers_needed(&gate, answers.knowing + answers.silent);
-    if answers.knowing < needed {
-        let why = format!(
-            "the store is new, restored or promoted: {needed} peers must say what they saw of this region, {} did",
-            answers.knowing
+    if answers.hearing < needed {
+        let mut why = format!(
+            "the store restarted, or is new, restored or promoted: {needed} peers must say what they saw and heard of this region, {} did",
+            answers.hearing
         );
+        if answers.knowing > answers.hearing {
+            why += "; one that runs an older onceway cannot: upgrade another region first";
+        }
         return close(gateway, why);
     }
     match gateway.ports.store().approve(gate.version, &gate.running).await {
@@ -176,6 +180,9 @@ pub(super) async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u
 struct Answers {
     /// Peers that were asked since and know.
     knowing: usize,
+    /// Of these, those that also say what they heard of. A process of the version before does not, and what it applied may be late: a copy could
+    /// not be told from the store itself. One that speaks no other version cannot ask for more.
+    hearing: usize,
     /// Peers that did not answer, or do not know yet.
     silent: usize,
     /// The highest heartbeat of this region that anybody has seen, this process included.
@@ -189,9 +196,9 @@ async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
         let asked = clock.now();
         let answered = gateway.ports.peers().ping(&peer, PING_WITHIN).await;
         let arrived = clock.now();
-        match answered {
+        match gateway.spoken(answered) {
             Ok(pong) => heard(&gateway, &peer, pong, asked, arrived),
-            Err(error) => not_heard(&gateway, &peer, error.to_string()),
+            Err(error) => not_heard(&gateway, &peer, &error),
         }
         metrics::peer_up(&peer, !gateway.is_silent(&peer));
         let next = asked + gateway.settings.timings.ping;
@@ -202,6 +209,10 @@ async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
 fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: Moment, arrived: Moment) {
     let round_trip = arrived.since(asked);
     metrics::round_trip(name, round_trip);
+    if pong.epoch > gateway.view().epoch() {
+        // Its view may say more than can be read here.
+        gateway.goes_by(pong.protocol);
+    }
     let trouble = gateway.disagreement(&pong);
     let mut health = gateway.health();
     let Some(peer) = health.peers.get_mut(name) else { return };
@@ -219,16 +230,21 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     }
     peer.trouble = trouble;
     peer.tried = true;
+    peer.foreign = false;
+    metrics::peer_foreign(name, false);
     peer.heard = Some(arrived);
     peer.asked = Some(asked);
     peer.round_trip = Some(round_trip);
     peer.pong = Some(pong);
 }
 
-fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, why: String) {
+fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, error: &PeerError) {
+    let why = error.to_string();
     let mut health = gateway.health();
     let Some(peer) = health.peers.get_mut(name) else { return };
     peer.tried = true;
+    peer.foreign = matches!(error, PeerError::Versions { .. });
+    metrics::peer_foreign(name, peer.foreign);
     if peer.trouble.as_ref() != Some(&why) {
         tracing::warn!(peer = %name, why, "a peer does not answer");
         peer.trouble = Some(why);
@@ -290,6 +306,7 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
 }
 
 fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
+    let timings = &gateway.settings.timings;
     let mut health = gateway.health();
     for (name, peer) in &mut health.peers {
         let origin = authority::origin_of(&gateway.view(), name);
@@ -297,6 +314,8 @@ fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
         peer.follow(Some(origin));
         peer.lag.seen(seq, now);
         peer.applied = peer.applied.max(Some(seq));
+        let lag = peer.lag.current(now).filter(|_| !peer.is_silent(now, timings));
+        peer.trail.sample(now, lag);
     }
 }
 
@@ -354,18 +373,27 @@ impl<P: Ports> Gateway<P> {
             beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
             origin: Some(self.origin.clone()),
             applied,
-            heard,
+            heard: self.settings.speaks.has(HEARD).then_some(heard),
+            speaks: self.settings.speaks,
+            protocol: self.view().protocol(),
+        }
+    }
+
+    /// A ping's reply counts only from a peer that speaks what is spoken here.
+    fn spoken(&self, answered: Result<Pong, PeerError>) -> Result<Pong, PeerError> {
+        let pong = answered?;
+        let (theirs, ours) = (pong.speaks, self.settings.speaks);
+        match ours.common(theirs) {
+            Some(_) => Ok(pong),
+            None => Err(PeerError::Versions { theirs, ours }),
         }
     }
 
     /// Whether a peer has answered no ping for longer than it may.
     pub(super) fn is_silent(&self, name: &RegionName) -> bool {
         let now = self.ports.clock().now();
-        let timings = &self.settings.timings;
         let health = self.health();
-        let Some(peer) = health.peers.get(name) else { return true };
-        let allowed = timings.silent_after + timings.ping + peer.round_trip.unwrap_or_default();
-        peer.heard.is_none_or(|heard| now.since(heard) > allowed)
+        health.peers.get(name).is_none_or(|peer| peer.is_silent(now, &self.settings.timings))
     }
 
     /// The highest heartbeat of this region that this process wrote or was ever told of.
@@ -377,14 +405,16 @@ impl<P: Ports> Gateway<P> {
     fn answers_since(&self, moment: Moment) -> Answers {
         let health = self.health();
         let own = health.beat.map_or(0, |(seq, _)| seq);
-        let mut answers = Answers { knowing: 0, silent: 0, highest: own };
+        let mut answers = Answers { knowing: 0, hearing: 0, silent: 0, highest: own };
         for peer in health.peers.values() {
             let pong = peer.pong.as_ref().filter(|_| peer.asked.is_some_and(|asked| asked >= moment));
-            let heard = pong.and_then(|pong| pong.heard.get(&self.origin).copied());
-            answers.highest = answers.highest.max(heard.unwrap_or(0));
+            let heard = pong.and_then(|pong| pong.heard.as_ref());
+            answers.highest =
+                answers.highest.max(heard.and_then(|all| all.get(&self.origin).copied()).unwrap_or(0));
             match pong.and_then(|pong| pong.applied.get(&self.origin)) {
                 Some(seen) => {
                     answers.knowing += 1;
+                    answers.hearing += usize::from(heard.is_some() || !self.settings.speaks.has(HEARD));
                     answers.highest = answers.highest.max(*seen);
                 }
                 None => answers.silent += 1,

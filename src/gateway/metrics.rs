@@ -75,12 +75,14 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         counter!(name).absolute(0);
     }
     for peer in view.members().keys().filter(|name| **name != settings.me) {
-        for result in ["answered", "not_sent", "unknown", "not_owner", "silent"] {
+        for result in ["answered", "not_sent", "unknown", "not_owner", "silent", "version"] {
             counter!(observe::FORWARDS, "to" => peer.to_string(), "result" => result).absolute(0);
         }
         peer_up(peer, false);
+        peer_foreign(peer, false);
     }
     gauge!(observe::EPOCH).set(view.epoch() as f64);
+    gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
     in_flight(0);
     store_up(false);
     clock_suspect(false);
@@ -405,6 +407,7 @@ pub(super) fn hindrances(missing: &[Hindrance]) {
 /// A view that this gateway goes by from now on.
 pub(super) fn view(view: &View) {
     gauge!(observe::EPOCH).set(view.epoch() as f64);
+    gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
     for (name, member) in view.members() {
         let serving = f64::from(u8::from(member.standing.is_serving()));
         gauge!(observe::REGION_STANDING, "member" => name.to_string()).set(serving);
@@ -419,6 +422,11 @@ pub(super) fn heartbeat(seq: u64) {
 /// Whether a peer answers.
 pub(super) fn peer_up(peer: &RegionName, up: bool) {
     gauge!(observe::PEER_UP, "peer" => peer.to_string()).set(f64::from(u8::from(up)));
+}
+
+/// Whether a peer speaks no version that this process speaks.
+pub(super) fn peer_foreign(peer: &RegionName, foreign: bool) {
+    gauge!(observe::PEER_FOREIGN, "peer" => peer.to_string()).set(f64::from(u8::from(foreign)));
 }
 
 /// A measured round trip.

@@ -45,6 +45,7 @@ mod stand_in;
 pub mod status;
 mod sweep;
 mod trace;
+pub mod trail;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -67,6 +68,7 @@ use crate::protocol::lease::Lease;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::suspect::ClockWatch;
 use crate::protocol::time::{Drift, Moment};
+use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
 use admit::Admitted;
 use attach::Attached;
@@ -108,6 +110,8 @@ pub struct Settings {
     pub upstream_health: Option<authority::upstream::UpstreamHealth>,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
+    /// The versions of what regions say to each other that it speaks.
+    pub speaks: Versions,
 }
 
 /// Periods and bounds of one gateway.
@@ -150,6 +154,7 @@ struct Fixed {
     timings: Timings,
     failover: authority::Failover,
     upstream_health: Option<authority::upstream::UpstreamHealth>,
+    speaks: Versions,
     /// Of the routes that are and were live, what outlasts them.
     routes: Lives,
 }
@@ -224,8 +229,12 @@ struct Peer {
     /// Its highest heartbeat that a ping told of.
     told: Option<u64>,
     lag: LagMeter,
+    /// What its lag was.
+    trail: trail::Trail,
     /// It was asked at least once, whatever came of it.
     tried: bool,
+    /// It speaks no version that this process speaks.
+    foreign: bool,
     trouble: Option<String>,
 }
 
@@ -241,7 +250,9 @@ impl Peer {
             applied: None,
             told: None,
             lag,
+            trail: trail::Trail::default(),
             tried: false,
+            foreign: false,
             trouble: None,
         }
     }
@@ -252,6 +263,12 @@ impl Peer {
             (self.origin, self.applied, self.told) = (origin, None, None);
             self.lag = LagMeter::new(LAG_PERIOD);
         }
+    }
+
+    /// Whether it was not heard for so long that it counts as not reachable.
+    fn is_silent(&self, now: Moment, timings: &Timings) -> bool {
+        let allowed = timings.silent_after + timings.ping + self.round_trip.unwrap_or_default();
+        self.heard.is_none_or(|heard| now.since(heard) > allowed)
     }
 }
 
@@ -282,7 +299,8 @@ impl<P: Ports> Gateway<P> {
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
-        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, .. } = settings;
+        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
+            settings;
         let routes = Lives::of(&settings.routes);
         let live =
             Live::first(settings.routes, settings.credentials, settings.quota, settings.shared, &ports);
@@ -291,7 +309,17 @@ impl<P: Ports> Gateway<P> {
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
-            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, routes },
+            settings: Fixed {
+                me,
+                drift,
+                skew,
+                seals_requests,
+                timings,
+                failover,
+                upstream_health,
+                speaks,
+                routes,
+            },
             authority: Arc::new(authority::Authority::new(Arc::new(view), lease, drift, proposer)),
             origin,
             attached: Arc::default(),

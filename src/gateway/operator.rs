@@ -285,7 +285,10 @@ pub(super) fn journal_entry(entry: Entry) -> JournalEntry {
 }
 
 /// Somebody must say why, and a settled answer must be one that a client can be given.
-fn well_formed(act: &Act) -> Result<(), Refusal> {
+///
+/// # Errors
+/// [`Refusal::Malformed`], which says what is missing.
+pub fn well_formed(act: &Act) -> Result<(), Refusal> {
     let malformed = |why: &str| Err(Refusal::Malformed(why.to_owned()));
     if act.reason.trim().is_empty() || act.reason.len() > MOST_WORDS {
         return malformed("say why: a reason of 1 to 1000 bytes is journalled with the act");

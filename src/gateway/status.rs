@@ -19,6 +19,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::State;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::majority;
+use crate::protocol::time::Date;
 use crate::protocol::view::View;
 
 /// Whether global DNS should send clients here.
@@ -39,10 +40,16 @@ pub struct Readiness {
 pub struct Status {
     /// Its region.
     pub region: String,
+    /// When it said so, milliseconds since 1970, by the gateway's clock.
+    pub at_ms: i64,
     /// The origin under which it writes.
     pub origin: String,
     /// Its view's epoch.
     pub epoch: u64,
+    /// The version of what regions say to each other that its view goes by.
+    pub protocol: u16,
+    /// The versions that it speaks, such as `1-2`.
+    pub speaks: String,
     /// Digest of its view.
     pub view: String,
     /// Digest of the shared settings.
@@ -94,6 +101,8 @@ pub struct PeerStatus {
     pub serving: bool,
     /// Its epoch, as it said last.
     pub epoch: Option<u64>,
+    /// The versions that it speaks, as it said last.
+    pub speaks: Option<String>,
     /// Milliseconds since its last answer.
     pub heard_ms_ago: Option<u64>,
     /// Newest round trip in milliseconds.
@@ -181,12 +190,26 @@ impl<P: Ports> Gateway<P> {
                 false
             }
         };
-        reasons.extend(down.iter().map(|name| format!("peer {name} does not answer")));
+        reasons.extend(down.iter().map(|name| self.why_silent(name)));
         if self.is_stopping() {
             reasons.push("stopping".to_owned());
         }
-        let ready = !self.is_stopping() && (serves || !up.is_empty());
+        let outgrown = self.outgrown();
+        let serves = serves && outgrown.is_none();
+        // It does not know either who owns what.
+        let ready = !self.is_stopping() && outgrown.is_none() && (serves || !up.is_empty());
+        reasons.extend(outgrown);
         Readiness { ready, serves, forwards_to: up.iter().map(ToString::to_string).collect(), reasons }
+    }
+
+    /// What keeps a peer from being heard.
+    fn why_silent(&self, name: &RegionName) -> String {
+        let health = self.health();
+        let foreign = health.peers.get(name).filter(|peer| peer.foreign);
+        match foreign.and_then(|peer| peer.trouble.as_ref()) {
+            Some(why) => format!("peer {name} is refused: {why}"),
+            None => format!("peer {name} does not answer"),
+        }
     }
 
     /// Whether keys homed here can be run, the store apart.
@@ -230,6 +253,11 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
+    /// The date on this gateway's clock, for people and for what people are given. No key is decided by it.
+    pub fn date(&self) -> Date {
+        self.ports.clock().date()
+    }
+
     /// The state of this gateway.
     pub async fn status(&self) -> Status {
         let found = match &self.shadow {
@@ -249,8 +277,11 @@ impl<P: Ports> Gateway<P> {
         let shares = ring.regions().iter().map(|region| (region.name.to_string(), ring.share(&region.name)));
         Status {
             region: self.settings.me.to_string(),
+            at_ms: self.date().as_millis(),
             origin: self.origin.to_string(),
             epoch: self.view().epoch(),
+            protocol: self.view().protocol(),
+            speaks: self.settings.speaks.to_string(),
             view: self.view().digest().to_string(),
             shared: self.live().shared.to_string(),
             authority: self.authority_status(),
@@ -289,6 +320,7 @@ impl<P: Ports> Gateway<P> {
                 up: up.get(name).copied().unwrap_or(false),
                 serving: peer.pong.as_ref().is_some_and(|pong| pong.serving),
                 epoch: peer.pong.as_ref().map(|pong| pong.epoch),
+                speaks: peer.pong.as_ref().map(|pong| pong.speaks.to_string()),
                 heard_ms_ago: peer.heard.map(|heard| now.since(heard).as_millis() as u64),
                 rtt_ms: peer.round_trip.map(ms),
                 applied: peer.applied,

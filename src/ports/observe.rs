@@ -47,7 +47,7 @@ metrics! {
     CONFIG_RELOADS = Counter "onceway_config_reloads_total" "Times that the configuration was read again, by result (ok, failed). After a failed one everything goes on as before.";
     CONFIG_LOADED = Gauge "onceway_config_loaded_timestamp_seconds" "When the configuration that counts was read, in seconds since 1970.";
     CONFIG_CURRENT = Gauge "onceway_config_current" "1 while everything that the files say is running; 0 where they are wrong, or say what waits for a restart.";
-    FORWARDS = Counter "onceway_forwards_total" "Requests forwarded to a key's owner, by peer and result (answered, not_sent, unknown, not_owner, silent).";
+    FORWARDS = Counter "onceway_forwards_total" "Requests forwarded to a key's owner, by peer and result (answered, not_sent, unknown, not_owner, silent, version: the peer speaks none that is spoken here).";
     LOCAL_REPLAYS = Counter "onceway_local_replays_total" "Replays served from this region's copy of another region's record.";
     ATTACHED = Counter "onceway_attached_total" "Duplicates that waited for a running attempt, by result (replayed, waited_out).";
     ATTEMPTS = Counter "onceway_attempts_total" "Requests sent to the upstream under a claim, by route and outcome (final, nothing_happened, unknown).";
@@ -74,6 +74,7 @@ metrics! {
     UPSTREAM_SECONDS = Histogram "onceway_upstream_seconds" "Time from sending a request under a claim to its whole answer or its failure, by route, in seconds.";
     IN_FLIGHT = Gauge "onceway_in_flight_requests" "Keyed requests being worked on now.";
     EPOCH = Gauge "onceway_epoch" "Epoch of the view this gateway goes by.";
+    PROTOCOL = Gauge "onceway_protocol_version" "Version of what regions say to each other that the view goes by.";
     LEASE_HELD = Gauge "onceway_lease_held" "1 while this gateway holds its region's lease, else 0. Without it no key is run here.";
     LEASE_SECONDS = Gauge "onceway_lease_left_seconds" "How much longer the lease may be relied on without a renewal, in seconds.";
     HINDRANCES = Gauge "onceway_hindrances" "What keeps keys that this region gained from starting: how many things are missing. 0 means open.";
@@ -86,6 +87,7 @@ metrics! {
     STORE_UP = Gauge "onceway_store_up" "1 while this region's store answers and its gate is open, else 0.";
     HEARTBEAT = Gauge "onceway_heartbeat_seq" "Number of this region's newest heartbeat.";
     PEER_UP = Gauge "onceway_peer_up" "1 while a peer answers pings, else 0, by peer.";
+    PEER_FOREIGN = Gauge "onceway_peer_foreign" "1 while a peer speaks no protocol version that this process speaks, so that nothing is exchanged with it, else 0, by peer.";
     PEER_RTT_SECONDS = Gauge "onceway_peer_rtt_seconds" "Newest measured round trip to a peer, in seconds, by peer.";
     LAG_SECONDS = Gauge "onceway_observed_lag_seconds" "Observed replication lag behind a region, an upper bound, in seconds, by origin.";
     LAG_MAX_SECONDS = Gauge "onceway_observed_lag_max_seconds" "Largest observed replication lag of the trailing ten minutes, kept over restarts, in seconds, by origin.";

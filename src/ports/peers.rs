@@ -20,6 +20,7 @@ use crate::protocol::opening;
 use crate::protocol::record::{Answer, Nonce, RequestId, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::{Message, Reply};
+use crate::protocol::versions::Versions;
 use crate::protocol::view::{AcceptorId, View};
 
 /// Why a call to a peer failed, and what is known about its effect.
@@ -31,6 +32,16 @@ pub enum PeerError {
     /// The call may have reached the peer.
     #[error("peer: {0} (may have been sent)")]
     Unknown(String),
+    /// It speaks no version that this process speaks; nothing was sent.
+    #[error(
+        "peer: it speaks protocol versions {theirs}, this process {ours}: run neighbouring versions of onceway"
+    )]
+    Versions {
+        /// What the peer speaks.
+        theirs: Versions,
+        /// What this process speaks.
+        ours: Versions,
+    },
 }
 
 /// A request on its way to the owner: one hop, never forwarded again.
@@ -70,6 +81,10 @@ pub enum ForwardReply {
 /// A peer's reply to a ping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pong {
+    /// The versions that the peer speaks.
+    pub speaks: Versions,
+    /// The version that its view goes by.
+    pub protocol: u16,
     /// The peer's epoch.
     pub epoch: u64,
     /// Digest of the peer's view.
@@ -85,8 +100,8 @@ pub struct Pong {
     /// The highest heartbeat of each other region's present store that stands in the peer's store; empty while its store does not answer.
     pub applied: BTreeMap<Origin, u64>,
     /// The highest heartbeat of each other region's present store that this process heard of in pings, whether its rows arrived or not: so a
-    /// store that went back is known for one also where its rows are late.
-    pub heard: BTreeMap<Origin, u64>,
+    /// store that went back is known for one also where its rows are late. `None`: the peer is of a version in which this is not said.
+    pub heard: Option<BTreeMap<Origin, u64>>,
     /// Its upstream fails its checks: whoever is about to hand keys over for that reason is not better off with it.
     pub upstream_failing: bool,
 }
@@ -171,6 +186,30 @@ pub enum Question {
         /// The key.
         id: KeyId,
     },
+}
+
+impl Question {
+    /// The view that it brings, if it brings one.
+    pub fn view(&self) -> Option<&Arc<View>> {
+        match self {
+            Self::Adopt { view } | Self::Release { target: view } => Some(view),
+            Self::Acceptor { to: _, message } => match message {
+                Message::Accept { view, .. }
+                | Message::Renew { view, .. }
+                | Message::Force { view, .. }
+                | Message::Found { view, .. } => Some(view),
+                Message::Read | Message::Prepare { .. } => None,
+            },
+            Self::Views { .. }
+            | Self::Frontier { .. }
+            | Self::Rows { .. }
+            | Self::Lodge(_)
+            | Self::LodgeAnswer { .. }
+            | Self::Void { .. }
+            | Self::Operator(_)
+            | Self::Key { .. } => None,
+        }
+    }
 }
 
 /// What an operator asks of a region, by way of another.

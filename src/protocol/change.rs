@@ -75,6 +75,8 @@ pub enum Change {
         /// Any number, drawn for this view: its epoch is more than [`STRIDE`] above the base's by what is left of it.
         drawn: u64,
     },
+    /// From now on all go by this version of what regions say to each other: whoever does not speak it serves nothing any more.
+    Protocol(u16),
     /// Nothing changes but the epoch, so that a change that was begun and not ended can never be agreed on.
     Kill,
 }
@@ -103,6 +105,9 @@ pub enum Illegal {
     /// A seal is older than the mark.
     #[error("the seal of region {0} is older than its mark: its store went back")]
     MarkGoesBack(RegionName),
+    /// The version only grows.
+    #[error("the regions go by protocol version {0} already")]
+    Protocol(u16),
     /// More than one voter changed, or none is left.
     #[error("voters change one at a time, and at least one is left")]
     Voters,
@@ -172,6 +177,9 @@ impl View {
         let next = View { epoch: self.epoch + 1, voters_before: self.voters.clone(), ..self.clone() };
         match change {
             Change::Kill => Ok(next),
+            // Whoever went by the newer one may rely on it: there is no way back.
+            Change::Protocol(version) if *version > self.protocol => Ok(View { protocol: *version, ..next }),
+            Change::Protocol(_) => Err(Illegal::Protocol(self.protocol)),
             Change::Force { stopped, anew, drawn } => {
                 let epoch = self.epoch + STRIDE + drawn % STRIDE + 1;
                 forced(View { epoch, ..next }, stopped, anew.as_ref())

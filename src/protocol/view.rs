@@ -11,6 +11,7 @@ use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
 use super::region::{Origin, RegionName};
 use super::ring::{Order, Ring};
+use super::versions;
 
 /// What the view says of one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +80,7 @@ pub struct AcceptorId(pub u128);
 #[derive(Clone, Debug)]
 pub struct View {
     pub(super) epoch: u64,
+    pub(super) protocol: u16,
     pub(super) ring: Arc<Ring>,
     pub(super) escrow: BTreeSet<Arc<str>>,
     pub(super) voters: BTreeMap<RegionName, AcceptorId>,
@@ -108,6 +110,8 @@ impl Clone for Derived {
 pub struct Content {
     /// Its number.
     pub epoch: u64,
+    /// The version of what regions say to each other that all go by.
+    pub protocol: u16,
     /// Placement.
     pub ring: Arc<Ring>,
     /// Routes whose claims are lodged with the next serving region before anything is sent (H9).
@@ -125,15 +129,16 @@ pub struct Content {
 impl View {
     /// A view as agreed, stored or sent.
     pub fn from_content(content: Content) -> Self {
-        let Content { epoch, ring, escrow, voters, voters_before, members, retired } = content;
+        let Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired } = content;
         let derived = Derived::default();
-        Self { epoch, ring, escrow, voters, voters_before, members, retired, derived }
+        Self { epoch, protocol, ring, escrow, voters, voters_before, members, retired, derived }
     }
 
     /// All that it says.
     pub fn content(&self) -> Content {
-        let Self { epoch, ring, escrow, voters, voters_before, members, retired, derived: _ } = self.clone();
-        Content { epoch, ring, escrow, voters, voters_before, members, retired }
+        let Self { epoch, protocol, ring, escrow, voters, voters_before, members, retired, derived: _ } =
+            self.clone();
+        Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired }
     }
 
     /// The view of a deployment whose register was not founded: epoch 0, nobody serves, nobody votes. It is never agreed on.
@@ -141,8 +146,8 @@ impl View {
         Self::at_first(0, ring, BTreeSet::new(), BTreeMap::new(), Standing::Sealed { drained: false })
     }
 
-    /// The first view of a deployment: every region of the ring serves with its first generation. Only founding may propose it, where
-    /// all stores are empty: then nobody has anything to catch up with (protocol reference, 2.11).
+    /// The first view of a deployment: every region of the ring serves with its first generation, and all go by the newest version of this
+    /// program. Only founding may propose it, where all stores are empty: then nobody has anything to catch up with (protocol reference, 2.11).
     pub fn founding(
         epoch: u64,
         ring: Arc<Ring>,
@@ -170,12 +175,19 @@ impl View {
         let members = all.map(|region| (region.name.clone(), member(region.weight))).collect();
         let voters_before = voters.clone();
         let retired = BTreeMap::new();
-        Self::from_content(Content { epoch, ring, escrow, voters, voters_before, members, retired })
+        // A deployment that is not founded goes by no version yet: processes of all of them must take it for the same.
+        let protocol = if epoch == 0 { versions::OLDEST } else { versions::NEWEST };
+        Self::from_content(Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired })
     }
 
     /// The view's number; 0 before the register was founded.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// The version of what regions say to each other that all go by; a process that does not speak it serves nothing.
+    pub fn protocol(&self) -> u16 {
+        self.protocol
     }
 
     /// The ring of this view.
@@ -376,6 +388,10 @@ impl View {
         for (origin, Retired { mark, lost }) in &self.retired {
             let lost = lost.map(|at| format!(" lost {at}")).unwrap_or_default();
             parts.push(format!("{origin} {mark}{lost}").into_bytes());
+        }
+        // Views without a version are of the first.
+        if self.protocol > 1 {
+            parts.push(format!("protocol {}", self.protocol).into_bytes());
         }
         slices("onceway/view/4", &parts)
     }

@@ -3,7 +3,7 @@
 //! `GET /healthz`, `GET /readyz` (for the health checks of global DNS: can serve *or forward*), `GET /metrics` (Prometheus),
 //! `GET /v1/status`, `GET /v1/coverage`, `GET /v1/shadow`, `GET /v1/keys/{tenant}/{key}`, `GET /v1/audit`,
 //! `GET /v1/audit/export`, `GET /v1/audit/journal`, `GET /v1/audit/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
-//! and acts on keys, [`super::admin_authority`] those on regions. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password, but must be asked by a name of
+//! and acts on keys, [`super::admin_authority`] those on regions, [`super::console`] the page for people. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password, but must be asked by a name of
 //! loopback; elsewhere every path but the two health checks needs the token (config refuses otherwise). It must not log paths: they hold keys.
 
 use std::convert::Infallible;
@@ -28,6 +28,7 @@ use super::Listeners;
 use super::admin_acts::{self, Verb};
 use super::admin_authority;
 use super::admin_jobs;
+use super::console;
 use super::drive::drive;
 use super::replaceable::Replaceable;
 use crate::gateway::credentials::{TokenDigest, digest};
@@ -72,6 +73,13 @@ impl<P: Ports> Admin<P> {
     {
         let (head, body) = request.into_parts();
         let path: Vec<&str> = head.uri.path().trim_start_matches('/').split('/').collect();
+        match &path[..] {
+            [""] if head.method != Method::POST => return Ok(console::redirect()),
+            ["console", page @ ..] => {
+                return Ok(console::answer(&self.gateway, &self.key, page, &head, body).await);
+            }
+            _ => {}
+        }
         if head.method == Method::POST {
             return Ok(match &path[..] {
                 _ if !self.key.allows(&head.headers) => self.key.refusal(),
@@ -229,7 +237,7 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
 fn not_here() -> Answer {
     problem(
         StatusCode::NOT_FOUND,
-        "ask /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key} or /v1/keys/{tenant}/{key}",
+        "ask /console, /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key} or /v1/keys/{tenant}/{key}",
     )
 }
 

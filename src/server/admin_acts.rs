@@ -34,15 +34,15 @@ const MOST: u32 = 1_000;
 /// What an operator says.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+pub(super) struct Said {
     #[serde(default)]
-    reason: String,
+    pub(super) reason: String,
     #[serde(default)]
-    actor: String,
-    status: Option<u16>,
+    pub(super) actor: String,
+    pub(super) status: Option<u16>,
     #[serde(default)]
-    headers: Vec<(String, String)>,
-    body: Option<String>,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Option<String>,
 }
 
 /// Which act is asked for.
@@ -147,7 +147,8 @@ pub(super) fn id(tenant: &str, key: &str) -> Result<KeyId, String> {
     Ok(KeyId::new(tenant, Key::parse(key).map_err(|error| error.to_string())?))
 }
 
-fn act(verb: Verb, said: Said) -> Result<Act, &'static str> {
+/// The act that is said, or what is wrong with it.
+pub(super) fn act(verb: Verb, said: Said) -> Result<Act, &'static str> {
     let Said { reason, actor, status, headers, body } = said;
     let ruling = match (verb, status) {
         (Verb::Settle, Some(status)) => Ruling::Settled(record::Answer {
@@ -165,7 +166,12 @@ fn act(verb: Verb, said: Said) -> Result<Act, &'static str> {
 }
 
 fn refused(refusal: &Refusal) -> Answer {
-    let status = match refusal {
+    problem(status_of(refusal), &refusal.to_string())
+}
+
+/// The status of a refusal.
+pub(super) fn status_of(refusal: &Refusal) -> StatusCode {
+    match refusal {
         Refusal::Malformed(_) => StatusCode::BAD_REQUEST,
         Refusal::NotOwner { .. }
         | Refusal::Closed { .. }
@@ -174,6 +180,5 @@ fn refused(refusal: &Refusal) -> Answer {
         | Refusal::Suspect { .. }
         | Refusal::Changed => StatusCode::CONFLICT,
         Refusal::Store(StoreError::Definite(_) | StoreError::Unknown(_)) => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    problem(status, &refusal.to_string())
+    }
 }

@@ -115,6 +115,15 @@ struct SaidBreakGlass {
     attest: String,
 }
 
+/// The end of an upgrade.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SaidRaise {
+    actor: String,
+    #[serde(default)]
+    dry: bool,
+}
+
 /// The epoch of the view that an act led to.
 #[derive(Serialize)]
 struct Done {
@@ -142,9 +151,10 @@ where
         ["region", "rebuild"] => rebuild(gateway, headers, body).await,
         ["takeover"] => takeover(gateway, headers, body).await,
         ["break-glass"] => break_glass(gateway, headers, body).await,
+        ["protocol", "raise"] => raise(gateway, headers, body).await,
         _ => Err(Box::new(problem(
             StatusCode::NOT_FOUND,
-            "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume, region/rebuild, takeover or break-glass",
+            "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume, region/rebuild, takeover, break-glass or protocol/raise",
         ))),
     };
     answer.unwrap_or_else(|refused| *refused)
@@ -241,6 +251,19 @@ where
         return Err(Box::new(problem(StatusCode::BAD_REQUEST, why)));
     }
     answer(gateway.break_glass(&stopped, actor, attest).await.map(|epoch| Done { epoch }))
+}
+
+async fn raise<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let SaidRaise { actor, dry } = said(headers, body).await?;
+    let actor = text("actor", &actor)?;
+    answer(match dry {
+        true => gateway.protocol().await,
+        false => gateway.raise_protocol(actor).await,
+    })
 }
 
 /// One page of the keys that ran at risk.

@@ -10,6 +10,7 @@ mod admin_jobs;
 mod admission;
 mod certificates;
 mod chunks;
+mod console;
 pub mod door;
 mod drive;
 mod guard;

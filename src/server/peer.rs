@@ -34,6 +34,7 @@ use crate::adapters::wire::{self, ask};
 use crate::ports::body::{Collected, collect, empty, full};
 use crate::ports::{Body, BodyError};
 use crate::protocol::region::RegionName;
+use crate::protocol::versions::Versions;
 
 /// The most messages of one connection that are answered at a time; a peer region has one connection.
 const MOST_STREAMS: u32 = 4096;
@@ -79,12 +80,14 @@ pub fn listen<S: PeerService>(
     limits: impl Into<Replaceable<PeerLimits>>,
 ) {
     let (identity, limits) = (identity.clone(), limits.into());
+    let speaks = identity.speaks;
     let most = limits.clone();
     listeners.add(
         listener,
         move || most.now().connections,
         move |stream, address, stop| {
-            serve(stream, address, stop, identity.server_config(), service.clone(), limits.clone())
+            let tls = identity.server_config();
+            serve(stream, address, stop, tls, service.clone(), speaks, limits.clone())
         },
     );
 }
@@ -95,6 +98,7 @@ async fn serve<S: PeerService>(
     mut stop: Stop,
     tls: Arc<ServerConfig>,
     service: Arc<S>,
+    speaks: Versions,
     limits: Replaceable<PeerLimits>,
 ) {
     let stream = match shake_hands(stream, tls, limits.now().handshake_time).await {
@@ -107,7 +111,8 @@ async fn serve<S: PeerService>(
     let certificates: Arc<[CertificateDer<'static>]> =
         stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
     let handler = service_fn(move |request| {
-        let answered = answer(service.clone(), request, certificates.clone(), address, *limits.now());
+        let us = Us { service: service.clone(), speaks, limits: *limits.now() };
+        let answered = answer(us, request, certificates.clone(), address);
         async move { Ok::<_, Infallible>(answered.await) }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -141,30 +146,39 @@ async fn shake_hands(
     Ok(stream)
 }
 
-async fn answer<S: PeerService>(
+/// Who answers here, within which limits.
+struct Us<S> {
     service: Arc<S>,
+    speaks: Versions,
+    limits: PeerLimits,
+}
+
+async fn answer<S: PeerService>(
+    us: Us<S>,
     request: Request<Incoming>,
     certificates: Arc<[CertificateDer<'static>]>,
     address: SocketAddr,
-    limits: PeerLimits,
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
-    match take_up(service, head, body, &certificates, limits).await {
+    let speaks = us.speaks;
+    match take_up(us, head, body, &certificates).await {
         Ok(response) => response,
         Err(problem) => {
             tracing::warn!(%address, code = problem.code, detail = problem.detail, "a peer's message was refused");
-            wire::encode_refusal(problem.response())
+            let mut refusal = wire::encode_refusal(problem.response());
+            wire::say_versions(refusal.headers_mut(), speaks);
+            refusal
         }
     }
 }
 
 async fn take_up<S: PeerService>(
-    service: Arc<S>,
+    us: Us<S>,
     head: Parts,
     body: Incoming,
     certificates: &[CertificateDer<'static>],
-    limits: PeerLimits,
 ) -> Result<Response<Body>, Problem> {
+    let Us { service, speaks, limits } = us;
     let from = verified(&head, certificates)?;
     match (&head.method, head.uri.path()) {
         (&Method::POST, wire::FORWARD_PATH) => {
@@ -173,17 +187,21 @@ async fn take_up<S: PeerService>(
             Ok(wire::encode_reply(service.forward(from, forward).await))
         }
         (&Method::POST, ask::ASK_PATH) => {
+            heard_of(&head, speaks)?;
             let body = whole(body, limits.question_limit, limits.body_time).await?;
             let question = ask::read_question(&body).map_err(unreadable)?;
             Ok(ask::encode_told(&service.ask(from, question).await))
         }
         (&Method::GET, wire::PING_PATH) => {
-            let mut response = Response::new(full(wire::encode_pong(&service.pong().await)));
+            let theirs = heard_of(&head, speaks)?;
+            let mut response = Response::new(full(wire::encode_pong(&service.pong().await, theirs)));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Ok(response)
         }
         (&Method::GET, wire::HELLO_PATH) => {
+            heard_of(&head, speaks)?;
             let mut response = Response::new(empty());
+            wire::say_versions(response.headers_mut(), speaks);
             *response.status_mut() = StatusCode::NO_CONTENT;
             Ok(response)
         }
@@ -191,9 +209,25 @@ async fn take_up<S: PeerService>(
             status: StatusCode::NOT_FOUND,
             code: "not-a-peer-message",
             title: "There is no such peer message",
-            detail: "this peer speaks another version: run one version of onceway in all regions".into(),
+            detail: "no version of onceway that is known here has it".into(),
         }),
     }
+}
+
+/// The versions that the sender speaks, if there is one that is spoken here, too: whatever else it says might mean something else.
+fn heard_of(head: &Parts, speaks: Versions) -> Result<Versions, Problem> {
+    let theirs = wire::decode_versions(&head.headers).map_err(unreadable)?;
+    if speaks.common(theirs).is_none() {
+        return Err(Problem {
+            status: StatusCode::CONFLICT,
+            code: "peer-version",
+            title: "The peer speaks no protocol version that is spoken here",
+            detail: format!(
+                "it speaks {theirs}, this process {speaks}: run neighbouring versions of onceway"
+            ),
+        });
+    }
+    Ok(theirs)
 }
 
 /// The region that the message names, if the connection's certificate says so too.

@@ -30,10 +30,11 @@ use crate::adapters::system::{SystemClock, SystemDice};
 use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
 use crate::config::Config;
 use crate::config::running::Running;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Settings};
 use crate::ports::Body;
 use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::versions::Versions;
 
 /// How long connections may take to finish once the last request was answered.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -65,19 +66,20 @@ impl PeerService for Service {
     }
 }
 
-/// Runs a gateway until a signal asks it to leave. `files` is where `config` is read again, `levels` says what is logged from then on. Errors say which
+/// Runs a gateway until a signal asks it to leave. It speaks `speaks` with its peers; `files` is where `config` is read again, `levels` says what is logged from then on. Errors say which
 /// setting, file or port is at fault.
-pub async fn run(config: Config, files: Files, levels: Levels) -> Result<()> {
+pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.build_recorder();
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
-    let identity = identity(&config)?;
+    let identity = identity(&config)?.speaking(speaks);
     let tls: Option<Replaceable<_>> =
         config.process.listen.tls.as_ref().map(tls::load).transpose()?.map(Into::into);
     let ports = ports(&config, &identity)?;
-    let gateway = Gateway::new(ports, config.settings(), config.shared.view())?;
+    let settings = Settings { speaks, ..config.settings() };
+    let gateway = Gateway::new(ports, settings, config.shared.view())?;
     certificates::look(&config).show();
 
     let listen = &config.process.listen;

@@ -35,6 +35,7 @@ use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Acceptor, Message, Reply};
 use crate::protocol::time::Drift;
+use crate::protocol::versions::{HEARD, OLDEST, Versions};
 use crate::protocol::view::{AcceptorId, View};
 
 /// How long connections may take to finish at a stop.
@@ -51,6 +52,7 @@ const LIMITS: PeerLimits = PeerLimits {
 /// An acceptor that peers reach, without a store and without arcs.
 pub struct Witness<A, C> {
     me: RegionName,
+    speaks: Versions,
     acceptors: A,
     clock: C,
     seat: Mutex<Seat>,
@@ -85,6 +87,7 @@ struct Counts {
 #[derive(Serialize)]
 struct Status {
     witness: String,
+    speaks: String,
     acceptor: String,
     admitted: bool,
     epoch: Option<u64>,
@@ -101,20 +104,40 @@ struct GrantStatus {
 impl<A: Acceptors, C: Clock> Witness<A, C> {
     /// The witness `me` over its acceptor; no lease of the deployment runs longer than `longest`.
     pub fn new(me: RegionName, acceptors: A, clock: C, drift: Drift, longest: Duration) -> Self {
+        let speaks = Versions::OURS;
         let seat =
             Seat { watch: GrantWatch::new(drift), admission: Admission::new(drift, longest), chosen: None };
-        Self { me, acceptors, clock, seat: Mutex::new(seat), counts: Counts::default() }
+        Self { me, speaks, acceptors, clock, seat: Mutex::new(seat), counts: Counts::default() }
+    }
+
+    /// The same witness, speaking these versions.
+    pub fn speaking(self, speaks: Versions) -> Self {
+        Self { speaks, ..self }
     }
 
     /// Looks at the grants that stand in its file: from now on they can be seen to be over.
     ///
     /// # Errors
-    /// The file's.
+    /// The file's; it was written by a newer version.
     pub async fn look(&self) -> Result<AcceptorId, StoreError> {
         let mut seat = self.seat.lock().await;
         let (_, acceptor) = self.acceptors.acceptor().await?;
+        let accepted = acceptor.accepted.as_ref().map(|accepted| accepted.view.protocol());
+        if let Some(why) = accepted.and_then(|version| self.foreign(version)) {
+            return Err(StoreError::Definite(why));
+        }
         seat.watch.observe(&acceptor, self.clock.now());
         Ok(acceptor.id)
+    }
+
+    /// Why a view of that version cannot be voted on here.
+    fn foreign(&self, version: u16) -> Option<String> {
+        let speaks = self.speaks;
+        (!speaks.has(version)).then(|| {
+            format!(
+                "the regions go by protocol version {version} and this witness speaks {speaks}: run a onceway here that speaks it"
+            )
+        })
     }
 
     async fn message(&self, to: Option<AcceptorId>, message: &Message) -> Told {
@@ -234,6 +257,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         });
         Status {
             witness: self.me.to_string(),
+            speaks: self.speaks.to_string(),
             acceptor: format!("{:032x}", acceptor.id.0),
             admitted: acceptor.admitted,
             epoch: acceptor.accepted.as_ref().map(|accepted| accepted.view.epoch()),
@@ -287,12 +311,18 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
             beat: None,
             origin: None,
             upstream_failing: false,
-            heard: BTreeMap::new(),
+            heard: self.speaks.has(HEARD).then(BTreeMap::new),
+            speaks: self.speaks,
+            protocol: accepted.as_ref().map_or(OLDEST, |accepted| accepted.view.protocol()),
             applied: BTreeMap::new(),
         }
     }
 
     async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
+        if let Some(why) = question.view().and_then(|view| self.foreign(view.protocol())) {
+            tracing::error!(%from, why, "refused a question");
+            return self.refuse(why);
+        }
         match question {
             Question::Acceptor { to, message } => self.message(to, &message).await,
             Question::Adopt { view } => self.adopt(view).await,
@@ -313,15 +343,16 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
 }
 
 /// Runs a witness until a signal asks it to leave. Errors say which file or port is at fault.
-pub async fn run(config: WitnessConfig, file: AcceptorFile) -> Result<()> {
+pub async fn run(config: WitnessConfig, file: AcceptorFile, speaks: Versions) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let files = IdentityFiles {
         certificate: config.certificate.clone(),
         key: config.key.clone(),
         authorities: config.ca.clone(),
     };
-    let identity = PeerIdentity::load(config.name.clone(), &files)?;
+    let identity = PeerIdentity::load(config.name.clone(), &files)?.speaking(speaks);
     let witness = Witness::new(config.name.clone(), file, SystemClock, config.drift, config.lease);
+    let witness = witness.speaking(speaks);
     let acceptor = witness.look().await?;
     let witness = Arc::new(witness);
     let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);

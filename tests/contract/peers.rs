@@ -19,6 +19,7 @@ use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
 use onceway::protocol::digest::digest;
 use onceway::protocol::region::RegionName;
+use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -62,6 +63,8 @@ impl Link {
         let house = Arc::new(tokio::sync::Mutex::new(house));
         let (to_break, broken) = unbounded_channel();
         let pong = Pong {
+            speaks: Versions::OURS,
+            protocol: NEWEST,
             epoch: 1,
             view: digest("onceway/test", &[]),
             shared: digest("onceway/test", &[]),
@@ -69,7 +72,7 @@ impl Link {
             beat: None,
             origin: None,
             upstream_failing: false,
-            heard: BTreeMap::new(),
+            heard: Some(BTreeMap::new()),
             applied: BTreeMap::new(),
         };
         let peer = Arc::new(Played {

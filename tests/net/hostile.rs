@@ -3,6 +3,7 @@
 //! Neighbours: `peers` has the good case. Each test also shows that nothing reached the region's service.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -14,7 +15,8 @@ use onceway::adapters::identity::{PeerIdentity, server_name};
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
 use onceway::ports::Peers;
-use onceway::ports::peers::Question;
+use onceway::ports::peers::{PeerError, Question};
+use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::PeerLimits;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -61,8 +63,12 @@ async fn a_certificate_of_another_authority_is_refused() {
     let why = not_sent(soon(dial(&stranger, "us", &us.address).forward(&region("us"), forward("/"))).await);
     assert!(why.contains("certificate"), "{why}");
     let believer = with_roots(&pki, Some(&stranger));
-    let refused =
-        raw(believer, &us.address, wire::encode_get(&region("eu"), &region("us"), wire::PING_PATH)).await;
+    let refused = raw(
+        believer,
+        &us.address,
+        wire::encode_get(&region("eu"), Versions::OURS, &region("us"), wire::PING_PATH),
+    )
+    .await;
     assert!(refused.is_err());
     assert_eq!(us.region.seen.lock().unwrap().len(), 0);
 }
@@ -90,7 +96,7 @@ fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
 async fn a_client_without_certificate_or_protocol_is_refused() {
     let pki = Pki::new(&["eu", "us"]);
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
-    let ping = || wire::encode_get(&region("eu"), &region("us"), wire::PING_PATH);
+    let ping = || wire::encode_get(&region("eu"), Versions::OURS, &region("us"), wire::PING_PATH);
     assert!(raw(with_roots(&pki, None), &us.address, ping()).await.is_err());
     let mut config = ClientConfig::clone(&with_roots(&pki, Some(&pki.identity("eu"))));
     let welcome = raw(Arc::new(config.clone()), &us.address, ping()).await.unwrap();
@@ -134,9 +140,9 @@ async fn a_claim_to_be_another_region_is_refused() {
     let as_ap = || wire::encode_forward(&region("ap"), &region("us"), forward("/")).unwrap();
     for request in [
         as_ap(),
-        wire::encode_get(&region("ap"), &region("us"), wire::PING_PATH),
-        wire::encode_get(&region("ap"), &region("us"), wire::HELLO_PATH),
-        encode_ask(&region("ap"), &region("us"), &Question::Views { after: 0 }),
+        wire::encode_get(&region("ap"), Versions::OURS, &region("us"), wire::PING_PATH),
+        wire::encode_get(&region("ap"), Versions::OURS, &region("us"), wire::HELLO_PATH),
+        encode_ask(&region("ap"), Versions::OURS, &region("us"), &Question::Views { after: 0 }),
     ] {
         let refused = raw(forged.client_config(), &us.address, request).await.unwrap();
         assert_eq!(refused.status(), StatusCode::FORBIDDEN);
@@ -155,12 +161,13 @@ async fn a_question_of_another_version_is_refused_with_what_to_do() {
     for (body, says) in [
         (
             r#"{"forget":{"all":true}}"#,
-            "\"forget\" is not known here: run one version of onceway in all regions",
+            "\"forget\" is not known here: the other end may run another version of onceway",
         ),
         (r#"{"views":{"after":"x"}}"#, "malformed at byte "),
         ("", "malformed at byte "),
     ] {
-        let mut later = encode_ask(&region("eu"), &region("us"), &Question::Views { after: 0 });
+        let mut later =
+            encode_ask(&region("eu"), Versions::OURS, &region("us"), &Question::Views { after: 0 });
         *later.body_mut() = body.into();
         let refused = raw(config.clone(), &us.address, later).await.unwrap();
         assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
@@ -183,7 +190,7 @@ async fn a_second_hop_and_unknown_messages_are_refused() {
     let refused = raw(config.clone(), &us.address, again).await.unwrap();
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
     assert_eq!(code(refused).await, "bad-peer-message");
-    let later = wire::encode_get(&region("eu"), &region("us"), "/peer/v2/forward");
+    let later = wire::encode_get(&region("eu"), Versions::OURS, &region("us"), "/peer/v2/forward");
     let refused = raw(config.clone(), &us.address, later).await.unwrap();
     assert_eq!(refused.status(), StatusCode::NOT_FOUND);
     let mut anonymous = wire::encode_forward(&region("eu"), &region("us"), forward("/")).unwrap();
@@ -201,4 +208,26 @@ async fn a_server_of_another_region_is_refused_by_the_client() {
     let why = not_sent(soon(misled.forward(&region("us"), forward("/"))).await);
     assert!(why.contains("us.onceway"), "{why}");
     assert_eq!(ap.region.seen.lock().unwrap().len(), 0);
+}
+
+/// Whoever speaks no version in common learns so from the hello: no forward, question or ping reaches the service.
+#[tokio::test]
+async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
+    let pki = Pki::new(&["eu", "us"]);
+    let foreign = Versions::new(NEWEST + 1, NEWEST + 2).unwrap();
+    for (ours, theirs) in [(Versions::OURS, foreign), (foreign, Versions::OURS)] {
+        let us = run(&pki.identity("us").speaking(theirs), PeerLimits::default()).await;
+        let peers = dial(&pki.identity("eu").speaking(ours), "us", &us.address);
+        let refused = PeerError::Versions { theirs, ours };
+        assert_eq!(peers.ping(&region("us"), Duration::from_secs(5)).await.unwrap_err(), refused);
+        assert_eq!(peers.forward(&region("us"), forward("/")).await.err(), Some(refused.clone()));
+        let question = Question::Views { after: 0 };
+        assert_eq!(peers.ask(&region("us"), question, Duration::from_secs(5)).await.unwrap_err(), refused);
+        assert!(us.region.seen.lock().unwrap().is_empty() && us.region.asked.lock().unwrap().is_empty());
+        // One that does not look before it asks.
+        let rude = encode_ask(&region("eu"), ours, &region("us"), &Question::Views { after: 0 });
+        let refused = raw(pki.identity("eu").client_config(), &us.address, rude).await.unwrap();
+        assert_eq!((refused.status(), code(refused).await.as_str()), (StatusCode::CONFLICT, "peer-version"));
+        assert!(us.region.asked.lock().unwrap().is_empty());
+    }
 }

@@ -15,6 +15,7 @@ use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, Pong, Questi
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::record::RequestId;
 use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
 use tokio::io::copy_bidirectional;
@@ -79,6 +80,8 @@ impl PeerService for Region {
 
 fn pong() -> Pong {
     Pong {
+        speaks: Versions::OURS,
+        protocol: NEWEST,
         epoch: 5,
         view: Digest32::new([1; 32]),
         shared: Digest32::new([2; 32]),
@@ -87,7 +90,7 @@ fn pong() -> Pong {
         origin: None,
         applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 3)]),
         upstream_failing: false,
-        heard: BTreeMap::new(),
+        heard: Some(BTreeMap::new()),
     }
 }
 
@@ -139,6 +142,7 @@ pub fn not_sent<T>(result: Result<T, PeerError>) -> String {
     match result {
         Err(PeerError::NotSent(why)) => why,
         Err(PeerError::Unknown(why)) => panic!("unknown, not surely unsent: {why}"),
+        Err(error @ PeerError::Versions { .. }) => panic!("another version: {error}"),
         Ok(_) => panic!("this went through"),
     }
 }
@@ -147,6 +151,7 @@ fn unknown<T>(result: Result<T, PeerError>) -> String {
     match result {
         Err(PeerError::Unknown(why)) => why,
         Err(PeerError::NotSent(why)) => panic!("not surely unsent: {why}"),
+        Err(error @ PeerError::Versions { .. }) => panic!("another version: {error}"),
         Ok(_) => panic!("this went through"),
     }
 }

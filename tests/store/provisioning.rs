@@ -123,6 +123,80 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
     assert!(well.to_string().contains("nothing to repair"), "{well}");
 }
 
+/// As a newer version would add it, at the publisher first: rows go on arriving, and the column is published once the subscriber has it.
+#[tokio::test]
+async fn a_column_is_published_once_the_subscribers_have_it() {
+    let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
+    let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
+    provision::init(&eu_plan).await.unwrap();
+    init_until_complete(&us_plan).await;
+    init_until_complete(&eu_plan).await;
+    let (eu_admin, us_admin, store) = (eu.admin().await, us.admin().await, eu.store());
+    let gate = open(&store).await;
+    let add = "alter table onceway.records add column later text default 'x'";
+    eu_admin.batch_execute(add).await.unwrap();
+    won(&store, &ask("before", 1, gate.version)).await;
+    let arrived = async |key: &str| {
+        let sql = "select count(*) from onceway.records_eu_g1 where key = $1";
+        us_admin.query_one(sql, &[&key.as_bytes()]).await.unwrap().get::<_, i64>(0) == 1
+    };
+    eventually("a row of before", || async { arrived("before").await.then_some(()) }).await;
+
+    let publication = "publication onceway_eu_g1";
+    let early = provision::init(&eu_plan).await.unwrap();
+    let says = |status: &Status| match status {
+        Status::Pending(why) => why.contains("column later of onceway.records_eu_g1") && why.contains("us#1"),
+        Status::Fine | Status::Changed | Status::Broken(_) => false,
+    };
+    assert!(says(line(&early, publication)), "{early}");
+    let checked = provision::check(&eu_plan).await.unwrap();
+    assert!(matches!(line(&checked, publication), Status::Pending(_)), "{checked}");
+
+    us_admin.batch_execute(&add.replace("'x'", "'here'")).await.unwrap();
+    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
+    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Fine);
+    won(&store, &ask("after", 2, gate.version)).await;
+    eventually("a row of after", || async { arrived("after").await.then_some(()) }).await;
+    let sql = "select later from onceway.records_eu_g1 where key = 'after'";
+    let later: String = us_admin.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(later, "x", "the publisher's word, not the subscriber's default");
+    init_until_complete(&us_plan).await;
+
+    // A publication of before this rule publishes whatever there is: it gets its list, and nothing is lost on the way.
+    eu_admin
+        .batch_execute(
+            "alter publication onceway_eu_g1 set table onceway.records_eu_g1, onceway.heartbeats_eu_g1",
+        )
+        .await
+        .unwrap();
+    let unlisted = provision::check(&eu_plan).await.unwrap();
+    assert!(matches!(line(&unlisted, publication), Status::Pending(_)), "{unlisted}");
+    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
+    won(&store, &ask("listed", 3, gate.version)).await;
+    eventually("a row of listed", || async { arrived("listed").await.then_some(()) }).await;
+}
+
+/// Older than the gateway needs, or newer than lets it run: refused with what to do. A newer one that only added is none of its business.
+#[tokio::test]
+async fn a_gateway_runs_over_a_schema_that_suits_it_only() {
+    let (region, store, _) = Region::ready("eu#1").await;
+    let admin = region.admin().await;
+    let set = async |sql: &str| admin.batch_execute(&format!("update onceway.meta set {sql}")).await.unwrap();
+    let refused = async || {
+        use onceway::ports::KeyStore;
+        store.gate().await.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    set("schema_version = schema_version + 1").await;
+    assert_eq!(refused().await, "", "a migration that only added");
+    set("gateways_from = schema_version").await;
+    assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
+    set("gateways_from = 3, schema_version = 3").await;
+    assert!(refused().await.contains("run its `onceway store init` first"), "{}", refused().await);
+    // As the version before has it.
+    admin.batch_execute("alter table onceway.meta drop column gateways_from").await.unwrap();
+    assert!(refused().await.contains("run its `onceway store init` first"), "{}", refused().await);
+}
+
 #[tokio::test]
 async fn a_store_of_another_plan_is_left_alone() {
     let (region, _store, _gate) = Region::ready("eu#1").await;

@@ -22,6 +22,7 @@ use onceway::protocol::outcome::Outcome;
 use onceway::protocol::record::{RequestId, Token};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::Ring;
+use onceway::protocol::versions::{NEWEST, Versions};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::table::{Claimed, Row, State, Table};
@@ -162,7 +163,10 @@ impl Rival {
             let patience = self.policy(&head).map_or(STAYS_REACHED, |policy| policy.upstream_timeout * 2);
             match timeout(patience, self.peers.forward(region, forward)).await {
                 Ok(Ok(ForwardReply::Answer(response))) => return response,
-                Ok(Ok(ForwardReply::NotOwner { .. }) | Err(PeerError::NotSent(_))) => self.forget(region),
+                Ok(
+                    Ok(ForwardReply::NotOwner { .. })
+                    | Err(PeerError::NotSent(_) | PeerError::Versions { .. }),
+                ) => self.forget(region),
                 Ok(Err(PeerError::Unknown(_))) | Err(_) => {
                     self.forget(region);
                     return problem(StatusCode::BAD_GATEWAY, "home-unknown");
@@ -377,6 +381,8 @@ impl Region for Arc<Rival> {
     fn pong(&self) -> Answering<'_, Pong> {
         let none = digest("simulation/rival/1", &[]);
         let pong = Pong {
+            speaks: Versions::OURS,
+            protocol: NEWEST,
             epoch: 1,
             view: none,
             shared: none,
@@ -385,7 +391,7 @@ impl Region for Arc<Rival> {
             origin: None,
             applied: BTreeMap::new(),
             upstream_failing: false,
-            heard: BTreeMap::new(),
+            heard: Some(BTreeMap::new()),
         };
         Box::pin(async move { pong })
     }

@@ -23,6 +23,7 @@ use onceway::protocol::key::{KeyId, Tenant};
 use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
 use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::versions::{NEWEST, Versions};
 use simulation::clock::SimClock;
 use simulation::peers::{Answering, LinkMode, Region, SimPeers};
 use simulation::ports::SimPorts;
@@ -252,6 +253,8 @@ impl<P> Link<P> {
     pub fn new(wrap: impl FnOnce(SimPeers) -> P) -> Self {
         let (world, ports) = world();
         let pong = Pong {
+            speaks: Versions::OURS,
+            protocol: NEWEST,
             epoch: 1,
             view: digest("onceway/test", &[]),
             shared: digest("onceway/test", &[]),
@@ -259,7 +262,7 @@ impl<P> Link<P> {
             beat: None,
             origin: None,
             upstream_failing: false,
-            heard: Default::default(),
+            heard: Some(Default::default()),
             applied: Default::default(),
         };
         let peer = Arc::new(Played {

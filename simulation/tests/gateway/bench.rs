@@ -26,6 +26,7 @@ use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::Drift;
+use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::protocol::view::View;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
@@ -133,11 +134,20 @@ pub struct Bench {
 impl Bench {
     /// Starts three regions and waits until all serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
-        Self::under_escrow(seed, &[]).await
+        Self::started(seed, &[], NEWEST).await
     }
 
     /// Starts three regions, of which the claims of these routes are lodged with another one.
     pub async fn under_escrow(seed: u64, routes: &[&str]) -> Arc<Self> {
+        Self::started(seed, routes, NEWEST).await
+    }
+
+    /// Starts three regions whose view goes by this protocol version.
+    pub async fn going_by(seed: u64, protocol: u16) -> Arc<Self> {
+        Self::started(seed, &[], protocol).await
+    }
+
+    async fn started(seed: u64, routes: &[&str], protocol: u16) -> Arc<Self> {
         let world = Arc::new(World::new(seed, &regions(), false));
         for from in regions() {
             world.cluster.set_latency(&from, ms(2));
@@ -147,7 +157,8 @@ impl Bench {
                 world.cluster.set_delay(&from, to, ms(40));
             }
         }
-        world.found(view().ring().clone(), routes.iter().map(|route| Arc::from(*route)).collect());
+        let escrow = routes.iter().map(|route| Arc::from(*route)).collect();
+        world.found_by(view().ring().clone(), escrow, protocol);
         let bench = Arc::new(Self { world, gateways: Mutex::default() });
         for name in regions() {
             bench.replace(&name);
@@ -173,6 +184,16 @@ impl Bench {
         let told = Settings { failover: Failover { lease, ..failover() }, ..told };
         self.put(name, self.process_with(name, told));
         self.all_serve().await;
+    }
+
+    /// Starts one more gateway process of a region over its store, which speaks these versions.
+    pub fn process_speaking(&self, name: &RegionName, speaks: Versions) -> Arc<Gateway<SimPorts>> {
+        self.process_with(name, Settings { speaks, ..settings(name) })
+    }
+
+    /// Starts a new gateway process in a region's place, which speaks these versions.
+    pub fn replace_speaking(&self, name: &RegionName, speaks: Versions) {
+        self.put(name, self.process_speaking(name, speaks));
     }
 
     /// Starts a new gateway process in a region's place; the old one ends with its last request.
@@ -397,6 +418,7 @@ pub fn settings(me: &RegionName) -> Settings {
         drift: Drift { ppm: 1_000, margin: ms(50) },
         skew: ms(100),
         seals_requests: false,
+        speaks: Versions::OURS,
         timings: Timings {
             heartbeat: ms(100),
             ping: ms(100),

@@ -79,8 +79,16 @@ pub fn round(round: &Round, named: Named<'_>) -> String {
 
 pub fn view(view: &View) -> String {
     // Whoever adds to what a view says adds it to the text: `said` ends with the last of these.
-    let Content { epoch: _, ring: _, escrow: _, voters: _, voters_before: _, members: _, retired: _ } =
-        view.content();
+    let Content {
+        epoch: _,
+        protocol: _,
+        ring: _,
+        escrow: _,
+        voters: _,
+        voters_before: _,
+        members: _,
+        retired: _,
+    } = view.content();
     said(&format!("{view:?}")).to_owned()
 }
 

@@ -160,7 +160,7 @@ async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
         let pong = trio.node(&who).gateway.pong().await;
         let known = match by {
             By::Rows => pong.applied,
-            By::Pings => pong.heard,
+            By::Pings => pong.heard.unwrap_or_default(),
         };
         known.iter().any(|(origin, seq)| origin.region == a() && origin.generation == 2 && *seq > 1)
     };

@@ -23,6 +23,7 @@ use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::time::Drift;
+use onceway::protocol::versions::Versions;
 use onceway::protocol::window::WindowRule;
 
 /// Whole milliseconds.
@@ -85,6 +86,7 @@ pub fn settings(me: &RegionName, failover: Failover, life: Duration) -> Settings
         drift: DRIFT,
         skew: ms(100),
         seals_requests: false,
+        speaks: Versions::OURS,
         timings: Timings {
             heartbeat: ms(100),
             ping: ms(100),

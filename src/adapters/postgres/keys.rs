@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::super::views::{GateDoc, Malformed, PendingDoc, Spelled, ViewDoc};
 use super::errors::{self, Effect};
+use super::provision::SCHEMA;
 use super::rows::{Standing, StoredAnswer};
 use super::run::{Call, Params};
 use super::{PgStore, rows, statements};
@@ -117,7 +118,11 @@ impl KeyStore for PgStore {
             let why = format!("the store belongs to {of}, not to {}: check the address", self.origin);
             return Err(errors::not_sent(WHAT, &why));
         }
-        read_gate(row).map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
+        if let Some(why) = unfit(row).map_err(unreadable)? {
+            return Err(errors::not_sent(WHAT, &why));
+        }
+        read_gate(row).map_err(unreadable)
     }
 
     async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
@@ -212,6 +217,20 @@ pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<C
     }
     let rows = standing.into_iter().map(rows::standing).collect::<Result<_, _>>().map_err(definite)?;
     Ok(ClaimReply::Found(rows::of_key(rows)))
+}
+
+/// Why a gateway of this program may not run over this store, as it was made by another one.
+fn unfit(row: &tokio_postgres::Row) -> Result<Option<String>, rows::Unreadable> {
+    let (schema, from) = (rows::get::<i32>(row, "schema_version")?, rows::get::<i32>(row, "gateways_from")?);
+    Ok(match (schema < SCHEMA, from > SCHEMA) {
+        (true, _) => Some(format!(
+            "the store's schema is version {schema} and this onceway needs {SCHEMA}: run its `onceway store init` first"
+        )),
+        (false, true) => Some(format!(
+            "the store's schema needs gateways of schema {from} or newer and this onceway is of {SCHEMA}: run the newer onceway here"
+        )),
+        (false, false) => None,
+    })
 }
 
 fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {

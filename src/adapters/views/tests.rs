@@ -12,6 +12,7 @@ use super::*;
 use crate::protocol::digest::digest as sha;
 use crate::protocol::key::Tenant;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::versions::NEWEST;
 
 fn spec(seed: u64, place_by: PlaceBy, pinned: bool) -> RingSpec {
     let regions = [("eu-west", 1), ("us", 3), ("ap", 0)];
@@ -66,13 +67,21 @@ fn views() -> impl Strategy<Value = Arc<View>> {
     let retired = btree_map((names(), any::<u32>()), any::<(u64, Option<u64>)>(), 0..3);
     let escrow = proptest::collection::btree_set(any::<String>(), 0..3);
     let voters = || btree_map(names(), any::<u128>().prop_map(AcceptorId), 0..4);
-    let parts =
-        (any::<u64>(), rings, escrow, voters(), voters(), btree_map(names(), members(), 0..4), retired);
-    parts.prop_map(|(epoch, ring, escrow, voters, voters_before, members, retired)| {
+    let parts = (
+        (any::<u64>(), 1..=NEWEST),
+        rings,
+        escrow,
+        voters(),
+        voters(),
+        btree_map(names(), members(), 0..4),
+        retired,
+    );
+    parts.prop_map(|((epoch, protocol), ring, escrow, voters, voters_before, members, retired)| {
         let origin =
             |((region, generation), (mark, lost))| (Origin { region, generation }, Retired { mark, lost });
         Arc::new(View::from_content(Content {
             epoch,
+            protocol,
             ring,
             escrow: escrow.into_iter().map(Arc::from).collect(),
             voters,
@@ -195,4 +204,32 @@ fn what_no_view_says_is_refused() {
     let mut less = good;
     less.as_object_mut().unwrap().remove("retired");
     assert!(<Arc<View>>::from_text(&less.to_string()).is_err());
+}
+
+/// Programs of the first version know no such member, and a view of it reads as it always did.
+#[test]
+fn a_view_of_the_first_version_does_not_say_so() {
+    let of = |protocol| {
+        let content = View::unfounded(RINGS_TRIED[0].clone()).content();
+        Arc::new(View::from_content(Content { epoch: 3, protocol, ..content }))
+    };
+    let (first, second) = (of(1).to_text().unwrap(), of(2).to_text().unwrap());
+    assert!(!first.contains("protocol") && second.contains("\"protocol\":2"), "{first}\n{second}");
+    assert_eq!(Arc::<View>::from_text(&first).unwrap().protocol(), 1);
+    assert_ne!(of(1).digest(), of(2).digest());
+    assert_eq!(of(1).placement(), of(2).placement());
+}
+
+/// With members that are not known here or without: half of it would be another view.
+#[test]
+fn a_view_of_a_newer_version_is_refused_with_what_to_do() {
+    let content = View::unfounded(RINGS_TRIED[0].clone()).content();
+    let view = Arc::new(View::from_content(Content { protocol: NEWEST, ..content })).to_text().unwrap();
+    let newer = view.replacen(&format!("\"protocol\":{NEWEST}"), &format!("\"protocol\":{}", NEWEST + 1), 1);
+    let more = newer.replacen('{', "{\"more\":1,", 1);
+    for text in [newer, more] {
+        assert_eq!(Arc::<View>::from_text(&text).unwrap_err().0, NEWER, "{text}");
+    }
+    let unknown = view.replacen('{', "{\"more\":1,", 1);
+    assert_eq!(Arc::<View>::from_text(&unknown).unwrap_err().0, "not such a document");
 }

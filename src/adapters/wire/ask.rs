@@ -1,8 +1,8 @@
 //! Questions between regions and their answers, as JSON: encoding and decoding stand side by side.
 //!
 //! Neighbours: [`parts`] and [`register`] write what they are made of, `adapters::views` the views, `super` the headers around them; `peers` asks,
-//! `server::peer` hands the question on. What is malformed is refused whole, never guessed; a message says what is wrong but repeats
-//! nothing of it: it may hold keys. It must not know what a question is worth.
+//! `server::peer` hands the question on. What is malformed is refused whole, never guessed, while members that are not known are left alone
+//! (`protocol::versions` has the rules; views are read to the letter); a message says what is wrong but repeats nothing of it: it may hold keys. It must not know what a question is worth.
 
 mod parts;
 mod register;
@@ -22,8 +22,8 @@ use self::parts::{
     nonce, origin, region,
 };
 use self::register::{MessagePart, ReplyPart};
-use super::{FROM, REPLY, WireError, message, one, put};
-use crate::adapters::views::{Spelled, ViewDoc};
+use super::{FROM, REPLY, WireError, message, one, put, say_versions};
+use crate::adapters::views::{Spelled, ViewDoc, newer};
 use crate::ports::Body;
 use crate::ports::authority::Lodged;
 use crate::ports::body::full;
@@ -31,17 +31,18 @@ use crate::ports::peers::{OperatorAct, Question, Told};
 use crate::protocol::change::Report;
 use crate::protocol::opening;
 use crate::protocol::region::RegionName;
+use crate::protocol::versions::Versions;
 
 /// Where questions go, by POST.
 pub const ASK_PATH: &str = "/peer/v1/ask";
 /// Says in [`REPLY`] that the body is what was told.
 const TOLD: &[u8] = b"told";
 /// How a refusal ends that may be due to another version at the other end.
-const ONE_VERSION: &str = "run one version of onceway in all regions";
+const VERSIONS: &str = "the other end may run another version of onceway: see `onceway status`";
 
 /// A question on the wire. The name of a variant is the name of the question.
 #[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 enum QuestionMessage {
     Acceptor { to: Option<String>, message: MessagePart },
     Views { after: u64 },
@@ -73,7 +74,7 @@ const QUESTIONS: [&str; 11] = [
 
 /// What was told, on the wire.
 #[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 enum ToldMessage {
     Acceptor(Box<ReplyPart>),
     Views(Vec<ViewDoc>),
@@ -100,10 +101,16 @@ enum LodgedPart {
 }
 
 /// A question as a request.
-pub fn encode_ask(from: &RegionName, to: &RegionName, question: &Question) -> Request<Bytes> {
+pub fn encode_ask(
+    from: &RegionName,
+    speaks: Versions,
+    to: &RegionName,
+    question: &Question,
+) -> Request<Bytes> {
     let mut request = message(to, PathAndQuery::from_static(ASK_PATH));
     *request.method_mut() = Method::POST;
     put(request.headers_mut(), FROM, from.as_str().as_bytes()).expect("a region is visible ASCII");
+    say_versions(request.headers_mut(), speaks);
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *request.body_mut() = write_question(question);
     request
@@ -294,11 +301,14 @@ fn json(written: &impl Serialize) -> Bytes {
 /// Reads one of `names` with its contents. The parser's own words are not passed on: they quote what it read.
 fn read<T: DeserializeOwned>(json: &[u8], names: &[&str]) -> Result<T, String> {
     serde_json::from_slice(json).map_err(|error| {
+        if let Some(why) = str::from_utf8(json).ok().and_then(newer) {
+            return why.to_owned();
+        }
         let name = named(json).unwrap_or_default();
         let is_name = name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         match is_name && !name.is_empty() && !names.contains(&name.as_str()) {
-            true => format!("{name:?} is not known here: {ONE_VERSION}"),
-            false => format!("malformed at byte {} of line {}: {ONE_VERSION}", error.column(), error.line()),
+            true => format!("{name:?} is not known here: {VERSIONS}"),
+            false => format!("malformed at byte {} of line {}: {VERSIONS}", error.column(), error.line()),
         }
     })
 }

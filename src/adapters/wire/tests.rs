@@ -70,9 +70,13 @@ prop_compose! {
         beat in option::of((any::<u64>(), any::<u64>())),
         own in option::of(origins()),
         applied in btree_map(origins(), any::<u64>(), 0..5),
-        heard in btree_map(origins(), any::<u64>(), 0..5),
+        heard in option::of(btree_map(origins(), any::<u64>(), 0..5)),
+        newest in 2_u16..9,
+        protocol in any::<u16>(),
     ) -> Pong {
         Pong {
+            speaks: Versions::new(1, newest).unwrap(),
+            protocol,
             epoch,
             view: Digest32::new(view),
             shared: Digest32::new(shared),
@@ -107,7 +111,7 @@ proptest! {
 
     #[test]
     fn pongs_are_read_as_they_were_written(pong in pongs()) {
-        prop_assert_eq!(decode_pong(&encode_pong(&pong)).unwrap(), pong);
+        prop_assert_eq!(decode_pong(&encode_pong(&pong, Versions::OURS)).unwrap(), pong);
     }
 
     #[test]
@@ -261,23 +265,14 @@ fn replies_that_are_no_answer() {
 
 #[test]
 fn pongs_that_are_none_are_refused() {
-    let good = encode_pong(&Pong {
-        epoch: 1,
-        view: Digest32::new([1; 32]),
-        shared: Digest32::new([2; 32]),
-        serving: true,
-        beat: None,
-        origin: None,
-        applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 4)]),
-        heard: BTreeMap::new(),
-        upstream_failing: false,
-    });
+    let good = encode_pong(&pong(), Versions::OURS);
     let good = str::from_utf8(&good).unwrap();
     assert!(decode_pong(good.as_bytes()).is_ok());
     for (from, to) in [
         ("\"epoch\":1", "\"epoch\":-1"),
         ("\"epoch\":1,", ""),
-        ("\"epoch\":1", "\"epoch\":1,\"more\":2"),
+        ("\"1-2\"", "\"2-1\""),
+        ("\"protocol\":2", "\"protocol\":\"2\""),
         ("0101", "01"),
         ("0202", "020G"),
         ("\"eu#1\"", "\"EU#1\""),
@@ -286,4 +281,57 @@ fn pongs_that_are_none_are_refused() {
         assert_ne!(bad, good);
         assert!(matches!(decode_pong(bad.as_bytes()), Err(WireError::Pong(_))), "{bad}");
     }
+}
+
+fn pong() -> Pong {
+    Pong {
+        speaks: Versions::new(1, 2).unwrap(),
+        protocol: 2,
+        epoch: 1,
+        view: Digest32::new([1; 32]),
+        shared: Digest32::new([2; 32]),
+        serving: true,
+        beat: None,
+        origin: None,
+        applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 4)]),
+        heard: Some(BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 5)])),
+        upstream_failing: false,
+    }
+}
+
+/// What a newer version adds is left alone; what is known must be well formed all the same.
+#[test]
+fn members_that_are_not_known_are_left_alone() {
+    let told = encode_pong(&pong(), Versions::OURS);
+    let told = str::from_utf8(&told).unwrap().replacen('{', "{\"more\":{\"a\":[1]},", 1);
+    assert_eq!(decode_pong(told.as_bytes()), Ok(pong()));
+}
+
+/// A process of the first version refuses a member that it does not know, and says nothing of what came later.
+#[test]
+fn a_pong_for_the_first_version_has_what_that_version_has() {
+    let told = encode_pong(&pong(), Versions::UNSAID);
+    let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+    let members: Vec<&String> = told.as_object().unwrap().keys().collect();
+    assert_eq!(members, ["applied", "beat", "epoch", "origin", "serving", "shared", "view"]);
+    let read = decode_pong(told.to_string().as_bytes()).unwrap();
+    assert_eq!((read.speaks, read.protocol, read.heard), (Versions::UNSAID, 1, None));
+}
+
+/// One that does not say which versions it speaks speaks the first, whatever else it says.
+#[test]
+fn what_a_version_does_not_have_is_not_believed_of_it() {
+    let told = encode_pong(&pong(), Versions::OURS);
+    let told = str::from_utf8(&told).unwrap().replacen("\"speaks\":\"1-2\",", "", 1);
+    assert_eq!(decode_pong(told.as_bytes()).unwrap().heard, None);
+}
+
+#[test]
+fn versions_travel_in_a_header_that_old_processes_do_not_send() {
+    let get = encode_get(&region("eu"), Versions::new(2, 3).unwrap(), &region("us"), HELLO_PATH);
+    assert_eq!(decode_versions(get.headers()), Ok(Versions::new(2, 3).unwrap()));
+    assert_eq!(decode_versions(&HeaderMap::new()), Ok(Versions::UNSAID));
+    let mut wrong = HeaderMap::new();
+    wrong.insert(SPEAKS, HeaderValue::from_static("2"));
+    assert_eq!(decode_versions(&wrong), Err(WireError::Malformed(SPEAKS)));
 }

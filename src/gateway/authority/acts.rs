@@ -15,7 +15,7 @@ use crate::ports::{Peers, Ports, Upkeep};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply};
 use crate::protocol::ring::Ring;
-use crate::protocol::view::{AcceptorId, Standing, View};
+use crate::protocol::view::{AcceptorId, Content, Standing, View};
 
 /// How long one acceptor may take to be founded.
 const FOUND_WITHIN: Duration = Duration::from_secs(3);
@@ -138,7 +138,12 @@ impl<P: Ports> Gateway<P> {
                 }
             }
         }
+        let protocol = match &begun {
+            Some(accepted) => accepted.view.protocol(),
+            None => self.common(&names).await?.0,
+        };
         let first = View::founding(epoch_above.unwrap_or(0) + 1, view.ring().clone(), escrow, voters.clone());
+        let first = View::from_content(Content { protocol, ..first.content() });
         let (ballot, first) = match begun {
             None => (self.founding_ballot(), Arc::new(first)),
             Some(accepted) if *accepted.view == first => (accepted.ballot, accepted.view),
@@ -403,8 +408,11 @@ impl<P: Ports> Gateway<P> {
         done.map(|view| view.epoch()).map_err(ActError::not_yet)
     }
 
-    /// The view, once the register is founded.
+    /// The view, once the register is founded; refused where it goes by a version that is not spoken here.
     pub(super) fn founded(&self) -> Result<Arc<View>, ActError> {
+        if let Some(why) = self.outgrown() {
+            return Err(ActError::refused(why));
+        }
         let view = self.view();
         match view.epoch() {
             0 => Err(ActError::not_yet("the register is not founded: run `onceway init` first")),

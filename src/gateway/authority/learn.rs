@@ -32,6 +32,9 @@ pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
     if before.epoch() >= view.epoch() {
         return;
     }
+    if !gateway.settings.speaks.has(view.protocol()) {
+        return gateway.goes_by(view.protocol());
+    }
     let loses = before.loses(view, &gateway.settings.me);
     let mut views = (**gateway.authority.views.load()).clone();
     views.insert(view.epoch(), view.clone());

@@ -4,7 +4,7 @@
 //! breath as the send. Its loops: [`renew`] holds the lease, [`mind`] follows views and opens what was gained, [`takeover`] watches other
 //! regions' leases, [`home`] brings this region back, [`upstream`] drains it while its upstream is sick, [`voters`] keeps the
 //! voters. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
-//! peers ask, [`propose`] runs rounds, [`moves`] hands arcs over, [`acts`] is for operators, [`members`] says who may join and leave. It must not know statuses, and no request
+//! peers ask, [`propose`] runs rounds, [`speech`] minds which version is spoken, [`moves`] hands arcs over, [`acts`] is for operators, [`members`] says who may join and leave. It must not know statuses, and no request
 //! waits for any of this.
 
 mod acceptor;
@@ -20,6 +20,7 @@ mod propose;
 mod rebuild;
 mod renew;
 mod running;
+mod speech;
 pub mod status;
 mod takeover;
 mod told;
@@ -27,7 +28,7 @@ pub mod upstream;
 mod voters;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -123,6 +124,8 @@ pub(super) struct Authority {
     recalled: AtomicU64,
     /// As in `authority::losses`.
     outlived: AtomicU64,
+    /// The version that the regions go by, if this process does not speak it; else 0.
+    beyond: AtomicU16,
     renew_now: Notify,
     mind_now: Notify,
     /// What the checks of this region's upstream have said.
@@ -186,6 +189,7 @@ impl Authority {
             given: AtomicU64::new(0),
             recalled: AtomicU64::new(0),
             outlived: AtomicU64::new(0),
+            beyond: AtomicU16::new(0),
             renew_now: Notify::new(),
             mind_now: Notify::new(),
             upstream: Mutex::default(),
@@ -276,6 +280,9 @@ impl<P: Ports> Gateway<P> {
 
     /// What may be done about a key here and now.
     pub(super) fn here(&self, id: &KeyId) -> Here {
+        if let Some(why) = self.outgrown() {
+            return Here::Store(why);
+        }
         let view = self.authority.view.load();
         if view.epoch() == 0 {
             return Here::Store(NOT_FOUNDED.to_owned());
@@ -428,12 +435,15 @@ impl<P: Ports> Gateway<P> {
         learn::from_peer(self, from).await;
     }
 
-    /// The gate's state as known, where the store is open.
+    /// The gate's state as known, where the store is open. None where the regions go by a version that is not spoken here: then nobody acts on it.
     pub(super) fn gate_state(&self) -> Option<(GateVersion, GateState)> {
         self.gate_as_known().map(|(version, state, _)| (version, state))
     }
 
     fn gate_as_known(&self) -> Option<(GateVersion, GateState, Boot)> {
+        if self.outgrown().is_some() {
+            return None;
+        }
         match &**self.store.load() {
             StoreHealth::Open(gate) => {
                 gate.state.clone().map(|state| (gate.version, state, gate.running.clone()))

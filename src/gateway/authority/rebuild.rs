@@ -14,6 +14,7 @@ use super::acts::ActError;
 use super::{Gateway, propose};
 use crate::gateway::Peer;
 use crate::ports::Ports;
+use crate::ports::peers::Pong;
 use crate::protocol::change::Change;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::view::{Standing, View};
@@ -93,7 +94,9 @@ impl<P: Ports> Gateway<P> {
         let follows = |peer: &&Peer| peer.origin.as_ref() == Some(origin);
         let heard = peer.filter(follows).is_some_and(|peer| peer.applied.max(peer.told) > Some(0));
         let pongs = || health.peers.values().filter_map(|peer| peer.pong.as_ref());
-        let told = pongs().any(|pong| pong.applied.get(origin).max(pong.heard.get(origin)) > Some(&0));
+        // A peer of a version in which that is not said may have heard of it.
+        let heard_of = |pong: &Pong| pong.heard.as_ref().is_none_or(|all| all.get(origin) > Some(&0));
+        let told = pongs().any(|pong| pong.applied.get(origin) > Some(&0) || heard_of(pong));
         retired && fresh && !served && !heard && !told && *origin != self.origin
     }
 

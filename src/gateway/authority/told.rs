@@ -27,6 +27,9 @@ const PAGE_BYTES: usize = 4 << 20;
 impl<P: Ports> Gateway<P> {
     /// Answers a peer's question.
     pub async fn told(self: &Arc<Self>, from: RegionName, question: Question) -> Told {
+        if let Some(why) = self.not_understood(&question) {
+            return Told::Refused(why);
+        }
         match question {
             Question::Acceptor { to, message } => match acceptor::answer(self, to, &message).await {
                 Ok(reply) => Told::Acceptor(reply),
@@ -67,6 +70,20 @@ impl<P: Ports> Gateway<P> {
                 Err(error) => Told::Refused(error.to_string()),
             },
         }
+    }
+
+    /// Why a question cannot be answered: it brings a view of a version that is not spoken here, or all regions go by one.
+    fn not_understood(&self, question: &Question) -> Option<String> {
+        if let Question::Adopt { view } = question {
+            // Only chosen views are told so.
+            self.goes_by(view.protocol());
+        }
+        let speaks = self.settings.speaks;
+        let foreign = question.view().map(|view| view.protocol()).filter(|version| !speaks.has(*version));
+        let foreign = foreign.map(|version| {
+            format!("the view goes by protocol version {version}, this process speaks {speaks}")
+        });
+        self.outgrown().or(foreign)
     }
 
     /// What this region has of a lost or replaced store: what is applied or imported, and its own heartbeat once every escrow row of a lost

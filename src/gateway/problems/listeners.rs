@@ -40,7 +40,12 @@ pub(super) const KINDS: &[Kind] = &[
     Kind {
         code: "not-a-peer-message",
         title: "There is no such peer message",
-        advice: "Between gateways: run one version of onceway in all regions.",
+        advice: "Between gateways: run neighbouring versions of onceway in all regions.",
+    },
+    Kind {
+        code: "peer-version",
+        title: "The peer speaks no protocol version that is spoken here",
+        advice: "Between gateways: run neighbouring versions of onceway in all regions, see Upgrading in the README.",
     },
     Kind {
         code: "peer-forged",
@@ -50,7 +55,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind {
         code: "bad-peer-message",
         title: "The peer's message is malformed",
-        advice: "Between gateways: run one version of onceway in all regions.",
+        advice: "Between gateways: run neighbouring versions of onceway in all regions.",
     },
     Kind {
         code: "peer-body-too-large",

@@ -16,6 +16,7 @@ use crate::protocol::digest::digest;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::RequestId;
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::versions::{NEWEST, Versions};
 
 /// What the peer, or the way to it, does with calls from now on.
 #[derive(Clone, Debug)]
@@ -207,7 +208,7 @@ pub async fn a_pong_comes_back_whole<B: PeersBench>(bench: &B) {
     let origin = |region, generation| Origin { region, generation };
     let applied = [(origin(bench.peer(), 1), 1 << 40), (origin(bench.unlisted(), u32::MAX), 0)].into();
     let own = Some(origin(bench.peer(), 2));
-    let heard = [(origin(bench.peer(), 1), 1 << 41)].into();
+    let heard = Some([(origin(bench.peer(), 1), 1 << 41)].into());
     let full = Pong { serving: true, beat: Some(beat), origin: own, applied, heard, ..pong() };
     for pong in [full, pong()] {
         bench.set_pong(pong.clone()).await;
@@ -289,6 +290,8 @@ fn forward(key: &str) -> Forward {
 
 fn pong() -> Pong {
     Pong {
+        speaks: Versions::OURS,
+        protocol: NEWEST,
         epoch: 3,
         view: digest("onceway/contract/view", &[]),
         shared: digest("onceway/contract/shared", &[]),
@@ -297,7 +300,7 @@ fn pong() -> Pong {
         origin: None,
         upstream_failing: false,
         applied: BTreeMap::new(),
-        heard: BTreeMap::new(),
+        heard: Some(BTreeMap::new()),
     }
 }
 

@@ -289,3 +289,15 @@ fn what_is_attested_to_be_stopped_is_lost_and_votes_no_more() {
         assert_eq!(view.next(&force(stopped, anew("a", id), 0)).unwrap_err(), Illegal::Voters, "{why}");
     }
 }
+
+#[test]
+fn the_protocol_version_only_grows_and_stays_through_all_other_changes() {
+    let one = View::from_content(Content { protocol: 1, ..first().content() });
+    let two = one.next(&Change::Protocol(2)).unwrap();
+    assert_eq!((two.protocol(), two.epoch()), (2, one.epoch() + 1));
+    assert_eq!(two.next(&Change::Kill).unwrap().protocol(), 2);
+    assert!(one.members().keys().all(|region| !one.loses(&two, region)), "no key moves");
+    for back in [1, 2] {
+        assert_eq!(two.next(&Change::Protocol(back)), Err(Illegal::Protocol(2)));
+    }
+}

@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 
 use super::super::names;
 use super::publisher::{self, Publisher, Slot};
-use super::{Error, Plan, Report, Status, execute, get, holds, query};
+use super::{Error, Plan, Report, Status, columns, execute, get, holds, query};
 use crate::protocol::region::Origin;
 
 pub(super) const KEPT_ALIVE: &str =
@@ -22,19 +22,21 @@ const RESEED: &str = "rows are missing here and no repair in place is safe: this
 pub(super) async fn init_publication(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     let name = names::publication(&plan.me);
     if holds(client, PUBLISHING, "select true from pg_publication where pubname = $1", &[&name]).await? {
-        return check_publication(client, plan, report).await;
+        return match publication(client, plan).await? {
+            Status::Fine => {
+                let status = columns::publish(client, plan, true).await?;
+                report.add(format!("publication {name}"), status);
+                Ok(())
+            }
+            status @ (Status::Changed | Status::Pending(_) | Status::Broken(_)) => {
+                report.add(format!("publication {name}"), status);
+                Ok(())
+            }
+        };
     }
-    execute(client, PUBLISHING, &publish(&plan.me)).await?;
-    report.add(format!("publication {name}"), Status::Changed);
+    let status = columns::publish(client, plan, false).await?;
+    report.add(format!("publication {name}"), status);
     Ok(())
-}
-
-/// Publishes the own leaves.
-pub(super) fn publish(me: &Origin) -> String {
-    let [name, records, heartbeats] = [names::publication(me), names::records(me), names::heartbeats(me)];
-    format!(
-        "create publication {name} for table {records}, {heartbeats} with (publish = 'insert, update, delete')"
-    )
 }
 
 /// Reports whether it publishes both own leaves, all their changes, and nothing else.
@@ -43,27 +45,36 @@ pub(super) async fn check_publication(
     plan: &Plan,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let name = names::publication(&plan.me);
-    let status = match publisher::published(client, &name)
-        .await
-        .map_err(|error| super::failed(PUBLISHING, &error))?
-    {
-        None => Status::Pending("it is missing: run `onceway store init`".to_owned()),
-        Some(tables) if tables != publisher::leaves(&plan.me) => {
-            Status::Broken(format!("it publishes {}: it must be the own two leaves", tables.join(", ")))
-        }
-        Some(_) => {
-            let sql = "select pubinsert and pubupdate and pubdelete and not pubtruncate and not pubviaroot \
-                       from pg_publication where pubname = $1";
-            if holds(client, PUBLISHING, sql, &[&name]).await? {
-                Status::Fine
-            } else {
-                Status::Broken("it must publish insert, update and delete: `alter publication` it".to_owned())
-            }
-        }
+    let status = match publication(client, plan).await? {
+        Status::Fine => columns::missing(client, plan).await?.map_or(Status::Fine, Status::Pending),
+        status @ (Status::Changed | Status::Pending(_) | Status::Broken(_)) => status,
     };
-    report.add(format!("publication {name}"), status);
+    report.add(format!("publication {}", names::publication(&plan.me)), status);
     Ok(())
+}
+
+/// How the publication stands, its columns apart.
+async fn publication(client: &Client, plan: &Plan) -> Result<Status, Error> {
+    let name = names::publication(&plan.me);
+    Ok(
+        match publisher::published(client, &name).await.map_err(|error| super::failed(PUBLISHING, &error))? {
+            None => Status::Pending("it is missing: run `onceway store init`".to_owned()),
+            Some(tables) if tables != publisher::leaves(&plan.me) => {
+                Status::Broken(format!("it publishes {}: it must be the own two leaves", tables.join(", ")))
+            }
+            Some(_) => {
+                let sql = "select pubinsert and pubupdate and pubdelete and not pubtruncate and not pubviaroot \
+                       from pg_publication where pubname = $1";
+                if holds(client, PUBLISHING, sql, &[&name]).await? {
+                    Status::Fine
+                } else {
+                    Status::Broken(
+                        "it must publish insert, update and delete: `alter publication` it".to_owned(),
+                    )
+                }
+            }
+        },
+    )
 }
 
 /// A subscription as it stands here.
@@ -184,6 +195,11 @@ pub(super) async fn create(
         // Copying into them would stop at the first row that is there already.
         return Ok(Status::Broken(format!(
             "there are rows of an earlier subscription in {records} or {heartbeats}; {RESEED}"
+        )));
+    }
+    if let Some(column) = columns::lacking(client, publisher, &names::publication(peer)).await? {
+        return Ok(Status::Pending(format!(
+            "{peer} publishes column {column}, which this store lacks: run `onceway store init` of its version here"
         )));
     }
     match &publisher.slot {

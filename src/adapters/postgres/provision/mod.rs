@@ -1,11 +1,12 @@
 //! Makes a region's store, connects it to its peers, and says what is missing: `onceway store init` and `store check`.
 //!
-//! `generations` (which stores), `schema` (migrations, leaves, routines, the gate), `roles` (least rights), `mesh` (publication and subscriptions),
+//! `generations` (which stores), `schema` (migrations, leaves, routines, the gate), `roles` (least rights), `mesh` (publication and subscriptions), `columns` (what is published),
 //! `leaving` (regions that left the ring), `publisher` (a peer), `reseed` (a subscription whose slot was lost), `script` (all of it for psql), `report`.
 //! [`init`] may run in any order of regions, again and again, on a live deployment: it adds what is missing and changes nothing else.
 //! Neighbours: `cli` and `fleet` call it with a [`Plan`]. It must not re-create what may have lost rows (a slot, a leaf's content), must not
 //! touch another region's store, and must not copy a server's DETAIL lines into its report.
 
+mod columns;
 mod generations;
 mod leaving;
 mod mesh;
@@ -27,6 +28,7 @@ use super::{connect, errors, names};
 use crate::protocol::region::{Origin, RegionName};
 
 pub use report::{Line, Report, Status};
+pub(super) use schema::SCHEMA;
 pub use script::{Script, Whence, script};
 
 /// One after the other: two inits of one store. Any number will do, as long as it stays the same ("onceway1").
@@ -135,8 +137,9 @@ async fn init_within(plan: &Plan) -> Result<Report, Error> {
     execute(&client, "beginning", "begin").await?;
     schema::init(&client, plan, &mut report).await?;
     roles::init(&client, plan, &mut report).await?;
-    mesh::init_publication(&client, plan, &mut report).await?;
     execute(&client, "committing the schema", "commit").await?;
+    // Behind it: looking at peers takes a while, and nothing may wait for the schema meanwhile.
+    mesh::init_publication(&client, plan, &mut report).await?;
     for (peer, conninfo) in &plan.subscribe {
         mesh::init_subscription(&client, plan, peer, conninfo, &mut report).await?;
     }

@@ -109,6 +109,24 @@ async fn look_within(plan: &Plan, peer: &Origin, conninfo: &str, slot: &str) -> 
     Ok(Publisher { client, slot })
 }
 
+/// The columns of a table, oldest first; none where there is no such table.
+pub(super) const COLUMNS: &str = "select a.attname::text from pg_attribute a join pg_class c on c.oid = a.attrelid \
+      join pg_namespace n on n.oid = c.relnamespace \
+      where n.nspname || '.' || c.relname = $1 and a.attnum > 0 and not a.attisdropped order by a.attnum";
+
+/// The columns that a table has at a peer; none while it has no such table. Takes at most ten seconds.
+pub(super) async fn columns(plan: &Plan, conninfo: &str, table: &str) -> Result<Vec<String>, String> {
+    let looked = timeout(LOOK_WITHIN, async {
+        let address = Address::of_libpq(conninfo, plan.publishers_ca.as_deref())
+            .map_err(|why| format!("its connection string: {why}"))?;
+        let told = |error: tokio_postgres::Error| errors::told(&error);
+        let client = connect::single(&connect::tuned(&address, LOOK_WITHIN)).await.map_err(told)?;
+        let rows = client.query(COLUMNS, &[&table]).await.map_err(told)?;
+        rows.iter().map(|row| row.try_get(0).map_err(told)).collect()
+    });
+    looked.await.unwrap_or_else(|_late| Err("it does not answer".to_owned()))
+}
+
 /// What a publication holds, by name; `None` if there is none of that name.
 pub(super) async fn published(
     client: &Client,

@@ -11,14 +11,17 @@ use crate::protocol::digest::digest;
 use crate::protocol::region::Origin;
 
 /// All migrations, oldest first; the number is the place.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../sql/0001_base.sql"),
     include_str!("../sql/0002_lifecycle.sql"),
     include_str!("../sql/0003_authority.sql"),
+    include_str!("../sql/0004_versions.sql"),
 ];
 /// Made anew, it is another acceptor.
 pub(super) const ACCEPTOR: &str =
     "insert into onceway.acceptor (id) values (gen_random_uuid()) on conflict do nothing";
+/// The schema that this program makes, and that its gateways need: the store is migrated first, then they are replaced.
+pub(in super::super) const SCHEMA: i32 = MIGRATIONS.len() as i32;
 const NOT_MADE: &str = "run `onceway store init`";
 
 /// Migrates, adds what is missing.

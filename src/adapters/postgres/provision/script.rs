@@ -196,9 +196,22 @@ fn of_rights(plan: &Script, out: &mut String) {
          else has_function_privilege(role, object, privilege) end \\gexec\n"
     );
     out.push_str("\n-- What the other regions subscribe to.\n");
-    let publication = names::literal(&names::publication(&plan.me));
-    let question = format!("not exists (select from pg_publication where pubname = {publication})");
-    when(out, &question, &format!("{};", mesh::publish(&plan.me)));
+    // Each column by name, as `init` does it: one that is added later is published when all regions have it.
+    let [name, records, heartbeats] =
+        [names::publication(&plan.me), names::records(&plan.me), names::heartbeats(&plan.me)];
+    let columns = |table: &str| {
+        format!(
+            "(select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute\n   \
+             where attrelid = '{table}'::regclass and attnum > 0 and not attisdropped)"
+        )
+    };
+    let _ = write!(
+        out,
+        "select format('create publication {name} for table {records} (%s), {heartbeats} (%s) with (publish = ''insert, update, delete'')',\n  \
+         {},\n  {})\n where not exists (select from pg_publication where pubname = '{name}') \\gexec\n",
+        columns(&records),
+        columns(&heartbeats)
+    );
 }
 
 /// A slot is made with its subscription and only so: one that is made anew under a subscription that stands loses rows in silence.

@@ -90,7 +90,6 @@ impl SpanPart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct KeyPart {
     tenant: String,
     key: String,
@@ -109,7 +108,6 @@ impl KeyPart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct TokenPart {
     epoch: u64,
     attempt: u32,
@@ -126,7 +124,6 @@ impl TokenPart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct FingerprintPart {
     raw: String,
     canonical: Option<String>,
@@ -144,7 +141,6 @@ impl FingerprintPart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct LifetimePart {
     /// `None`: for ever.
     retention: Option<SpanPart>,
@@ -172,7 +168,6 @@ impl LifetimePart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct AnswerPart {
     status: u16,
     headers: Vec<(String, String)>,
@@ -210,7 +205,6 @@ impl AnswerPart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct LodgingPart {
     id: KeyPart,
     origin: String,
@@ -260,7 +254,7 @@ impl LodgingPart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 enum StatePart {
     Claimed { left: SpanPart, past: SpanPart },
     InDoubt { status: Option<u16>, left: SpanPart, past: SpanPart },
@@ -305,7 +299,6 @@ impl StatePart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RowPart {
     origin: String,
     token: TokenPart,
@@ -360,7 +353,6 @@ impl RowPart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct CopiedRowPart {
     id: KeyPart,
     row: RowPart,
@@ -398,7 +390,6 @@ impl CopiedRowPart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct ReleasePart {
     base: u64,
     target: String,

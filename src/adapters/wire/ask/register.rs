@@ -12,7 +12,7 @@ use crate::protocol::region::RegionName;
 use crate::protocol::register::{DOES_NOT_SERVE, HELD_BY_ANOTHER_START, Message, Reply};
 
 #[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum MessagePart {
     Read,
     Prepare { ballot: BallotDoc },
@@ -63,7 +63,7 @@ impl MessagePart {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum ReplyPart {
     NotFounded { id: String },
     OtherAcceptor { id: String },

@@ -1,0 +1,129 @@
+//! Two protocol versions side by side: over one store, and between regions; and what is not taken on trust from the older one.
+
+use onceway::ports::peers::{Question, Told};
+use onceway::protocol::register::Message;
+use onceway::protocol::versions::{NEWEST, Versions};
+use tokio::time::sleep;
+
+use super::bench::{Bench, ask, key_of, ms, play, region, until};
+
+const BEFORE: Versions = Versions::UNSAID;
+
+/// Both run keys of their region until the view goes by what one of them does not speak: that one runs nothing more, and says why.
+#[test]
+fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
+    play(async {
+        let (bench, eu, us) = (Bench::going_by(61, 1).await, region("eu"), region("us"));
+        let old = bench.process_speaking(&eu, BEFORE);
+        until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
+        let key = key_of(&eu, "older");
+        assert_eq!(ask(&old, "/probe", &key, "{}").await.status, 201);
+        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
+        assert_eq!(bench.effects(&key).len(), 1, "the newer process replays it");
+
+        let raised = bench.gateway(&us).raise_protocol("test").await.unwrap();
+        assert_eq!((raised.protocol, raised.common), (2, 2), "{raised:?}");
+        let why = "the regions go by protocol version 2 and this process speaks 1-1";
+        until("the older process to say why", ms(3_000), async || {
+            old.readiness().reasons.iter().any(|reason| reason.starts_with(why))
+        })
+        .await;
+        assert!(!old.readiness().ready);
+        let key = key_of(&eu, "after");
+        assert_eq!(ask(&old, "/probe", &key, "{}").await.said(), (503, "store-unavailable"));
+        assert_eq!(bench.effects(&key).len(), 0);
+        sleep(ms(5_000)).await;
+        assert!(!old.authority_status().lease.held, "it renews no more");
+        let question = Question::Acceptor { to: None, message: Message::Read };
+        let told = old.told(us.clone(), question).await;
+        assert!(matches!(&told, Told::Refused(said) if said.starts_with(why)), "it votes no more: {told:?}");
+        let refused = old.drain(&us, false, "test", "").await.unwrap_err();
+        assert!(refused.detail.starts_with(why), "nobody operates by it: {refused}");
+        bench.all_serve().await;
+        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
+    });
+}
+
+#[test]
+fn nothing_is_raised_while_somebody_speaks_an_older_version_or_does_not_answer() {
+    play(async {
+        let (bench, us, ap) = (Bench::going_by(62, 1).await, region("us"), region("ap"));
+        bench.replace_speaking(&ap, BEFORE);
+        bench.all_serve().await;
+        let same = bench.gateway(&us).raise_protocol("test").await.unwrap();
+        assert_eq!((same.protocol, same.common, same.epoch), (1, 1, 1));
+        assert_eq!(same.speaks["ap"], "1-1");
+        bench.replace(&ap);
+        bench.all_serve().await;
+        bench.gateway(&ap).stop(ms(100)).await;
+        bench.links(&ap, simulation::peers::LinkMode::Refuse);
+        let refused = bench.gateway(&us).raise_protocol("test").await.unwrap_err();
+        assert!(refused.code == "not-yet" && refused.detail.starts_with("ap does not say"), "{refused}");
+        assert_eq!(bench.gateway(&us).status().await.protocol, 1);
+    });
+}
+
+/// Nothing of what eu wrote since the copy has arrived anywhere. Its peers heard of it in pings, and are of a version that does not say so:
+/// what they do not say they may know.
+#[test]
+fn a_restored_store_is_not_approved_by_peers_that_cannot_say_what_they_heard() {
+    play(async {
+        let (bench, eu) = (Bench::going_by(63, 1).await, region("eu"));
+        for peer in [region("us"), region("ap")] {
+            bench.replace_speaking(&peer, BEFORE);
+        }
+        bench.all_serve().await;
+        for peer in [region("us"), region("ap")] {
+            bench.world.cluster.hold(&eu, &peer, true);
+        }
+        let copy = bench.world.cluster.copy(&eu);
+        sleep(ms(2_000)).await;
+        bench.replace(&eu);
+        bench.world.cluster.restore(&eu, copy);
+        for _ in 0..80 {
+            sleep(ms(100)).await;
+            assert!(!bench.serves(&eu), "approved by peers that cannot say what they heard");
+        }
+        let reasons = bench.gateway(&eu).readiness().reasons.join("; ");
+        assert!(
+            reasons.contains("one that runs an older onceway cannot: upgrade another region first"),
+            "{reasons}"
+        );
+    });
+}
+
+/// Whether the store only restarted or is a copy cannot be seen from it: one upgraded peer has to say what it heard.
+#[test]
+fn a_store_that_restarted_waits_for_a_peer_that_can_say_what_it_heard() {
+    play(async {
+        let (bench, eu) = (Bench::going_by(64, 1).await, region("eu"));
+        for peer in [region("us"), region("ap")] {
+            bench.replace_speaking(&peer, BEFORE);
+        }
+        bench.all_serve().await;
+        bench.world.cluster.restart(&eu);
+        assert_eq!(bench.send(&eu, "/probe", &key_of(&eu, "restarted")).await.status, 503);
+        sleep(ms(5_000)).await;
+        let reasons = bench.gateway(&eu).readiness().reasons.join("; ");
+        assert!(!bench.serves(&eu) && reasons.contains("upgrade another region first"), "{reasons}");
+        bench.replace(&region("us"));
+        until("approval", ms(5_000), async || bench.serves(&eu)).await;
+    });
+}
+
+/// Who speaks nothing in common is not heard, whatever it says of itself.
+#[test]
+fn a_peer_of_a_foreign_version_is_not_heard() {
+    play(async {
+        let (bench, us, ap) = (Bench::start(65).await, region("us"), region("ap"));
+        let foreign = Versions::new(NEWEST + 1, NEWEST + 1).unwrap();
+        bench.replace_speaking(&ap, foreign);
+        let why = format!("it speaks protocol versions {foreign}, this process {}", Versions::OURS);
+        until("it to be refused", ms(10_000), async || {
+            bench.gateway(&us).readiness().reasons.iter().any(|reason| reason.contains(&why))
+        })
+        .await;
+        assert!(!bench.gateway(&us).readiness().forwards_to.contains(&"ap".to_owned()));
+        assert!(!bench.serves(&ap), "it speaks no version that the view goes by");
+    });
+}

@@ -1,0 +1,151 @@
+//! Which columns of the own leaves are published: those that every subscriber has.
+//!
+//! A publication without a list publishes each column that is added, and a subscriber that lacks it stops applying anything until it has it
+//! (`missing replicated column`). So each publication names its columns, migrations may run in any order of regions, and a column that
+//! was added is published once all subscribers have it: they first, then the publisher. Neighbours: `mesh` has all else of a
+//! publication, `publisher` reaches a peer. It must not take a column from a list.
+
+use std::collections::BTreeSet;
+
+use tokio_postgres::Client;
+
+use super::super::names;
+use super::{Error, Plan, Status, execute, get, publisher, query};
+
+const WHAT: &str = "choosing what is published";
+
+/// A published table: its own columns, and those that are published.
+struct Table {
+    name: String,
+    own: Vec<String>,
+    published: BTreeSet<String>,
+    /// Whether the publication names them, or publishes whatever there is.
+    listed: bool,
+}
+
+impl Table {
+    /// The columns that are not published yet.
+    fn held_back(&self) -> impl Iterator<Item = &String> {
+        self.own.iter().filter(|column| !self.published.contains(*column))
+    }
+}
+
+/// Makes the publication, or publishes what all subscribers have by now. A peer that does not answer at the first making is about to be made by
+/// this program, too; later on it may be one that has not migrated.
+pub(super) async fn publish(client: &Client, plan: &Plan, made: bool) -> Result<Status, Error> {
+    let name = names::publication(&plan.me);
+    let mut tables = tables(client, plan, &name).await?;
+    if made && tables.iter().all(|table| table.listed && table.held_back().next().is_none()) {
+        return Ok(Status::Fine);
+    }
+    let (mut changed, mut why) = (!made, None);
+    for table in &mut tables {
+        // What went out without a list is with everybody.
+        let mut wanted: Vec<String> = table.own.clone();
+        for (peer, conninfo) in &plan.subscribe {
+            let there = publisher::columns(plan, conninfo, &table.name).await;
+            let (lacks, says): (Vec<&String>, &str) = match &there {
+                Ok(there) if there.is_empty() => (Vec::new(), "has no store yet"),
+                Ok(there) => {
+                    (table.held_back().filter(|column| !there.contains(*column)).collect(), "has not")
+                }
+                Err(_) if made => (table.held_back().collect(), "does not answer, and may not have"),
+                Err(_) => (Vec::new(), "does not answer"),
+            };
+            if let Some(column) = lacks.first() {
+                why = Some(format!(
+                    "column {column} of {} is not published before all have it, and {peer} {says}: run `onceway store init` of this version there, then here",
+                    table.name
+                ));
+            }
+            let lacks: BTreeSet<String> = lacks.into_iter().cloned().collect();
+            wanted.retain(|column| !lacks.contains(column));
+        }
+        changed |= !table.listed || wanted.len() > table.published.len();
+        table.own = wanted;
+    }
+    if changed {
+        let list = |table: &Table| {
+            let columns: Vec<String> = table.own.iter().map(|column| names::identifier(column)).collect();
+            format!("{} ({})", table.name, columns.join(", "))
+        };
+        let list = tables.iter().map(list).collect::<Vec<_>>().join(", ");
+        let sql = match made {
+            true => format!("alter publication {name} set table {list}"),
+            false => {
+                format!(
+                    "create publication {name} for table {list} with (publish = 'insert, update, delete')"
+                )
+            }
+        };
+        execute(client, WHAT, &sql).await?;
+    }
+    Ok(match (why, changed) {
+        (Some(why), _) => Status::Pending(why),
+        (None, true) => Status::Changed,
+        (None, false) => Status::Fine,
+    })
+}
+
+/// Why the publication does not publish what there is, if so.
+pub(super) async fn missing(client: &Client, plan: &Plan) -> Result<Option<String>, Error> {
+    let tables = tables(client, plan, &names::publication(&plan.me)).await?;
+    let unlisted = tables.iter().find(|table| !table.listed);
+    let held = tables.iter().find_map(|table| Some((table, table.held_back().next()?)));
+    Ok(match (held, unlisted) {
+        (Some((table, column)), _) => {
+            Some(format!("column {column} of {} is not published yet: run `onceway store init`", table.name))
+        }
+        (None, Some(table)) => {
+            Some(format!("it does not name the columns of {}: run `onceway store init`", table.name))
+        }
+        (None, None) => None,
+    })
+}
+
+/// A column that a peer publishes and this store lacks: its rows could not be applied.
+pub(super) async fn lacking(
+    client: &Client,
+    peer: &publisher::Publisher,
+    publication: &str,
+) -> Result<Option<String>, Error> {
+    let published = peer.client.query(PUBLISHED, &[&publication]).await;
+    for row in published.map_err(|error| super::failed(WHAT, &error))? {
+        let (table, columns): (String, Vec<String>) = (get(&row, WHAT, 0)?, get(&row, WHAT, 1)?);
+        let own = own(client, &table).await?;
+        if let Some(column) = columns.into_iter().find(|column| !own.contains(column)) {
+            return Ok(Some(format!("{column} of {table}")));
+        }
+    }
+    Ok(None)
+}
+
+/// Tables of a publication, the columns of each that it publishes, and whether it names them.
+const PUBLISHED: &str = "select n.nspname || '.' || c.relname, \
+           array(select a.attname::text from pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped \
+                    and (r.prattrs is null or a.attnum = any (r.prattrs)) order by a.attnum), \
+           r.prattrs is not null \
+      from pg_publication p join pg_publication_rel r on r.prpubid = p.oid join pg_class c on c.oid = r.prrelid \
+      join pg_namespace n on n.oid = c.relnamespace where p.pubname = $1";
+
+async fn tables(client: &Client, plan: &Plan, publication: &str) -> Result<Vec<Table>, Error> {
+    let mut found = Vec::new();
+    for row in query(client, WHAT, PUBLISHED, &[&publication]).await? {
+        let (name, columns): (String, Vec<String>) = (get(&row, WHAT, 0)?, get(&row, WHAT, 1)?);
+        found.push((name, columns, get::<bool>(&row, WHAT, 2)?));
+    }
+    let mut tables = Vec::new();
+    for name in [names::records(&plan.me), names::heartbeats(&plan.me)] {
+        let known = found.iter().find(|(known, _, _)| *known == name);
+        let (published, listed) = known.map_or((BTreeSet::new(), false), |(_, columns, listed)| {
+            (columns.iter().cloned().collect(), *listed)
+        });
+        tables.push(Table { own: own(client, &name).await?, name, published, listed });
+    }
+    Ok(tables)
+}
+
+async fn own(client: &Client, table: &str) -> Result<Vec<String>, Error> {
+    let rows = query(client, WHAT, publisher::COLUMNS, &[&table]).await?;
+    rows.iter().map(|row| get(row, WHAT, 0)).collect()
+}

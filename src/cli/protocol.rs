@@ -1,0 +1,102 @@
+//! `onceway protocol raise`: has the regions go by the newest version that all of them speak; and which versions a process speaks.
+//!
+//! Neighbours: `http` asks any gateway of the deployment, `gateway::authority` asks everybody and has the view changed; `serve` and `witness`
+//! take [`Speech`]. It must not raise anything without --yes: there is no way back.
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::http::Admin;
+use super::key::Who;
+use super::status::word;
+use super::table::{Side, columns};
+use super::{Failure, print};
+use crate::protocol::versions::{NEWEST, Versions};
+
+/// See which versions the regions speak with one another, and end an upgrade.
+#[derive(Subcommand)]
+pub enum Command {
+    Raise(Raise),
+}
+
+/// Have all regions go by the newest protocol version that each of them and each witness speaks. Without --yes: a dry run.
+///
+/// This ends an upgrade. Until then every gateway can be put back to the onceway before; afterwards one that does not speak
+/// the version serves nothing, and says why. Of several gateways of a region one answers for all: look at `onceway status` of each first.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway protocol raise          who speaks what, and what would be raised; nothing is changed
+  onceway protocol raise --yes    do it
+
+Refused while a region of the ring or a witness does not answer. Asked again, it changes nothing.
+
+Exit codes: 0 done, or compared; 1 refused, or the gateway does not answer; 2 wrong arguments; 3 somebody does not answer yet: run it
+again.")]
+pub struct Raise {
+    #[command(flatten)]
+    gateway: Admin,
+    #[command(flatten)]
+    who: Who,
+    /// Do it.
+    #[arg(long)]
+    yes: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Command {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        match self {
+            Self::Raise(raise) => raise.run(),
+        }
+    }
+}
+
+impl Raise {
+    fn run(&self) -> Result<(), Failure> {
+        let Self { gateway, who, yes, json } = self;
+        let act = json!({ "actor": who.actor, "dry": !yes });
+        let told = gateway.target()?.act("/v1/admin/protocol/raise", &act)?;
+        if *json {
+            return print(&format!("{told}\n"));
+        }
+        let speaks = told["speaks"].as_object();
+        let rows = speaks.into_iter().flatten().map(|(name, speaks)| vec![name.clone(), word(speaks)]);
+        let head = ["name", "speaks"].map(str::to_owned).to_vec();
+        let table =
+            columns(&[Side::Left, Side::Left], &std::iter::once(head).chain(rows).collect::<Vec<_>>());
+        let (now, common) = (word(&told["protocol"]), word(&told["common"]));
+        let text = match told["protocol"] == told["common"] {
+            true => {
+                format!("protocol version {now} is in force since epoch {} or before\n", word(&told["epoch"]))
+            }
+            false => format!(
+                "protocol version {now} is in force, all speak {common}. Nothing was changed. To raise it:\n  onceway protocol raise --yes\n"
+            ),
+        };
+        print(&format!("{table}\n{text}"))
+    }
+}
+
+/// Which versions a process speaks.
+#[derive(Args)]
+pub(super) struct Speech {
+    /// Speak these protocol versions only, such as 1-1. For tests of two versions side by side. A flag, as nobody types it by accident; whatever is
+    /// said here, a process can only be refused by more of the others.
+    #[arg(long, hide = true, value_name = "OLDEST-NEWEST", value_parser = versions)]
+    speaks: Option<Versions>,
+}
+
+impl Speech {
+    pub(super) fn versions(&self) -> Versions {
+        self.speaks.unwrap_or(Versions::OURS)
+    }
+}
+
+fn versions(text: &str) -> Result<Versions, String> {
+    let versions = Versions::parse(text).filter(|versions| versions.newest() <= NEWEST + 1);
+    versions.ok_or_else(|| format!("say two numbers from 1 to {}, such as 1-{NEWEST}", NEWEST + 1))
+}

@@ -1,0 +1,143 @@
+//! The console's drawings: a bar for a share of the ring, a line for what a lag was. Plain shapes, coloured by the page's own style.
+//!
+//! Neighbours: [`super::now`] puts the same figures beside each in words. It must not draw a text: drawings shrink on a phone, texts must not.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use crate::gateway::trail::TrailPoint;
+
+/// How far back lines may go, in minutes: as far as there is something to show.
+const MINUTES: [u32; 3] = [1, 3, 15];
+/// Sizes of a line's drawing, in units of its own.
+const WIDTH: f64 = 300.0;
+const HEIGHT: f64 = 48.0;
+/// Two points further apart than this are not joined: nothing was measured in between.
+const GAP: Duration = Duration::from_secs(12);
+
+/// The share that a region owns now, and a tick where it would be at home; both 0 to 1.
+pub(super) fn share(now: f64, home: f64) -> Markup {
+    let (now, home) = (now.clamp(0.0, 1.0) * 100.0, home.clamp(0.0, 1.0) * 100.0);
+    html! {
+        svg.bar aria-hidden="true" viewBox="0 0 100 10" preserveAspectRatio="none" {
+            rect.back x="0" y="1" width="100" height="8" {}
+            rect.now x="0" y="1" width=(format!("{now:.2}")) height="8" {}
+            line.home x1=(format!("{home:.2}")) y1="0" x2=(format!("{home:.2}")) y2="10" {}
+        }
+    }
+}
+
+/// How many minutes a line has to go back to show the oldest point.
+pub(super) fn minutes(oldest: Duration) -> u32 {
+    let enough = |minutes: &u32| Duration::from_secs(60) * *minutes >= oldest;
+    MINUTES.into_iter().find(enough).unwrap_or(MINUTES[2])
+}
+
+/// What a lag was over the last minutes, against a scale that ends at `most`. Two marks part the time in three.
+pub(super) fn trail(title: &str, points: &[TrailPoint], minutes: u32, most: Duration) -> Markup {
+    let back = 60.0 * f64::from(minutes);
+    let across = |age: Duration| WIDTH * (1.0 - age.as_secs_f64() / back).clamp(0.0, 1.0);
+    let most = most.as_secs_f64().max(0.001);
+    let down = |lag: Duration| HEIGHT - 1.0 - (lag.as_secs_f64() / most).min(1.0) * (HEIGHT - 2.0);
+    let lines = runs(points);
+    html! {
+        svg.trail role="img" aria-label=(title) viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" {
+            @for third in [1.0, 2.0] {
+                line.grid x1=(WIDTH * third / 3.0) y1="0" x2=(WIDTH * third / 3.0) y2=(HEIGHT) {}
+            }
+            line.grid x1="0" y1=(HEIGHT - 0.5) x2=(WIDTH) y2=(HEIGHT - 0.5) {}
+            @for point in points.iter().filter(|point| point.lag.is_none()) {
+                rect.gap x=(format!("{:.1}", across(point.age))) y="0" width=(format!("{:.1}", WIDTH * 5.0 / back)) height=(HEIGHT) {}
+            }
+            @for run in lines {
+                polyline.lag points=(run.iter().map(|(age, lag)| format!("{:.1},{:.1}", across(*age), down(*lag))).collect::<Vec<_>>().join(" ")) {}
+            }
+        }
+    }
+}
+
+/// The stretches without a gap. One point alone gets a second, so that it is seen.
+fn runs(points: &[TrailPoint]) -> Vec<Vec<(Duration, Duration)>> {
+    let mut all: Vec<Vec<(Duration, Duration)>> = Vec::new();
+    let mut open = false;
+    for point in points {
+        let Some(lag) = point.lag else {
+            open = false;
+            continue;
+        };
+        match all.last_mut().filter(|_| open) {
+            Some(run) if run.last().is_some_and(|(age, _)| age.saturating_sub(point.age) <= GAP) => {
+                run.push((point.age, lag));
+            }
+            Some(_) | None => all.push(vec![(point.age, lag)]),
+        }
+        open = true;
+    }
+    for run in &mut all {
+        if let [(age, lag)] = run[..] {
+            run.push((age.saturating_sub(Duration::from_secs(4)), lag));
+        }
+    }
+    all
+}
+
+/// The end of the scale that all lines share: the next of 1, 2 or 5 times a power of ten milliseconds.
+pub(super) fn scale(largest: Duration) -> Duration {
+    let wanted = largest.as_millis().max(10);
+    let mut step = 10_u128;
+    loop {
+        for factor in [1, 2, 5] {
+            if step * factor >= wanted {
+                return Duration::from_millis(u64::try_from(step * factor).unwrap_or(u64::MAX));
+            }
+        }
+        step = step.saturating_mul(10);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(age: u64, lag: Option<u64>) -> TrailPoint {
+        TrailPoint { age: Duration::from_secs(age), lag: lag.map(Duration::from_millis) }
+    }
+
+    #[test]
+    fn silence_and_missing_points_break_the_line() {
+        let points = [
+            point(60, Some(1)),
+            point(55, Some(2)),
+            point(50, None),
+            point(45, Some(3)),
+            point(10, Some(4)),
+            point(5, Some(5)),
+        ];
+        let lengths: Vec<usize> = runs(&points).iter().map(Vec::len).collect();
+        assert_eq!(lengths, [2, 2, 2], "two, one made visible, two");
+        let drawn = trail("t", &points, 1, Duration::from_millis(5)).into_string();
+        assert_eq!((drawn.matches("<polyline").count(), drawn.matches("class=\"gap\"").count()), (3, 1));
+    }
+
+    #[test]
+    fn the_scale_is_round_and_covers() {
+        for (lag, end) in [(0, 10), (10, 10), (11, 20), (49, 50), (51, 100), (1_001, 2_000), (9_999, 10_000)]
+        {
+            assert_eq!(scale(Duration::from_millis(lag)), Duration::from_millis(end));
+        }
+    }
+
+    #[test]
+    fn a_line_goes_as_far_back_as_there_is_something_to_show() {
+        for (oldest, back) in [(0, 1), (60, 1), (61, 3), (180, 3), (181, 15), (9_000, 15)] {
+            assert_eq!(minutes(Duration::from_secs(oldest)), back);
+        }
+    }
+
+    #[test]
+    fn a_bar_stays_within_its_frame() {
+        let drawn = share(7.0, -1.0).into_string();
+        assert!(drawn.contains("width=\"100.00\"") && drawn.contains("x1=\"0.00\""), "{drawn}");
+    }
+}

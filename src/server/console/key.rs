@@ -1,0 +1,261 @@
+//! One key on the console: what each region has of it, its journal, and the forms to settle or release it while it is in doubt.
+//!
+//! Neighbours: `gateway::audit` gathers its life over all regions (what peers say is their JSON: every field may be missing), [`super::acts`] takes the
+//! forms. It must not offer an act that another region has to decide.
+
+use http::StatusCode;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::frame::{self, ago, date, mark, section, table};
+use super::{Answer, Visit, lists, page};
+use crate::gateway::audit::KeyLife;
+use crate::ports::Ports;
+use crate::server::admin_acts;
+
+/// The form that asks for a key.
+pub(super) fn form(tenant: &str, key: &str) -> Markup {
+    html! {
+        form.look-up method="get" action="/console/key" role="search" {
+            div { label for="tenant" { "Tenant" } input #tenant name="tenant" value=(tenant) required maxlength="64" spellcheck="false" autocapitalize="none" autocomplete="off"; }
+            div.wide { label for="key" { "Key" } input #key name="key" value=(key) required maxlength="255" spellcheck="false" autocapitalize="none" autocomplete="off"; }
+            button type="submit" { "Look it up in all regions" }
+        }
+    }
+}
+
+/// The page of the key that is asked for.
+pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
+    let (tenant, key) = (visit.asked("tenant").unwrap_or_default(), visit.asked("key").unwrap_or_default());
+    let (tenant, key) = (tenant.trim(), key.trim());
+    let failed = |status, why: &str| {
+        let main = html! { h1 { "Key" } p.notice.bad role="alert" { (why) } (form(tenant, key)) };
+        page(status, frame::page(visit.gateway.region().as_str(), "key", visit.signed_in, &main))
+    };
+    let id = match admin_acts::id(tenant, key) {
+        Ok(id) => id,
+        Err(why) => return failed(StatusCode::BAD_REQUEST, &why),
+    };
+    if lists::is_shadow(visit) {
+        return failed(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Shadow mode: nothing is decided, so no key is known.",
+        );
+    }
+    match visit.gateway.key_life(&id).await {
+        Ok(life) => {
+            let main = told(visit, tenant, id.key().as_str(), &life);
+            page(StatusCode::OK, frame::page(visit.gateway.region().as_str(), "key", visit.signed_in, &main))
+        }
+        Err(error) => failed(StatusCode::SERVICE_UNAVAILABLE, &format!("The store does not answer: {error}")),
+    }
+}
+
+/// A field of a peer's answer as a word.
+pub(super) fn word(value: &Value) -> String {
+    match value {
+        Value::Null => frame::NOTHING.to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Records as they were seen: an act is for these and no others.
+pub(super) fn seen(status: &Value) -> String {
+    let rows = status["rows"].as_array().into_iter().flatten();
+    let one = |row: &Value| ["origin", "token", "state"].map(|field| word(&row[field])).join(" ");
+    rows.map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn told<P: Ports>(visit: &Visit<'_, P>, tenant: &str, key: &str, life: &KeyLife) -> Markup {
+    let me = visit.gateway.region().as_str();
+    let now_ms = visit.gateway.date().as_millis();
+    let own = life.regions.get(me).cloned().unwrap_or_default();
+    let others = life.regions.iter().filter(|(name, _)| *name != me);
+    let order: Vec<String> = own["order"].as_array().into_iter().flatten().map(word).collect();
+    let done = match (visit.asked("done").as_deref(), own["state"].as_str()) {
+        (Some("settle"), Some("settled")) => Some("settled: every retry is given this answer from now on"),
+        (Some("release"), Some("released")) => {
+            Some("released: nothing was sent; a retry of the client runs again")
+        }
+        _ => None,
+    };
+    html! {
+        h1 { "Key " code.key { (key) } " of " code { (tenant) } }
+        @if let Some(done) = done { p.notice.good role="status" { (mark("good", done)) } }
+        dl.facts {
+            div { dt { "Reads as" } dd { (state(&own["state"])) } }
+            div { dt { "Owner now" } dd { (word(&own["owner"])) } }
+            div { dt { "Order" } dd { (order.join(", ")) } }
+            div { dt { "Arc" } dd { (word(&own["arc"])) } }
+            div { dt { "Digest in logs" } dd { code { (word(&own["digest"])) } } }
+        }
+        @if own["state"] == "in-doubt" { (decide(me, tenant, key, &own)) }
+        (of_region(me, &own, now_ms))
+        @for (name, status) in others { (of_region(name, status, now_ms)) }
+        @for (name, why) in &life.silent {
+            (section(&format!("in-{name}"), name, None, &html! {
+                p.notice.bad { (mark("bad", &format!("did not answer ({why}): what it knows is missing here"))) }
+            }))
+        }
+        (section("look-up", "Another key", None, &form(tenant, "")))
+        p { a href="/console#doubts" { "Back to the keys in doubt" } }
+    }
+}
+
+fn state(state: &Value) -> Markup {
+    match state.as_str() {
+        Some("settled") => mark("good", "settled"),
+        Some("in-doubt") => mark("bad", "in doubt"),
+        Some("in-progress") => mark("warn", "in progress"),
+        Some(other) => mark("none", other),
+        None => html! { (frame::NOTHING) },
+    }
+}
+
+fn of_region(name: &str, status: &Value, now_ms: i64) -> Markup {
+    let rows: Vec<Vec<Markup>> = status["rows"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|row| {
+            let mut cells: Vec<Markup> =
+                ["origin", "state", "token", "status"].map(|field| html! { (word(&row[field])) }).to_vec();
+            cells.push(html! { (lists::left(row["hold_left_ms"].as_u64())) });
+            cells.push(html! { (row["expires_ms"].as_i64().map_or(frame::NOTHING.to_owned(), date)) });
+            cells.push(html! { code { (word(&row["request_id"])) } });
+            cells.push(html! { code { (word(&row["fingerprint"]).chars().take(16).collect::<String>()) } });
+            cells
+        })
+        .collect();
+    let acts: Vec<Vec<Markup>> = status["journal"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|entry| {
+            let mut cells = vec![html! { (word(&entry["kind"])) }];
+            cells.push(entry["at_ms"].as_i64().map_or(html! { (frame::NOTHING) }, |at| ago(at, now_ms)));
+            cells.extend(["token", "actor", "reason"].map(|field| html! { (word(&entry[field])) }));
+            cells
+        })
+        .collect();
+    let heads =
+        ["Record of", "State", "Token", "Status", "Hold left", "Remembered until", "Request", "Fingerprint"];
+    let body = html! {
+        @if rows.is_empty() { p { "It has no record: as far as its copies have come, nothing was ever claimed." } }
+        @else { (table(&format!("Records in {name}"), &heads, &rows)) }
+        @if !acts.is_empty() {
+            h3 { "Its journal" }
+            (table(&format!("Journal of {name}"), &["Kind", "When", "Token", "Who", "Why"], &acts))
+        }
+    };
+    let state = word(&status["state"]);
+    section(&format!("in-{name}"), &format!("In {name}: {state}"), None, &body)
+}
+
+/// The forms, where this region decides.
+fn decide(me: &str, tenant: &str, key: &str, own: &Value) -> Markup {
+    let owner = word(&own["owner"]);
+    if owner != me {
+        return section(
+            "decide",
+            "Decide",
+            None,
+            &html! {
+                p { "Its owner is " b { (owner) } ": open the console of a gateway there." }
+            },
+        );
+    }
+    let hidden = html! {
+        input type="hidden" name="tenant" value=(tenant);
+        input type="hidden" name="key" value=(key);
+        input type="hidden" name="seen" value=(seen(own));
+    };
+    let body = html! {
+        p { "Ask the provider first: by the key, or by a request's id. The upstream is not asked here, and neither act can be taken back." }
+        details #settle {
+            summary { "It happened: settle" }
+            form.act method="post" action="/console/settle" {
+                (hidden)
+                p.soft { "Store this answer, which every retry is given from now on." }
+                label for="status" { "Status that clients are given" }
+                input #status name="status" type="number" min="200" max="599" required inputmode="numeric";
+                label for="headers" { "Headers, one a line " span.soft { "name: value" } }
+                textarea #headers name="headers" rows="2" spellcheck="false" { "content-type: application/json" }
+                label for="body" { "Body" }
+                textarea #body name="body" rows="4" spellcheck="false" {}
+                (why("settle"))
+                button type="submit" { "Look it over…" }
+            }
+        }
+        details #release {
+            summary { "It did not happen: release" }
+            form.act method="post" action="/console/release" {
+                (hidden)
+                p.soft { "Nothing is sent now, but a retry of the client runs again. If the effect did happen after all, that retry performs it a second time." }
+                (why("release"))
+                button type="submit" { "Look it over…" }
+            }
+        }
+    };
+    section("decide", "Decide", None, &body)
+}
+
+/// Who acts, and why.
+fn why(act: &str) -> Markup {
+    html! {
+        label for={ (act) "-reason" } { "Why " span.soft { "journalled with the act" } }
+        textarea id={ (act) "-reason" } name="reason" rows="2" required maxlength="1000" placeholder="the provider shows po_17, OPS-311" {}
+        label for={ (act) "-actor" } { "Who " span.soft { "your name, journalled too" } }
+        input id={ (act) "-actor" } name="actor" required maxlength="200" autocomplete="username" autocapitalize="none";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_peers_clients_and_operators_wrote_stays_text() {
+        let evil = "\"><img src=x onerror=alert(1)>";
+        let row = json!({ "origin": evil, "state": evil, "token": evil, "request_id": evil, "fingerprint": evil, "status": evil });
+        let entry = json!({ "at_ms": evil, "kind": evil, "token": evil, "actor": evil, "reason": evil });
+        let status = json!({ "state": evil, "owner": evil, "rows": [row], "journal": [entry] });
+        let all = html! {
+            (of_region(evil, &status, 0)) (decide(evil, evil, evil, &status)) (form(evil, evil)) (state(&status["state"]))
+        };
+        let text = all.into_string();
+        assert!(!text.contains("<img") && !text.contains("\"&gt;&lt;img"), "{text}");
+        assert!(text.contains("&lt;img"));
+    }
+
+    #[test]
+    fn a_peer_that_says_something_else_breaks_nothing() {
+        for odd in [
+            json!(null),
+            json!([1]),
+            json!({ "rows": 7, "journal": { "a": 1 } }),
+            json!({ "rows": [null, "x"] }),
+        ] {
+            assert!(of_region("a", &odd, 0).into_string().contains("In a"), "{odd}");
+        }
+    }
+
+    #[test]
+    fn only_the_owner_decides() {
+        let status = json!({ "state": "in-doubt", "owner": "b", "rows": [] });
+        let forms = |me| decide(me, "acme", "k", &status).into_string().matches("<form").count();
+        assert_eq!((forms("a"), forms("b")), (0, 2));
+    }
+
+    #[test]
+    fn what_was_seen_names_each_record() {
+        let row =
+            |origin: &str, token: &str| json!({ "origin": origin, "token": token, "state": "in-doubt" });
+        let status = json!({ "rows": [row("a#1", "3.1"), row("b#1", "2.1")] });
+        assert_eq!(seen(&status), "a#1 3.1 in-doubt, b#1 2.1 in-doubt");
+        assert_eq!(seen(&json!({})), "");
+    }
+}

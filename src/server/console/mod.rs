@@ -1,0 +1,251 @@
+//! The console: what an operator wants to see during an incident, on one page of the admin listener, and the acts on a key in doubt.
+//!
+//! `GET /console` (`/console/now` and `/console/audit` are its parts, for its script), `GET /console/key?tenant=&key=`, `POST /console/settle`,
+//! `/console/release`, `/console/sign-in` and `/console/sign-out`, and its own files. Neighbours: [`super::admin`] routes here, `gateway::status`,
+//! `gateway::operator` and `gateway::audit` say what stands on it, [`super::admin_acts`] makes the same acts of what is said; [`session`] says who may ask. Every text is escaped
+//! where it is written (maud does it); no page names anything outside, and none needs its script to be read. It must not decide anything, nor log
+//! paths, bodies or tokens.
+
+mod acts;
+mod attention;
+mod chart;
+mod frame;
+mod key;
+mod lists;
+mod now;
+mod session;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use form_urlencoded::parse;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, LOCATION, REFERRER_POLICY, SET_COOKIE,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use maud::Markup;
+use tokio::time::timeout;
+
+use super::admin::{Answer, Key, problem};
+use crate::gateway::Gateway;
+use crate::gateway::credentials::{TokenDigest, digest};
+use crate::ports::Ports;
+
+/// The largest form, in bytes, encoded as forms are.
+const FORM_LIMIT: usize = 256 << 10;
+/// How long it may take to arrive.
+const FORM_TIME: Duration = Duration::from_secs(10);
+/// What a page may load and do: its own files, asking this listener, and sending its forms there. No markup can be made of a text by a script.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
+     base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// The files of the page, which anybody may have: they say nothing of this deployment.
+const FILES: [(&str, &str, &str); 3] = [
+    ("console.css", "text/css; charset=utf-8", include_str!("console.css")),
+    ("console.js", "text/javascript; charset=utf-8", include_str!("console.js")),
+    ("icon.svg", "image/svg+xml", include_str!("icon.svg")),
+];
+
+/// Who is asking.
+enum Access {
+    /// On loopback, where no token is asked for.
+    Open,
+    /// Somebody who has the token.
+    Known,
+    /// Somebody who has to show the token first; its digest.
+    Unknown(TokenDigest),
+    /// A request that was not meant for this machine.
+    Astray,
+}
+
+impl Access {
+    fn of<P: Ports>(key: &Key, gateway: &Gateway<P>, headers: &HeaderMap) -> Self {
+        match (*key.0.now(), key.allows(headers)) {
+            (None, true) => Self::Open,
+            (None, false) => Self::Astray,
+            (Some(_), true) => Self::Known,
+            (Some(token), false) => {
+                let region = gateway.region().as_str();
+                if session::is_shown(headers, &token, region, gateway.date()) {
+                    Self::Known
+                } else {
+                    Self::Unknown(token)
+                }
+            }
+        }
+    }
+}
+
+/// What a page is made from: who it is for, and what was asked.
+pub(super) struct Visit<'a, P: Ports> {
+    gateway: &'a Arc<Gateway<P>>,
+    /// Whether there is a session to end.
+    signed_in: bool,
+    query: &'a str,
+}
+
+impl<P: Ports> Visit<'_, P> {
+    /// The value of the query's parameter.
+    fn asked(&self, name: &str) -> Option<String> {
+        parse(self.query.as_bytes()).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
+    }
+}
+
+/// Where the console is, for whoever opens the admin listener in a browser.
+pub(super) fn redirect() -> Answer {
+    elsewhere("/console")
+}
+
+/// Answers what is asked below `/console`; `path` is what follows.
+pub(super) async fn answer<P, B>(
+    gateway: &Arc<Gateway<P>>,
+    key: &Key,
+    path: &[&str],
+    head: &Parts,
+    body: B,
+) -> Answer
+where
+    P: Ports,
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if let [name] = path
+        && let Some((_, kind, text)) = FILES.iter().find(|(known, ..)| known == name)
+    {
+        return sent(StatusCode::OK, kind, (*text).to_owned());
+    }
+    let signed_in = match Access::of(key, gateway, &head.headers) {
+        Access::Astray => return key.refusal(),
+        Access::Unknown(token) => {
+            return match (&head.method, path) {
+                (&Method::POST, ["sign-in"]) => sign_in(gateway, &token, &head.headers, body).await,
+                _ => ask_to_sign_in(gateway, None),
+            };
+        }
+        Access::Open => false,
+        Access::Known => true,
+    };
+    let visit = Visit { gateway, signed_in, query: head.uri.query().unwrap_or_default() };
+    match (&head.method, path) {
+        (&Method::POST, ["sign-in"]) => elsewhere("/console"),
+        (&Method::POST, ["sign-out"]) => match session::is_own(&head.headers) {
+            Ok(()) => with_cookie(elsewhere("/console"), &session::ended(gateway.region().as_str())),
+            Err(why) => foreign(why),
+        },
+        (&Method::POST, [verb @ ("settle" | "release")]) => match form(&head.headers, body).await {
+            Ok(form) => acts::act(&visit, verb, &form).await,
+            Err(answer) => answer,
+        },
+        (&Method::GET | &Method::HEAD, [] | [""]) => page(StatusCode::OK, now::whole(&visit).await),
+        (&Method::GET | &Method::HEAD, ["now"]) => page(StatusCode::OK, now::part(&visit).await),
+        (&Method::GET | &Method::HEAD, ["audit"]) => page(StatusCode::OK, lists::part(&visit).await),
+        (&Method::GET | &Method::HEAD, ["key"]) => key::look_up(&visit).await,
+        _ => problem(StatusCode::NOT_FOUND, "the console is at /console"),
+    }
+}
+
+/// Takes the token from a form; who has it gets a session in its place.
+async fn sign_in<P, B>(gateway: &Gateway<P>, token: &TokenDigest, headers: &HeaderMap, body: B) -> Answer
+where
+    P: Ports,
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let form = match form(headers, body).await {
+        Ok(form) => form,
+        Err(answer) => return answer,
+    };
+    // Digests are compared, not tokens: how long it takes tells nothing about the token.
+    if digest(form.get("token").trim().as_bytes()) != *token {
+        tracing::warn!("somebody could not sign in to the console: a wrong token");
+        return ask_to_sign_in(gateway, Some("That is not the admin token of this gateway."));
+    }
+    let region = gateway.region().as_str();
+    with_cookie(elsewhere("/console"), &session::begun(token, region, gateway.date()))
+}
+
+fn ask_to_sign_in<P: Ports>(gateway: &Gateway<P>, why: Option<&str>) -> Answer {
+    let mut answer = page(StatusCode::UNAUTHORIZED, frame::sign_in(gateway.region().as_str(), why));
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    answer
+}
+
+/// The fields of a form.
+pub(super) struct Form(Vec<(String, String)>);
+
+impl Form {
+    /// A field's text, with the line ends that forms put in put back; empty if it is absent.
+    fn get(&self, name: &str) -> String {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map_or(String::new(), |(_, value)| value.replace("\r\n", "\n"))
+    }
+}
+
+/// A form that a page of this listener sent, or why it is not taken.
+async fn form<B>(headers: &HeaderMap, body: B) -> Result<Form, Answer>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    session::is_own(headers).map_err(foreign)?;
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if !kind.starts_with(b"application/x-www-form-urlencoded") {
+        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send a form of the console"));
+    }
+    let Ok(Ok(body)) = timeout(FORM_TIME, Limited::new(body, FORM_LIMIT).collect()).await else {
+        return Err(problem(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the form is over 256 KiB, too slow, or it broke off; `onceway key settle --body-file` takes larger answers",
+        ));
+    };
+    Ok(Form(parse(&body.to_bytes()).into_owned().collect()))
+}
+
+/// The refusal of a form that another page may have sent.
+fn foreign(why: &str) -> Answer {
+    problem(StatusCode::FORBIDDEN, why)
+}
+
+fn elsewhere(place: &str) -> Answer {
+    let mut answer = sent(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", format!("{place}\n"));
+    // Places are written here or percent-encoded; what is no header's text could only be a mistake, which leads to the console.
+    let place = HeaderValue::from_str(place).unwrap_or(HeaderValue::from_static("/console"));
+    answer.headers_mut().insert(LOCATION, place);
+    answer
+}
+
+fn with_cookie(mut answer: Answer, cookie: &str) -> Answer {
+    if let Ok(cookie) = HeaderValue::from_str(cookie) {
+        answer.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    answer
+}
+
+/// A page.
+fn page(status: StatusCode, markup: Markup) -> Answer {
+    sent(status, "text/html; charset=utf-8", markup.into_string())
+}
+
+fn sent(status: StatusCode, kind: &'static str, text: String) -> Answer {
+    const HEADERS: [(HeaderName, &str); 6] = [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (CACHE_CONTROL, "no-store"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        // Not `no-referrer`: browsers that are told so send their own forms with `Origin: null`.
+        (REFERRER_POLICY, "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    let mut answer = Response::new(Full::new(Bytes::from(text)));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}

@@ -1,0 +1,355 @@
+//! The console's page, and what of it changes by the second: ring, regions, leases, windows, lag.
+//!
+//! Neighbours: `gateway::status` and `gateway::trail` are what it shows, [`super::lists`] has what comes from the store, [`super::attention`] the first
+//! lines. The words are those of `onceway status`. It must not ask the store for more than one page.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use super::attention::{self, Line};
+use super::chart;
+use super::frame::{self, NOTHING, countdown, mark, millis, or_nothing, section, span, table, thousands};
+use super::{Visit, key, lists};
+use crate::gateway::authority::status::{AuthorityStatus, RegionStatus};
+use crate::gateway::status::{PeerStatus, Status};
+use crate::gateway::trail::TrailPoint;
+use crate::ports::Ports;
+use crate::protocol::ring::ARCS;
+
+/// The name of the part that changes by the second.
+const LIVE: Option<&str> = Some("now");
+
+/// The whole page.
+pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Markup {
+    let (now, audit) = tokio::join!(sections(visit), lists::audit(visit));
+    let main = html! {
+        h1.unseen { "Region " (visit.gateway.region().as_str()) }
+        noscript { p.notice { "Without script this page does not change by itself: reload it." } }
+        (now)
+        (section("look-up", "Look a key up", None, &key::form("", "")))
+        (audit)
+    };
+    frame::page(visit.gateway.region().as_str(), "console", visit.signed_in, &main)
+}
+
+/// The part that changes by the second, for the page's script.
+pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
+    sections(visit).await
+}
+
+async fn sections<P: Ports>(visit: &Visit<'_, P>) -> Markup {
+    let gateway = visit.gateway;
+    let (status, doubts) = tokio::join!(gateway.status(), lists::doubts(visit));
+    let trails = gateway.lag_trails();
+    let lines = attention::lines(&status, doubts.as_ref().ok());
+    html! {
+        (first_lines(&lines))
+        (section("summary", "This gateway", LIVE, &summary(&status)))
+        (section("ring", "The ring and who owns it now", LIVE, &ring(&status)))
+        div.pair {
+            (section("windows", "What gained keys wait for", LIVE, &windows(&status.authority)))
+            (section("leases", "Leases", LIVE, &leases(&status)))
+        }
+        (lists::queue(visit, &doubts, &status))
+        (section("regions", "Regions", LIVE, &regions(&status)))
+        (section("lag", "Observed lag", LIVE, &lag(&status, &trails)))
+    }
+}
+
+fn first_lines(lines: &[Line]) -> Markup {
+    let body = html! {
+        @if lines.is_empty() { p { (mark("good", "Nothing asks for you.")) } }
+        @else {
+            ul.lines {
+                @for line in lines {
+                    li {
+                        a href={ "#" (line.at) } {
+                            @if line.act { (mark("bad", &line.text)) } @else { (mark("warn", &line.text)) }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    section("attention", "Now", LIVE, &body)
+}
+
+fn summary(status: &Status) -> Markup {
+    let readiness = &status.readiness;
+    let state = match (readiness.ready, readiness.serves) {
+        (true, true) => mark("good", "ready, runs keys"),
+        (true, false) => mark("warn", "ready, forwards only"),
+        (false, _) => mark("bad", "not ready"),
+    };
+    let store = &status.store;
+    let open = match &store.reason {
+        Some(reason) => mark("bad", &format!("closed: {reason}")),
+        None => html! {
+            (mark("good", "open"))
+            span.soft { " gate version " (or_nothing(store.gate_version)) ", heartbeat " (or_nothing(store.heartbeat)) }
+        },
+    };
+    let config = if status.config.current {
+        mark("good", "as in its files")
+    } else {
+        mark("warn", "not as in its files")
+    };
+    let rows = [
+        ("State", state),
+        ("Store", open),
+        ("View", html! { "epoch " (status.epoch) span.soft { " digest " code { (short(&status.view)) } } }),
+        ("Settings", html! { (config) span.soft { " shared " code { (short(&status.shared)) } } }),
+        ("In flight", html! { (status.in_flight) }),
+        ("Writes as", html! { code { (status.origin) } }),
+        ("As of", html! { span data-at-ms=(status.at_ms) { (frame::date(status.at_ms)) } }),
+    ];
+    html! { dl.facts { @for (name, value) in rows { div { dt { (name) } dd { (value) } } } } }
+}
+
+fn ring(status: &Status) -> Markup {
+    let authority = &status.authority;
+    if !authority.founded {
+        return html! { p { "Not founded: run " code { "onceway init" } " once, when all regions are up." } };
+    }
+    let arcs = |share: f64| (share * f64::from(ARCS)).round() as i64;
+    let rows: Vec<Vec<Markup>> = authority
+        .regions
+        .iter()
+        .map(|region| {
+            let home = status.shares.get(&region.name).copied().unwrap_or(0.0);
+            let (now, at_home) = (arcs(region.share), arcs(home));
+            let more = if now > at_home { "+" } else { "" };
+            let differs = html! { b { (more) (thousands(now - at_home)) } };
+            vec![
+                html! { (region.name) @if region.name == status.region { span.soft { " this one" } } },
+                standing(region),
+                html! { span.number { (thousands(now)) } span.soft { " " (percent(region.share)) } },
+                html! { span.number { (thousands(at_home)) } span.soft { " " (percent(home)) } },
+                html! { @if now == at_home { span.soft { "as at home" } } @else { (differs) } },
+                html! { "since epoch " (region.since_epoch) },
+                chart::share(region.share, home),
+            ]
+        })
+        .collect();
+    let heads = [
+        "Region",
+        "Standing",
+        "Arcs owned now",
+        "Arcs at home",
+        "Differs",
+        "Stands so",
+        "Share, tick: at home",
+    ];
+    html! {
+        (table("Arcs that each region owns in the view, against its home arcs", &heads, &rows))
+        p.soft { (thousands(i64::from(ARCS))) " arcs, epoch " (authority.epoch) "." }
+    }
+}
+
+fn standing(region: &RegionStatus) -> Markup {
+    match region.standing {
+        _ if !region.in_ring => mark("none", "left the ring"),
+        "serving" if region.upstream_failing => mark("bad", "serving, upstream fails"),
+        "serving" => mark("good", "serving"),
+        "sealed" if region.upstream_failing => mark("warn", "sealed: upstream is sick"),
+        "sealed" => mark("warn", "sealed"),
+        "drained" => mark("warn", "drained"),
+        "lost" => mark("bad", "lost"),
+        other => mark("none", other),
+    }
+}
+
+fn regions(status: &Status) -> Markup {
+    let heads =
+        ["Region", "State", "Heard", "Round trip", "Epoch", "Its rows here", "Upstream", "Store", "Trouble"];
+    let all = status.authority.regions.iter();
+    let rows: Vec<Vec<Markup>> = all
+        .map(|region| match status.peers.get(&region.name) {
+            Some(peer) => of_peer(status, region, peer),
+            None => of_own(status, region),
+        })
+        .collect();
+    html! { (table("How each region is, as this gateway sees it", &heads, &rows)) }
+}
+
+fn of_own(status: &Status, region: &RegionStatus) -> Vec<Markup> {
+    let own = region.name == status.region;
+    let state = match (own, status.readiness.serves) {
+        (true, true) => mark("good", "runs keys"),
+        (true, false) => mark("warn", "forwards only"),
+        (false, _) => mark("none", "not asked"),
+    };
+    let upstream = match status.upstream.as_ref().filter(|_| own) {
+        Some(upstream) if upstream.well => mark("good", "well"),
+        Some(_) => mark("bad", "fails its checks"),
+        None => html! { span.soft { "not checked" } },
+    };
+    let nothing = || html! { (NOTHING) };
+    let mut cells = vec![html! { (region.name) @if own { span.soft { " this one" } } }, state];
+    cells.extend([
+        nothing(),
+        nothing(),
+        html! { (if own { status.epoch.to_string() } else { NOTHING.to_owned() }) },
+    ]);
+    cells.extend([
+        nothing(),
+        upstream,
+        html! { "generation " (region.generation) ", mark " (region.mark) },
+        nothing(),
+    ]);
+    cells
+}
+
+fn of_peer(status: &Status, region: &RegionStatus, peer: &PeerStatus) -> Vec<Markup> {
+    let state = match (peer.up, peer.serving) {
+        (true, true) => mark("good", "up, serving"),
+        (true, false) => mark("warn", "up, not serving"),
+        (false, _) => mark("bad", "silent"),
+    };
+    let heard = peer.heard_ms_ago.map_or(NOTHING.to_owned(), |ms| format!("{} ago", span(ms)));
+    let copy = status.subscriptions.as_ref().map(|all| all.iter().find(|copy| copy.from == region.name));
+    let rows = match copy {
+        Some(Some(copy)) if copy.ready && copy.streaming => mark("good", "stream in"),
+        Some(Some(copy)) if copy.ready => mark("bad", "stand still"),
+        Some(Some(_)) => mark("warn", "first copy runs"),
+        Some(None) => mark("bad", "no subscription"),
+        None => html! { span.soft { "the store does not say" } },
+    };
+    let upstream = match region.upstream_failing {
+        true => mark("bad", "fails its checks"),
+        false => html! { span.soft { "no complaint" } },
+    };
+    vec![
+        html! { (region.name) },
+        state,
+        html! { (heard) },
+        html! { (millis(peer.rtt_ms)) },
+        html! { (or_nothing(peer.epoch)) },
+        html! { (rows) span.soft { " to heartbeat " (or_nothing(peer.applied)) } },
+        upstream,
+        html! { "generation " (region.generation) ", mark " (region.mark) },
+        html! { (or_nothing(peer.trouble.as_ref())) },
+    ]
+}
+
+fn leases(status: &Status) -> Markup {
+    let authority = &status.authority;
+    let rows: Vec<Vec<Markup>> = authority
+        .regions
+        .iter()
+        .filter(|region| region.in_ring)
+        .map(|region| {
+            let told = lease(status, region);
+            let votes = authority.voters.contains(&region.name);
+            vec![html! { (region.name) }, told, html! { (if votes { "yes" } else { "no" }) }]
+        })
+        .collect();
+    let others: Vec<&String> = authority
+        .voters
+        .iter()
+        .filter(|voter| authority.regions.iter().all(|region| region.name != **voter))
+        .collect();
+    html! {
+        (table("Each region's lease, as far as it is known here", &["Region", "Lease", "Votes"], &rows))
+        p.soft {
+            "Failover is " (authority.mode) "."
+            @if !others.is_empty() { " Witnesses: " (others.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")) "." }
+            @if let Some(epoch) = authority.pending { " Keys are given up for epoch " (epoch) ", which is not agreed yet." }
+        }
+    }
+}
+
+/// What is known here of a region's lease: its own gateways know it, others go by what the view and its pings say.
+fn lease(status: &Status, region: &RegionStatus) -> Markup {
+    let own = &status.authority.lease;
+    let peer = status.peers.get(&region.name).filter(|peer| peer.up);
+    match (region.name == status.region, region.standing, peer) {
+        (true, _, _) if own.held => {
+            let left = format!("held, {:.1} s left unless renewed", own.left_ms as f64 / 1_000.0);
+            mark("good", &left)
+        }
+        (true, "serving", _) => mark("bad", "not held: this gateway runs no keys"),
+        (true, _, _) => mark("warn", "not held"),
+        (false, "lost", _) => mark("bad", "over: a majority of the voters saw it end"),
+        (false, "serving", Some(peer)) if peer.serving => mark("good", "runs keys, as it says"),
+        (false, "serving", Some(_)) => mark("warn", "runs no keys, as it says"),
+        (false, "serving", None) => mark("bad", "silent: over once no majority of the voters renews it"),
+        (false, _, _) => mark("none", "owns no keys"),
+    }
+}
+
+fn windows(authority: &AuthorityStatus) -> Markup {
+    if authority.opening.is_empty() {
+        return html! { p { (mark("good", "Nothing: every key that this region owns may run.")) } };
+    }
+    let rows: Vec<Vec<Markup>> = authority
+        .opening
+        .iter()
+        .map(|missing| {
+            let left = match (missing.left_ms, missing.needs_operator) {
+                (Some(left), _) => html! { (countdown(left, "over")) " left" },
+                (None, true) => mark("bad", "needs an operator"),
+                (None, false) => mark("warn", "comes by itself"),
+            };
+            vec![html! { (missing.region) }, html! { (missing.what) }, left, html! { (missing.text) }]
+        })
+        .collect();
+    table(
+        "What keeps keys that this region gained from starting",
+        &["Region", "What", "Left", "Meaning"],
+        &rows,
+    )
+}
+
+fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoint>>) -> Markup {
+    if status.peers.is_empty() {
+        return html! { p.soft { "There is no other region." } };
+    }
+    let largest = trails.values().flatten().filter_map(|point| point.lag).max().unwrap_or_default();
+    let most = chart::scale(largest);
+    let oldest = trails.values().filter_map(|points| points.first()).map(|point| point.age).max();
+    let minutes = chart::minutes(oldest.unwrap_or_default());
+    let over = if minutes == 1 { "Last minute".to_owned() } else { format!("Last {minutes} minutes") };
+    let rows: Vec<Vec<Markup>> = status
+        .peers
+        .iter()
+        .map(|(name, peer)| {
+            let points = trails.get(name).map_or(&[][..], Vec::as_slice);
+            vec![
+                html! { "behind " (name) },
+                html! { span.number { (millis(peer.lag_ms)) } },
+                html! { span.number { (millis(peer.lag_max_ms)) } },
+                chart::trail(&story(name, points, &over), points, minutes, most),
+            ]
+        })
+        .collect();
+    let end = most.as_millis();
+    html! {
+        (table("How far this region's copies are behind", &["Copy", "Now", "Largest of ten minutes", &over], &rows))
+        p.soft { "Upper bounds. The lines end now and share one scale, 0 to " (thousands(i64::try_from(end).unwrap_or(i64::MAX))) " ms; grey: the region did not answer." }
+    }
+}
+
+/// A line in words, for those who do not see it.
+fn story(name: &str, points: &[TrailPoint], over: &str) -> String {
+    let lags: Vec<Duration> = points.iter().filter_map(|point| point.lag).collect();
+    match (lags.iter().min(), lags.iter().max(), lags.last()) {
+        (Some(least), Some(most), Some(last)) => format!(
+            "Lag behind {name}, {over}: {} to {} ms, {} ms at the end",
+            least.as_millis(),
+            most.as_millis(),
+            last.as_millis()
+        ),
+        _ => format!("Lag behind {name}: not measured yet"),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The first characters of a digest.
+fn short(digest: &str) -> String {
+    digest.chars().take(12).collect()
+}

@@ -1,0 +1,179 @@
+//! Who may use the console: a session in place of the token, and forms that this listener's own pages sent.
+//!
+//! A session is a date and its seal: HMAC-SHA256 under the digest of the admin token, so every gateway of the region knows it, a new token ends it,
+//! nothing is kept here, and the token itself is in no cookie. Cookies are shared by all ports of a host: the name tells regions apart, and the path keeps it from other pages.
+//! Neighbours: `console` asks, `admin::Key` has the token. It must not trust a cookie alone for an act: a page on another
+//! port of the same host is the "same site" to browsers, so the origin is compared.
+
+use http::header::{COOKIE, HOST, ORIGIN};
+use http::{HeaderMap, HeaderValue};
+use ring::hmac;
+
+use crate::gateway::credentials::TokenDigest;
+use crate::protocol::time::Date;
+
+/// How long a session lasts, in seconds: a shift.
+const LASTS: i64 = 8 * 3_600;
+
+/// The cookie of a session that begins now.
+pub(super) fn begun(token: &TokenDigest, region: &str, now: Date) -> String {
+    let until = now.as_millis() / 1_000 + LASTS;
+    let seal: String = seal(token, region, until).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}={until}.{seal}; Path=/console; Max-Age={LASTS}; HttpOnly; SameSite=Strict", name(region))
+}
+
+/// The cookie that ends a session in its browser.
+pub(super) fn ended(region: &str) -> String {
+    format!("{}=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict", name(region))
+}
+
+/// Whether one of the request's cookies is a session of this region that has not ended.
+pub(super) fn is_shown(headers: &HeaderMap, token: &TokenDigest, region: &str, now: Date) -> bool {
+    let name = name(region);
+    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.any(|(known, value)| known == name && is_sealed(value, token, region, now))
+}
+
+fn is_sealed(value: &str, token: &TokenDigest, region: &str, now: Date) -> bool {
+    let Some((until, seal)) = value.split_once('.') else { return false };
+    let (Ok(until), Some(seal)) = (until.parse::<i64>(), bytes(seal)) else { return false };
+    // ring compares in constant time.
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token);
+    let is_ours = hmac::verify(&key, text(region, until).as_bytes(), &seal).is_ok();
+    let now = now.as_millis() / 1_000;
+    // A clock that was set back must not make a session endless.
+    is_ours && now < until && until <= now + LASTS
+}
+
+fn seal(token: &TokenDigest, region: &str, until: i64) -> hmac::Tag {
+    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token), text(region, until).as_bytes())
+}
+
+fn text(region: &str, until: i64) -> String {
+    format!("onceway/console/1 {region} {until}")
+}
+
+fn name(region: &str) -> String {
+    format!("onceway-console-{region}")
+}
+
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    let one = |pair: &[u8]| {
+        let text =
+            std::str::from_utf8(pair).ok().filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        u8::from_str_radix(text, 16).ok()
+    };
+    (digits.len() == 64).then(|| pairs.map(one).collect::<Option<Vec<u8>>>()).flatten()
+}
+
+/// Whether a form was sent by a page of this listener. Every browser of today says where a POST comes from; what does not say is no browser, and
+/// has the admin API.
+///
+/// # Errors
+/// What to do about it.
+pub(super) fn is_own(headers: &HeaderMap) -> Result<(), &'static str> {
+    let text = |value: Option<&HeaderValue>| value.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let (host, origin) = (text(headers.get(HOST)), text(headers.get(ORIGIN)));
+    let site = text(headers.get("sec-fetch-site"));
+    let (Some(host), Some(origin)) = (host, origin) else {
+        return Err("a form of the console names its host and its origin: programs use the admin API");
+    };
+    let from = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    let same = from.is_some_and(|from| from.eq_ignore_ascii_case(&host));
+    if !same || site.is_some_and(|site| site != "same-origin") {
+        return Err(
+            "this form was sent by another page: open /console here, and let a front pass on the Host header",
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: TokenDigest = [7; 32];
+    const NOW: Date = Date(1_700_000_000_000);
+
+    fn later(seconds: i64) -> Date {
+        Date(NOW.as_millis() + seconds * 1_000)
+    }
+
+    fn with(pairs: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(http::HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    fn shown(cookie: &str) -> HeaderMap {
+        with(&[("cookie", cookie)])
+    }
+
+    #[test]
+    fn a_session_is_known_until_it_ends_and_to_nobody_else() {
+        let begun = begun(&TOKEN, "us-east", NOW);
+        assert!(begun.ends_with("; Path=/console; Max-Age=28800; HttpOnly; SameSite=Strict"), "{begun}");
+        let cookie = begun.split(';').next().unwrap().to_owned();
+        let known = |headers: &HeaderMap, token, region, now| is_shown(headers, token, region, now);
+        let among_others = shown(&format!("theme=dark; {cookie}; onceway-console-us-east=1.2"));
+        assert!(
+            known(&shown(&cookie), &TOKEN, "us-east", NOW) && known(&among_others, &TOKEN, "us-east", NOW)
+        );
+        assert!(known(&shown(&cookie), &TOKEN, "us-east", later(LASTS - 1)));
+        assert!(!known(&shown(&cookie), &TOKEN, "us-east", later(LASTS)), "it has ended");
+        assert!(!known(&shown(&cookie), &TOKEN, "us-east", later(-3_600)), "the clock was set back");
+        assert!(!known(&shown(&cookie), &[8; 32], "us-east", NOW), "the token is another one");
+        let renamed = cookie.replace("us-east", "eu-west");
+        assert!(!known(&shown(&renamed), &TOKEN, "eu-west", NOW), "it is another region's");
+        assert!(!known(&with(&[]), &TOKEN, "us-east", NOW));
+    }
+
+    #[test]
+    fn a_session_that_was_touched_is_none() {
+        let begun = begun(&TOKEN, "a", NOW);
+        let cookie = begun.split(';').next().unwrap();
+        let (name, value) = cookie.split_once('=').unwrap();
+        let (until, seal) = value.split_once('.').unwrap();
+        let longer = (until.parse::<i64>().unwrap() + 1).to_string();
+        for touched in [
+            format!("{name}={longer}.{seal}"),
+            format!(
+                "{name}={until}.{}",
+                seal.replacen(&seal[..1], if seal.starts_with('0') { "1" } else { "0" }, 1)
+            ),
+            format!("{name}={until}.{}", &seal[..62]),
+            format!("{name}={until}."),
+            format!("{name}={until}.+{}", &seal[1..]),
+            format!("{name}={until}"),
+            format!("{name}=."),
+        ] {
+            assert!(!is_shown(&shown(&touched), &TOKEN, "a", NOW), "{touched}");
+        }
+    }
+
+    #[test]
+    fn a_form_is_taken_from_its_own_origin_only() {
+        let of = |pairs: &[(&str, &str)]| is_own(&with(pairs)).is_ok();
+        let host = ("host", "127.0.0.1:7402");
+        let origin = ("origin", "http://127.0.0.1:7402");
+        assert!(of(&[host, origin]) && of(&[host, origin, ("sec-fetch-site", "same-origin")]));
+        assert!(of(&[("host", "console.example.com"), ("origin", "https://Console.example.com")]));
+        for pairs in [
+            &[host][..],
+            &[origin],
+            &[host, ("origin", "null")],
+            &[host, ("origin", "http://127.0.0.1:3000")],
+            &[host, ("origin", "http://localhost:7402")],
+            &[host, ("origin", "http://127.0.0.1:7402.example.com")],
+            &[host, ("origin", "ftp://127.0.0.1:7402")],
+            &[host, origin, ("sec-fetch-site", "same-site")],
+            &[host, origin, ("sec-fetch-site", "none")],
+        ] {
+            assert!(!of(pairs), "{pairs:?}");
+        }
+    }
+}

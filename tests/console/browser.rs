@@ -1,0 +1,214 @@
+//! A headless Chromium, driven through ChromeDriver's plain WebDriver HTTP (W3C WebDriver; Chromium's own commands under `goog/`).
+//!
+//! Neighbours: `seen.rs` uses it. The browser gets a new profile, asks nobody but loopback, and ends with this process, however that ends: a shell
+//! holds the other end of a pipe, and Chromium ends with its driver. It must not sleep: whoever waits, waits on a condition.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use onceway::fleet::client::Ask;
+use onceway::fleet::wait::for_some;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// How long one command may take.
+const WITHIN: Duration = Duration::from_secs(60);
+/// The name of an element in answers (WebDriver, section 11).
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+/// As a machine that runs as root and has no network needs it.
+const FLAGS: [&str; 11] = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+];
+
+/// A browser with one window.
+pub struct Browser {
+    session: String,
+    _driver: Child,
+    _profile: tempfile::TempDir,
+}
+
+/// Where both programs are; `None` where one is missing.
+fn programs() -> Option<[PathBuf; 2]> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let find =
+        |name: &str| std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    Some([find("chromium")?, find("chromedriver")?])
+}
+
+impl Browser {
+    /// Starts one. Where there is none that is said on stderr, in a line that no harness swallows; with ONCEWAY_TOOLS=all it is a failure.
+    pub async fn start(what: &str) -> Option<Browser> {
+        let Some([chromium, driver]) = programs() else {
+            assert!(
+                std::env::var("ONCEWAY_TOOLS").as_deref() != Ok("all"),
+                "chromium and chromedriver are not installed, so {what} cannot be checked: `apt-get install chromium chromium-driver`, or leave ONCEWAY_TOOLS unset"
+            );
+            let line = format!("NOT CHECKED: {what}, because chromium and chromedriver are not installed\n");
+            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            return None;
+        };
+        let profile = tempfile::tempdir().unwrap();
+        // The driver's end is this process' end: then its standard input ends, and so does `read`.
+        let script = "\"$0\" --port=0 & driver=$!; read -r line; kill $driver";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .arg(driver)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut port = None;
+        while let Some(line) = said.next_line().await.unwrap() {
+            if let Some((_, rest)) = line.split_once("started successfully on port ") {
+                port = rest.trim_end_matches('.').parse::<u16>().ok();
+                break;
+            }
+        }
+        // Its output is read to the end, so that it never waits for a reader.
+        tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+        let base = format!("http://127.0.0.1:{}", port.expect("chromedriver says its port"));
+        let mut args: Vec<String> = FLAGS.map(str::to_owned).to_vec();
+        args.push(format!("--user-data-dir={}", profile.path().display()));
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": { "binary": chromium, "args": args },
+            "goog:loggingPrefs": { "browser": "ALL" },
+        } } });
+        let begun = command(&format!("{base}/session"), &wanted).await;
+        let id = begun["sessionId"].as_str().expect("a session");
+        let session = format!("{base}/session/{id}");
+        Some(Browser { session, _driver: child, _profile: profile })
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Value {
+        command(&format!("{}/{path}", self.session), &body).await
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let answer = Ask::get(format!("{}/{path}", self.session)).send(WITHIN).await.unwrap();
+        answer.json()["value"].clone()
+    }
+
+    /// Opens an address and waits until it has loaded.
+    pub async fn open(&self, url: &str) {
+        self.post("url", json!({ "url": url })).await;
+    }
+
+    /// The address of what is shown.
+    pub async fn url(&self) -> String {
+        self.get("url").await.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// What a function's body returns in the page.
+    pub async fn run(&self, body: &str) -> Value {
+        self.post("execute/sync", json!({ "script": body, "args": [] })).await
+    }
+
+    /// The text that people see of the first element that matches; empty if there is none.
+    pub async fn text(&self, selector: &str) -> String {
+        let found =
+            self.run(&format!("return document.querySelector({})?.innerText ?? ''", json!(selector))).await;
+        found.as_str().unwrap_or_default().to_owned()
+    }
+
+    async fn element(&self, selector: &str) -> String {
+        let found = self.post("element", json!({ "using": "css selector", "value": selector })).await;
+        found[ELEMENT].as_str().unwrap_or_else(|| panic!("no {selector}: {found}")).to_owned()
+    }
+
+    /// Clicks as a person would; a page that follows is waited for. What is replaced meanwhile is looked for again.
+    pub async fn click(&self, selector: &str) {
+        let clicked = async || {
+            let element = self.element(selector).await;
+            let url = format!("{}/element/{element}/click", self.session);
+            match ask(&url, &json!({})).await {
+                Ok(_) => Ok(Some(())),
+                Err(why) if why["error"] == "stale element reference" => Ok(None),
+                Err(why) => panic!("{selector} cannot be clicked: {}", why["message"]),
+            }
+        };
+        for_some(selector, WITHIN, clicked).await.unwrap();
+    }
+
+    /// Types into an input, after what stands there.
+    pub async fn fill(&self, selector: &str, text: &str) {
+        let element = self.element(selector).await;
+        self.post(&format!("element/{element}/value"), json!({ "text": text })).await;
+    }
+
+    /// All cookies of the page's host.
+    pub async fn cookies(&self) -> Value {
+        self.get("cookie").await
+    }
+
+    /// What the browser complained of since it was asked last, one line each.
+    pub async fn complaints(&self) -> Vec<String> {
+        let lines = self.post("se/log", json!({ "type": "browser" })).await;
+        let all = lines.as_array().cloned().unwrap_or_default();
+        all.iter().map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    async fn devtools(&self, cmd: &str, params: Value) -> Value {
+        self.post("goog/cdp/execute", json!({ "cmd": cmd, "params": params })).await
+    }
+
+    /// Takes the size of a screen, in CSS pixels; a narrow one is a phone's.
+    pub async fn size(&self, width: u32, height: u32) {
+        let params =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
+        self.devtools("Emulation.setDeviceMetricsOverride", params).await;
+    }
+
+    /// Prefers `light` or `dark`.
+    pub async fn scheme(&self, scheme: &str) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+    }
+
+    /// Writes a picture of the whole page into the folder that ONCEWAY_SCREENSHOTS names, if it names one.
+    pub async fn picture(&self, name: &str) {
+        let Some(folder) = std::env::var_os("ONCEWAY_SCREENSHOTS") else { return };
+        let folder = PathBuf::from(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        self.run("scrollTo(0, 0)").await;
+        let shot = self.devtools("Page.captureScreenshot", json!({ "captureBeyondViewport": true })).await;
+        let bytes = STANDARD.decode(shot["data"].as_str().expect("a picture")).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
+    }
+
+    /// Ends it.
+    pub async fn close(self) {
+        Ask { method: http::Method::DELETE, ..Ask::get(self.session.clone()) }.send(WITHIN).await.unwrap();
+    }
+}
+
+/// What a command answers, or why it failed.
+async fn ask(url: &str, body: &Value) -> Result<Value, Value> {
+    let answer = Ask::post(url, body.to_string()).send(WITHIN).await.unwrap();
+    let value = answer.json()["value"].clone();
+    if answer.status == 200 { Ok(value) } else { Err(value) }
+}
+
+/// What a command answers that must not fail.
+async fn command(url: &str, body: &Value) -> Value {
+    ask(url, body)
+        .await
+        .unwrap_or_else(|why| panic!("{url} {body:.300}: {}: {}", why["error"], why["message"]))
+}
