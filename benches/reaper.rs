@@ -96,10 +96,13 @@ async fn provisioned(cluster: &Cluster) -> Result<PgStore> {
         replication_role: Role { name: "repl".to_owned(), password: None },
         admin: cluster.url(DATABASE).parse()?,
         subscribe: Vec::new(),
+        publishers_ca: None,
     };
     provision::init(&plan).await?;
-    let mut config = StoreConfig::new(me, cluster.url(DATABASE).parse()?);
-    config.postgres.user("gw");
+    let config = StoreConfig::new(
+        me,
+        format!("host=127.0.0.1 port={} user=gw dbname={DATABASE}", cluster.port()).parse()?,
+    );
     Ok(PgStore::new(&StoreConfig { connections: CLIENTS, ..config })?)
 }
 

@@ -3,8 +3,14 @@
 //! Neighbours: `config/` holds the reference files it is shown; `tests/config.rs` checks what is wrong with files. It must not need
 //! Postgres or a running gateway.
 
+#[path = "cli/codes.rs"]
+mod codes;
+#[path = "cli/everywhere.rs"]
+mod everywhere;
 #[path = "cli/register.rs"]
 mod register;
+#[path = "cli/terminal.rs"]
+mod terminal;
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -247,8 +253,10 @@ fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
         command.args(["store", "check", "--config", file.to_str().unwrap()]);
         command.env_remove("ONCEWAY_TEST_ADMIN_URL").env_remove("ONCEWAY_LOG");
         for other in ["EU_WEST", "AP_SOUTH"] {
-            command
-                .env(format!("ONCEWAY_PUBLISHER_{other}"), "host=h user=u password=planted-secret dbname=d");
+            command.env(
+                format!("ONCEWAY_PUBLISHER_{other}"),
+                "host=h user=u password=planted-secret dbname=d sslmode=disable",
+            );
         }
         for password in ["ONCEWAY_GATEWAY_PASSWORD", "ONCEWAY_REPLICATION_PASSWORD"] {
             command.env(password, "planted-secret");
@@ -262,6 +270,38 @@ fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
     assert_eq!(unreachable.status.code(), Some(1));
     assert!(err(&unreachable).contains("cannot reach the store of us-east"), "{}", err(&unreachable));
     assert!(!err(&unreachable).contains("planted"), "{}", err(&unreachable));
+}
+
+#[test]
+fn the_sql_of_a_store_is_printed_without_a_server_and_without_secrets() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/us-east.toml");
+    let run = |secret: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+        command.args(["store", "init", "--print", "--config"]).arg(&file);
+        for name in [
+            "ADMIN_URL",
+            "PUBLISHER_EU_WEST",
+            "PUBLISHER_AP_SOUTH",
+            "GATEWAY_PASSWORD",
+            "REPLICATION_PASSWORD",
+        ] {
+            let name = format!("ONCEWAY_{name}");
+            command.env_remove(&name).envs(secret.map(|secret| (name, secret)));
+        }
+        command.output().unwrap()
+    };
+    let printed = run(None);
+    assert_eq!(printed.status.code(), Some(0), "{}", err(&printed));
+    let text = String::from_utf8(printed.stdout).unwrap();
+    for part in [
+        "\\getenv publisher ONCEWAY_PUBLISHER_EU_WEST",
+        "\\getenv gateway_password ONCEWAY_GATEWAY_PASSWORD",
+        "create subscription sub_us_east_from_ap_south connection :'publisher'",
+        "create publication onceway_us_east_g1",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+    assert_eq!(String::from_utf8(run(Some("planted-secret")).stdout).unwrap(), text);
 }
 
 #[test]

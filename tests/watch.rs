@@ -80,7 +80,7 @@ fn coverage_tells_what_is_unprotected_and_fails_a_build_over_it() {
         let merged: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(merged["unprotected"][0]["count"], 4, "{merged}");
         let (code, _, error) = onceway(&with(&coverage, &["--admin", "http://127.0.0.1:1"])).await;
-        assert_eq!(code, Some(2), "{error}");
+        assert_eq!(code, Some(3), "{error}");
     });
 }
 

@@ -37,6 +37,8 @@ mod pauses;
 mod plants;
 #[path = "takeover/rebuilds.rs"]
 mod rebuilds;
+#[path = "takeover/rehearsals.rs"]
+mod rehearsals;
 #[path = "takeover/risk.rs"]
 mod risk;
 #[path = "takeover/settings.rs"]

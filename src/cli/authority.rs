@@ -71,18 +71,28 @@ pub fn one(authority: &Value, region: &Value) -> String {
 fn waits(authority: &Value) -> String {
     let mut rows = Vec::new();
     for missing in authority["opening"].as_array().into_iter().flatten() {
-        let left = match (missing["left_ms"].is_null(), missing["needs_operator"] == true) {
-            (false, _) => format!("{} left", seconds(&missing["left_ms"])),
-            (true, true) => "NEEDS AN OPERATOR".to_owned(),
-            (true, false) => String::new(),
-        };
-        rows.push(vec![word(&missing["what"]), left, word(&missing["text"])]);
+        rows.push(vec![word(&missing["what"]), left(missing), word(&missing["text"])]);
     }
     if rows.is_empty() {
         return String::new();
     }
     let rows = columns(&[Side::Left, Side::Left, Side::Left], &rows);
     format!("\nkeys that this region has gained wait for\n{rows}")
+}
+
+/// One thing that keeps gained keys from starting, in a line.
+pub fn hindrance(missing: &Value) -> String {
+    let (what, left, text) = (word(&missing["what"]), left(missing), word(&missing["text"]));
+    if left.is_empty() { format!("{what}: {text}") } else { format!("{what}: {left}: {text}") }
+}
+
+/// How long it takes still, or who has to act.
+fn left(missing: &Value) -> String {
+    match (missing["left_ms"].is_null(), missing["needs_operator"] == true) {
+        (false, _) => format!("{} left", seconds(&missing["left_ms"])),
+        (true, true) => "NEEDS AN OPERATOR".to_owned(),
+        (true, false) => String::new(),
+    }
 }
 
 /// What the word means: nobody should have to look it up while a region is down.
@@ -107,7 +117,7 @@ fn share(region: &Value) -> String {
 }
 
 /// Milliseconds as seconds with one decimal.
-fn seconds(millis: &Value) -> String {
+pub fn seconds(millis: &Value) -> String {
     millis.as_u64().map_or("-".to_owned(), |millis| format!("{:.1} s", millis as f64 / 1_000.0))
 }
 

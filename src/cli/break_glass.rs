@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::http::Admin;
 use super::key::Who;
+use super::rehearsal::{self, Dry};
 use super::status::word;
 use super::{Failure, print};
 use crate::protocol::region::RegionName;
@@ -36,10 +37,12 @@ pub struct BreakGlass {
     #[arg(long, value_name = "TEXT")]
     attest: String,
     /// The same names once more, separated by commas.
-    #[arg(long, required = true, value_name = "NAMES", value_delimiter = ',', value_parser = RegionName::parse)]
+    #[arg(long, required_unless_present = "dry_run", value_name = "NAMES", value_delimiter = ',', value_parser = RegionName::parse)]
     confirm: Vec<RegionName>,
     #[command(flatten)]
     who: Who,
+    #[command(flatten)]
+    dry: Dry,
     #[command(flatten)]
     gateway: Admin,
     /// Print JSON.
@@ -50,7 +53,7 @@ pub struct BreakGlass {
 impl BreakGlass {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let Self { stopped, attest, confirm, who, gateway, json } = self;
+        let Self { stopped, attest, confirm, who, dry, gateway, json } = self;
         if attest.trim().is_empty() {
             return Err(Failure::Bad("--attest must say how you know: it is journalled".to_owned()));
         }
@@ -61,12 +64,15 @@ impl BreakGlass {
             names
         };
         let names = sorted(stopped);
-        if names != sorted(confirm) {
+        if !dry.dry_run && names != sorted(confirm) {
             let why = format!("--confirm must name what is stopped once more: --confirm {}", names.join(","));
             return Err(Failure::Bad(why));
         }
         let act = json!({ "stopped": names, "actor": who.actor, "attest": attest });
-        let done = gateway.target()?.act("/v1/admin/break-glass", &act)?;
+        let done = gateway.target()?.act("/v1/admin/break-glass", &dry.mark(act))?;
+        if dry.dry_run {
+            return rehearsal::show(&done, *json);
+        }
         if *json {
             return print(&format!("{done}\n"));
         }

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::json;
 
 use super::{Failure, print};
 use crate::adapters::identity;
@@ -29,6 +30,12 @@ pub struct Certs {
     /// The regions, as in ring.toml.
     #[arg(long = "region", required = true, num_args = 1.., value_name = "NAME")]
     regions: Vec<String>,
+    /// Say which files would be made, and make none. Ends with 1 if one is there already.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON: dir, authority (made, or there already) and files.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Certs {
@@ -42,22 +49,68 @@ impl Certs {
         if let Some(twice) = regions.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Failure::Bad(format!("--region {} is given twice: name each once", twice[0])));
         }
+        let is_there = self.out.join("ca.key").exists();
+        if self.dry_run {
+            return self.rehearse(&regions, is_there);
+        }
         std::fs::create_dir_all(&self.out)
             .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", self.out.display())))?;
-        let names: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
-        let dir = self.out.display();
-        if self.out.join("ca.key").exists() {
+        if is_there {
             identity::add(&self.out, &regions).map_err(Failure::failed)?;
-            let names = names.join(", ");
-            return print(&format!(
-                "{dir}: NAME.pem and NAME.key for {names}, signed by the authority that was there\n"
-            ));
+        } else {
+            let made = identity::generate(&regions).map_err(Failure::failed)?;
+            made.write(&self.out).map_err(Failure::failed)?;
         }
-        let made = identity::generate(&regions).map_err(Failure::failed)?;
-        made.write(&self.out).map_err(Failure::failed)?;
-        print(&format!(
-            "{dir}: ca.pem, and NAME.pem and NAME.key for {}\nkeep {dir}/ca.key off the regions' machines: who has it can be any region\n",
-            names.join(", ")
-        ))
+        self.tell(&regions, is_there)
+    }
+
+    fn tell(&self, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
+        let dir = self.out.display();
+        let names: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
+        let names = names.join(", ");
+        match (self.json, is_there) {
+            (true, _) => print(&self.as_json(regions, is_there)),
+            (false, true) => print(&format!(
+                "{dir}: NAME.pem and NAME.key for {names}, signed by the authority that was there\n"
+            )),
+            (false, false) => print(&format!(
+                "{dir}: ca.pem, and NAME.pem and NAME.key for {names}\nkeep {dir}/ca.key off the regions' machines: who has it can be any region\n"
+            )),
+        }
+    }
+
+    /// The files that are made.
+    fn files(regions: &[RegionName], is_there: bool) -> Vec<String> {
+        let authority = ["ca.pem", "ca.key"].map(str::to_owned).into_iter().filter(|_| !is_there);
+        let own = regions.iter().flat_map(|name| [format!("{name}.pem"), format!("{name}.key")]);
+        authority.chain(own).collect()
+    }
+
+    fn as_json(&self, regions: &[RegionName], is_there: bool) -> String {
+        let authority = if is_there { "there already" } else { "made" };
+        let mut said =
+            json!({ "dir": self.out, "authority": authority, "files": Self::files(regions, is_there) });
+        if self.dry_run {
+            said["dry_run"] = true.into();
+        }
+        format!("{said}\n")
+    }
+
+    fn rehearse(&self, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
+        let files = Self::files(regions, is_there);
+        if let Some(taken) = files.iter().map(|file| self.out.join(file)).find(|file| file.exists()) {
+            return Err(Failure::Failed(format!(
+                "{} is there already: files are never overwritten",
+                taken.display()
+            )));
+        }
+        match self.json {
+            true => print(&self.as_json(regions, is_there)),
+            false => print(&format!(
+                "would make in {}: {}\nNothing was changed.\n",
+                self.out.display(),
+                files.join(", ")
+            )),
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::{Value, json};
 
 use super::{Failure, complain, print};
 use crate::config::reader::Problem;
@@ -28,6 +29,9 @@ Examples:
 
 What a key means, and what may stand there: `onceway config explain KEY`.
 
+With --json one object on stdout, {\"files\":[{\"file\",\"is\"}],\"problems\":[{\"file\",\"line\",\"key\",\"message\",\"severity\"}]}: line is from 1, null
+for a file as a whole, key null where no single one is meant, severity error or warning.
+
 Exit codes: 0 all is right; 2 something is wrong, each mistake on a line of its own as FILE:LINE: what, and what to do.")]
 pub struct Check {
     /// Region files, or ring, route or credential files alone.
@@ -36,12 +40,16 @@ pub struct Check {
     /// What the files name must be here: missing secrets, certificates and environment variables are errors.
     #[arg(long)]
     strict: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// What the checks of several files found.
 #[derive(Default)]
 struct All<'a> {
-    text: String,
+    /// The files that could be read, each with what it is.
+    right: Vec<(&'a PathBuf, String)>,
     wrong: Vec<Problem>,
     missing: Vec<Problem>,
     regions: Vec<(&'a PathBuf, Regional)>,
@@ -54,20 +62,43 @@ impl Check {
         for file in &self.files {
             all.check(file);
         }
-        let All { text, mut wrong, missing, regions } = all;
+        let All { right, mut wrong, missing, regions } = all;
         wrong.extend(compare(&regions));
-        let missing = once(missing);
+        let mut missing = once(missing);
         if self.strict {
-            wrong.extend(missing);
+            wrong.append(&mut missing);
+        }
+        let wrong = once(wrong);
+        if self.json {
+            print(&as_json(&right, &wrong, &missing))?;
         } else {
             for problem in &missing {
                 complain(&problem.line("warning: "));
             }
+            let lines = right.iter().map(|(file, what)| format!("{}: {what}, in order\n", file.display()));
+            print(&lines.collect::<String>())?;
         }
-        print(&text)?;
-        let wrong = once(wrong);
-        if wrong.is_empty() { Ok(()) } else { Err(Errors(wrong).into()) }
+        match (wrong.is_empty(), self.json) {
+            (true, _) => Ok(()),
+            (false, false) => Err(Errors(wrong).into()),
+            // They stand on stdout.
+            (false, true) => Err(Failure::Bad(format!("{} problems in the configuration", wrong.len()))),
+        }
     }
+}
+
+fn as_json(right: &[(&PathBuf, String)], wrong: &[Problem], missing: &[Problem]) -> String {
+    let one = |problem: &Problem, severity: &str| {
+        json!({
+            "file": problem.file, "line": (problem.line > 0).then_some(problem.line), "key": problem.key.as_deref(),
+            "message": problem.text, "severity": severity,
+        })
+    };
+    let problems = wrong.iter().map(|problem| one(problem, "error"));
+    let problems: Vec<Value> =
+        problems.chain(missing.iter().map(|problem| one(problem, "warning"))).collect();
+    let files: Vec<Value> = right.iter().map(|(file, what)| json!({ "file": file, "is": what })).collect();
+    format!("{}\n", json!({ "files": files, "problems": problems }))
 }
 
 /// Files that several region files name are read once for each.
@@ -106,7 +137,7 @@ impl<'a> All<'a> {
                 what
             })
         };
-        self.text.extend(what.map(|what| format!("{}: {what}, in order\n", file.display())));
+        self.right.extend(what.map(|what| (file, what)));
     }
 
     fn right<T>(&mut self, read: Result<T, Errors>) -> Option<T> {
@@ -126,7 +157,8 @@ fn compare(regions: &[(&PathBuf, Regional)]) -> Vec<Problem> {
     let mut seen = BTreeMap::new();
     let Some((first_file, first)) = regions.first() else { return problems };
     for (file, config) in regions {
-        let mut add = |text: String| problems.push(Problem { file: file.to_path_buf(), line: 0, text });
+        let mut add =
+            |text: String| problems.push(Problem { file: file.to_path_buf(), line: 0, key: None, text });
         if let Some(before) = seen.insert(&config.me, file) {
             add(format!("region {} is the region of {} too: give each its own", config.me, before.display()));
         }

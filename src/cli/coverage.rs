@@ -22,8 +22,8 @@ their method, and routes that say key = \"off\". A path is shown by its shape: {
 Gateways remember in memory since their start, each for itself: send your tests through them first, and ask all of them.
 
 Exit codes:
-  0  nothing unprotected was seen       1  something was        2  wrong arguments, or a gateway cannot be asked
-  3  no state-changing request was seen at all: nothing is known yet
+  0  nothing unprotected was seen       1  something was        2  wrong arguments
+  3  nothing is known: a gateway cannot be asked, or has seen no state-changing request at all
 
 Examples:
   onceway coverage                                              the demo's first region
@@ -117,9 +117,9 @@ impl Coverage {
         for admin in &self.admin {
             let answer = block_on(async {
                 let asked = http::get(admin, "/v1/coverage", token.as_deref()).await;
-                asked.map_err(|error| Failure::Bad(format!("{error:#}")))
+                asked.map_err(|error| Failure::Incomplete(format!("{error:#}")))
             })?;
-            let wrong = || Failure::Bad(format!("{admin} answered no report of coverage"));
+            let wrong = || Failure::Incomplete(format!("{admin} answered no report of coverage"));
             let report: Value = serde_json::from_slice(&answer).map_err(|_| wrong())?;
             full |= report["full"].as_bool().ok_or_else(wrong)?;
             for value in report["seen"].as_array().ok_or_else(wrong)? {

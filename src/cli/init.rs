@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::http::{Local, Target};
+use super::rehearsal::{self, Dry};
 use super::status::word;
 use super::{Failure, print};
 use crate::config::Config;
@@ -19,6 +20,7 @@ use crate::config::Config;
 #[command(after_long_help = "\
 Examples:
   onceway init --config config/us-east.toml          in any one of the regions, after `onceway serve` runs in all of them
+  onceway init --config config/us-east.toml --dry-run     do all voters answer, and are they empty?
   onceway init --config config/us-east.toml --json
 
 The gateway must run with the same ring.toml and routes.toml that the region file names. The first view has every region
@@ -35,6 +37,8 @@ pub struct Init {
     /// Begin above this epoch; only for founding again after the register was lost.
     #[arg(long, value_name = "N")]
     epoch_above: Option<u64>,
+    #[command(flatten)]
+    dry: Dry,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -46,8 +50,11 @@ impl Init {
         let (config, target) = self.gateway.load()?;
         same_files(&config, &target)?;
         let escrow: Vec<String> = config.shared.escrow().iter().map(ToString::to_string).collect();
-        let report =
-            target.act("/v1/admin/init", &json!({ "escrow": escrow, "epoch_above": self.epoch_above }))?;
+        let act = self.dry.mark(json!({ "escrow": escrow, "epoch_above": self.epoch_above }));
+        let report = target.act("/v1/admin/init", &act)?;
+        if self.dry.dry_run {
+            return rehearsal::show(&report, self.json);
+        }
         if self.json { print(&format!("{report}\n")) } else { print(&picture(&report, &escrow)) }
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::doubts::date;
 use super::http::{Admin, segment};
 use super::key::Why;
+use super::rehearsal::Dry;
 use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
@@ -57,6 +58,11 @@ struct Act {
     gateway: Admin,
     #[command(flatten)]
     why: Why,
+    #[command(flatten)]
+    dry: Dry,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Jobs {
@@ -88,8 +94,13 @@ impl Jobs {
 impl Act {
     fn post(&self, act: &str, done: &str) -> Result<(), Failure> {
         let path = format!("/v1/jobs/{}/{}/{act}", segment(&self.tenant), segment(&self.key));
-        self.gateway.post(&path, &json!({ "reason": self.why.reason, "actor": self.why.who.actor }))?;
-        print(&format!("{done}\n"))
+        let said = json!({ "reason": self.why.reason, "actor": self.why.who.actor });
+        let answer = self.gateway.post(&path, &self.dry.mark(said))?;
+        match (self.json, self.dry.dry_run) {
+            (true, _) => print(&format!("{answer}\n")),
+            (false, true) => print(&format!("if done: {done}. Nothing was changed.\n")),
+            (false, false) => print(&format!("{done}\n")),
+        }
     }
 }
 

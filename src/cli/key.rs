@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::doubts::date;
 use super::http::{Admin, segment};
+use super::rehearsal::Dry;
 use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
@@ -95,6 +96,8 @@ pub struct Settle {
     body_file: Option<PathBuf>,
     #[command(flatten)]
     why: Why,
+    #[command(flatten)]
+    dry: Dry,
 }
 
 /// It did not happen: nothing is sent now, but a retry of the client runs again.
@@ -110,6 +113,8 @@ pub struct Release {
     which: Which,
     #[command(flatten)]
     why: Why,
+    #[command(flatten)]
+    dry: Dry,
 }
 
 impl Command {
@@ -119,9 +124,12 @@ impl Command {
             Command::Show(show) => show.which.show(&show.which.gateway.get(&show.which.path(""))?),
             Command::Settle(settle) => settle.run(),
             Command::Release(release) => {
-                let Release { which, why } = release;
+                let Release { which, why, dry } = release;
                 let act = json!({ "reason": why.reason, "actor": why.who.actor });
-                which.show(&which.gateway.post(&which.path("/release"), &act)?)?;
+                which.show(&which.gateway.post(&which.path("/release"), &dry.mark(act))?)?;
+                if dry.dry_run {
+                    return which.say("would be released. Nothing was changed.");
+                }
                 which.say("released: nothing was sent; a retry of the client runs again")
             }
         }
@@ -144,11 +152,14 @@ impl Settle {
                 Failure::Bad(format!("--body-file {}: cannot be read: {error}", path.display()))
             })?,
         };
-        let Settle { which, why, status, .. } = self;
+        let Settle { which, why, status, dry, .. } = self;
         let act = json!({
             "reason": why.reason, "actor": why.who.actor, "status": status, "headers": headers, "body": body,
         });
-        which.show(&which.gateway.post(&which.path("/settle"), &act)?)?;
+        which.show(&which.gateway.post(&which.path("/settle"), &dry.mark(act))?)?;
+        if dry.dry_run {
+            return which.say("would be settled with that answer. Nothing was changed.");
+        }
         which.say("settled: every retry is given this answer from now on")
     }
 }

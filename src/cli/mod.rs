@@ -1,7 +1,7 @@
 //! The command line: arguments in, one command run, an exit code out.
 //!
 //! One file per command, each with its own arguments and help; `table` lines columns up, `http` asks an admin listener, `logging`
-//! sets logs up. Neighbours: `config` checks files, `server`, `fleet` and `adapters` do the work. It must not decide
+//! sets logs up, `failure` has the exit codes, `rehearsal` shows dry runs. Neighbours: `config` checks files, `server`, `fleet` and `adapters` do the work. It must not decide
 //! anything, and never prints a secret or a key that it was not given for that.
 
 mod audit;
@@ -14,6 +14,7 @@ mod demo;
 mod doubts;
 mod drill;
 mod explain;
+mod failure;
 mod http;
 mod init;
 mod instant;
@@ -21,8 +22,10 @@ mod janitor;
 mod jobs;
 mod key;
 mod logging;
+mod manual;
 mod protocol;
 mod region;
+mod rehearsal;
 mod ring;
 mod ring_change;
 mod serve;
@@ -30,14 +33,15 @@ mod shadow;
 mod status;
 mod store;
 mod table;
+mod top;
 mod witness;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::config::Errors;
+use self::failure::Failure;
 
 /// A gateway that makes a retried API request take effect once, across regions.
 #[derive(Parser)]
@@ -57,6 +61,7 @@ Start here:
   onceway witness --config config/witness.toml      run a third voter for two regions
   onceway init --config config/us-east.toml         found the deployment, once, when all its regions are up
   onceway status                                    who owns what, since when, and what do keys wait for?
+  onceway top                                       the same, live, with rates
   onceway region drain us-east                      take a region out of service; `resume` brings it back
   onceway doubts                                    which keys are in doubt? `onceway key` ends one by hand
   onceway audit compare provider.csv --tenant acme  what does a provider's ledger say differently? `audit export` prints all
@@ -70,8 +75,15 @@ Environment:
   ONCEWAY_ADMIN_TOKEN_FILE   the file with its token, instead of --token-file
   USER                       who acts by hand, instead of --actor
 
-Exit codes:
-  0  done     1  failed     2  wrong arguments or configuration     3  begun, not complete yet: run it again
+Exit codes, of every command:
+  0  done, and nothing was found that is looked for
+  1  failed: it was refused, or what was asked does not answer; or a check found something (coverage, audit compare, drill, demo)
+  2  wrong arguments or configuration: nothing was done
+  3  not complete: begun, not possible yet or cut short, so run it again; or a list has entries (doubts, jobs, audit)
+
+With --json an answer is JSON on stdout, and a failure one object as the last line of stderr:
+  {\"error\":\"failed\",\"exit_code\":1,\"message\":\"...\"}     error is failed, wrong or incomplete, for 1, 2 and 3
+With --dry-run an act says what would happen and what hinders it, changes nothing, and ends with the exit code that it would end with.
 
 `onceway COMMAND --help` explains a command with examples.";
 
@@ -104,70 +116,74 @@ enum Command {
     Key(key::Command),
     Coverage(coverage::Coverage),
     Shadow(shadow::Shadow),
+    Top(top::Top),
+    Completion(manual::Completion),
+    Man(manual::Man),
     #[command(hide = true)]
     Janitor(janitor::Janitor),
 }
 
-/// Why a command did not end well, in words; which decides the exit code.
-#[derive(Debug)]
-enum Failure {
-    /// It was tried and failed: exit code 1.
-    Failed(String),
-    /// The arguments or the configuration are wrong; nothing was tried: exit code 2.
-    Bad(String),
-    /// It was begun and is not complete: exit code 3.
-    Incomplete(String),
-}
-
-impl Failure {
-    /// Whatever went wrong, with its causes.
-    fn failed(error: impl Into<anyhow::Error>) -> Self {
-        Self::Failed(format!("{:#}", error.into()))
-    }
-}
-
-impl From<Errors> for Failure {
-    fn from(errors: Errors) -> Self {
-        let count = errors.0.len();
-        let things = if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
-        Self::Bad(format!("{things} in the configuration:\n{errors}"))
-    }
-}
-
 /// Runs the command that the process's arguments name. Blocks until it has ended.
 pub fn run() -> ExitCode {
-    let ended = match Cli::parse().command {
-        Command::Demo(demo) => demo.run(),
-        Command::Drill(drill) => drill.run(),
-        Command::Check(check) => check.run(),
-        Command::Config(command) => command.run(),
-        Command::Ring(command) => command.run(),
-        Command::Certs(certs) => certs.run(),
-        Command::Store(command) => command.run(),
-        Command::Serve(serve) => serve.run(),
-        Command::Init(init) => init.run(),
-        Command::Region(command) => command.run(),
-        Command::Takeover(takeover) => takeover.run(),
-        Command::BreakGlass(break_glass) => break_glass.run(),
-        Command::Protocol(command) => command.run(),
-        Command::Audit(audit) => audit.run(),
-        Command::Witness(witness) => witness.run(),
-        Command::Status(status) => status.run(),
-        Command::Doubts(doubts) => doubts.run(),
-        Command::Jobs(jobs) => jobs.run(),
-        Command::Key(command) => command.run(),
-        Command::Coverage(coverage) => coverage.run(),
-        Command::Shadow(shadow) => shadow.run(),
-        Command::Janitor(janitor) => janitor.run(),
+    let matches = match Cli::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => match failure::misread(&error) {
+            Some(failure) => return end(&failure, true),
+            None => error.exit(),
+        },
     };
-    let (code, text) = match ended {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Failed(text)) => (1, text),
-        Err(Failure::Bad(text)) => (2, text),
-        Err(Failure::Incomplete(text)) => (3, text),
+    let as_json = wants_json(&matches);
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
     };
-    complain(&format!("onceway: {text}"));
-    ExitCode::from(code)
+    match cli.command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => end(&failure, as_json),
+    }
+}
+
+fn end(failure: &Failure, as_json: bool) -> ExitCode {
+    complain(&failure.told(as_json));
+    ExitCode::from(failure.code())
+}
+
+/// Whether the command, the innermost one that is named, is asked for JSON.
+fn wants_json(matches: &ArgMatches) -> bool {
+    let own = matches.try_get_one::<bool>("json").ok().flatten().copied();
+    own.unwrap_or(false) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))
+}
+
+impl Command {
+    fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Demo(demo) => demo.run(),
+            Self::Drill(drill) => drill.run(),
+            Self::Check(check) => check.run(),
+            Self::Config(command) => command.run(),
+            Self::Ring(command) => command.run(),
+            Self::Certs(certs) => certs.run(),
+            Self::Store(command) => command.run(),
+            Self::Serve(serve) => serve.run(),
+            Self::Init(init) => init.run(),
+            Self::Region(command) => command.run(),
+            Self::Takeover(takeover) => takeover.run(),
+            Self::BreakGlass(break_glass) => break_glass.run(),
+            Self::Protocol(command) => command.run(),
+            Self::Audit(audit) => audit.run(),
+            Self::Witness(witness) => witness.run(),
+            Self::Status(status) => status.run(),
+            Self::Doubts(doubts) => doubts.run(),
+            Self::Jobs(jobs) => jobs.run(),
+            Self::Key(command) => command.run(),
+            Self::Coverage(coverage) => coverage.run(),
+            Self::Shadow(shadow) => shadow.run(),
+            Self::Top(top) => top.run(),
+            Self::Completion(completion) => completion.run(),
+            Self::Man(man) => man.run(),
+            Self::Janitor(janitor) => janitor.run(),
+        }
+    }
 }
 
 /// Writes a line to stderr. Nobody may read it any more, and the exit code says the same.

@@ -41,6 +41,9 @@ pub struct Raise {
     /// Do it.
     #[arg(long)]
     yes: bool,
+    /// Say what would be raised and change nothing, as without --yes.
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -57,8 +60,8 @@ impl Command {
 
 impl Raise {
     fn run(&self) -> Result<(), Failure> {
-        let Self { gateway, who, yes, json } = self;
-        let act = json!({ "actor": who.actor, "dry": !yes });
+        let Self { gateway, who, yes, dry_run, json } = self;
+        let act = json!({ "actor": who.actor, "dry": *dry_run || !yes });
         let told = gateway.target()?.act("/v1/admin/protocol/raise", &act)?;
         if *json {
             return print(&format!("{told}\n"));

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::authority;
 use super::http::Admin;
 use super::key::{Who, Why};
+use super::rehearsal::{self, Dry};
 use super::status::word;
 use super::{Failure, print};
 use crate::protocol::region::RegionName;
@@ -32,6 +33,7 @@ pub enum Command {
 #[command(after_long_help = "\
 Examples:
   onceway region drain eu-west --reason 'Postgres upgrade, OPS-12'
+  onceway region drain eu-west --dry-run                                   what would move, and what hinders it
   onceway region drain eu-west --force --confirm eu-west --reason '...'    although too few regions would be left (min_serving)
 
 The last region that serves cannot be drained.
@@ -51,6 +53,8 @@ pub struct Drain {
     /// The region's name once more; where there is no terminal to type it at.
     #[arg(long, value_name = "REGION", requires = "force")]
     confirm: Option<String>,
+    #[command(flatten)]
+    dry: Dry,
 }
 
 /// Bring a drained region back: it takes its keys home as soon as it has everything that was written meanwhile.
@@ -67,6 +71,8 @@ pub struct Resume {
     which: Which,
     #[command(flatten)]
     who: Who,
+    #[command(flatten)]
+    dry: Dry,
 }
 
 /// Show how a region stands, and what it waits for.
@@ -110,6 +116,8 @@ pub struct Rebuild {
     /// Go on although rows that never left the old store are gone.
     #[arg(long)]
     accept_risk: bool,
+    #[command(flatten)]
+    dry: Dry,
 }
 
 /// The region, and whom to ask.
@@ -151,6 +159,8 @@ pub struct Takeover {
     /// Open its keys elsewhere without waiting, although some may run a second time.
     #[arg(long)]
     accept_risk: bool,
+    #[command(flatten)]
+    dry: Dry,
 }
 
 impl Command {
@@ -167,23 +177,29 @@ impl Command {
 
 impl Drain {
     fn run(&self) -> Result<(), Failure> {
-        let Self { which, who, reason, force, confirm } = self;
-        if *force {
+        let Self { which, who, reason, force, confirm, dry } = self;
+        if *force && !dry.dry_run {
             confirmed(&which.region, confirm.as_deref())?;
         }
         let act = json!({
             "region": which.region.as_str(), "force": force, "actor": who.actor, "reason": reason,
         });
-        let done = which.gateway.target()?.act("/v1/admin/region/drain", &act)?;
+        let done = which.gateway.target()?.act("/v1/admin/region/drain", &dry.mark(act))?;
+        if dry.dry_run {
+            return rehearsal::show(&done, which.json);
+        }
         which.say(&done, &format!("{} is drained: epoch {}", which.region, word(&done["epoch"])))
     }
 }
 
 impl Resume {
     fn run(&self) -> Result<(), Failure> {
-        let Self { which, who } = self;
+        let Self { which, who, dry } = self;
         let act = json!({ "region": which.region.as_str(), "actor": who.actor });
-        let done = which.gateway.target()?.act("/v1/admin/region/resume", &act)?;
+        let done = which.gateway.target()?.act("/v1/admin/region/resume", &dry.mark(act))?;
+        if dry.dry_run {
+            return rehearsal::show(&done, which.json);
+        }
         which.say(&done, &format!("{} serves again: epoch {}", which.region, word(&done["epoch"])))
     }
 }
@@ -216,8 +232,11 @@ impl Status {
 
 impl Rebuild {
     fn run(&self) -> Result<(), Failure> {
-        let Self { which, why, accept_risk } = self;
-        let done = which.explained("/v1/admin/region/rebuild", why, *accept_risk)?;
+        let Self { which, why, accept_risk, dry } = self;
+        let done = which.explained("/v1/admin/region/rebuild", why, *accept_risk, dry)?;
+        if dry.dry_run {
+            return rehearsal::show(&done, which.json);
+        }
         let region = &which.region;
         let (epoch, generation) = (word(&done["epoch"]), word(&done["generation"]));
         let begun = if done["again"] == true {
@@ -240,9 +259,14 @@ impl Rebuild {
 impl Takeover {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let Self { which, why, accept_risk } = self;
-        let done = which.explained("/v1/admin/takeover", why, *accept_risk)?;
+        let Self { which, why, accept_risk, dry } = self;
+        let done = which.explained("/v1/admin/takeover", why, *accept_risk, dry)?;
         let waived: Vec<String> = done["waived"].as_array().into_iter().flatten().map(word).collect();
+        let nobody = || Failure::Incomplete("no region has accepted the risk yet: run this again".to_owned());
+        if dry.dry_run {
+            rehearsal::show(&done, which.json)?;
+            return if *accept_risk && waived.is_empty() { Err(nobody()) } else { Ok(()) };
+        }
         let lost = format!("{} is lost since epoch {}", which.region, word(&done["epoch"]));
         match (accept_risk, waived.is_empty()) {
             (false, _) => which
@@ -252,7 +276,7 @@ impl Takeover {
             }
             (true, true) => {
                 which.say(&done, &lost)?;
-                Err(Failure::Incomplete("no region has accepted the risk yet: run this again".to_owned()))
+                Err(nobody())
             }
         }
     }
@@ -260,14 +284,14 @@ impl Takeover {
 
 impl Which {
     /// Asks for an act that says why, and may accept a risk.
-    fn explained(&self, path: &str, why: &Why, accept_risk: bool) -> Result<Value, Failure> {
+    fn explained(&self, path: &str, why: &Why, accept_risk: bool, dry: &Dry) -> Result<Value, Failure> {
         if why.reason.trim().is_empty() {
             return Err(Failure::Bad("--reason must say why: it is journalled".to_owned()));
         }
         let act = json!({
             "region": self.region.as_str(), "accept_risk": accept_risk, "actor": why.who.actor, "reason": why.reason,
         });
-        self.gateway.target()?.act(path, &act)
+        self.gateway.target()?.act(path, &dry.mark(act))
     }
 
     /// Tells a person, or a program.

@@ -69,6 +69,9 @@ pub struct Explain {
     /// The ring file.
     #[arg(long, env = "ONCEWAY_RING", value_name = "FILE")]
     ring: PathBuf,
+    /// Print JSON: tenant, digest, arc, place_by, pinned, order, home.
+    #[arg(long)]
+    json: bool,
 }
 
 /// How wide the longest bar is.
@@ -155,6 +158,14 @@ impl Explain {
             PlaceBy::Key => "tenant and key",
         };
         let pinned = file.pins.iter().any(|pin| pin.tenant == *id.tenant());
+        if self.json {
+            let names: Vec<&str> = order.names().map(RegionName::as_str).collect();
+            let said = json!({
+                "tenant": id.tenant().as_str(), "digest": id.digest().to_string(), "arc": file.ring.arc(&id).0,
+                "place_by": place_by(file.place_by), "pinned": pinned, "order": names, "home": order.home().as_str(),
+            });
+            return print(&format!("{said}\n"));
+        }
         let rule = match pinned {
             true => {
                 format!("the pin of tenant {}: these regions and no others, whatever the arc", id.tenant())

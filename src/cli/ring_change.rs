@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::http::Local;
 use super::key::Who;
+use super::rehearsal;
 use super::status::word;
 use super::table::{Side, columns, thousands};
 use super::{Failure, print};
@@ -39,6 +40,7 @@ pub struct Plan {
 #[command(after_long_help = "\
 Examples:
   onceway ring apply --config config/us-east.toml --expect-epoch 7         what would move; nothing is changed
+  onceway ring apply --config config/us-east.toml --expect-epoch 7 --dry-run   would it be taken now? nothing is changed
   onceway ring apply --config config/us-east.toml --expect-epoch 7 --yes   do it
 
 The epoch is the one that `onceway ring plan` compared with: if anything has changed since, nothing is done. Afterwards bring the same
@@ -57,6 +59,9 @@ pub struct Apply {
     /// Do it.
     #[arg(long)]
     yes: bool,
+    /// Also ask whether it would be taken now, and what hinders it; change nothing. The exit code is that of --yes.
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -76,7 +81,9 @@ impl Apply {
     pub fn run(&self) -> Result<(), Failure> {
         let (config, target) = self.gateway.load()?;
         let mut proposal = proposal(&config);
-        if !self.yes {
+        if self.dry_run {
+            proposal["dry_run"] = true.into();
+        } else if !self.yes {
             let plan = target.act("/v1/admin/ring/plan", &proposal)?;
             if self.json {
                 print(&format!("{plan}\n"))?;
@@ -88,6 +95,9 @@ impl Apply {
         proposal["expect_epoch"] = self.expect_epoch.into();
         proposal["actor"] = self.who.actor.clone().into();
         let done = target.act("/v1/admin/ring/apply", &proposal)?;
+        if self.dry_run {
+            return rehearsal::show(&done, self.json);
+        }
         match self.json {
             true => print(&format!("{done}\n")),
             false => print(&format!("in force: epoch {}\n", word(&done["epoch"]))),
@@ -161,16 +171,10 @@ fn picture(plan: &Value) -> String {
         return format!("nothing would change: the files say what is in force at epoch {epoch}\n");
     }
     let mut text = format!("compared with epoch {epoch}\n");
-    let mut rows = vec![["from", "to", "arcs", "share"].map(str::to_owned).to_vec()];
-    for moved in list(plan, "moves") {
-        let share = moved["share"].as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0));
-        let arcs = moved["arcs"].as_u64().map_or("-".to_owned(), thousands);
-        rows.push(vec![word(&moved["from"]), word(&moved["to"]), arcs, share]);
-    }
     text.push('\n');
-    match rows.len() {
-        1 => text.push_str("no arc changes its home\n"),
-        _ => text.push_str(&columns(&[Side::Left, Side::Left, Side::Right, Side::Right], &rows)),
+    match list(plan, "moves") {
+        [] => text.push_str("no arc changes its home\n"),
+        _ => text.push_str(&moves(&plan["moves"])),
     }
     let told = LISTS.iter().filter(|(name, _)| !list(plan, name).is_empty());
     let told: Vec<Vec<String>> = told
@@ -184,6 +188,17 @@ fn picture(plan: &Value) -> String {
         text.push_str(&columns(&[Side::Left, Side::Left], &told));
     }
     text
+}
+
+/// Arcs that would change their owner, as a table.
+pub fn moves(moves: &Value) -> String {
+    let mut rows = vec![["from", "to", "arcs", "share"].map(str::to_owned).to_vec()];
+    for moved in moves.as_array().into_iter().flatten() {
+        let share = moved["share"].as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0));
+        let arcs = moved["arcs"].as_u64().map_or("-".to_owned(), thousands);
+        rows.push(vec![word(&moved["from"]), word(&moved["to"]), arcs, share]);
+    }
+    columns(&[Side::Left, Side::Left, Side::Right, Side::Right], &rows)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Neighbours: `gateway::status` is the contract of the JSON that `server::admin` serves and this reads. A field that an older or
 //! newer gateway does not send is shown as "-". It must not judge: it prints what the gateway says.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use serde_json::Value;
 
@@ -128,13 +130,16 @@ fn regions(status: &Value) -> String {
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     let me = status["region"].as_str();
     let copies = status["subscriptions"].as_array();
-    for (name, share) in status["shares"].as_object().into_iter().flatten() {
-        let peer = &status["peers"][name];
+    let names = |field: &str| status[field].as_object().into_iter().flatten().map(|(name, _)| name.clone());
+    // One that is about to join is a peer before it is in the ring; one that left, for as long as it is known.
+    let all: BTreeSet<String> = names("shares").chain(names("peers")).collect();
+    for name in &all {
+        let (share, peer) = (&status["shares"][name], &status["peers"][name]);
         let copy = copies.and_then(|all| all.iter().find(|copy| copy["from"] == name.as_str()));
         let of_copy = |field: &str| copy.map_or("-".to_owned(), |copy| word(&copy[field]));
         let share = share.as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0));
-        let mut row = vec![name.clone(), share];
-        if me == Some(name) {
+        let mut row = vec![printable(name), share];
+        if me == Some(name.as_str()) {
             row.push("(this one)".to_owned());
         } else {
             row.extend([word(&peer["up"]), word(&peer["serving"]), word(&peer["epoch"])]);
@@ -189,6 +194,14 @@ mod tests {
         assert_eq!(lines[9], ["a", "50.00", "%", "(this", "one)"]);
         let peer = ["b", "50.00", "%", "yes", "NO", "1", "61.2", "ms", "-", "80.0", "ms", "yes", "NO"];
         assert_eq!(lines[10][..13], peer);
+    }
+
+    #[test]
+    fn a_region_that_is_about_to_join_is_listed() {
+        let status = json!({ "region": "a", "shares": { "a": 1.0 }, "peers": { "new": { "up": true, "serving": false } } });
+        let text = picture(&status);
+        let row = text.lines().find(|line| line.starts_with("new ")).unwrap();
+        assert_eq!(row.split_whitespace().take(4).collect::<Vec<_>>(), ["new", "-", "yes", "NO"]);
     }
 
     #[test]

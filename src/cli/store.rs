@@ -1,15 +1,17 @@
-//! `onceway store init | check | reseed`: make a region's store, say what it lacks, follow a peer anew.
+//! `onceway store init | check | reseed`: make a region's store or print its SQL, say what it lacks, follow a peer anew.
 //!
 //! Neighbours: `config` names roles and publishers, `adapters::postgres::provision` does it. It must not print a connection string.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
 use super::{Failure, block_on, logging, print};
-use crate::adapters::postgres::provision::{self, Plan, Report, Role};
-use crate::config::provision::conninfo;
+use crate::adapters::postgres::address::BadAddress;
+use crate::adapters::postgres::provision::{self, Line, Plan, Report, Role, Script, Status, Whence};
+use crate::config::provision::{Provision, conninfo};
 use crate::config::region::LogFormat;
 use crate::config::secret::SecretSource;
 use crate::config::{Config, span};
@@ -43,6 +45,8 @@ impl Command {
 Examples:
   onceway store init --config config/us-east.toml
   onceway store init --config config/us-east.toml --wait 60s
+  onceway store init --config config/us-east.toml --dry-run      what would be made
+  onceway store init --config config/us-east.toml --print >us-east.sql     for a DBA, who runs it with psql
 
 Needs [provision] in the region file: a role that may create others, and how to reach the other regions' Postgres.
 
@@ -54,6 +58,16 @@ pub struct Init {
     /// How long to try again while something is pending.
     #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse)]
     wait: Duration,
+    /// Say what is there and what would be made; change nothing. Exit code 3: something would be made.
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
+    /// Print JSON: region, complete, broken, and parts with part, status and why.
+    #[arg(long)]
+    json: bool,
+    /// Print the SQL for psql instead of running it: nothing is asked of any server, and no secret is needed or shown. What stands in the files
+    /// counts: where another region's store was replaced, only the command itself finds out.
+    #[arg(long, conflicts_with_all = ["wait", "dry_run", "json"])]
+    print: bool,
 }
 
 /// Say what the region's store has and lacks; change nothing.
@@ -67,6 +81,9 @@ pub struct Check {
     /// The region file.
     #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
     config: PathBuf,
+    /// Print JSON: region, complete, broken, and parts with part, status and why.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Follow a peer anew: its slot for this region was lost, or is missing.
@@ -90,6 +107,12 @@ pub struct Reseed {
     /// How long to wait for the copy.
     #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse)]
     wait: Duration,
+    /// Say whether the slot is lost and what would be copied; change nothing. Exit code 3: it would be made anew.
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
+    /// Print JSON: region, complete, broken, and parts with part, status and why.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Between two tries.
@@ -97,8 +120,15 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl Init {
     fn run(&self) -> Result<(), Failure> {
-        let plan = plan(&self.config)?;
-        tell(&block_on(complete(&plan, self.wait))?)
+        if self.print {
+            return print(&provision::script(&Wanted::read(&self.config)?.script()?));
+        }
+        let plan = Wanted::read(&self.config)?.plan()?;
+        if self.dry_run {
+            let found = block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?;
+            return tell(&plan, &found, self.json, true);
+        }
+        tell(&plan, &block_on(complete(&plan, self.wait))?, self.json, false)
     }
 }
 
@@ -117,28 +147,41 @@ async fn complete(plan: &Plan, wait: Duration) -> Result<Report, Failure> {
 
 impl Reseed {
     fn run(&self) -> Result<(), Failure> {
-        let plan = plan(&self.config)?;
+        let plan = Wanted::read(&self.config)?.plan()?;
+        if self.dry_run {
+            let found = block_on(async {
+                provision::rehearse_reseed(&plan, &self.from).await.map_err(Failure::failed)
+            })?;
+            return tell(&plan, &found, self.json, true);
+        }
         let report = block_on(async {
             let report = provision::reseed(&plan, &self.from).await.map_err(Failure::failed)?;
             if self.wait.is_zero() { Ok(report) } else { complete(&plan, self.wait).await }
         })?;
-        tell(&report)
+        tell(&plan, &report, self.json, false)
     }
 }
 
 impl Check {
     fn run(&self) -> Result<(), Failure> {
-        let plan = plan(&self.config)?;
-        tell(&block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?)
+        let plan = Wanted::read(&self.config)?.plan()?;
+        let found = block_on(async { provision::check(&plan).await.map_err(Failure::failed) })?;
+        tell(&plan, &found, self.json, false)
     }
 }
 
-fn tell(report: &Report) -> Result<(), Failure> {
-    print(&report.to_string())?;
+fn tell(plan: &Plan, report: &Report, as_json: bool, dry_run: bool) -> Result<(), Failure> {
+    match (as_json, dry_run) {
+        (true, _) => print(&format!("{}\n", object(plan, report, dry_run)))?,
+        (false, true) => print(&format!("{report}\nNothing was changed.\n"))?,
+        (false, false) => print(&report.to_string())?,
+    }
     if report.is_broken() {
         Err(Failure::Failed("the store needs a person: see the lines marked broken".to_owned()))
     } else if report.is_complete() {
         Ok(())
+    } else if dry_run {
+        Err(Failure::Incomplete("what is pending above would be made, as far as peers are ready".to_owned()))
     } else {
         Err(Failure::Incomplete(
             "something is pending: run `onceway store init` again, or with --wait 60s".to_owned(),
@@ -146,49 +189,110 @@ fn tell(report: &Report) -> Result<(), Failure> {
     }
 }
 
-/// What the region's store has to be. Which build of their stores other regions have, provisioning finds out.
-fn plan(file: &std::path::Path) -> Result<Plan, Failure> {
-    let config = Config::load_for_command(file)?;
-    drop(logging::set_up(LogFormat::Text, "info")?);
-    let written = config.process.provision.as_ref();
-    let provision =
-        written.ok_or_else(|| bad(file, "has no [provision]: say there how to make the store"))?;
-    let environment = |name: &str| std::env::var(name).ok();
-    let secret = |source: &SecretSource| {
-        source.resolve(&environment, |_| Ok(())).map_err(|why| bad(file, &format!("[provision]: {why}")))
+fn object(plan: &Plan, report: &Report, dry_run: bool) -> Value {
+    let part = |line: &Line| {
+        let (status, why) = match &line.status {
+            Status::Fine => ("ok", None),
+            Status::Changed => ("changed", None),
+            Status::Pending(why) => ("pending", Some(why)),
+            Status::Broken(why) => ("broken", Some(why)),
+        };
+        json!({ "part": line.what, "status": status, "why": why })
     };
-    let role = |name: &str, password: Option<&SecretSource>| -> Result<Role, Failure> {
-        let password = password.map(secret).transpose()?.map(|secret| secret.reveal().to_owned());
-        Ok(Role { name: name.to_owned(), password })
-    };
-    let view = config.shared.view();
-    let me = Origin { region: config.me.clone(), generation: config.process.store.generation };
-    let origin = |name: &RegionName| match view.origin(name) {
-        Some(_) if *name == me.region => Ok(me.clone()),
-        Some(origin) => Ok(origin),
-        None => Err(bad(file, &format!("{name} is not in the ring"))),
-    };
-    let subscribe = provision.publishers.iter();
-    Ok(Plan {
-        me: origin(&config.me)?,
-        all: view.members().keys().map(origin).collect::<Result<_, _>>()?,
-        deployment: config.shared.deployment.clone(),
-        gateway_role: role(&provision.gateway_role, provision.gateway_password.as_ref())?,
-        replication_role: role(&provision.replication_role, provision.replication_password.as_ref())?,
-        admin: secret(&provision.admin_url)?
-            .reveal()
-            .parse()
-            .map_err(|_| bad(file, "[provision]: the admin URL cannot be read: write postgres://user:password@host:port/database"))?,
-        subscribe: subscribe
-            .map(|(name, source)| {
-                let found = source.resolve(&environment, conninfo);
-                let found = found.map_err(|why| bad(file, &format!("[provision.publishers]: {name}: {why}")))?;
-                Ok((origin(name)?, found.reveal().to_owned()))
-            })
-            .collect::<Result<_, Failure>>()?,
-    })
+    let parts: Vec<Value> = report.lines.iter().map(part).collect();
+    let mut said = json!({
+        "region": plan.me.region.as_str(), "complete": report.is_complete(), "broken": report.is_broken(), "parts": parts,
+    });
+    if dry_run {
+        said["dry_run"] = true.into();
+    }
+    said
 }
 
-fn bad(file: &std::path::Path, what: &str) -> Failure {
+/// What the region's store has to be, by its files. Which build of their stores other regions have, provisioning finds out.
+struct Wanted<'a> {
+    file: &'a Path,
+    config: Config,
+    provision: Provision,
+}
+
+impl<'a> Wanted<'a> {
+    fn read(file: &'a Path) -> Result<Self, Failure> {
+        let config = Config::load_for_command(file)?;
+        drop(logging::set_up(LogFormat::Text, "info")?);
+        let written = config.process.provision.clone();
+        let provision =
+            written.ok_or_else(|| bad(file, "has no [provision]: say there how to make the store"))?;
+        Ok(Self { file, config, provision })
+    }
+
+    fn me(&self) -> Origin {
+        Origin { region: self.config.me.clone(), generation: self.config.process.store.generation }
+    }
+
+    fn origin(&self, name: &RegionName) -> Result<Origin, Failure> {
+        if *name == self.config.me {
+            return Ok(self.me());
+        }
+        let origin = self.config.shared.view().origin(name);
+        origin.ok_or_else(|| bad(self.file, &format!("{name} is not in the ring")))
+    }
+
+    fn all(&self) -> Result<Vec<Origin>, Failure> {
+        self.config.shared.view().members().keys().map(|name| self.origin(name)).collect()
+    }
+
+    fn plan(&self) -> Result<Plan, Failure> {
+        let Self { file, config, provision } = self;
+        let environment = |name: &str| std::env::var(name).ok();
+        let secret = |source: &SecretSource| {
+            source.resolve(&environment, |_| Ok(())).map_err(|why| bad(file, &format!("[provision]: {why}")))
+        };
+        let role = |name: &str, password: Option<&SecretSource>| -> Result<Role, Failure> {
+            let password = password.map(secret).transpose()?.map(|secret| secret.reveal().to_owned());
+            Ok(Role { name: name.to_owned(), password })
+        };
+        let authorities = provision.publishers_ca.as_deref();
+        let subscribe = provision.publishers.iter().map(|(name, source)| {
+            let found = source.resolve(&environment, |text| conninfo(text, authorities));
+            let found = found.map_err(|why| bad(file, &format!("[provision.publishers]: {name}: {why}")))?;
+            Ok((self.origin(name)?, found.reveal().to_owned()))
+        });
+        let admin = secret(&provision.admin_url)?.reveal().parse();
+        Ok(Plan {
+            me: self.me(),
+            all: self.all()?,
+            deployment: config.shared.deployment.clone(),
+            gateway_role: role(&provision.gateway_role, provision.gateway_password.as_ref())?,
+            replication_role: role(&provision.replication_role, provision.replication_password.as_ref())?,
+            admin: admin
+                .map_err(|why: BadAddress| bad(file, &format!("[provision]: the admin URL: {why}")))?,
+            subscribe: subscribe.collect::<Result<_, Failure>>()?,
+            publishers_ca: provision.publishers_ca.clone(),
+        })
+    }
+
+    fn script(&self) -> Result<Script, Failure> {
+        let whence = |source: &SecretSource| match source {
+            SecretSource::Written(open) => Whence::Written(open.reveal().to_owned()),
+            SecretSource::Variable(name) => Whence::Variable(name.clone()),
+            SecretSource::File(path) => Whence::File(path.clone()),
+        };
+        let Provision { gateway_role, gateway_password, replication_role, replication_password, .. } =
+            &self.provision;
+        let subscribe = self.provision.publishers.iter();
+        let subscribe = subscribe.map(|(name, source)| Ok((self.origin(name)?, whence(source))));
+        Ok(Script {
+            me: self.me(),
+            all: self.all()?,
+            deployment: self.config.shared.deployment.clone(),
+            gateway_role: (gateway_role.clone(), gateway_password.as_ref().map(whence)),
+            replication_role: (replication_role.clone(), replication_password.as_ref().map(whence)),
+            subscribe: subscribe.collect::<Result<_, Failure>>()?,
+        })
+    }
+}
+
+fn bad(file: &Path, what: &str) -> Failure {
     Failure::Bad(format!("{}: {what}", file.display()))
 }

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::json;
 
 use super::protocol::Speech;
 use super::{Failure, block_on, logging, print};
@@ -48,6 +49,12 @@ pub struct Witness {
     /// Make the file of a new witness, and end. Refused if it is there already.
     #[arg(long)]
     init: bool,
+    /// With --init: say what would be made, and make nothing. Ends with 2 if the file is there already.
+    #[arg(long, requires = "init")]
+    dry_run: bool,
+    /// With --init: print JSON: file, name, acceptor.
+    #[arg(long, requires = "init")]
+    json: bool,
 }
 
 impl Witness {
@@ -55,14 +62,38 @@ impl Witness {
     pub fn run(&self) -> Result<(), Failure> {
         let config = WitnessConfig::load(&self.config)?;
         let bad = |error: crate::adapters::witness::FileError| Failure::Bad(error.to_string());
+        if self.dry_run {
+            return self.rehearse(&config);
+        }
         if self.init {
             let id = AcceptorId(SystemDice.nonce().0);
             AcceptorFile::create(&config.file, &config.name, id).map_err(bad)?;
+            if self.json {
+                let acceptor = format!("{:032x}", id.0);
+                let said = json!({ "file": config.file, "name": config.name.as_str(), "acceptor": acceptor });
+                return print(&format!("{said}\n"));
+            }
             let shown = config.file.display();
             return print(&format!("{shown}: made for {}, acceptor {:032x}\n", config.name, id.0));
         }
         drop(logging::set_up(config.log.format, &config.log.level)?);
         let file = AcceptorFile::open(&config.file, &config.name).map_err(bad)?;
         block_on(async { witness::run(config, file, self.speech.versions()).await.map_err(Failure::failed) })
+    }
+
+    fn rehearse(&self, config: &WitnessConfig) -> Result<(), Failure> {
+        let shown = config.file.display();
+        if config.file.exists() {
+            return Err(Failure::Bad(format!(
+                "{shown} is there already: a witness's file is never overwritten"
+            )));
+        }
+        match self.json {
+            true => {
+                let said = json!({ "dry_run": true, "file": config.file, "name": config.name.as_str() });
+                print(&format!("{said}\n"))
+            }
+            false => print(&format!("{shown}: would be made for {}\nNothing was changed.\n", config.name)),
+        }
     }
 }

@@ -17,13 +17,16 @@ pub struct Problem {
     pub file: PathBuf,
     /// Which line, from 1; 0 if the file as a whole is meant.
     pub line: usize,
+    /// Which key with its tables, such as `failover.lease`; `None` if it is of no single key.
+    pub key: Option<Arc<str>>,
     /// What is wrong and what to do, in one line.
     pub text: String,
 }
 
 impl Problem {
     fn at(at: &At, text: impl Into<String>) -> Self {
-        Self { file: at.file.to_path_buf(), line: at.line, text: one_line(&text.into()) }
+        let (file, key) = (at.file.to_path_buf(), at.key.clone());
+        Self { file, line: at.line, key, text: one_line(&text.into()) }
     }
 
     /// The problem as one line that begins with its place; `kind` says how bad it is.
@@ -123,12 +126,23 @@ pub struct At {
     pub file: Arc<Path>,
     /// Which line, from 1; 0 if the file as a whole is meant.
     pub line: usize,
+    /// Which key with its tables; `None` if no single one is meant.
+    pub key: Option<Arc<str>>,
 }
 
 impl At {
     /// The file as a whole.
     pub fn file(path: &Path) -> Self {
-        Self { file: path.into(), line: 0 }
+        Self { file: path.into(), line: 0, key: None }
+    }
+
+    /// The same place, of the key `key` in this table.
+    pub(super) fn of(self, table: &Self, key: &str) -> Self {
+        let key = match &table.key {
+            Some(table) => format!("{table}.{key}"),
+            None => key.to_owned(),
+        };
+        Self { key: Some(one_line(&key).into()), ..self }
     }
 }
 

@@ -3,13 +3,14 @@
 //! Neighbours: `region` reads the rest of the file, `cli::store` looks the secrets up when it needs them. It must not connect to anything.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::de::DeValue;
 
 use super::reader::{self, Problems, Section};
 use super::region::{ByRegion, PLAIN_URL, PUBLISHERS, by_region, database_url, file};
 use super::secret::{Names, Secret, SecretSource, Surroundings, no_password_in_conninfo};
+use crate::adapters::postgres::address::Address;
 use crate::protocol::region::RegionName;
 
 const ADMIN_URL: Names =
@@ -27,6 +28,8 @@ const REPLICATION_PASSWORD: Names = Names {
     holds: "the password",
 };
 
+const PUBLISHERS_CA: &str = "publishers_ca";
+
 /// What provisioning the store needs.
 #[derive(Clone, Debug)]
 pub struct Provision {
@@ -43,6 +46,8 @@ pub struct Provision {
     pub replication_password: Option<SecretSource>,
     /// libpq connection strings of every other region's Postgres, as seen from this region's: read when needed.
     pub publishers: BTreeMap<RegionName, SecretSource>,
+    /// The authorities of their servers' certificates on this machine, where `sslrootcert` is a path of another: PEM.
+    pub publishers_ca: Option<PathBuf>,
 }
 
 pub(super) fn read(
@@ -61,6 +66,10 @@ pub(super) fn read(
     let password = |names| SecretSource::read_if_there(&section, names, base, None);
     let gateway_password = password(&GATEWAY_PASSWORD);
     let replication_password = password(&REPLICATION_PASSWORD);
+    let publishers_ca = section.optional(PUBLISHERS_CA, |value| file(value, base));
+    if let Some(path) = &publishers_ca {
+        surroundings.file(&section, PUBLISHERS_CA, path);
+    }
     let any = |_: &str| Ok(());
     if let Some(source) = &admin_url {
         surroundings.secret(source, &source.at(&section, &ADMIN_URL), problems, database_url);
@@ -72,10 +81,12 @@ pub(super) fn read(
             surroundings.secret(source, &source.at(&section, &names), problems, any);
         }
     }
-    let publishers =
-        by_region(section.table("publishers"), section.at(), PUBLISHERS, |value| publisher(value, base));
+    let publishers = by_region(section.table("publishers"), section.at(), PUBLISHERS, |value| {
+        publisher(value, base, publishers_ca.as_deref())
+    });
     for located in publishers.entries.values() {
-        surroundings.secret(&located.value, &located.at, problems, conninfo);
+        surroundings
+            .secret(&located.value, &located.at, problems, |text| conninfo(text, publishers_ca.as_deref()));
     }
     section.finish();
     let values = publishers.clone().values();
@@ -86,6 +97,7 @@ pub(super) fn read(
         replication_role,
         replication_password,
         publishers: values,
+        publishers_ca: publishers_ca.clone(),
     });
     (provision, publishers)
 }
@@ -101,7 +113,7 @@ fn role(value: &DeValue<'_>) -> Result<String, String> {
 }
 
 /// How another region's Postgres is reached: the connection string itself, or where one is that holds a password.
-fn publisher(value: &DeValue<'_>, base: &Path) -> Result<SecretSource, String> {
+fn publisher(value: &DeValue<'_>, base: &Path, authorities: Option<&Path>) -> Result<SecretSource, String> {
     const ADVICE: &str = "write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string";
     if let DeValue::Table(table) = value {
         let mut entries = table.iter();
@@ -117,14 +129,16 @@ fn publisher(value: &DeValue<'_>, base: &Path) -> Result<SecretSource, String> {
     }
     let text = reader::text(value)?;
     no_password_in_conninfo(&text).map_err(|why| format!("{why}: {ADVICE}"))?;
-    conninfo(&text).map(|()| SecretSource::Written(Secret::new(&text)))
+    conninfo(&text, authorities).map(|()| SecretSource::Written(Secret::new(&text)))
 }
 
-/// A libpq connection string. It may hold a password, so no message repeats it.
-pub fn conninfo(text: &str) -> Result<(), String> {
+/// A libpq connection string; `authorities` as in [`Provision::publishers_ca`]. It may hold a password, so no message repeats it.
+pub fn conninfo(text: &str, authorities: Option<&Path>) -> Result<(), String> {
     let has = |key: &str| text.split_whitespace().any(|word| word.starts_with(key));
     match ["host=", "dbname=", "user="].into_iter().find(|key| !has(key)) {
-        None => Ok(()),
+        None => {
+            Address::of_libpq(text, authorities).map(drop).map_err(|why| format!("cannot be used: {why}"))
+        }
         Some(missing) => Err(format!(
             "has no {missing}: write a libpq connection string, such as \"host=... port=5432 user=... dbname=...\""
         )),

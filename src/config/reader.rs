@@ -63,7 +63,11 @@ impl Source {
 
     fn at(&self, offset: usize) -> At {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        At { file: self.path.clone(), line: 1 + before.iter().filter(|byte| **byte == b'\n').count() }
+        At {
+            file: self.path.clone(),
+            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+            key: None,
+        }
     }
 }
 
@@ -83,7 +87,7 @@ pub struct Section<'a> {
 impl<'a> Section<'a> {
     /// The whole document.
     pub fn top(source: &'a Source, document: &'a Spanned<DeTable<'a>>, problems: &'a Problems) -> Self {
-        let at = At { file: source.path.clone(), line: 1 };
+        let at = At { file: source.path.clone(), line: 1, key: None };
         Self {
             source,
             problems,
@@ -138,11 +142,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Where the key stands; the section's place if it does not.
+    /// Where the key stands; the section's place, with the key's name, if it does not.
     pub fn at_key(&self, key: &'static str) -> At {
-        self.table
-            .get_key_value(key)
-            .map_or_else(|| self.at.clone(), |(key, _)| self.source.at(key.span().start))
+        let found = self.table.get_key_value(key);
+        let at = found.map_or_else(|| self.at.clone(), |(key, _)| self.source.at(key.span().start));
+        at.of(&self.at, key)
     }
 
     /// Whether the key stands there, whatever it is: asking does not make it known.
@@ -205,7 +209,7 @@ impl<'a> Section<'a> {
         read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
     ) -> Option<Located<T>> {
         if !self.has(key) {
-            self.fail(format!("{key} is missing: {advice}"));
+            self.fail_at(key, format!("{key} is missing: {advice}"));
         }
         self.located(key, read)
     }
@@ -233,7 +237,7 @@ impl<'a> Section<'a> {
         };
         let mut sections = Vec::new();
         for item in items.iter() {
-            let at = self.source.at(item.span().start);
+            let at = self.source.at(item.span().start).of(&self.at, key);
             match item.get_ref() {
                 DeValue::Table(table) => sections.push(self.below(table, at, format!("[[{key}]]"))),
                 other => self.problems.add(&at, format!("[[{key}]] must be a table, not {}", kind(other))),
@@ -246,7 +250,7 @@ impl<'a> Section<'a> {
     pub fn entries<T>(&self, read: impl Fn(&str, &DeValue<'_>) -> Result<T, String>) -> Vec<Located<T>> {
         let mut all = Vec::new();
         for (key, value) in self.table.iter() {
-            let at = self.source.at(key.span().start);
+            let at = self.source.at(key.span().start).of(&self.at, key.get_ref());
             match read(key.get_ref(), value.get_ref()) {
                 Ok(value) => all.push(Located { at, value }),
                 Err(why) => self.problems.add(&at, self.said(format!("{}: {why}", key.get_ref()))),
@@ -277,7 +281,7 @@ impl<'a> Section<'a> {
                     format!("known here are {}", known.join(", "))
                 }
             };
-            let at = self.source.at(key.span().start);
+            let at = self.source.at(key.span().start).of(&self.at, key_text);
             self.problems.add(&at, self.said(format!("unknown key {key_text:?}: {advice}")));
         }
     }

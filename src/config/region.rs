@@ -17,6 +17,7 @@ use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Names, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
 use super::{tokens, upstream_health};
+use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::quota::Quota;
 use crate::protocol::region::RegionName;
@@ -393,7 +394,7 @@ fn http_address(value: &DeValue<'_>) -> Result<String, String> {
 /// A Postgres URL. It may hold a password, so no message repeats it.
 pub(super) fn database_url(text: &str) -> Result<(), String> {
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-        return Ok(());
+        return text.parse::<Address>().map(drop).map_err(|why| format!("cannot be used: {why}"));
     }
     Err("must be a Postgres URL, such as \"postgres://user@host:5432/database\"".to_owned())
 }

@@ -160,8 +160,8 @@ impl SecretSource {
         let written = match plain {
             Some(plain) => section.optional(names.written, |value| {
                 let text = reader::text(value)?;
-                (plain.right)(&text)?;
                 (plain.open)(&text).map_err(|why| format!("{why}: {}", names.advice()))?;
+                (plain.right)(&text)?;
                 Ok(Self::Written(Secret::new(&text)))
             }),
             None => {

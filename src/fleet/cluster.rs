@@ -230,7 +230,8 @@ impl Cluster {
         let server = Arc::new(Process::spawn(&Launch {
             program: self.binaries.postgres(),
             args: vec!["-D".into(), self.data().into()],
-            env: Vec::new(),
+            // Subscriptions look there for certificates, and ours may not be its account's to read.
+            env: vec![("HOME".into(), self.data().into())],
             cwd: self.data(),
             log: self.dir.join("postgres.log"),
             account: self.account.clone(),

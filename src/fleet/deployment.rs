@@ -237,6 +237,7 @@ impl Deployment {
             replication_role: role(files::REPLICATION_ROLE),
             admin: region.cluster.url(files::DATABASE).parse()?,
             subscribe,
+            publishers_ca: None,
         })
     }
 

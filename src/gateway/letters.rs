@@ -8,9 +8,10 @@ use serde::Serialize;
 use super::Gateway;
 use crate::ports::jobs::{Act, Acted, JobRow};
 use crate::ports::store::StoreError;
-use crate::ports::{Jobs, Ports};
+use crate::ports::{Jobs, KeyStore, Ports};
 use crate::protocol::job::JobState;
 use crate::protocol::key::KeyId;
+use crate::protocol::record::State;
 use crate::protocol::region::RegionName;
 
 /// The most jobs that are listed at once.
@@ -63,6 +64,29 @@ impl<P: Ports> Gateway<P> {
     /// Jobs of this region, oldest first.
     pub async fn jobs(&self, state: Option<JobState>) -> Result<Vec<JobStatus>, StoreError> {
         Ok(self.ports.store().jobs(state, MOST_LISTED).await?.into_iter().map(job_status).collect())
+    }
+
+    /// What [`Gateway::act_on_job`] would come to, by the job and its key's record as they are now. Changes nothing. Whether a worker holds a
+    /// waiting job is known to the statement that drops it only: then [`Acted::Running`] may come in place of [`Acted::Done`].
+    pub async fn rehearse_on_job(&self, id: &KeyId, what: LetterAct) -> Result<Acted, StoreError> {
+        let store = self.ports.store();
+        let Some(job) = store.job(id).await? else { return Ok(Acted::Absent) };
+        match (what, job.state) {
+            (LetterAct::Retry, JobState::Waiting) => Ok(Acted::Waiting),
+            (LetterAct::Retry, JobState::Dead) if job.kept => Ok(Acted::Done),
+            (LetterAct::Retry, JobState::Dead) => Ok(Acted::Erased),
+            (LetterAct::Drop, JobState::Waiting | JobState::Dead) => {
+                let rows = store.look_up(std::slice::from_ref(id)).await?;
+                let mut own = rows.into_iter().flatten().filter(|row| row.origin == self.origin);
+                let runs = own.any(|row| match row.state {
+                    State::Claimed { left, .. } => !left.is_zero(),
+                    State::InDoubt { .. } | State::Released | State::Settled { .. } | State::Tombstone => {
+                        false
+                    }
+                });
+                Ok(if runs { Acted::Running } else { Acted::Done })
+            }
+        }
     }
 
     /// Does it, and journals it.

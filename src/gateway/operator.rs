@@ -134,6 +134,14 @@ pub enum Refusal {
     Store(StoreError),
 }
 
+/// An attempt that may be ended by hand.
+enum Ruled {
+    /// One of this region's.
+    Own(Attempt),
+    /// Another region's, on that ground: it is ended by a record of its own here.
+    Other(Box<Row>, Ground),
+}
+
 impl<P: Ports> Gateway<P> {
     /// One page of the operator's list, after a key.
     pub async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Doubts, StoreError> {
@@ -171,15 +179,10 @@ impl<P: Ports> Gateway<P> {
 
     /// Ends an attempt in doubt by hand, and wakes who waits. Returns the key as it is then.
     pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
-        well_formed(act)?;
-        match self.here(id) {
-            Here::Run(_) => {}
-            Here::Elsewhere(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
-            Here::Nobody => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
-            Here::Closed(closed) => return Err(Refusal::Closed { why: closed.told() }),
-            Here::Store(why) => return Err(Refusal::Store(StoreError::Definite(why))),
-        }
-        let attempt = self.in_doubt(id, &act.ruling).await?;
+        let attempt = match self.may_rule(id, act).await? {
+            Ruled::Own(attempt) => attempt,
+            Ruled::Other(row, ground) => self.stand_in_for(id, &row, &act.ruling, ground).await?,
+        };
         match self.ports.store().rule(&attempt, act).await.map_err(Refusal::Store)? {
             Written::Done => {}
             Written::Lost => return Err(Refusal::Changed),
@@ -199,10 +202,28 @@ impl<P: Ports> Gateway<P> {
         self.key_status(id).await.map_err(Refusal::Store)
     }
 
-    /// The attempt of a key in doubt, if it and all others in doubt are surely over; one that stands in for it, if another region made it. What
+    /// What [`Gateway::rule`] would be refused for, as far as it can be known beforehand; else the key as it is. Changes nothing.
+    pub async fn rehearse_rule(&self, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
+        self.may_rule(id, act).await?;
+        self.key_status(id).await.map_err(Refusal::Store)
+    }
+
+    async fn may_rule(&self, id: &KeyId, act: &Act) -> Result<Ruled, Refusal> {
+        well_formed(act)?;
+        match self.here(id) {
+            Here::Run(_) => {}
+            Here::Elsewhere(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
+            Here::Nobody => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
+            Here::Closed(closed) => return Err(Refusal::Closed { why: closed.told() }),
+            Here::Store(why) => return Err(Refusal::Store(StoreError::Definite(why))),
+        }
+        self.in_doubt(id, &act.ruling).await
+    }
+
+    /// The attempt of a key in doubt, if it and all others in doubt are surely over. What
     /// is said not to have happened must be out of the upstream too: the longest settle time of any route, as the row does not say which
     /// route is its own.
-    async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Attempt, Refusal> {
+    async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Ruled, Refusal> {
         let rows = self.ports.store().look_up(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
         let (row, ground) = match read(self, rows.into_iter().next().unwrap_or_default()) {
             Reading::InDoubt(row, ground) => (row, Some(ground)),
@@ -225,9 +246,9 @@ impl<P: Ports> Gateway<P> {
         let left = all.map(|row| doubt(row, settle_time).over_in).max().unwrap_or_default();
         match ground {
             Some(_) if left.is_zero() && row.origin == self.origin => {
-                Ok(Attempt { id: id.clone(), token: row.token, nonce: row.nonce })
+                Ok(Ruled::Own(Attempt { id: id.clone(), token: row.token, nonce: row.nonce }))
             }
-            Some(ground) if left.is_zero() => self.stand_in_for(id, &row, ruling, ground).await,
+            Some(ground) if left.is_zero() => Ok(Ruled::Other(Box::new(row), ground)),
             Some(_) | None => Err(match self.clock_suspect_for() {
                 Some(left) => Refusal::Suspect { left },
                 None => Refusal::Running { left },

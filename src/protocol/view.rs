@@ -345,6 +345,20 @@ impl View {
         self.members.keys().filter(|region| self.loses(next, region))
     }
 
+    /// The arcs that change their owner if `next` takes this view's place: from whom, to whom, how many. `None` is nobody.
+    pub fn moves(&self, next: &View) -> BTreeMap<(Option<RegionName>, Option<RegionName>), u32> {
+        let (before, after) = (self.serving_by_index(), next.serving_by_index());
+        let mut counts: BTreeMap<(Option<usize>, Option<usize>), u32> = BTreeMap::new();
+        for (own, other) in self.ring.arc_orders().zip(next.ring.arc_orders()) {
+            *counts.entry((first_of(own, &before), first_of(other, &after))).or_default() += 1;
+        }
+        let name = |view: &View, index: usize| view.ring.regions()[index].name.clone();
+        let named = counts.into_iter().map(|((from, to), arcs)| {
+            ((from.map(|index| name(self, index)), to.map(|index| name(next, index))), arcs)
+        });
+        named.filter(|((from, to), _)| from != to).collect()
+    }
+
     /// A digest of everything that decides an owner, without the epoch and the marks: what a release is given for.
     pub fn placement(&self) -> Digest32 {
         *self.derived.placement.get_or_init(|| self.digest_placement())

@@ -2,7 +2,7 @@
 //!
 //! `GET /v1/doubts?limit=&after=TENANT/KEY`, `POST /v1/keys/{tenant}/{key}/settle` and `/release`. Neighbours: [`super::admin`] routes and
 //! authenticates, `gateway::operator` decides. An act needs `Content-Type: application/json`, which no page in a browser can send elsewhere
-//! without being asked; its body is bounded. It must not log paths or bodies.
+//! without being asked; its body is bounded. With `dry_run` in it nothing is changed. It must not log paths or bodies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,13 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::admin::{Answer, json, problem};
 use crate::gateway::operator::Refusal;
+use crate::gateway::status::KeyStatus;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::store::StoreError;
@@ -43,6 +44,19 @@ pub(super) struct Said {
     #[serde(default)]
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Option<String>,
+    /// Say what would come of it, and change nothing.
+    #[serde(default)]
+    pub(super) dry_run: bool,
+}
+
+/// A key as it is, and what the act would make of it.
+#[derive(Serialize)]
+struct Rehearsed {
+    dry_run: bool,
+    /// settled or released.
+    would_be: &'static str,
+    #[serde(flatten)]
+    key: KeyStatus,
 }
 
 /// Which act is asked for.
@@ -105,10 +119,21 @@ where
         Ok(said) => said,
         Err(answer) => return answer,
     };
+    let dry_run = said.dry_run;
     let act = match act(verb, said) {
         Ok(act) => act,
         Err(why) => return problem(StatusCode::BAD_REQUEST, why),
     };
+    if dry_run {
+        let would_be = match verb {
+            Verb::Settle => "settled",
+            Verb::Release => "released",
+        };
+        return match gateway.rehearse_rule(&id, &act).await {
+            Ok(key) => json(StatusCode::OK, &Rehearsed { dry_run, would_be, key }),
+            Err(refusal) => refused(&refusal),
+        };
+    }
     match gateway.rule(&id, &act).await {
         Ok(status) => json(StatusCode::OK, &status),
         Err(refusal) => refused(&refusal),
@@ -149,7 +174,7 @@ pub(super) fn id(tenant: &str, key: &str) -> Result<KeyId, String> {
 
 /// The act that is said, or what is wrong with it.
 pub(super) fn act(verb: Verb, said: Said) -> Result<Act, &'static str> {
-    let Said { reason, actor, status, headers, body } = said;
+    let Said { reason, actor, status, headers, body, dry_run: _ } = said;
     let ruling = match (verb, status) {
         (Verb::Settle, Some(status)) => Ruling::Settled(record::Answer {
             status,

@@ -4,7 +4,7 @@
 //! `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET /v1/audit`, `/v1/audit/export`, `/v1/audit/journal` and
 //! `/v1/audit/{tenant}/{key}`. Neighbours: [`super::admin`] routes and authenticates, [`super::admin_acts`] reads acts, `gateway::authority::acts`
 //! performs, `cli::register` asks. A refusal carries the act's `code`: 503 `not-yet` may succeed when asked again, 404 `unknown-region`,
-//! 409 for all others. It must not log bodies: a ring holds the seed.
+//! 409 for all others. With `dry_run` in its body an act is only rehearsed (`gateway::authority::rehearse`). It must not log bodies: a ring holds the seed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::admin::{Answer, coded, json, problem};
 use super::admin_acts::{self, said};
 use crate::gateway::authority::acts::ActError;
+use crate::gateway::authority::rehearse::Act;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::upkeep::Place;
@@ -33,6 +34,9 @@ const MOST_TEXT: usize = 1_000;
 struct SaidInit {
     escrow: BTreeSet<String>,
     epoch_above: Option<u64>,
+    /// Say what would come of it, and change nothing.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// A ring that is proposed, and the routes under escrow with it.
@@ -51,6 +55,9 @@ struct SaidApply {
     escrow: BTreeSet<String>,
     expect_epoch: u64,
     actor: String,
+    /// Say what would come of it, and change nothing.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 #[derive(Deserialize)]
@@ -93,6 +100,9 @@ struct SaidRegionAct {
     reason: String,
     #[serde(default)]
     force: bool,
+    /// Say what would come of it, and change nothing.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// A takeover by hand, or the replacement of a store.
@@ -104,6 +114,9 @@ struct SaidTakeover {
     reason: String,
     #[serde(default)]
     accept_risk: bool,
+    /// Say what would come of it, and change nothing.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// Going on without a majority.
@@ -113,6 +126,9 @@ struct SaidBreakGlass {
     stopped: BTreeSet<String>,
     actor: String,
     attest: String,
+    /// Say what would come of it, and change nothing.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// The end of an upgrade.
@@ -168,7 +184,10 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidInit { escrow, epoch_above } = said(headers, body).await?;
+    let SaidInit { escrow, epoch_above, dry_run } = said(headers, body).await?;
+    if dry_run {
+        return rehearsed(gateway, Act::Found { escrow: routes(escrow), epoch_above }).await;
+    }
     answer(gateway.found(routes(escrow), epoch_above).await)
 }
 
@@ -186,9 +205,13 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidApply { ring, escrow, expect_epoch, actor } = said(headers, body).await?;
+    let SaidApply { ring, escrow, expect_epoch, actor, dry_run } = said(headers, body).await?;
     let actor = text("actor", &actor)?;
-    let done = gateway.apply(built(ring).await?, routes(escrow), expect_epoch, actor).await;
+    let (ring, escrow) = (built(ring).await?, routes(escrow));
+    if dry_run {
+        return rehearsed(gateway, Act::Apply { ring, escrow, expect_epoch }).await;
+    }
+    let done = gateway.apply(ring, escrow, expect_epoch, actor).await;
     answer(done.map(|epoch| Done { epoch }))
 }
 
@@ -197,10 +220,13 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidRegionAct { region, actor, reason, force } = said(headers, body).await?;
+    let SaidRegionAct { region, actor, reason, force, dry_run } = said(headers, body).await?;
     let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
     // A step that breaks a rule is explained.
     let reason = if force { text("reason", &reason)? } else { optional("reason", &reason)? };
+    if dry_run {
+        return rehearsed(gateway, Act::Drain { region: &region, force }).await;
+    }
     answer(gateway.drain(&region, force, actor, reason).await.map(|epoch| Done { epoch }))
 }
 
@@ -209,11 +235,14 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidRegionAct { region, actor, reason, force } = said(headers, body).await?;
+    let SaidRegionAct { region, actor, reason, force, dry_run } = said(headers, body).await?;
     if force || !reason.is_empty() {
         return Err(bad("a return takes neither force nor reason"));
     }
     let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
+    if dry_run {
+        return rehearsed(gateway, Act::Resume { region: &region }).await;
+    }
     answer(gateway.resume(&region, actor).await.map(|epoch| Done { epoch }))
 }
 
@@ -222,9 +251,12 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidTakeover { region, actor, reason, accept_risk } = said(headers, body).await?;
-    let (actor, reason) = (text("actor", &actor)?, text("reason", &reason)?);
-    answer(gateway.rebuild(&region_of(&region)?, accept_risk, actor, reason).await)
+    let SaidTakeover { region, actor, reason, accept_risk, dry_run } = said(headers, body).await?;
+    let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
+    if dry_run {
+        return rehearsed(gateway, Act::Rebuild { region: &region, accept_risk }).await;
+    }
+    answer(gateway.rebuild(&region, accept_risk, actor, reason).await)
 }
 
 async fn takeover<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
@@ -232,9 +264,12 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidTakeover { region, actor, reason, accept_risk } = said(headers, body).await?;
-    let (actor, reason) = (text("actor", &actor)?, text("reason", &reason)?);
-    answer(gateway.takeover(&region_of(&region)?, accept_risk, actor, reason).await)
+    let SaidTakeover { region, actor, reason, accept_risk, dry_run } = said(headers, body).await?;
+    let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
+    if dry_run {
+        return rehearsed(gateway, Act::Takeover { region: &region, accept_risk }).await;
+    }
+    answer(gateway.takeover(&region, accept_risk, actor, reason).await)
 }
 
 async fn break_glass<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
@@ -242,13 +277,16 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidBreakGlass { stopped, actor, attest } = said(headers, body).await?;
+    let SaidBreakGlass { stopped, actor, attest, dry_run } = said(headers, body).await?;
     let (actor, attest) = (text("actor", &actor)?, text("attest", &attest)?);
     let stopped: BTreeSet<RegionName> =
         stopped.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
     if stopped.is_empty() {
         let why = "name at least one region or witness that is stopped";
         return Err(Box::new(problem(StatusCode::BAD_REQUEST, why)));
+    }
+    if dry_run {
+        return rehearsed(gateway, Act::BreakGlass { stopped: &stopped }).await;
     }
     answer(gateway.break_glass(&stopped, actor, attest).await.map(|epoch| Done { epoch }))
 }
@@ -323,6 +361,10 @@ pub(super) async fn life<P: Ports>(gateway: &Arc<Gateway<P>>, tenant: &str, key:
         Ok(life) => json(StatusCode::OK, &life),
         Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
     }
+}
+
+async fn rehearsed<P: Ports>(gateway: &Arc<Gateway<P>>, act: Act<'_>) -> Acted {
+    answer(gateway.rehearse(act).await)
 }
 
 fn answer<T: Serialize>(done: Result<T, ActError>) -> Acted {

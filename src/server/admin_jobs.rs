@@ -29,6 +29,8 @@ struct Page {
 #[derive(Serialize)]
 struct Done {
     done: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
 }
 
 /// Who acts, and why.
@@ -37,6 +39,9 @@ struct Done {
 struct Why {
     reason: String,
     actor: String,
+    /// Say what would come of it, and change nothing.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// The list.
@@ -70,7 +75,7 @@ where
         Ok(id) => id,
         Err(why) => return problem(StatusCode::BAD_REQUEST, &why),
     };
-    let Why { reason, actor } = match said(headers, body).await {
+    let Why { reason, actor, dry_run } = match said(headers, body).await {
         Ok(why) => why,
         Err(answer) => return answer,
     };
@@ -84,13 +89,17 @@ where
         return problem(StatusCode::BAD_REQUEST, "the reason and the actor cannot hold zero bytes");
     }
     let conflict = |why| problem(StatusCode::CONFLICT, why);
-    match gateway.act_on_job(&id, what, &Act { actor, reason }).await {
+    let acted = match dry_run {
+        true => gateway.rehearse_on_job(&id, what).await,
+        false => gateway.act_on_job(&id, what, &Act { actor, reason }).await,
+    };
+    match acted {
         Ok(Acted::Done) => {
             let done = match what {
                 LetterAct::Retry => "retry",
                 LetterAct::Drop => "drop",
             };
-            json(StatusCode::OK, &Done { done })
+            json(StatusCode::OK, &Done { done, dry_run })
         }
         Ok(Acted::Absent) => problem(StatusCode::NOT_FOUND, "this region has no job of that key"),
         Ok(Acted::Waiting) => conflict("the job is no dead letter: a worker runs it when it is due"),

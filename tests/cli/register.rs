@@ -16,11 +16,11 @@ use crate::{err, onceway, out, well};
 
 const FILE: &str = "config/us-east.toml";
 
-/// What was posted, path and body, in order.
-type Posted = Arc<Mutex<Vec<(String, Value)>>>;
+/// What was asked for beside the status, path and body, in order.
+pub type Posted = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// An admin listener that says `status` of itself, and answers each act with `answer`. Ends with the test's process.
-fn admin(status: Value, answer: (u16, Value)) -> (String, Posted) {
+/// An admin listener that says `status` of itself, has two metrics, and answers everything else with `answer`. Ends with the test's process.
+pub fn admin(status: Value, answer: (u16, Value)) -> (String, Posted) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, posted) = (format!("http://{}", listener.local_addr().unwrap()), Posted::default());
     let seen = posted.clone();
@@ -37,14 +37,18 @@ fn admin(status: Value, answer: (u16, Value)) -> (String, Posted) {
             let mut body = vec![0; length];
             stream.read_exact(&mut body).unwrap();
             let path = head.split(' ').nth(1).unwrap().to_owned();
-            let (code, answer) = match path.as_str() {
-                "/v1/status" => (200, &status),
+            let (code, text) = match path.as_str() {
+                "/v1/status" => (200, status.to_string()),
+                "/metrics" => {
+                    (200, "onceway_answers_total{verdict=\"settled\"} 5\nonceway_doubts 2\n".to_owned())
+                }
                 _ => {
-                    seen.lock().unwrap().push((path, serde_json::from_slice(&body).unwrap()));
-                    (answer.0, &answer.1)
+                    let body =
+                        if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
+                    seen.lock().unwrap().push((path, body));
+                    (answer.0, answer.1.to_string())
                 }
             };
-            let text = answer.to_string();
             let whole = format!("HTTP/1.1 {code} x\r\ncontent-length: {}\r\n\r\n{text}", text.len());
             stream.get_mut().write_all(whole.as_bytes()).unwrap();
         }
@@ -52,7 +56,7 @@ fn admin(status: Value, answer: (u16, Value)) -> (String, Posted) {
     (address, posted)
 }
 
-fn at(address: &str, args: &[&str]) -> Output {
+pub fn at(address: &str, args: &[&str]) -> Output {
     onceway(&[args, &["--admin", address]].concat())
 }
 

@@ -94,7 +94,7 @@ west = "west.internal:7403"
 [provision]
 admin_url_env = "ONCEWAY_TEST_UNSET"
 [provision.publishers]
-west = "host=west user=r dbname=onceway"
+west = "host=west user=r dbname=onceway sslmode=disable"
 "#;
 
 /// File, text in it, what replaces its first occurrence, and all that is said.
@@ -381,7 +381,7 @@ pub const CASES: &[Case] = &[
     ("region", "ca = \"ca.pem\"\n", "", &[
         "region.toml:14: [peer]: ca is missing: name the certificate of the deployment's authority; `onceway certs` makes one",
     ]),
-    ("region", "west = \"host=west user=r dbname=onceway\"\n", "", &[
+    ("region", "west = \"host=west user=r dbname=onceway sslmode=disable\"\n", "", &[
         "region.toml:22: [provision.publishers] has no west: add west = \"...\", the libpq connection string of its Postgres",
     ]),
     ("region", "user=r ", "", &[

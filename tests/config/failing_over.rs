@@ -164,8 +164,11 @@ fn who_cannot_fail_over_must_say_so() {
     // An edge has an acceptor as well; where one region owns all keys there is nobody to take them over.
     let edge = ("ring", "[clock]", "[[region]]\nname = \"edge\"\nweight = 0\n[clock]");
     let addresses = ("region", "[provision]\n", "edge = \"e:1\"\n[provision]\n");
-    let publisher =
-        ("region", "[provision.publishers]", "[provision.publishers]\nedge = \"host=e user=r dbname=o\"");
+    let publisher = (
+        "region",
+        "[provision.publishers]",
+        "[provision.publishers]\nedge = \"host=e user=r dbname=o sslmode=disable\"",
+    );
     assert_eq!(refused(&[edge, addresses, publisher]), [""; 0]);
     assert_eq!(refused(&[("ring", "name = \"west\"\nweight = 1", "name = \"west\"\nweight = 0")]), [""; 0]);
     let witness = ("ring", "[clock]", "[[witness]]\nname = \"w\"\n[clock]");

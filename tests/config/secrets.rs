@@ -27,6 +27,15 @@ pub const SECRET_CASES: &[Case] = &[
     ("region", "postgres://", "mysql://", &[
         "region.toml:10: [store]: url: must be a Postgres URL, such as \"postgres://user@host:5432/database\"",
     ]),
+    ("region", "gateway@127.0.0.1/onceway", "gateway@db.internal/onceway", &[
+        "region.toml:10: [store]: url: cannot be used: sslmode is missing, for a server that is not on this machine: write verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted",
+    ]),
+    ("region", "gateway@127.0.0.1/onceway", "gateway@127.0.0.1/onceway?sslmode=verify-ca&sslrootcert=/ca.pem", &[
+        "region.toml:10: [store]: url: cannot be used: sslmode=verify-ca takes any server that the authority signed for: write verify-full",
+    ]),
+    ("region", "sslmode=disable", "sslmode=prefer", &[
+        "region.toml:23: [provision.publishers]: west: cannot be used: sslmode=prefer falls back to plain text wherever somebody wants that: write verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted",
+    ]),
     ("region", "gateway@", "gateway:hunter2@", &[
         "region.toml:10: [store]: url: holds a password: write url_env with the name of an environment variable, or url_file with the path of a file, that holds the URL",
     ]),
@@ -55,7 +64,7 @@ pub const SECRET_CASES: &[Case] = &[
     ("region", "user=r", "user=r password=hunter2", &[
         "region.toml:23: [provision.publishers]: west: holds a password: write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string",
     ]),
-    ("region", "\"host=west user=r dbname=onceway\"", "{ variable = \"X\" }", &[
+    ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ variable = \"X\" }", &[
         "region.toml:23: [provision.publishers]: west: must be a connection string without a password; else write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string",
     ]),
 ];
@@ -81,7 +90,7 @@ fn the_environment_may_hold_the_store_url() {
     let written = "url = \"postgres://gateway@127.0.0.1/onceway\"";
     let folder = files(&[("region", written, "url_env = \"STORE\"")]);
     let file = folder.path().join("region.toml");
-    let url = "postgres://somebody@elsewhere/onceway";
+    let url = "postgres://somebody@elsewhere/onceway?sslmode=verify-full&sslrootcert=/ca.pem";
     let config = Config::load_with(&file, &|name| (name == "STORE").then(|| url.to_owned())).unwrap();
     assert_eq!(config.process.store.url.reveal(), url);
     let wrong = Config::load_with(&file, &|_| Some("mysql://hunter2".to_owned())).unwrap_err().to_string();
@@ -92,7 +101,7 @@ fn the_environment_may_hold_the_store_url() {
 fn secrets_may_lie_in_files() {
     let folder = files(&[
         ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_file = \"url\""),
-        ("region", "\"host=west user=r dbname=onceway\"", "{ file = \"west\" }"),
+        ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ file = \"west\" }"),
     ]);
     std::fs::write(folder.path().join("url"), "postgres://gateway:hunter2@127.0.0.1/onceway\n").unwrap();
     let config = load(folder.path()).unwrap();
@@ -106,7 +115,7 @@ fn secrets_may_lie_in_files() {
 #[test]
 fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
     let folder = files(&[
-        ("region", "\"host=west user=r dbname=onceway\"", "{ file = \"west\" }"),
+        ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ file = \"west\" }"),
         (
             "region",
             "[store]\n",

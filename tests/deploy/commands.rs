@@ -281,7 +281,7 @@ fn the_runbook_names_metrics_and_lines_that_the_product_shows() {
         ("sealed: its upstream is\nsick", "src/cli/authority.rs"),
         ("NEEDS AN OPERATOR", "src/cli/authority.rs"),
         ("the store went back", "src/gateway/heartbeat.rs"),
-        ("it uses another\naddress", "src/adapters/postgres/provision/mesh.rs"),
+        ("it uses another address", "src/adapters/postgres/provision/mesh.rs"),
         ("home-unavailable", "src/gateway/problems.rs"),
         ("store-unavailable", "src/gateway/problems.rs"),
         ("outcome-unknown", "src/gateway/problems.rs"),

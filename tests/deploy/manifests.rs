@@ -266,7 +266,7 @@ fn secrets_that_are_named_are_explained() {
         assert!(made.contains(&format!("={key}=")), "the secret {secret} is made without {key}: {made}");
         named += 1;
     }
-    assert_eq!(named, 5);
+    assert_eq!(named, 6);
     assert!(of_kind(&objects, "Secret").is_empty(), "a secret stands in no file");
 }
 

@@ -127,6 +127,7 @@ fn made_up(region: &str) -> BTreeMap<(&'static str, &'static str), String> {
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
     BTreeMap::from([
         (("onceway-store", "url"), "postgres://onceway_gateway@127.0.0.1:1/onceway".to_owned()),
+        (("onceway-store", "ca.crt"), read(&files.authorities)),
         (("onceway-peer", "tls.crt"), read(&files.certificate)),
         (("onceway-peer", "tls.key"), read(&files.key)),
         (("onceway-peer", "ca.crt"), read(&files.authorities)),

@@ -84,7 +84,9 @@ async fn a_claim_gives_back_what_it_was_asked_and_finds_itself() {
     assert_eq!(store.look_up(&[id("stale")]).await, Ok(vec![vec![]]));
 
     // A gateway that is pointed at another region's store never gets a version to claim with.
-    let wrong = PgStore::new(&StoreConfig::new(Origin::parse("us#1").unwrap(), region.as_gateway())).unwrap();
+    let wrong =
+        PgStore::new(&StoreConfig::new(Origin::parse("us#1").unwrap(), region.as_gateway().parse().unwrap()))
+            .unwrap();
     assert!(
         matches!(wrong.gate().await, Err(StoreError::Definite(text)) if text.contains("belongs to eu#1"))
     );
@@ -344,7 +346,7 @@ async fn a_server_that_stands_still_costs_its_bound_and_no_more() {
     let (region, _store, gate) = Region::ready("eu#1").await;
     let config = StoreConfig {
         statement_within: Duration::from_millis(600),
-        ..StoreConfig::new(region.origin.clone(), region.as_gateway())
+        ..StoreConfig::new(region.origin.clone(), region.as_gateway().parse().unwrap())
     };
     let store = PgStore::new(&config).unwrap();
     won(&store, &ask("k", 1, gate.version)).await;
@@ -369,7 +371,7 @@ async fn a_statement_that_waits_too_long_is_given_up_by_the_server() {
     let (region, _store, gate) = Region::ready("eu#1").await;
     let config = StoreConfig {
         statement_within: Duration::from_secs(2),
-        ..StoreConfig::new(region.origin.clone(), region.as_gateway())
+        ..StoreConfig::new(region.origin.clone(), region.as_gateway().parse().unwrap())
     };
     let store = PgStore::new(&config).unwrap();
     let admin = region.admin().await;

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `support` starts the servers, `store` tests what is done with a store.
 
-use crate::support::{Region, ask, eventually, id, init_until_complete, open, seq, won};
+use crate::support::{DATABASE, Region, ask, eventually, id, init_until_complete, open, seq, won};
 use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
 use onceway::ports::Replica;
 use onceway::protocol::region::RegionName;
@@ -252,6 +252,55 @@ async fn rights_are_restored_and_too_many_are_reported() {
     let report = provision::init(&grown).await.unwrap();
     assert!(report.is_complete() && line(&report, "leaves of third#1") == &Status::Changed, "{report}");
     assert_eq!(provision::init(&grown).await.unwrap().changes(), 0);
+}
+
+#[tokio::test]
+async fn a_service_may_give_replication_by_membership() {
+    let region = Region::start("eu#1").await;
+    let admin = region.admin().await;
+    // As on Amazon's servers: the owner is no superuser, and the attribute is not his to give.
+    admin
+        .batch_execute(
+            "create role rds_replication; create role master login createrole; \
+             grant rds_replication to master with admin option; grant create on database shop to master; \
+             grant pg_read_all_data to master",
+        )
+        .await
+        .unwrap();
+    let mut plan = region.plan(&[], &["other#1"]);
+    plan.admin = region.cluster.url(DATABASE).replace("postgres@", "master@").parse().unwrap();
+    let report = provision::init(&plan).await.unwrap();
+    assert!(report.is_complete(), "{report}");
+    let sql = "select rolreplication, pg_has_role(oid, 'rds_replication', 'usage') from pg_roles where rolname = 'repl'";
+    let row = admin.query_one(sql, &[]).await.unwrap();
+    assert_eq!((row.get(0), row.get(1)), (false, true));
+    assert_eq!(provision::check(&plan).await.unwrap().changes(), 0);
+
+    for (wrong, right, role, why) in [
+        (
+            "set role master; revoke rds_replication from repl; reset role",
+            "set role master; grant rds_replication to repl; reset role",
+            "role repl",
+            "`grant rds_replication to repl`",
+        ),
+        ("grant rds_replication to gw", "revoke rds_replication from gw", "role gw", "read all WAL"),
+        ("alter role gw createrole", "alter role gw nocreaterole", "role gw", "NOCREATEROLE"),
+        (
+            "grant pg_write_all_data to repl",
+            "revoke pg_write_all_data from repl",
+            "role repl",
+            "it may write",
+        ),
+    ] {
+        admin.batch_execute(wrong).await.unwrap();
+        let report = provision::check(&plan).await.unwrap();
+        assert!(
+            matches!(line(&report, role), Status::Broken(told) if told.contains(why)),
+            "{wrong}: {report}"
+        );
+        admin.batch_execute(right).await.unwrap();
+    }
+    assert!(provision::check(&plan).await.unwrap().is_complete());
 }
 
 #[tokio::test]

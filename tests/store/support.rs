@@ -62,6 +62,7 @@ impl Region {
             replication_role: Role { name: "repl".to_owned(), password: None },
             admin: self.cluster.url(DATABASE).parse().unwrap(),
             subscribe: peers.iter().map(|peer| (peer.origin.clone(), peer.conninfo())).collect(),
+            publishers_ca: None,
         }
     }
 
@@ -73,19 +74,18 @@ impl Region {
         PgStore::new(&StoreConfig {
             connections: 8,
             statement_within: Duration::from_secs(20),
-            ..StoreConfig::new(self.origin.clone(), self.as_gateway())
+            ..StoreConfig::new(self.origin.clone(), self.as_gateway().parse().unwrap())
         })
         .unwrap()
     }
 
-    pub fn as_gateway(&self) -> tokio_postgres::Config {
-        let mut config: tokio_postgres::Config = self.cluster.url(DATABASE).parse().unwrap();
-        config.user("gw");
-        config
+    /// The gateway role's connection string.
+    pub fn as_gateway(&self) -> String {
+        format!("host=127.0.0.1 port={} user=gw dbname={DATABASE}", self.cluster.port())
     }
 
     pub async fn gateway_client(&self) -> Client {
-        let (client, connection) = self.as_gateway().connect(NoTls).await.unwrap();
+        let (client, connection) = tokio_postgres::connect(&self.as_gateway(), NoTls).await.unwrap();
         tokio::spawn(connection);
         client
     }

@@ -129,6 +129,7 @@ async fn provision(name: &RegionName, cluster: &Cluster) {
         replication_role: Role { name: files::REPLICATION_ROLE.to_owned(), password: None },
         admin: cluster.url(files::DATABASE).parse().expect("a URL"),
         subscribe: Vec::new(),
+        publishers_ca: None,
     };
     assert!(init(&plan).await.expect("provisioning").is_complete());
 }

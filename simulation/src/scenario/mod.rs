@@ -183,8 +183,8 @@ fn shared(top: &Section<'_>, path: &Path, settings: &[Setting], problems: &Probl
     match config::load_shared(&ring?, &routes?) {
         Ok(shared) => Some(shared),
         Err(Errors(found)) => {
-            for Problem { file, line, text } in found {
-                problems.add(&At { file: file.into(), line }, text);
+            for Problem { file, line, key, text } in found {
+                problems.add(&At { file: file.into(), line, key }, text);
             }
             None
         }

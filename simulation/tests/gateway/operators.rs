@@ -35,6 +35,10 @@ fn only_the_owner_rules_and_only_what_is_over() {
         assert!(matches!(suspect, Refusal::Suspect { .. }), "{suspect:?}");
         sleep(HOLD * 2).await;
         assert_eq!(bench.arrived(&eu), 1);
+        // A dry run shows the key as it is, and leaves it so.
+        let dry = gateway.rehearse_rule(&id(&key), &act(Ruling::Released)).await.unwrap();
+        assert_eq!((dry.state, dry.journal.len()), ("in-doubt", 0));
+        assert!(matches!(gateway.rehearse_rule(&id(&key), &mute).await, Err(Refusal::Malformed(_))));
         let shown = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap();
         assert_eq!((shown.state, shown.journal.len()), ("released", 1));
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });

@@ -1,12 +1,18 @@
-//! Connections to Postgres: the one place that knows how they are made (no TLS so far) and what keeps them honest.
+//! Connections to Postgres: the one place that knows how they are made and what keeps them honest.
 //!
-//! Neighbours: `mod` makes pools here, `provision` single connections. It must not run statements.
+//! Neighbours: `address` says where to and how protected, `tls` shakes hands, `mod` makes pools here, `provision` single connections. It must
+//! not run statements.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
-use tokio_postgres::{Client, Config, NoTls};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Config, Error, NoTls};
 
+use super::address::Address;
+use super::tls::Tls;
 use crate::ports::store::StoreError;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -17,40 +23,71 @@ const RETRIES: u32 = 3;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// `base` with our bounds: for connecting, for dead connections, and for each statement on the server's side.
-pub(super) fn tuned(base: &Config, statement: Duration) -> Config {
-    let mut config = base.clone();
+pub(super) fn tuned(base: &Address, statement: Duration) -> Address {
     let bound = format!("-c statement_timeout={}", statement.as_millis().max(1));
-    let options = match base.get_options() {
-        Some(given) => format!("{given} {bound}"),
-        None => bound,
-    };
-    config
-        .options(options)
-        .application_name("onceway")
-        .connect_timeout(CONNECT_WITHIN)
-        .keepalives(true)
-        .keepalives_idle(IDLE)
-        .keepalives_interval(INTERVAL)
-        .keepalives_retries(RETRIES)
-        .tcp_user_timeout(UNACKNOWLEDGED);
-    config
+    base.tuned(|config| {
+        let options = match config.get_options() {
+            Some(given) => format!("{given} {bound}"),
+            None => bound,
+        };
+        config
+            .options(options)
+            .application_name("onceway")
+            .connect_timeout(CONNECT_WITHIN)
+            .keepalives(true)
+            .keepalives_idle(IDLE)
+            .keepalives_interval(INTERVAL)
+            .keepalives_retries(RETRIES)
+            .tcp_user_timeout(UNACKNOWLEDGED);
+    })
+}
+
+/// How the connections of an address are protected; the files that it names are read now, so that a wrong one is found at the start. Blocks.
+pub(super) fn protection(address: &Address) -> Result<Option<Tls>, StoreError> {
+    let tls = Tls::new(&address.protection);
+    if let Some(tls) = &tls {
+        tls.read().map_err(|why| StoreError::Definite(format!("TLS to the store: {why}")))?;
+    }
+    Ok(tls)
 }
 
 /// A pool of at most `most` connections. Its waits are bounded by the caller.
-pub(super) fn pool(config: &Config, most: usize) -> Result<Pool, StoreError> {
+pub(super) fn pool(address: &Address, tls: Option<Tls>, most: usize) -> Result<Pool, StoreError> {
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    Pool::builder(Manager::from_config(config.clone(), NoTls, recycling))
+    Pool::builder(Manager::from_connect(address.config.clone(), Connector(tls), recycling))
         .max_size(most)
         .build()
         .map_err(|_no_runtime| StoreError::Definite("a connection pool cannot be made".to_owned()))
 }
 
 /// One connection. It is driven by a task that ends when the client is dropped.
-pub(super) async fn single(config: &Config) -> Result<Client, tokio_postgres::Error> {
-    let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(async move {
-        // Its error reaches the client's next call as "connection closed".
-        let _ = connection.await;
-    });
+pub(super) async fn single(address: &Address) -> Result<Client, Error> {
+    let (client, _driver) = open(Tls::new(&address.protection), &address.config).await?;
     Ok(client)
+}
+
+struct Connector(Option<Tls>);
+
+impl deadpool_postgres::Connect for Connector {
+    fn connect(
+        &self,
+        config: &Config,
+    ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), Error>> + Send + '_>> {
+        let (tls, config) = (self.0.clone(), config.clone());
+        Box::pin(async move { open(tls, &config).await })
+    }
+}
+
+/// A connection and the task that drives it. Its error reaches the client's next call as "connection closed".
+async fn open(tls: Option<Tls>, config: &Config) -> Result<(Client, JoinHandle<()>), Error> {
+    Ok(match tls {
+        None => {
+            let (client, connection) = config.connect(NoTls).await?;
+            (client, tokio::spawn(async move { drop(connection.await) }))
+        }
+        Some(tls) => {
+            let (client, connection) = config.connect(tls.ready().await).await?;
+            (client, tokio::spawn(async move { drop(connection.await) }))
+        }
+    })
 }

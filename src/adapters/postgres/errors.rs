@@ -6,9 +6,11 @@
 use std::error::Error as _;
 
 use deadpool_postgres::PoolError;
+use rustls::CertificateError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
+use super::tls::Unusable;
 use crate::ports::store::StoreError;
 
 /// What a statement can do to the store.
@@ -97,11 +99,37 @@ pub(super) fn told(error: &Error) -> String {
         return format!("SQLSTATE {}", code.code());
     }
     let io = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    if let Some(told) = of_tls(error, io) {
+        return told;
+    }
     match io {
         Some(io) => format!("connection failed ({:?})", io.kind()),
         None if error.is_closed() => "connection closed".to_owned(),
         None => "connection or protocol failure".to_owned(),
     }
+}
+
+/// What went wrong before a word of Postgres was spoken, if that was it. Certificates are no secret.
+fn of_tls(error: &Error, io: Option<&std::io::Error>) -> Option<String> {
+    let cause = error.source()?;
+    if let Some(unusable) = cause.downcast_ref::<Unusable>() {
+        return Some(unusable.to_string());
+    }
+    // The client has no type for this one.
+    if cause.to_string() == "server does not support TLS" {
+        return Some("the server speaks no TLS, and sslmode asks for it: set ssl = on there".to_owned());
+    }
+    let rustls = io?.get_ref()?.downcast_ref::<rustls::Error>()?;
+    Some(match rustls {
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the server's certificate is of no authority that sslrootcert names".to_owned()
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "the server's certificate does not name the host that was asked for".to_owned(),
+        rustls::Error::InvalidCertificate(why) => format!("the server's certificate is refused: {why}"),
+        other => format!("TLS failed: {other}"),
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The key store of one region over its Postgres: [`PgStore`] is the ports `KeyStore`, `Replica`, `Upkeep` and `Jobs`.
 //!
-//! One concern per file: `connect` (the only connector), `run` (one call: connection, bound, classification), `errors`
+//! One concern per file: [`address`] and `tls` (where to, how protected), `connect` (the only connector), `run` (one call: connection, bound, classification), `errors`
 //! (definite or unknown), `statements` (SQL with the region's own leaf in it), `rows`, `answer` and `packed` (columns to values and back),
 //! `keys`, `replica`, `upkeep` and `jobs` (the four ports), [`sealing`] (requests at rest), [`provision`] (makes and checks a store).
 //! Neighbours: `protocol` says what rows mean.
@@ -8,6 +8,7 @@
 //! It must not decide, must not send anything twice, and must never let a key, a tenant, a parameter or a server's DETAIL line into an
 //! error or a log: those lines may hold keys.
 
+pub mod address;
 mod answer;
 mod audit;
 mod authority;
@@ -25,16 +26,17 @@ mod rows;
 mod run;
 pub mod sealing;
 mod statements;
+mod tls;
 mod upkeep;
 
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use tokio_postgres::Config;
 
 use crate::ports::store::StoreError;
 use crate::protocol::region::Origin;
 
+use address::Address;
 use run::{Call, Params};
 use sealing::Sealer;
 use statements::Statements;
@@ -50,7 +52,7 @@ pub struct StoreConfig {
     /// This region and the generation of its store; it must be the one that the store was made for.
     pub origin: Origin,
     /// Where the store is and who we are there: the gateway role. Time bounds and keep-alives are set here, whatever it says.
-    pub postgres: Config,
+    pub postgres: Address,
     /// The most connections for keys, at least 1; two more are used for heartbeats and the gate, and two for reaping and sweeping.
     pub connections: usize,
     /// The most that any one call may take: up to half of it to get a connection, up to half for the statement. The server itself
@@ -62,7 +64,7 @@ pub struct StoreConfig {
 
 impl StoreConfig {
     /// 16 connections, 2 s per call.
-    pub fn new(origin: Origin, postgres: Config) -> Self {
+    pub fn new(origin: Origin, postgres: Address) -> Self {
         Self { origin, postgres, connections: 16, statement_within: Duration::from_secs(2), sealer: None }
     }
 }
@@ -79,10 +81,11 @@ pub struct PgStore {
 }
 
 impl PgStore {
-    /// A store by its settings. Opens no connection yet, so it succeeds while Postgres is down.
+    /// A store by its settings. Opens no connection yet, so it succeeds while Postgres is down. Reads the certificates that the address names;
+    /// blocks.
     ///
     /// # Errors
-    /// No connections allowed, or a bound under 10 ms.
+    /// No connections allowed, a bound under 10 ms, or certificates that cannot be used.
     pub fn new(config: &StoreConfig) -> Result<Self, StoreError> {
         if config.connections == 0 || config.statement_within < Duration::from_millis(10) {
             return Err(StoreError::Definite(
@@ -90,11 +93,12 @@ impl PgStore {
             ));
         }
         let tuned = connect::tuned(&config.postgres, config.statement_within.mul_f64(0.4));
+        let tls = connect::protection(&tuned)?;
         Ok(Self {
             origin: config.origin.clone(),
-            keys: connect::pool(&tuned, config.connections)?,
-            control: connect::pool(&tuned, CONTROL_CONNECTIONS)?,
-            upkeep: connect::pool(&tuned, UPKEEP_CONNECTIONS)?,
+            keys: connect::pool(&tuned, tls.clone(), config.connections)?,
+            control: connect::pool(&tuned, tls.clone(), CONTROL_CONNECTIONS)?,
+            upkeep: connect::pool(&tuned, tls, UPKEEP_CONNECTIONS)?,
             within: config.statement_within,
             sql: Statements::new(&config.origin),
             sealer: config.sealer.clone(),

@@ -97,6 +97,39 @@ pub struct TakeoverReport {
     pub waived: Vec<String>,
 }
 
+/// A founding that may be begun.
+pub(super) struct Founding {
+    pub(super) voters: BTreeMap<RegionName, AcceptorId>,
+    ballot: Ballot,
+    pub(super) first: Arc<View>,
+}
+
+/// What an act on the placement comes to, as far as it can be judged before anybody is asked.
+pub(super) enum Wanted {
+    /// It is so already.
+    Nothing(Arc<View>),
+    /// This move.
+    Move(Move),
+}
+
+/// A clean move that may be begun, and how the journal calls it.
+pub(super) struct Move {
+    pub(super) base: Arc<View>,
+    pub(super) ring: Arc<Ring>,
+    pub(super) escrow: BTreeSet<Arc<str>>,
+    pub(super) standings: BTreeMap<RegionName, Standing>,
+    kind: &'static str,
+    what: String,
+}
+
+impl Wanted {
+    /// One region stands otherwise.
+    fn stands(base: Arc<View>, region: &RegionName, to: Standing, kind: &'static str, what: String) -> Self {
+        let (ring, escrow) = (base.ring().clone(), base.escrow().clone());
+        Self::Move(Move { base, ring, escrow, standings: [(region.clone(), to)].into(), kind, what })
+    }
+}
+
 impl<P: Ports> Gateway<P> {
     /// Founds the register: the first view, with every region of the ring serving. Every voter must answer and be empty; asked again after
     /// a founding that was cut short, it ends that one.
@@ -108,6 +141,19 @@ impl<P: Ports> Gateway<P> {
         escrow: BTreeSet<Arc<str>>,
         epoch_above: Option<u64>,
     ) -> Result<FoundReport, ActError> {
+        let Founding { voters, ballot, first } = self.may_found(escrow, epoch_above).await?;
+        self.found_all(&voters, &ballot, &first).await?;
+        learn::learned(self, &first);
+        let voters = voters.keys().map(ToString::to_string).collect();
+        Ok(FoundReport { epoch: first.epoch(), voters })
+    }
+
+    /// What would be founded. Asks every voter what it holds, and changes nothing.
+    pub(super) async fn may_found(
+        self: &Arc<Self>,
+        escrow: BTreeSet<Arc<str>>,
+        epoch_above: Option<u64>,
+    ) -> Result<Founding, ActError> {
         let view = self.view();
         if view.epoch() > 0 {
             return Err(ActError::refused(format!("the register is founded: epoch {}", view.epoch())));
@@ -144,21 +190,19 @@ impl<P: Ports> Gateway<P> {
         };
         let first = View::founding(epoch_above.unwrap_or(0) + 1, view.ring().clone(), escrow, voters.clone());
         let first = View::from_content(Content { protocol, ..first.content() });
-        let (ballot, first) = match begun {
-            None => (self.founding_ballot(), Arc::new(first)),
-            Some(accepted) if *accepted.view == first => (accepted.ballot, accepted.view),
+        match begun {
+            None => Ok(Founding { voters, ballot: self.founding_ballot(), first: Arc::new(first) }),
+            Some(accepted) if *accepted.view == first => {
+                Ok(Founding { voters, ballot: accepted.ballot, first: accepted.view })
+            }
             Some(accepted) => {
                 let epoch = accepted.view.epoch();
                 let why = format!(
                     "an acceptor already holds epoch {epoch} of another founding, ring or set of voters: this deployment is founded, or has to be emptied first"
                 );
-                return Err(ActError::refused(why));
+                Err(ActError::refused(why))
             }
-        };
-        self.found_all(&voters, &ballot, &first).await?;
-        learn::learned(self, &first);
-        let voters = voters.keys().map(ToString::to_string).collect();
-        Ok(FoundReport { epoch: first.epoch(), voters })
+        }
     }
 
     async fn found_all(
@@ -232,15 +276,25 @@ impl<P: Ports> Gateway<P> {
         expect_epoch: u64,
         actor: &str,
     ) -> Result<u64, ActError> {
+        self.moved(self.may_apply(ring, escrow, expect_epoch)?, actor, "").await
+    }
+
+    /// The move that puts a ring in force.
+    pub(super) fn may_apply(
+        &self,
+        ring: Arc<Ring>,
+        escrow: BTreeSet<Arc<str>>,
+        expect_epoch: u64,
+    ) -> Result<Wanted, ActError> {
         let base = self.founded()?;
         if base.epoch() != expect_epoch {
             let why = format!("the register is at epoch {}, not {expect_epoch}: plan again", base.epoch());
             return Err(ActError { code: "epoch", detail: why });
         }
         members::may_apply(self, &base, &ring)?;
-        self.journal_act("ring-applied", &format!("{actor}: ring {} on epoch {expect_epoch}", ring.digest()))
-            .await;
-        self.moved(&base, ring, escrow, &BTreeMap::new()).await
+        let what = format!("ring {} on epoch {expect_epoch}", ring.digest());
+        let standings = BTreeMap::new();
+        Ok(Wanted::Move(Move { base, ring, escrow, standings, kind: "ring-applied", what }))
     }
 
     /// Takes a region out of service, as a clean move; it stays out until [`Gateway::resume`].
@@ -254,15 +308,19 @@ impl<P: Ports> Gateway<P> {
         actor: &str,
         reason: &str,
     ) -> Result<u64, ActError> {
+        self.moved(self.may_drain(region, force)?, actor, &format!(": {reason}")).await
+    }
+
+    /// The move that takes a region out of service.
+    pub(super) fn may_drain(&self, region: &RegionName, force: bool) -> Result<Wanted, ActError> {
         let base = self.founded()?;
+        let to = Standing::Sealed { drained: true };
         match standing(&base, region)? {
             Standing::Serving => {}
-            Standing::Sealed { drained: true } => return Ok(base.epoch()),
+            Standing::Sealed { drained: true } => return Ok(Wanted::Nothing(base)),
             // It owns nothing, and would come back by itself: now it stays.
             Standing::Sealed { drained: false } => {
-                self.journal_act("drained", &format!("{actor}: {region}, sealed before: {reason}")).await;
-                let standings = [(region.clone(), Standing::Sealed { drained: true })].into();
-                return self.moved(&base, base.ring().clone(), base.escrow().clone(), &standings).await;
+                return Ok(Wanted::stands(base, region, to, "drained", format!("{region}, sealed before")));
             }
             Standing::Lost { .. } => {
                 let why = format!("region {region} is lost: there is nothing to drain");
@@ -281,9 +339,7 @@ impl<P: Ports> Gateway<P> {
             );
             return Err(ActError::refused(why));
         }
-        self.journal_act("drained", &format!("{actor}: {region} (force: {force}): {reason}")).await;
-        let standings = [(region.clone(), Standing::Sealed { drained: true })].into();
-        self.moved(&base, base.ring().clone(), base.escrow().clone(), &standings).await
+        Ok(Wanted::stands(base, region, to, "drained", format!("{region} (force: {force})")))
     }
 
     /// Gives a drained region its arcs back, as a clean move.
@@ -291,6 +347,11 @@ impl<P: Ports> Gateway<P> {
     /// # Errors
     /// The region is lost (it returns by itself) or unknown (`refused`); what [`Gateway::apply`] says.
     pub async fn resume(self: &Arc<Self>, region: &RegionName, actor: &str) -> Result<u64, ActError> {
+        self.moved(self.may_resume(region)?, actor, "").await
+    }
+
+    /// The move that brings a region back.
+    pub(super) fn may_resume(&self, region: &RegionName) -> Result<Wanted, ActError> {
         let base = self.founded()?;
         if base.members().contains_key(region) && base.ring().weight(region).is_none() {
             let why =
@@ -298,18 +359,17 @@ impl<P: Ports> Gateway<P> {
             return Err(ActError::refused(why));
         }
         match standing(&base, region)? {
-            Standing::Serving => return Ok(base.epoch()),
-            Standing::Sealed { .. } => {}
+            Standing::Serving => Ok(Wanted::Nothing(base)),
+            Standing::Sealed { .. } => {
+                Ok(Wanted::stands(base, region, Standing::Serving, "resumed", region.to_string()))
+            }
             Standing::Lost { .. } => {
                 let why = format!(
                     "region {region} is lost: it seals and returns by itself once its store and its links are well"
                 );
-                return Err(ActError::refused(why));
+                Err(ActError::refused(why))
             }
         }
-        self.journal_act("resumed", &format!("{actor}: {region}")).await;
-        let standings = [(region.clone(), Standing::Serving)].into();
-        self.moved(&base, base.ring().clone(), base.escrow().clone(), &standings).await
     }
 
     /// Declares a region lost by hand where it is not yet, and, with `accept_risk`, opens its arcs in every serving region without any
@@ -326,16 +386,9 @@ impl<P: Ports> Gateway<P> {
         reason: &str,
     ) -> Result<TakeoverReport, ActError> {
         let base = self.founded()?;
-        let view = match standing(&base, region)? {
-            Standing::Lost { .. } => base,
-            Standing::Serving | Standing::Sealed { .. }
-                if accept_risk && losses_of(&base, region).count() > 0 =>
-            {
-                base
-            }
-            Standing::Serving | Standing::Sealed { .. } => {
-                takeover::lose(self, &base, region, true).await.map_err(ActError::not_yet)?
-            }
+        let view = match is_declared(&base, region, accept_risk)? {
+            true => base,
+            false => takeover::lose(self, &base, region, true).await.map_err(ActError::not_yet)?,
         };
         let losses: Vec<u64> = losses_of(&view, region).collect();
         let at = losses.iter().copied().max().unwrap_or(view.epoch());
@@ -397,14 +450,13 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    async fn moved(
-        self: &Arc<Self>,
-        base: &Arc<View>,
-        ring: Arc<Ring>,
-        escrow: BTreeSet<Arc<str>>,
-        standings: &BTreeMap<RegionName, Standing>,
-    ) -> Result<u64, ActError> {
-        let done = moves::move_to(self, base, ring, escrow, standings).await;
+    async fn moved(self: &Arc<Self>, wanted: Wanted, actor: &str, reason: &str) -> Result<u64, ActError> {
+        let Move { base, ring, escrow, standings, kind, what } = match wanted {
+            Wanted::Nothing(base) => return Ok(base.epoch()),
+            Wanted::Move(wanted) => wanted,
+        };
+        self.journal_act(kind, &format!("{actor}: {what}{reason}")).await;
+        let done = moves::move_to(self, &base, ring, escrow, &standings).await;
         done.map(|view| view.epoch()).map_err(ActError::not_yet)
     }
 
@@ -422,8 +474,16 @@ impl<P: Ports> Gateway<P> {
 }
 
 /// The epochs in which stores of a region were lost that have not come back.
-fn losses_of<'a>(view: &'a View, region: &'a RegionName) -> impl Iterator<Item = u64> + 'a {
+pub(super) fn losses_of<'a>(view: &'a View, region: &'a RegionName) -> impl Iterator<Item = u64> + 'a {
     view.losses().filter(move |(origin, _)| origin.region == *region).map(|(_, at)| at)
+}
+
+/// Whether the region is lost already, or, where only the risk is left to be accepted, a store of it is.
+pub(super) fn is_declared(view: &View, region: &RegionName, accept_risk: bool) -> Result<bool, ActError> {
+    Ok(match standing(view, region)? {
+        Standing::Lost { .. } => true,
+        Standing::Serving | Standing::Sealed { .. } => accept_risk && losses_of(view, region).count() > 0,
+    })
 }
 
 fn standing(view: &View, region: &RegionName) -> Result<Standing, ActError> {

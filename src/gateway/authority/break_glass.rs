@@ -27,6 +27,17 @@ fn unread(error: StoreError) -> ActError {
     ActError::not_yet(format!("the store does not answer: {error}"))
 }
 
+/// A forced view that may be given to those who are left.
+pub(super) struct Broken {
+    pub(super) view: Arc<View>,
+    /// The gate to approve first.
+    unapproved: Option<Gate>,
+    /// The own acceptor was made anew and votes alone.
+    alone: bool,
+    /// The highest ballot that anybody who is left knows.
+    highest: u64,
+}
+
 impl<P: Ports> Gateway<P> {
     /// Goes on without the regions and witnesses that an operator attests to be stopped: they are lost and vote no more. Those who are left
     /// must all answer. Returns the epoch.
@@ -41,6 +52,31 @@ impl<P: Ports> Gateway<P> {
         attested: &str,
     ) -> Result<u64, ActError> {
         let known = self.known().await?;
+        // A gateway that started anew goes by what its store keeps from here on.
+        learn::learned(self, &known);
+        let Broken { view, unapproved, alone, highest } = self.may_break(known, stopped).await?;
+        let alone = if alone { "; the own acceptor was made anew and votes alone" } else { "" };
+        let text = format!("{actor} attests that {stopped:?} are stopped{alone}: {attested}");
+        let noted = self.ports.store().note("glass-broken", &text).await;
+        noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))?;
+        if let Some(gate) = unapproved {
+            self.ports.store().approve(gate.version, &gate.running).await.map_err(unread)?;
+            tracing::warn!("the store's boot is approved by the attestation alone");
+        }
+        let epoch = view.epoch();
+        tracing::error!(actor, attested, ?stopped, epoch, "the glass is broken: going on without a majority");
+        self.force(&view, highest + ABOVE).await?;
+        learn::learned(self, &view);
+        propose::tell(self, &view);
+        Ok(epoch)
+    }
+
+    /// The view that goes on without those who are stopped, if nothing speaks against it. Asks the voters what they hold, and changes nothing.
+    pub(super) async fn may_break(
+        self: &Arc<Self>,
+        known: Arc<View>,
+        stopped: &BTreeSet<RegionName>,
+    ) -> Result<Broken, ActError> {
         named(&known, &self.settings.me, stopped)?;
         let held = learn::read(self, &known).await;
         // What a survivor accepted last may have been agreed on with those who are stopped: it comes first, as in any round.
@@ -61,39 +97,23 @@ impl<P: Ports> Gateway<P> {
             return Err(ActError::not_yet(why));
         }
         let unapproved = self.approved_by_nobody(&base, stopped).await?;
-        let alone = if anew.is_some() { "; the own acceptor was made anew and votes alone" } else { "" };
-        let text = format!("{actor} attests that {stopped:?} are stopped{alone}: {attested}");
-        let noted = self.ports.store().note("glass-broken", &text).await;
-        noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))?;
-        if let Some(gate) = unapproved {
-            self.ports.store().approve(gate.version, &gate.running).await.map_err(unread)?;
-            tracing::warn!("the store's boot is approved by the attestation alone");
-        }
-        let epoch = view.epoch();
-        tracing::error!(actor, attested, ?stopped, epoch, "the glass is broken: going on without a majority");
         let highest = held.values().map(|(_, accepted, _)| accepted.ballot.counter).max().unwrap_or(0);
-        self.force(&view, highest + ABOVE).await?;
-        learn::learned(self, &view);
-        propose::tell(self, &view);
-        Ok(epoch)
+        Ok(Broken { view, unapproved, alone: anew.is_some(), highest })
     }
 
     /// The newest view that is known to be chosen. A gateway that started anew goes by its store's word once a peer has said that the store did
     /// not go back; where all who could say so are stopped, it never would. What the store keeps was chosen, however old it is: whoever it
     /// names as voters is asked, and what they hold comes before it.
-    async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
-        if self.view().epoch() == 0 {
-            let store = self.ports.store();
-            let gate = store.gate().await.map_err(unread)?;
-            let kept = store.views().await.map_err(unread)?;
-            let adopted = gate.state.map(|state| state.view);
-            let newest =
-                kept.into_iter().map(|(view, _)| view).chain(adopted).max_by_key(|view| view.epoch());
-            if let Some(newest) = newest {
-                learn::learned(self, &newest);
-            }
+    pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
+        if self.view().epoch() > 0 {
+            return Ok(self.view());
         }
-        self.founded()
+        let store = self.ports.store();
+        let gate = store.gate().await.map_err(unread)?;
+        let kept = store.views().await.map_err(unread)?;
+        let adopted = gate.state.map(|state| state.view);
+        let newest = kept.into_iter().map(|(view, _)| view).chain(adopted).max_by_key(|view| view.epoch());
+        newest.map_or_else(|| self.founded(), Ok)
     }
 
     /// The view that goes on without those who are stopped.

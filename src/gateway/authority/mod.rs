@@ -4,7 +4,7 @@
 //! breath as the send. Its loops: [`renew`] holds the lease, [`mind`] follows views and opens what was gained, [`takeover`] watches other
 //! regions' leases, [`home`] brings this region back, [`upstream`] drains it while its upstream is sick, [`voters`] keeps the
 //! voters. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
-//! peers ask, [`propose`] runs rounds, [`speech`] minds which version is spoken, [`moves`] hands arcs over, [`acts`] is for operators, [`members`] says who may join and leave. It must not know statuses, and no request
+//! peers ask, [`propose`] runs rounds, [`speech`] minds which version is spoken, [`moves`] hands arcs over, [`acts`] is for operators, [`rehearse`] for their dry runs, [`members`] says who may join and leave. It must not know statuses, and no request
 //! waits for any of this.
 
 mod acceptor;
@@ -18,6 +18,7 @@ mod mind;
 mod moves;
 mod propose;
 mod rebuild;
+pub mod rehearse;
 mod renew;
 mod running;
 mod speech;

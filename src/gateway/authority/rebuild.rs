@@ -33,6 +33,26 @@ pub struct RebuildReport {
     pub again: bool,
 }
 
+/// What a replacement comes to, as far as it can be judged before anybody is asked.
+pub(super) enum Replaced {
+    /// It was asked for before.
+    Again(RebuildReport),
+    /// This.
+    Now(Retiring),
+}
+
+/// The retirement of a store that may be proposed.
+pub(super) struct Retiring {
+    pub(super) base: Arc<View>,
+    origin: Origin,
+    pub(super) next: Arc<View>,
+}
+
+/// Which store of the region the view goes by.
+pub(super) fn generation(view: &View, region: &RegionName) -> u32 {
+    view.members().get(region).map_or(0, |member| member.generation)
+}
+
 impl<P: Ports> Gateway<P> {
     /// Retires the store of a region that is drained, sealed or lost; the region comes back with an empty one. Asked again before the new
     /// store was heard of, it changes nothing.
@@ -47,13 +67,27 @@ impl<P: Ports> Gateway<P> {
         actor: &str,
         reason: &str,
     ) -> Result<RebuildReport, ActError> {
+        let Retiring { base, origin, next } = match self.may_rebuild(region, accept_risk)? {
+            Replaced::Again(report) => return Ok(report),
+            Replaced::Now(retiring) => retiring,
+        };
+        let generation = generation(&next, region);
+        let text = format!("{actor}: {origin} is replaced (risk accepted: {accept_risk}): {reason}");
+        self.journal_act("store-replaced", &text).await;
+        let agreed = propose::propose(self, &base, next, WITHIN).await.map_err(ActError::not_yet)?;
+        Ok(RebuildReport { epoch: agreed.epoch(), generation, again: false })
+    }
+
+    /// The view that retires the store, if it may be proposed.
+    pub(super) fn may_rebuild(&self, region: &RegionName, accept_risk: bool) -> Result<Replaced, ActError> {
         let base = self.founded()?;
         let (Some(member), Some(origin)) = (base.members().get(region), base.origin(region)) else {
             return Err(ActError::unknown(&base, region));
         };
         if self.is_awaited(&base, &origin) {
             let generation = member.generation;
-            return Ok(RebuildReport { epoch: base.epoch(), generation, again: true });
+            let report = RebuildReport { epoch: base.epoch(), generation, again: true };
+            return Ok(Replaced::Again(report));
         }
         match member.standing {
             Standing::Serving => {
@@ -72,12 +106,7 @@ impl<P: Ports> Gateway<P> {
         }
         let next = base.next(&Change::Rebuild { region: region.clone() });
         let next = next.map_err(|illegal| ActError::refused(illegal.to_string()))?;
-        let generation = next.members().get(region).map_or(0, |member| member.generation);
-        let text = format!("{actor}: {origin} is replaced (risk accepted: {accept_risk}): {reason}");
-        self.journal_act("store-replaced", &text).await;
-        let agreed =
-            propose::propose(self, &base, Arc::new(next), WITHIN).await.map_err(ActError::not_yet)?;
-        Ok(RebuildReport { epoch: agreed.epoch(), generation, again: false })
+        Ok(Replaced::Now(Retiring { base, origin, next: Arc::new(next) }))
     }
 
     /// Whether this store took another's place and was never heard of: neither here, nor in any view, nor by a peer that said so. One that was

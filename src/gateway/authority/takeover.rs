@@ -12,7 +12,7 @@ use super::{Gateway, Mode, acceptor, learn, mind, propose};
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
-use crate::protocol::register::{Acceptor, agreed};
+use crate::protocol::register::{Accepted, Acceptor, agreed};
 use crate::protocol::time::Moment;
 use crate::protocol::view::{AcceptorId, View};
 
@@ -95,6 +95,27 @@ pub(super) async fn lose<P: Ports>(
 ) -> Result<Arc<View>, String> {
     // Pre-vote: nothing is prepared while a majority may still grant.
     let held = learn::read(gateway, view).await;
+    if let Err(why) = is_over_by(view, region, &held) {
+        // Where nobody holds a lease, nobody's renewal meets what was begun and not ended, and it would stand in the way for ever.
+        if held.values().any(|(_, accepted, _)| accepted.view.epoch() > view.epoch()) {
+            learn::newer(gateway).await;
+            return Err("a change that was begun and not ended comes first: try again in a moment".to_owned());
+        }
+        return Err(why);
+    }
+    let frontier = frontier(gateway, view, region, &BTreeSet::new()).await;
+    let change = Change::Lose { region: region.clone(), frontier };
+    let next = view.next(&change).map_err(|illegal| illegal.to_string())?;
+    tracing::warn!(%region, epoch = next.epoch(), by_hand, ?change, "declaring a region lost: its lease is over");
+    propose::propose(gateway, view, Arc::new(next), WITHIN).await
+}
+
+/// Whether a majority of the voters, by what they were read to hold, says that the region's lease is over.
+pub(super) fn is_over_by(
+    view: &View,
+    region: &RegionName,
+    held: &BTreeMap<RegionName, (AcceptorId, Accepted, BTreeSet<RegionName>)>,
+) -> Result<(), String> {
     let over: BTreeMap<RegionName, AcceptorId> = held
         .iter()
         .filter(|(name, (id, accepted, running))| {
@@ -104,25 +125,16 @@ pub(super) async fn lose<P: Ports>(
         })
         .map(|(name, (id, _, _))| (name.clone(), *id))
         .collect();
-    if !agreed(view.voters(), &over) {
-        // Where nobody holds a lease, nobody's renewal meets what was begun and not ended, and it would stand in the way for ever.
-        if held.values().any(|(_, accepted, _)| accepted.view.epoch() > view.epoch()) {
-            learn::newer(gateway).await;
-            return Err("a change that was begun and not ended comes first: try again in a moment".to_owned());
-        }
-        let by: Vec<&str> = over.keys().map(RegionName::as_str).collect();
-        let by = if by.is_empty() {
-            "no voter says that".to_owned()
-        } else {
-            format!("only {} say that", by.join(", "))
-        };
-        return Err(format!("its lease may run still: {by} it is over, which is no majority"));
+    if agreed(view.voters(), &over) {
+        return Ok(());
     }
-    let frontier = frontier(gateway, view, region, &BTreeSet::new()).await;
-    let change = Change::Lose { region: region.clone(), frontier };
-    let next = view.next(&change).map_err(|illegal| illegal.to_string())?;
-    tracing::warn!(%region, epoch = next.epoch(), by_hand, ?change, "declaring a region lost: its lease is over");
-    propose::propose(gateway, view, Arc::new(next), WITHIN).await
+    let by: Vec<&str> = over.keys().map(RegionName::as_str).collect();
+    let by = if by.is_empty() {
+        "no voter says that".to_owned()
+    } else {
+        format!("only {} say that", by.join(", "))
+    };
+    Err(format!("its lease may run still: {by} it is over, which is no majority"))
 }
 
 /// The highest heartbeat of the region that any survivor has applied, as far as is known now. Whoever has more says so before anything

@@ -77,7 +77,7 @@ async fn taken<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form) -> Resul
 /// The act that a form asks for.
 fn read(verb: &str, form: &Form) -> Result<Act, Refused> {
     let (reason, actor) = (form.get("reason"), form.get("actor"));
-    let none = Said { reason, actor, status: None, headers: Vec::new(), body: None };
+    let none = Said { reason, actor, status: None, headers: Vec::new(), body: None, dry_run: false };
     let (verb, said) = match verb {
         "settle" => {
             let status = form.get("status");

@@ -43,7 +43,7 @@ pub(super) async fn publish(client: &Client, plan: &Plan, made: bool) -> Result<
         // What went out without a list is with everybody.
         let mut wanted: Vec<String> = table.own.clone();
         for (peer, conninfo) in &plan.subscribe {
-            let there = publisher::columns(conninfo, &table.name).await;
+            let there = publisher::columns(plan, conninfo, &table.name).await;
             let (lacks, says): (Vec<&String>, &str) = match &there {
                 Ok(there) if there.is_empty() => (Vec::new(), "has no store yet"),
                 Ok(there) => {

@@ -11,6 +11,8 @@ use super::publisher::{self, Publisher, Slot};
 use super::{Error, Plan, Report, Status, columns, execute, get, holds, query};
 use crate::protocol::region::Origin;
 
+pub(super) const KEPT_ALIVE: &str =
+    " connect_timeout=5 keepalives_idle=5 keepalives_interval=2 keepalives_count=3";
 const PUBLISHING: &str = "making the publication";
 const SUBSCRIBING: &str = "making a subscription";
 const RESEED: &str = "rows are missing here and no repair in place is safe: this region is not covered for that origin; \
@@ -298,7 +300,7 @@ pub(super) fn kept_alive(conninfo: &str) -> String {
     if conninfo.contains("://") || conninfo.contains("keepalives") {
         conninfo.to_owned()
     } else {
-        format!("{conninfo} connect_timeout=5 keepalives_idle=5 keepalives_interval=2 keepalives_count=3")
+        format!("{conninfo}{KEPT_ALIVE}")
     }
 }
 

@@ -1,7 +1,7 @@
 //! Makes a region's store, connects it to its peers, and says what is missing: `onceway store init` and `store check`.
 //!
 //! `generations` (which stores), `schema` (migrations, leaves, routines, the gate), `roles` (least rights), `mesh` (publication and subscriptions), `columns` (what is published),
-//! `leaving` (regions that left the ring), `publisher` (a peer), `reseed` (a subscription whose slot was lost), `report`.
+//! `leaving` (regions that left the ring), `publisher` (a peer), `reseed` (a subscription whose slot was lost), `script` (all of it for psql), `report`.
 //! [`init`] may run in any order of regions, again and again, on a live deployment: it adds what is missing and changes nothing else.
 //! Neighbours: `cli` and `fleet` call it with a [`Plan`]. It must not re-create what may have lost rows (a slot, a leaf's content), must not
 //! touch another region's store, and must not copy a server's DETAIL lines into its report.
@@ -15,17 +15,21 @@ mod report;
 mod reseed;
 mod roles;
 mod schema;
+mod script;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio_postgres::{Client, Config};
+use tokio_postgres::Client;
 
+use super::address::Address;
 use super::run::Params;
 use super::{connect, errors, names};
 use crate::protocol::region::{Origin, RegionName};
 
 pub use report::{Line, Report, Status};
 pub(super) use schema::SCHEMA;
+pub use script::{Script, Whence, script};
 
 /// One after the other: two inits of one store. Any number will do, as long as it stays the same ("onceway1").
 const LOCK: i64 = 0x6f6e_6365_7761_7931;
@@ -57,10 +61,13 @@ pub struct Plan {
     pub gateway_role: Role,
     /// The role by which peers' subscriptions read this region's leaves.
     pub replication_role: Role,
-    /// How to reach the region's Postgres as superuser; the database must exist.
-    pub admin: Config,
+    /// How to reach the region's Postgres as the owner of the store; the database must exist.
+    pub admin: Address,
     /// For each peer: how the region's Postgres reaches the peer's, as the peer's replication role (libpq connection string).
     pub subscribe: Vec<(Origin, String)>,
+    /// The authorities of the peers' Postgres on this machine, PEM; `sslrootcert` in `subscribe` is a file of the region's Postgres, and is looked for
+    /// here only if this is none.
+    pub publishers_ca: Option<PathBuf>,
 }
 
 /// Why provisioning stopped. Nothing is left half done: the schema is made in one transaction.
@@ -119,6 +126,23 @@ pub async fn check(plan: &Plan) -> Result<Report, Error> {
 pub async fn reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
     check_plan(plan)?;
     tokio::time::timeout(ALL_WITHIN, reseed_within(plan, from)).await.map_err(|_late| Error::Late)?
+}
+
+/// What [`reseed`] would do: one line that is pending. Changes nothing.
+///
+/// # Errors
+/// What [`reseed`] would be refused for.
+pub async fn rehearse_reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
+    check_plan(plan)?;
+    let within = async {
+        let client = connect(plan).await?;
+        execute(&client, "beginning", "set default_transaction_read_only = on").await?;
+        let plan = &generations::present(&client, plan).await?;
+        let mut report = Report::default();
+        reseed::rehearse(&client, plan, from, &mut report).await?;
+        Ok(report)
+    };
+    tokio::time::timeout(ALL_WITHIN, within).await.map_err(|_late| Error::Late)?
 }
 
 async fn init_within(plan: &Plan) -> Result<Report, Error> {
@@ -202,8 +226,8 @@ fn check_plan(plan: &Plan) -> Result<(), Error> {
                 plan.me.region, peer.region
             ));
         }
-        if publisher::for_us(conninfo).is_none() {
-            return wrong(format!("the connection string of {peer} cannot be read"));
+        if let Err(why) = Address::of_libpq(conninfo, plan.publishers_ca.as_deref()) {
+            return wrong(format!("the connection string of {peer}: {why}"));
         }
     }
     Ok(())

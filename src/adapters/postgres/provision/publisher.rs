@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::Client;
 
+use super::super::address::Address;
 use super::super::{connect, errors, names};
 use super::Plan;
 use crate::protocol::region::{Origin, RegionName};
@@ -47,8 +48,8 @@ pub(super) async fn generation(
     peer: &RegionName,
     conninfo: &str,
 ) -> Result<Option<u32>, tokio_postgres::Error> {
-    let Some(config) = for_us(conninfo) else { return Ok(None) };
-    let client = connect::single(&connect::tuned(&config, LOOK_WITHIN)).await?;
+    let Ok(address) = Address::of_libpq(conninfo, plan.publishers_ca.as_deref()) else { return Ok(None) };
+    let client = connect::single(&connect::tuned(&address, LOOK_WITHIN)).await?;
     let sql = "select max(substr(p.pubname, length($1) + 1)::bigint) from pg_publication p, onceway.meta m \
                where m.deployment = $2 and starts_with(p.pubname, $1) \
                  and substr(p.pubname, length($1) + 1) ~ '^[0-9]{1,9}$'";
@@ -58,8 +59,9 @@ pub(super) async fn generation(
 
 async fn look_within(plan: &Plan, peer: &Origin, conninfo: &str, slot: &str) -> Result<Publisher, String> {
     let reach = |error: tokio_postgres::Error| format!("cannot look at {peer}: {}", errors::told(&error));
-    let config = for_us(conninfo).ok_or_else(|| format!("the connection string of {peer} cannot be read"))?;
-    let client = connect::single(&connect::tuned(&config, LOOK_WITHIN)).await.map_err(|error| {
+    let address = Address::of_libpq(conninfo, plan.publishers_ca.as_deref())
+        .map_err(|why| format!("the connection string of {peer}: {why}"))?;
+    let client = connect::single(&connect::tuned(&address, LOOK_WITHIN)).await.map_err(|error| {
         let refused = error.code().is_some_and(|code| code.code().starts_with("28"));
         // The role is made by the peer's own init; before that, it is nobody.
         let hint = if refused {
@@ -113,11 +115,12 @@ pub(super) const COLUMNS: &str = "select a.attname::text from pg_attribute a joi
       where n.nspname || '.' || c.relname = $1 and a.attnum > 0 and not a.attisdropped order by a.attnum";
 
 /// The columns that a table has at a peer; none while it has no such table. Takes at most ten seconds.
-pub(super) async fn columns(conninfo: &str, table: &str) -> Result<Vec<String>, String> {
+pub(super) async fn columns(plan: &Plan, conninfo: &str, table: &str) -> Result<Vec<String>, String> {
     let looked = timeout(LOOK_WITHIN, async {
-        let config = for_us(conninfo).ok_or_else(|| "its connection string cannot be read".to_owned())?;
+        let address = Address::of_libpq(conninfo, plan.publishers_ca.as_deref())
+            .map_err(|why| format!("its connection string: {why}"))?;
         let told = |error: tokio_postgres::Error| errors::told(&error);
-        let client = connect::single(&connect::tuned(&config, LOOK_WITHIN)).await.map_err(told)?;
+        let client = connect::single(&connect::tuned(&address, LOOK_WITHIN)).await.map_err(told)?;
         let rows = client.query(COLUMNS, &[&table]).await.map_err(told)?;
         rows.iter().map(|row| row.try_get(0).map_err(told)).collect()
     });
@@ -138,12 +141,4 @@ pub(super) async fn published(
 /// The leaves of an origin, sorted by name.
 pub(super) fn leaves(origin: &Origin) -> Vec<String> {
     vec![names::heartbeats(origin), names::records(origin)]
-}
-
-/// The connection string without what only libpq knows: keep-alives have other names in our client, which sets its own.
-pub(super) fn for_us(conninfo: &str) -> Option<Config> {
-    if conninfo.contains("://") {
-        return conninfo.parse().ok();
-    }
-    conninfo.replace("keepalives_count", "keepalives_retries").parse().ok()
 }

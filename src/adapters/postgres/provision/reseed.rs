@@ -9,10 +9,55 @@ use tokio_postgres::Client;
 
 use super::super::{names, statements};
 use super::publisher::{self, Slot};
-use super::{Error, Plan, Report, execute, get, mesh, query};
+use super::{Error, Plan, Report, Status, execute, get, mesh, query};
 use crate::protocol::region::{Origin, RegionName};
 
 const WHAT: &str = "keeping the rows of a peer";
+
+/// A subscription that may be made anew.
+struct Lost<'a> {
+    peer: &'a Origin,
+    conninfo: String,
+    name: String,
+    publisher: publisher::Publisher,
+    /// It is still there, and ends first.
+    is_there: bool,
+}
+
+/// Whether the peer's slot is lost, so that it may be followed anew. Changes nothing.
+async fn lost<'a>(client: &Client, plan: &'a Plan, from: &RegionName) -> Result<Lost<'a>, Error> {
+    let Some((peer, conninfo)) = plan.subscribe.iter().find(|(peer, _)| peer.region == *from) else {
+        return Err(Error::Plan(format!("{from} is not a peer of {}", plan.me)));
+    };
+    let conninfo = mesh::kept_alive(conninfo);
+    let name = names::subscription(&plan.me.region, from);
+    let publisher = publisher::look(plan, peer, &conninfo, &name).await.map_err(Error::Plan)?;
+    let is_there = mesh::subscribed(client, &name).await?.is_some();
+    let is_lost = match &publisher.slot {
+        None => true,
+        Some(Slot { wal_status, active: _ }) => wal_status.as_deref() == Some("lost"),
+    };
+    if is_there && !is_lost {
+        let why = format!("the slot of {name} at {from} is well: there is nothing to repair");
+        return Err(Error::Plan(why));
+    }
+    Ok(Lost { peer, conninfo, name, publisher, is_there })
+}
+
+/// See [`super::rehearse_reseed`].
+pub(super) async fn rehearse(
+    client: &Client,
+    plan: &Plan,
+    from: &RegionName,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let found = lost(client, plan, from).await?;
+    report.add(
+        mesh::line(found.peer),
+        Status::Pending("would be made anew, and all rows copied again".to_owned()),
+    );
+    Ok(())
+}
 
 /// See [`super::reseed`].
 pub(super) async fn reseed(
@@ -21,23 +66,9 @@ pub(super) async fn reseed(
     from: &RegionName,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let Some((peer, conninfo)) = plan.subscribe.iter().find(|(peer, _)| peer.region == *from) else {
-        return Err(Error::Plan(format!("{from} is not a peer of {}", plan.me)));
-    };
-    let conninfo = mesh::kept_alive(conninfo);
-    let name = names::subscription(&plan.me.region, from);
-    let publisher = publisher::look(plan, peer, &conninfo, &name).await.map_err(Error::Plan)?;
-    let found = mesh::subscribed(client, &name).await?;
-    let lost = match &publisher.slot {
-        None => true,
-        Some(Slot { wal_status, active: _ }) => wal_status.as_deref() == Some("lost"),
-    };
-    if found.is_some() && !lost {
-        let why = format!("the slot of {name} at {from} is well: there is nothing to repair");
-        return Err(Error::Plan(why));
-    }
+    let Lost { peer, conninfo, name, publisher, is_there } = lost(client, plan, from).await?;
     execute(client, WHAT, "begin").await?;
-    if found.is_some() {
+    if is_there {
         mesh::end(client, &name).await?;
     }
     keep(client, peer).await?;

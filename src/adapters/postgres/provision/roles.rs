@@ -8,11 +8,12 @@ use tokio_postgres::Client;
 
 use super::super::{names, statements};
 use super::{Error, Plan, Report, Role, Status, execute, get, holds, query};
+use crate::protocol::region::Origin;
 
 const WHAT: &str = "setting up the roles";
 
 /// Measured (reference, sections 2, 7 and 8): claims commit locally; plans made on empty leaves must not become table scans.
-const SETTINGS: [(&str, &str); 7] = [
+pub(super) const SETTINGS: [(&str, &str); 7] = [
     ("synchronous_commit", "local"),
     ("default_transaction_isolation", "read committed"),
     ("enable_seqscan", "off"),
@@ -22,11 +23,15 @@ const SETTINGS: [(&str, &str); 7] = [
     ("search_path", "onceway"),
 ];
 
+/// Amazon's servers let the members of this role replicate; the attribute is nobody's to give there. That a role is in it is all that can be seen from
+/// here: a peer's `store init` makes its slot as that role, and says so if it may not.
+pub(super) const SERVICE_ROLE: &str = "rds_replication";
+
 /// One right.
-struct Right {
+pub(super) struct Right {
     kind: Kind,
-    object: String,
-    privilege: &'static str,
+    pub(super) object: String,
+    pub(super) privilege: &'static str,
 }
 
 #[derive(Clone, Copy)]
@@ -43,6 +48,13 @@ impl Kind {
             Kind::Table => ("table", "select has_table_privilege($1, $2, $3)"),
             Kind::Function => ("function", "select has_function_privilege($1, $2, $3)"),
         }
+    }
+}
+
+impl Right {
+    /// `schema`, `table` or `function`.
+    pub(super) fn kind(&self) -> &'static str {
+        self.kind.sql().0
     }
 }
 
@@ -63,20 +75,26 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
             changed = true;
         }
     }
-    changed |= grant(client, &gateway.name, &gateway_rights(plan)).await?;
+    changed |= grant(client, &gateway.name, &gateway_rights(&plan.me, &plan.all)).await?;
     add(client, plan, gateway, changed, report).await?;
 
     let replication = &plan.replication_role;
-    let mut changed = create(client, replication, "login replication").await?;
-    changed |= grant(client, &replication.name, &replication_rights(plan)).await?;
+    let service = replicates_by_membership(client).await?;
+    let attributes = if service { "login" } else { "login replication" };
+    let mut changed = create(client, replication, attributes).await?;
+    if changed && service {
+        execute(client, WHAT, &format!("grant {SERVICE_ROLE} to {}", replication.name)).await?;
+    }
+    changed |= grant(client, &replication.name, &replication_rights(&plan.me)).await?;
     add(client, plan, replication, changed, report).await
 }
 
 /// Reports missing roles, settings and rights, and rights too many.
 pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
-    for (role, rights) in
-        [(&plan.gateway_role, gateway_rights(plan)), (&plan.replication_role, replication_rights(plan))]
-    {
+    for (role, rights) in [
+        (&plan.gateway_role, gateway_rights(&plan.me, &plan.all)),
+        (&plan.replication_role, replication_rights(&plan.me)),
+    ] {
         let line = role_line(role);
         if !exists(client, role).await? {
             report.add(line, Status::Pending("it is missing: run `onceway store init`".to_owned()));
@@ -120,17 +138,33 @@ async fn add(
 
 /// What a role may do and must not, or lacks and must have.
 async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<String>, Error> {
-    let sql = "select rolsuper, rolcanlogin, rolreplication from pg_roles where rolname = $1";
-    let rows = query(client, WHAT, sql, &[&role.name]).await?;
+    let sql = "select r.rolsuper, r.rolcanlogin, r.rolcreaterole, r.rolreplication or exists \
+               (select from pg_roles s where s.rolname = $2 and pg_has_role(r.oid, s.oid, 'usage')) \
+               from pg_roles r where r.rolname = $1";
+    let rows = query(client, WHAT, sql, &[&role.name, &SERVICE_ROLE]).await?;
     let Some(row) = rows.first() else { return Ok(Some("it vanished meanwhile".to_owned())) };
-    let (superuser, login, replication): (bool, bool, bool) =
-        (get(row, WHAT, 0)?, get(row, WHAT, 1)?, get(row, WHAT, 2)?);
+    let (superuser, login): (bool, bool) = (get(row, WHAT, 0)?, get(row, WHAT, 1)?);
+    let (creates_roles, replicates): (bool, bool) = (get(row, WHAT, 2)?, get(row, WHAT, 3)?);
     let is_replication = role.name == plan.replication_role.name;
     if superuser {
         return Ok(Some("it is a superuser and could write every leaf: use a role of its own".to_owned()));
     }
-    if !login || (is_replication && !replication) {
-        return Ok(Some("it lacks LOGIN or REPLICATION: `alter role` it".to_owned()));
+    if creates_roles {
+        return Ok(Some(
+            "it may make roles, and so give itself any right: `alter role` it NOCREATEROLE".to_owned(),
+        ));
+    }
+    if !login {
+        return Ok(Some("it lacks LOGIN: `alter role` it".to_owned()));
+    }
+    match (is_replication, replicates) {
+        (true, true) | (false, false) => {}
+        (true, false) => {
+            return Ok(Some(format!("it may not replicate: {}", how_to_replicate(client, role).await?)));
+        }
+        (false, true) => {
+            return Ok(Some("it may replicate, and so read all WAL: take REPLICATION from it".to_owned()));
+        }
     }
     for origin in &plan.all {
         if *origin == plan.me && !is_replication {
@@ -144,6 +178,23 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
         }
     }
     Ok(None)
+}
+
+/// Whether this is a service where a membership stands for the attribute, which nobody may give there.
+async fn replicates_by_membership(client: &Client) -> Result<bool, Error> {
+    let superuser =
+        holds(client, WHAT, "select rolsuper from pg_roles where rolname = current_user", &[]).await?;
+    let known = holds(client, WHAT, "select true from pg_roles where rolname = $1", &[&SERVICE_ROLE]).await?;
+    Ok(known && !superuser)
+}
+
+async fn how_to_replicate(client: &Client, role: &Role) -> Result<String, Error> {
+    let name = &role.name;
+    Ok(if replicates_by_membership(client).await? {
+        format!("`grant {SERVICE_ROLE} to {name}`")
+    } else {
+        format!("`alter role {name} replication`")
+    })
 }
 
 async fn exists(client: &Client, role: &Role) -> Result<bool, Error> {
@@ -195,7 +246,7 @@ async fn database(client: &Client) -> Result<String, Error> {
     rows.first().map_or_else(|| Ok(String::new()), |row| get(row, WHAT, 0))
 }
 
-fn gateway_rights(plan: &Plan) -> Vec<Right> {
+pub(super) fn gateway_rights(me: &Origin, all: &[Origin]) -> Vec<Right> {
     let mut rights = vec![Right { kind: Kind::Schema, object: "onceway".to_owned(), privilege: "usage" }];
     let mut table = |object: String, privileges: &[&'static str]| {
         rights.extend(privileges.iter().map(|privilege| Right {
@@ -216,9 +267,9 @@ fn gateway_rights(plan: &Plan) -> Vec<Right> {
     }
     // Append only: what was written there stays.
     table("onceway.journal".to_owned(), &["select", "insert"]);
-    for origin in &plan.all {
+    for origin in all {
         let own: &[&'static str] =
-            if *origin == plan.me { &["select", "insert", "update", "delete"] } else { &["select"] };
+            if origin == me { &["select", "insert", "update", "delete"] } else { &["select"] };
         table(names::records(origin), own);
         table(names::heartbeats(origin), own);
     }
@@ -231,8 +282,8 @@ fn gateway_rights(plan: &Plan) -> Vec<Right> {
     rights
 }
 
-fn replication_rights(plan: &Plan) -> Vec<Right> {
-    let tables = [names::records(&plan.me), names::heartbeats(&plan.me), "onceway.meta".to_owned()];
+pub(super) fn replication_rights(me: &Origin) -> Vec<Right> {
+    let tables = [names::records(me), names::heartbeats(me), "onceway.meta".to_owned()];
     let mut rights = vec![Right { kind: Kind::Schema, object: "onceway".to_owned(), privilege: "usage" }];
     rights.extend(tables.map(|object| Right { kind: Kind::Table, object, privilege: "select" }));
     rights

@@ -17,6 +17,9 @@ const MIGRATIONS: [&str; 4] = [
     include_str!("../sql/0003_authority.sql"),
     include_str!("../sql/0004_versions.sql"),
 ];
+/// Made anew, it is another acceptor.
+pub(super) const ACCEPTOR: &str =
+    "insert into onceway.acceptor (id) values (gen_random_uuid()) on conflict do nothing";
 /// The schema that this program makes, and that its gateways need: the store is migrated first, then they are replaced.
 pub(in super::super) const SCHEMA: i32 = MIGRATIONS.len() as i32;
 const NOT_MADE: &str = "run `onceway store init`";
@@ -24,15 +27,8 @@ const NOT_MADE: &str = "run `onceway store init`";
 /// Migrates, adds what is missing.
 pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     let applied = applied(client, plan).await?;
-    for (at, migration) in MIGRATIONS.iter().enumerate().skip(applied) {
-        const WHAT: &str = "migrating the schema";
-        execute(client, WHAT, migration).await?;
-        let number = number_of(at);
-        let insert = "insert into onceway.migrations (number, digest) values ($1, $2)";
-        query(client, WHAT, insert, &[&number, &text_digest(migration)]).await?;
-        let meta = "insert into onceway.meta (schema_version, deployment) values ($1, $2) \
-                    on conflict (one) do update set schema_version = excluded.schema_version";
-        query(client, WHAT, meta, &[&number, &plan.deployment]).await?;
+    for (_, migration) in migrations(&plan.deployment).skip(applied) {
+        execute(client, "migrating the schema", &migration).await?;
     }
     report.add(version_line(), if applied < MIGRATIONS.len() { Status::Changed } else { Status::Fine });
 
@@ -47,9 +43,7 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
 
     let there = has_routines(client, plan).await?;
     if !there {
-        const WHAT: &str = "installing the routines";
-        execute(client, WHAT, &statements::routines(&plan.me)).await?;
-        query(client, WHAT, "update onceway.meta set routines = $1", &[&routines_digest(plan)]).await?;
+        execute(client, "installing the routines", &install_routines(&plan.me)).await?;
     }
     report.add("claim routines", if there { Status::Fine } else { Status::Changed });
     Ok(())
@@ -124,36 +118,59 @@ async fn applied(client: &Client, plan: &Plan) -> Result<usize, Error> {
 /// later must show as a regression, not start again in silence.
 async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     const WHAT: &str = "making the gate";
-    let me = plan.me.to_string();
-    let made = query(
-        client,
-        WHAT,
-        "insert into onceway.gate (origin, version, epoch) values ($1, 1, 1) on conflict do nothing returning 1",
-        &[&me],
-    )
-    .await?;
+    let [gate, heartbeat] = gate_and_heartbeat(&plan.me);
+    let made = query(client, WHAT, &format!("{gate} on conflict do nothing returning 1"), &[]).await?;
     if !made.is_empty() {
-        let heartbeat = format!(
-            "insert into {} (origin, seq, epoch, beat_at) values ($1, 0, 1, clock_timestamp())",
-            names::heartbeats(&plan.me)
-        );
-        query(client, WHAT, &heartbeat, &[&me]).await?;
+        execute(client, WHAT, &heartbeat).await?;
     }
-    let records = names::records(&plan.me);
-    for (index, column) in [(names::due_index(&plan.me), "due_at"), (names::held_index(&plan.me), "held_at")]
-    {
-        execute(client, WHAT, &format!("create index if not exists {index} on {records} ({column})")).await?;
-    }
-    let risk = names::risk_index(&plan.me);
-    let sql = format!("create index if not exists {risk} on {records} (tenant, key) where risk <> '{{}}'");
-    execute(client, WHAT, &sql).await?;
+    execute(client, WHAT, &own_indexes(&plan.me)).await?;
     report.add("the gate", if made.is_empty() { Status::Fine } else { Status::Changed });
     // Made anew, it is another acceptor, and nobody counts it before it is admitted.
-    let acceptor =
-        "insert into onceway.acceptor (id) values (gen_random_uuid()) on conflict do nothing returning 1";
-    let made = query(client, "making the acceptor", acceptor, &[]).await?;
+    let made = query(client, "making the acceptor", &format!("{ACCEPTOR} returning 1"), &[]).await?;
     report.add("the acceptor", if made.is_empty() { Status::Fine } else { Status::Changed });
     Ok(())
+}
+
+/// Each migration with its number, ready to be run once.
+pub(super) fn migrations(deployment: &str) -> impl Iterator<Item = (i32, String)> {
+    let deployment = names::literal(deployment);
+    MIGRATIONS.iter().enumerate().map(move |(at, migration)| {
+        let (number, digest) = (number_of(at), names::literal(&text_digest(migration)));
+        let sql = format!(
+            "{migration}\ninsert into onceway.migrations (number, digest) values ({number}, {digest});\n\
+             insert into onceway.meta (schema_version, deployment) values ({number}, {deployment}) \
+             on conflict (one) do update set schema_version = excluded.schema_version;\n"
+        );
+        (number, sql)
+    })
+}
+
+/// The first rows of the gate and the heartbeat, which are made together.
+pub(super) fn gate_and_heartbeat(me: &Origin) -> [String; 2] {
+    let (origin, heartbeats) = (names::literal(&me.to_string()), names::heartbeats(me));
+    [
+        format!("insert into onceway.gate (origin, version, epoch) values ({origin}, 1, 1)"),
+        format!(
+            "insert into {heartbeats} (origin, seq, epoch, beat_at) values ({origin}, 0, 1, clock_timestamp())"
+        ),
+    ]
+}
+
+/// Indexes that only the own leaf has.
+pub(super) fn own_indexes(me: &Origin) -> String {
+    let (records, due, held, risk) =
+        (names::records(me), names::due_index(me), names::held_index(me), names::risk_index(me));
+    format!(
+        "create index if not exists {due} on {records} (due_at);\n\
+         create index if not exists {held} on {records} (held_at);\n\
+         create index if not exists {risk} on {records} (tenant, key) where risk <> '{{}}';\n"
+    )
+}
+
+/// The claim routines, and which they are.
+pub(super) fn install_routines(me: &Origin) -> String {
+    let digest = names::literal(&routines_digest(me));
+    format!("{}\nupdate onceway.meta set routines = {digest};\n", statements::routines(me))
 }
 
 async fn has_leaves(client: &Client, origin: &Origin) -> Result<bool, Error> {
@@ -164,11 +181,11 @@ async fn has_leaves(client: &Client, origin: &Origin) -> Result<bool, Error> {
 
 async fn has_routines(client: &Client, plan: &Plan) -> Result<bool, Error> {
     let sql = "select routines = $1 from onceway.meta";
-    holds(client, "reading the routines' digest", sql, &[&routines_digest(plan)]).await
+    holds(client, "reading the routines' digest", sql, &[&routines_digest(&plan.me)]).await
 }
 
-fn routines_digest(plan: &Plan) -> String {
-    text_digest(&statements::routines(&plan.me))
+pub(super) fn routines_digest(me: &Origin) -> String {
+    text_digest(&statements::routines(me))
 }
 
 fn text_digest(text: &str) -> String {

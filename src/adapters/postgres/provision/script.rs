@@ -1,0 +1,251 @@
+//! The SQL of a region's store as a script for psql: `onceway store init --print`, for whoever must see statements before they run.
+//!
+//! It is made of the same texts that `init` runs, each behind a question whether it is needed, so it may be run as often as one likes, and `init`
+//! finds nothing to do after it. Neighbours: `schema`, `roles` and `mesh` have the texts. It asks no server, so it knows other regions' stores only as
+//! the files tell. It must not hold a secret: psql takes them from where the region file says that they are.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use super::super::{names, statements};
+use super::roles::{Right, SERVICE_ROLE, SETTINGS};
+use super::{mesh, roles, schema};
+use crate::protocol::region::Origin;
+
+/// Where psql finds a text.
+#[derive(Clone, Debug)]
+pub enum Whence {
+    /// In an environment variable.
+    Variable(String),
+    /// In a file.
+    File(PathBuf),
+    /// Here: it is no secret.
+    Written(String),
+}
+
+/// What a region's store has to be, without the secrets.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// The region, and which build of its store.
+    pub me: Origin,
+    /// All origins of the deployment, `me` included.
+    pub all: Vec<Origin>,
+    /// The deployment's id.
+    pub deployment: String,
+    /// The gateways' role, and its password.
+    pub gateway_role: (String, Option<Whence>),
+    /// The peers' role, and its password.
+    pub replication_role: (String, Option<Whence>),
+    /// For each peer: how the region's Postgres reaches the peer's.
+    pub subscribe: Vec<(Origin, Whence)>,
+}
+
+/// The script.
+pub fn script(plan: &Script) -> String {
+    let mut out = opening(plan);
+    of_roles(plan, &mut out);
+    of_schema(plan, &mut out);
+    of_rights(plan, &mut out);
+    out.push_str("commit;\n");
+    of_subscriptions(plan, &mut out);
+    out
+}
+
+fn opening(plan: &Script) -> String {
+    let me = &plan.me;
+    let mut out = format!(
+        r"-- The store of {me} in deployment {deployment}, as `onceway store init --print` made it from the region file. Nothing was asked of any server.
+-- Run it with psql 15 or newer in the region's database, as the role of [provision] admin_url: that role owns what is made here.
+--   psql --no-psqlrc --set ON_ERROR_STOP=1 --file THIS
+-- First so in every region. Then again, in one region after the other, for the subscriptions:
+--   psql --no-psqlrc --set ON_ERROR_STOP=1 --set subscriptions=1 --file THIS
+-- Then `onceway store check` has the last word. What is there already is left as it is; run both as often as you like.
+-- Rights: CREATE on the database; where a role below is missing, CREATEROLE; for subscriptions membership of pg_create_subscription (Postgres 16 and
+-- newer) or of the service's own administrator role; on a server of your own with 15, superuser.
+-- Secrets are read where the region file has them, when this runs:
+",
+        deployment = comment(&plan.deployment),
+    );
+    let passwords =
+        [("gateway_password", &plan.gateway_role.1), ("replication_password", &plan.replication_role.1)];
+    for (name, whence) in passwords {
+        if let Some(whence) = whence {
+            out.push_str(&set(name, whence));
+        }
+    }
+    out.push_str("\nbegin;\n");
+    out
+}
+
+/// A psql variable from where its text is.
+fn set(name: &str, whence: &Whence) -> String {
+    match whence {
+        Whence::Variable(variable) => format!("\\getenv {name} {variable}\n"),
+        // Within backquotes psql quotes its own variables for the shell.
+        Whence::File(path) => {
+            let path = path.display().to_string();
+            format!("\\set {name}_file {}\n\\set {name} `cat :'{name}_file'`\n", psql_literal(&path))
+        }
+        Whence::Written(text) => format!("\\set {name} {}\n", psql_literal(text)),
+    }
+}
+
+/// A quoted word of a psql command.
+fn psql_literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n"))
+}
+
+/// One line of text in a comment.
+fn comment(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+/// `body`, where a question is answered with true.
+fn when(out: &mut String, question: &str, body: &str) {
+    let _ = write!(out, "select {question} as wanted \\gset\n\\if :wanted\n{}\n\\endif\n", body.trim_end());
+}
+
+fn of_roles(plan: &Script, out: &mut String) {
+    let known =
+        |role: &str| format!("exists (select from pg_roles where rolname = {})", names::literal(role));
+    let password = |whence: &Option<Whence>, name: &str| {
+        whence.as_ref().map(|_| format!(" password :'{name}'")).unwrap_or_default()
+    };
+    let (gateway, secret) = &plan.gateway_role;
+    out.push_str("\n-- The gateways' role, and how its statements are planned.\n");
+    let create = format!("create role {gateway} login{};", password(secret, "gateway_password"));
+    when(out, &format!("not {}", known(gateway)), &create);
+    for (name, value) in SETTINGS {
+        let set = names::literal(&format!("{name}={value}"));
+        let _ = writeln!(
+            out,
+            "select format('alter role {gateway} in database %I set {name} = %L', current_database(), {})\n \
+             where not exists (select from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase\n  \
+             where s.setrole = '{gateway}'::regrole and d.datname = current_database() and {set} = any(s.setconfig)) \\gexec",
+            names::literal(value),
+        );
+    }
+    let (replication, secret) = &plan.replication_role;
+    out.push_str("\n-- The other regions' Postgres come as this one. Some services have a role to be in, in place of the attribute.\n");
+    let _ = writeln!(
+        out,
+        "select {} and not rolsuper as by_membership from pg_roles where rolname = current_user \\gset",
+        known(SERVICE_ROLE)
+    );
+    let password = password(secret, "replication_password");
+    let create = format!(
+        "\\if :by_membership\ncreate role {replication} login{password};\ngrant {SERVICE_ROLE} to {replication};\n\\else\n\
+         create role {replication} login replication{password};\n\\endif"
+    );
+    when(out, &format!("not {}", known(replication)), &create);
+}
+
+fn of_schema(plan: &Script, out: &mut String) {
+    let (me, deployment) = (names::literal(&plan.me.to_string()), names::literal(&plan.deployment));
+    for (number, migration) in schema::migrations(&plan.deployment) {
+        let _ = write!(out, "\n-- Schema, version {number}.\n");
+        if number == 1 {
+            when(out, "to_regclass('onceway.migrations') is null", &migration);
+            let _ = write!(
+                out,
+                "do $$ begin\n if exists (select from onceway.meta where deployment <> {deployment}) then\n  \
+                 raise exception 'this store belongs to another deployment';\n end if;\n\
+                 end $$;\n"
+            );
+        } else {
+            when(out, &format!("(select count(*) from onceway.migrations) < {number}"), &migration);
+        }
+    }
+    out.push_str("\n-- The leaves: each region writes its own, and has a copy of all others.\n");
+    for origin in &plan.all {
+        let question = format!("to_regclass('{}') is null", names::records(origin));
+        when(out, &question, &statements::leaves(origin));
+    }
+    out.push_str("\n-- Where this region's claims pass, and its voice among the voters.\n");
+    let [gate, heartbeat] = schema::gate_and_heartbeat(&plan.me);
+    let _ = write!(
+        out,
+        "do $$ begin\n if exists (select from onceway.gate where origin <> {me}) then\n  \
+         raise exception 'this store belongs to another region, or to another build of it';\n end if;\nend $$;\n"
+    );
+    when(out, "not exists (select from onceway.gate)", &format!("{gate};\n{heartbeat};"));
+    let _ = writeln!(out, "{}{};", schema::own_indexes(&plan.me), schema::ACCEPTOR);
+    out.push_str("\n-- The routines that claim.\n");
+    let digest = names::literal(&schema::routines_digest(&plan.me));
+    let question = format!("not exists (select from onceway.meta where routines = {digest})");
+    when(out, &question, &schema::install_routines(&plan.me));
+}
+
+fn of_rights(plan: &Script, out: &mut String) {
+    out.push_str("\n-- Rights, where they are missing.\n");
+    let value = |role: &str, right: &Right| {
+        let Right { object, privilege, .. } = right;
+        format!("('{role}', '{}', {}, '{privilege}')", right.kind(), names::literal(object))
+    };
+    let gateway = roles::gateway_rights(&plan.me, &plan.all);
+    let gateway = gateway.iter().map(|right| value(&plan.gateway_role.0, right));
+    let replication = roles::replication_rights(&plan.me);
+    let replication = replication.iter().map(|right| value(&plan.replication_role.0, right));
+    let values = gateway.chain(replication).collect::<Vec<_>>().join(",\n              ");
+    let _ = write!(
+        out,
+        "select format('grant %s on %s %s to %I', privilege, kind, object, role)\n  \
+         from (values {values}) as wanted (role, kind, object, privilege)\n where not case kind\n  \
+         when 'schema' then has_schema_privilege(role, object, privilege)\n  \
+         when 'table' then has_table_privilege(role, object, privilege)\n  \
+         else has_function_privilege(role, object, privilege) end \\gexec\n"
+    );
+    out.push_str("\n-- What the other regions subscribe to.\n");
+    // Each column by name, as `init` does it: one that is added later is published when all regions have it.
+    let [name, records, heartbeats] =
+        [names::publication(&plan.me), names::records(&plan.me), names::heartbeats(&plan.me)];
+    let columns = |table: &str| {
+        format!(
+            "(select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute\n   \
+             where attrelid = '{table}'::regclass and attnum > 0 and not attisdropped)"
+        )
+    };
+    let _ = write!(
+        out,
+        "select format('create publication {name} for table {records} (%s), {heartbeats} (%s) with (publish = ''insert, update, delete'')',\n  \
+         {},\n  {})\n where not exists (select from pg_publication where pubname = '{name}') \\gexec\n",
+        columns(&records),
+        columns(&heartbeats)
+    );
+}
+
+/// A slot is made with its subscription and only so: one that is made anew under a subscription that stands loses rows in silence.
+fn of_subscriptions(plan: &Script, out: &mut String) {
+    if plan.subscribe.is_empty() {
+        return;
+    }
+    out.push_str(
+        "\n-- Subscriptions, on request. Each makes its slot at the other region, which waits for every transaction there: two regions that subscribe to\n\
+         -- each other at the same moment would wait for each other, hence one after the other, and the time limit.\n\
+         \\if :{?subscriptions}\nset statement_timeout = '60s';\n",
+    );
+    for (peer, whence) in &plan.subscribe {
+        let name = names::subscription(&plan.me.region, &peer.region);
+        let [records, heartbeats] = [names::records(peer), names::heartbeats(peer)];
+        out.push_str("\\unset publisher\n");
+        out.push_str(&set("publisher", whence));
+        let _ = writeln!(
+            out,
+            "select btrim(:'publisher', E' \\t\\r\\n') as publisher \\gset\n\
+             select :'publisher' || case when :'publisher' ~ '://|keepalives' then '' else '{}' end as publisher \\gset",
+            mesh::KEPT_ALIVE
+        );
+        let question = format!(
+            "not exists (select from pg_subscription s join pg_database d on d.oid = s.subdbid\n  \
+             where s.subname = '{name}' and d.datname = current_database())\n  \
+             and not exists (select from {records}) and not exists (select from {heartbeats})"
+        );
+        let create = format!(
+            "create subscription {name} connection :'publisher' publication {}\n  \
+             with (slot_name = {name}, copy_data = true, synchronous_commit = off);",
+            names::publication(peer)
+        );
+        when(out, &question, &create);
+    }
+    out.push_str("\\else\n\\echo made, but for the subscriptions: run this with --set subscriptions=1 when all regions have come so far\n\\endif\n");
+}

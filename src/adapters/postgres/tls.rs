@@ -1,0 +1,175 @@
+//! TLS to Postgres: the certificates that an `Address` names, and the handshake.
+//!
+//! The files are read for every new connection, so one that changes counts from the next connection on; one that cannot be used leaves the
+//! last ones in use, with a warning. Neighbours: `address` says what is wanted, `connect` connects, `errors` tells what went wrong. The handshake and channel
+//! binding are tokio-postgres-rustls'. It must not connect with less than was asked for.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::super::identity;
+use super::address::{Own, Protection};
+
+/// What newer servers expect where TLS starts without their question; libpq always sends it.
+const ALPN: &[u8] = b"postgresql";
+
+/// Why TLS cannot even begin: names the file.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Unusable(String);
+
+/// Makes TLS connections of one kind. Clones share what was read last.
+#[derive(Clone)]
+pub(super) struct Tls {
+    protection: Arc<Protection>,
+    last: Arc<ArcSwapOption<ClientConfig>>,
+}
+
+impl Tls {
+    /// For connections that have TLS.
+    pub(super) fn new(protection: &Protection) -> Option<Self> {
+        match protection {
+            Protection::Plain => None,
+            Protection::Encrypted { .. } | Protection::Verified { .. } => {
+                Some(Self { protection: Arc::new(protection.clone()), last: Arc::default() })
+            }
+        }
+    }
+
+    /// Reads the files now. Blocks.
+    pub(super) fn read(&self) -> Result<(), Unusable> {
+        self.last.store(Some(Arc::new(client(&self.protection)?)));
+        Ok(())
+    }
+
+    /// For one connection, with the files as they are now.
+    pub(super) async fn ready(&self) -> Ready {
+        let this = self.clone();
+        let read = tokio::task::spawn_blocking(move || this.read()).await;
+        let why = match read {
+            Ok(Ok(())) => None,
+            Ok(Err(why)) => Some(why),
+            Err(_) => Some(Unusable("its files could not be read: the process ends".to_owned())),
+        };
+        match (self.last.load_full(), why) {
+            (Some(last), why) => {
+                if let Some(why) = why {
+                    tracing::warn!(%why, "TLS to Postgres goes on with the certificates as they were");
+                }
+                Ready(Ok(MakeRustlsConnect::new(ClientConfig::clone(&last))))
+            }
+            (None, why) => Ready(Err(why.unwrap_or_else(|| Unusable("its files were not read".to_owned())))),
+        }
+    }
+}
+
+/// TLS for one connection, or why there can be none.
+pub(super) struct Ready(Result<MakeRustlsConnect, Unusable>);
+
+impl<S> MakeTlsConnect<S> for Ready
+where
+    MakeRustlsConnect: MakeTlsConnect<S, Error = std::convert::Infallible>,
+{
+    type Stream = <MakeRustlsConnect as MakeTlsConnect<S>>::Stream;
+    type TlsConnect = <MakeRustlsConnect as MakeTlsConnect<S>>::TlsConnect;
+    type Error = Unusable;
+
+    fn make_tls_connect(&mut self, domain: &str) -> Result<Self::TlsConnect, Unusable> {
+        match &mut self.0 {
+            Ok(made) => match MakeTlsConnect::<S>::make_tls_connect(made, domain) {
+                Ok(connect) => Ok(connect),
+                Err(never) => match never {},
+            },
+            Err(why) => Err(why.clone()),
+        }
+    }
+}
+
+fn client(protection: &Protection) -> Result<ClientConfig, Unusable> {
+    let unusable = |why: &dyn std::fmt::Display| Unusable(why.to_string());
+    let builder = ClientConfig::builder_with_provider(identity::provider())
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(|why| unusable(&why))?;
+    let (builder, own) = match protection {
+        Protection::Plain => return Err(Unusable("no TLS was asked for".to_owned())),
+        Protection::Encrypted { own } => {
+            let anyone = Arc::new(Anyone(identity::provider()));
+            (builder.dangerous().with_custom_certificate_verifier(anyone), own)
+        }
+        Protection::Verified { authorities, own } => {
+            let pem = identity::read(authorities).map_err(|why| unusable(&why))?;
+            let found = identity::certificates(authorities, &pem).map_err(|why| unusable(&why))?;
+            let mut roots = RootCertStore::empty();
+            // Bundles of public authorities hold some that nobody here can use.
+            if roots.add_parsable_certificates(found).0 == 0 {
+                let path = authorities.display();
+                return Err(Unusable(format!("{path}: no certificate in it can be used as an authority")));
+            }
+            (builder.with_root_certificates(roots), own)
+        }
+    };
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some(Own { certificate, key }) => {
+            let pem = identity::read(certificate).map_err(|why| unusable(&why))?;
+            let chain = identity::certificates(certificate, &pem).map_err(|why| unusable(&why))?;
+            let pem = identity::read(key).map_err(|why| unusable(&why))?;
+            let private = PrivateKeyDer::from_pem_slice(&pem)
+                .map_err(|why| Unusable(format!("{}: no PEM private key: {why}", key.display())))?;
+            builder.with_client_auth_cert(chain, private).map_err(|why| {
+                Unusable(format!("{}: cannot be used with {}: {why}", key.display(), certificate.display()))
+            })?
+        }
+    };
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(config)
+}
+
+/// `sslmode=require`: whoever holds the key of the certificate that it shows.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _server: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let schemes = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, schemes)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let schemes = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, schemes)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

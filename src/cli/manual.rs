@@ -1,0 +1,99 @@
+//! `onceway completion` and `onceway man`: what shells and manual pages know of the commands, made from the commands' own definitions.
+//!
+//! Neighbours: `super::Cli` defines everything that is told here; `clap_complete` and `clap_mangen` write it. It must not say anything that
+//! `--help` does not.
+
+use std::path::PathBuf;
+
+use clap::{Args, Command, CommandFactory};
+use clap_complete::Shell;
+use serde_json::json;
+
+use super::{Cli, Failure, print};
+
+/// Print a shell's completions of all commands and options.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway completion bash > /etc/bash_completion.d/onceway
+  onceway completion zsh > ~/.zfunc/_onceway                      a folder of fpath
+  onceway completion fish > ~/.config/fish/completions/onceway.fish
+
+Exit codes: 0 printed; 2 wrong arguments.")]
+pub struct Completion {
+    /// The shell.
+    #[arg(value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
+    shell: String,
+}
+
+/// Print the manual page, or write one page for each command.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway man | man -l -
+  onceway man /usr/local/share/man/man1        onceway.1, onceway-region-drain.1 and so on
+
+Exit codes: 0 printed or written; 1 a page could not be written; 2 wrong arguments.")]
+pub struct Man {
+    /// The folder to write all pages into; made if it is not there.
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print JSON: dir and pages.
+    #[arg(long, requires = "dir")]
+    json: bool,
+}
+
+impl Completion {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let shell = match self.shell.as_str() {
+            "zsh" => Shell::Zsh,
+            "fish" => Shell::Fish,
+            _bash => Shell::Bash,
+        };
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), "onceway", &mut script);
+        print(&String::from_utf8(script).map_err(Failure::failed)?)
+    }
+}
+
+impl Man {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let mut cli = Cli::command();
+        cli.build();
+        let Some(dir) = &self.dir else {
+            return print(&page(&cli)?);
+        };
+        let failed =
+            |error: std::io::Error| Failure::Failed(format!("cannot write {}: {error}", dir.display()));
+        std::fs::create_dir_all(dir).map_err(failed)?;
+        let mut pages = Vec::new();
+        each(&cli, &mut |command| {
+            let name = format!("{}.1", command.get_display_name().unwrap_or_else(|| command.get_name()));
+            std::fs::write(dir.join(&name), page(command)?).map_err(failed)?;
+            pages.push(name);
+            Ok(())
+        })?;
+        match self.json {
+            true => print(&format!("{}\n", json!({ "dir": dir, "pages": pages }))),
+            false => print(&format!("{}: {} pages\n", dir.display(), pages.len())),
+        }
+    }
+}
+
+/// The command and all commands below it that are shown.
+fn each(command: &Command, what: &mut impl FnMut(&Command) -> Result<(), Failure>) -> Result<(), Failure> {
+    what(command)?;
+    let shown = command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");
+    for below in shown {
+        each(below, what)?;
+    }
+    Ok(())
+}
+
+fn page(command: &Command) -> Result<String, Failure> {
+    let mut roff = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut roff).map_err(Failure::failed)?;
+    String::from_utf8(roff).map_err(Failure::failed)
+}

@@ -1,0 +1,76 @@
+//! Dry runs, as people see them: what an act would come to, and that nothing was changed.
+//!
+//! Neighbours: `gateway::authority::rehearse` is the contract of the JSON: the gateway that would act says what would come of it. It must not
+//! guess anything itself.
+
+use clap::Args;
+use serde_json::Value;
+
+use super::ring_change::moves;
+use super::status::word;
+use super::{Failure, print};
+
+/// Whether an act is only rehearsed.
+#[derive(Args)]
+pub struct Dry {
+    /// Say what would happen and what hinders it; change nothing. The exit code is that of the act.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl Dry {
+    /// What is posted, marked as a dry run if it is one. A gateway that does not know the mark refuses all of it.
+    pub fn mark(&self, mut act: Value) -> Value {
+        if self.dry_run {
+            act["dry_run"] = true.into();
+        }
+        act
+    }
+}
+
+/// Shows what the gateway said, to a person or a program.
+pub fn show(said: &Value, as_json: bool) -> Result<(), Failure> {
+    if as_json { print(&format!("{said}\n")) } else { print(&picture(said)) }
+}
+
+fn picture(said: &Value) -> String {
+    if said["changes"] == false {
+        return format!("nothing would change: it is so already (epoch {})\n", word(&said["epoch"]));
+    }
+    let mut text = format!("would go from epoch {} to {}\n", word(&said["from_epoch"]), word(&said["epoch"]));
+    if said["moves"].as_array().is_some_and(|moves| !moves.is_empty()) {
+        text.push_str(&format!("\nkeys that would move\n{}", moves(&said["moves"])));
+    }
+    let effects: Vec<String> = said["effects"].as_array().into_iter().flatten().map(word).collect();
+    if !effects.is_empty() {
+        text.push_str(&format!("\n{}\n", effects.join("\n")));
+    }
+    text.push_str("\nNothing was changed.\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::picture;
+
+    #[test]
+    fn a_dry_run_says_what_would_move_and_that_nothing_did() {
+        let said = json!({
+            "dry_run": true, "from_epoch": 7, "epoch": 8, "changes": true, "effects": ["eu-west would \u{1b}pause"],
+            "moves": [{ "from": "eu-west", "to": "us-east", "arcs": 13107, "share": 0.2 }],
+        });
+        let text = picture(&said);
+        for line in [
+            "would go from epoch 7 to 8",
+            "eu-west  us-east  13,107  20.00 %",
+            "eu-west would  pause",
+            "Nothing was changed.",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line:?} in\n{text}");
+        }
+        let same = picture(&json!({ "epoch": 7, "changes": false }));
+        assert_eq!(same, "nothing would change: it is so already (epoch 7)\n");
+    }
+}

@@ -1,0 +1,121 @@
+//! `onceway top`: regions, leases, windows and rates, live in a terminal.
+//!
+//! Neighbours: [`sample`] asks gateways, [`frame`] draws what they said, [`screen`] has the terminal and gives it back. What is shown is in the
+//! words of `onceway status`. It must not act on anything, and goes on while gateways do not answer.
+
+mod frame;
+mod sample;
+mod screen;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::time::Instant;
+
+use super::{Failure, block_on, http, print, print_on};
+use crate::config::span;
+use frame::Frame;
+use sample::Sample;
+use screen::{Asked, Screen};
+
+/// How many columns and rows a frame may take where nobody says how large the terminal is.
+const WIDTH: u16 = 80;
+/// A terminal of the least usual size.
+const HEIGHT: u16 = 24;
+
+/// Show live what gateways say: who owns what, leases, lag, windows that run, rates, keys in doubt.
+///
+/// The first gateway tells of the regions as it sees them; each is listed with its lease and its rates. What does not answer is shown as
+/// such, and asked again. Press q to quit.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway top                                                    the demo's first region
+  onceway top --admin http://127.0.0.1:7402 --admin http://127.0.0.1:7412 --admin http://127.0.0.1:7422
+  onceway top --once                                             one frame as text, for scripts; rates over one interval
+  onceway top --once --json | jq '.gateways[].answers_per_second'
+
+Where stdout is no terminal it behaves as with --once, and says so on stderr. Rates are differences of /metrics, per second.
+
+Exit codes: 0 left, or the frame was printed; 1 with --once: no gateway answers, or the terminal failed; 2 wrong arguments.")]
+pub struct Top {
+    /// A gateway's admin listener; may be repeated.
+    #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
+    admin: Vec<String>,
+    /// A file with the admin token; not needed where the listeners are on loopback.
+    #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Between two frames.
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Print one frame and end.
+    #[arg(long)]
+    once: bool,
+    /// Print the frame as JSON; with --once.
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let read = span::parse(text)?;
+    match (Duration::from_millis(100)..=Duration::from_secs(3_600)).contains(&read) {
+        true => Ok(read),
+        false => Err("write 100ms to 1h".to_owned()),
+    }
+}
+
+impl Top {
+    /// Runs the command.
+    pub fn run(&self) -> Result<(), Failure> {
+        let token = http::token(self.token_file.as_deref())?;
+        if self.once || !std::io::stdout().is_terminal() {
+            if !self.once {
+                super::complain("onceway: stdout is no terminal: one frame, as with --once");
+            }
+            return block_on(self.once(token.as_deref()));
+        }
+        block_on(self.live(token.as_deref()))
+    }
+
+    async fn once(&self, token: Option<&str>) -> Result<(), Failure> {
+        let first = Sample::take(&self.admin, token).await;
+        tokio::time::sleep_until(Instant::now() + self.interval).await;
+        let frame = Frame::of(&Sample::take(&self.admin, token).await, Some(&first));
+        match self.json {
+            true => print(&format!("{}\n", frame.as_json()))?,
+            // A script's frame is not cut: what it looks for must be there.
+            false => print(&frame.lines(usize::from(u16::MAX), usize::from(u16::MAX)).concat())?,
+        }
+        if frame.is_silent() { Err(Failure::Failed(frame.silence())) } else { Ok(()) }
+    }
+
+    async fn live(&self, token: Option<&str>) -> Result<(), Failure> {
+        let mut screen = Screen::take().map_err(Failure::failed)?;
+        let mut before: Option<Sample> = None;
+        loop {
+            let due = Instant::now() + self.interval;
+            // Who wants to leave does not wait for a gateway that does not answer.
+            let now = tokio::select! {
+                biased;
+                () = screen.asked_to_leave() => return Ok(()),
+                sample = Sample::take(&self.admin, token) => sample,
+            };
+            let frame = Frame::of(&now, before.as_ref());
+            before = Some(now);
+            loop {
+                let (width, height) = screen.size().unwrap_or((WIDTH, HEIGHT));
+                let lines = frame.lines(usize::from(width), usize::from(height));
+                if !print_on(&Screen::painted(&lines))? {
+                    return Ok(());
+                }
+                match screen.until(due).await {
+                    Asked::Leave => return Ok(()),
+                    Asked::Redraw => {}
+                    Asked::Nothing => break,
+                }
+            }
+        }
+    }
+}

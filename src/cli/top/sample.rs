@@ -1,0 +1,120 @@
+//! What gateways say at one moment: their status, and the metrics that rates are made of.
+//!
+//! Neighbours: `gateway::status` is the contract of the JSON, `ports::observe` names the metrics; [`super::frame`] draws. It must not fail because
+//! a gateway does: that is what people look for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::super::http;
+use crate::ports::observe;
+
+/// How long one gateway may take before it counts as silent in this frame.
+const WITHIN: Duration = Duration::from_secs(3);
+
+/// All gateways at one moment.
+pub struct Sample {
+    /// When it was taken.
+    pub at: Instant,
+    /// Each gateway that was asked, in the order of the arguments.
+    pub gateways: Vec<Heard>,
+}
+
+/// One gateway.
+pub struct Heard {
+    /// Its admin listener.
+    pub admin: String,
+    /// What it said, or why nothing.
+    pub said: Result<Said, String>,
+}
+
+/// What a gateway said.
+pub struct Said {
+    /// Its status.
+    pub status: Value,
+    /// Keyed requests that it answered since its start, by verdict.
+    pub answers: BTreeMap<String, f64>,
+    /// Keys in doubt.
+    pub doubts: Option<f64>,
+}
+
+impl Sample {
+    /// Asks all gateways at once.
+    pub async fn take(admins: &[String], token: Option<&str>) -> Self {
+        let asked: Vec<_> = admins
+            .iter()
+            .map(|admin| {
+                let (admin, token) = (admin.clone(), token.map(str::to_owned));
+                tokio::spawn(async move {
+                    let heard = tokio::time::timeout(WITHIN, ask(&admin, token.as_deref())).await;
+                    let said = heard.unwrap_or_else(|_late| Err("it does not answer in time".to_owned()));
+                    Heard { admin, said }
+                })
+            })
+            .collect();
+        let mut gateways = Vec::new();
+        for (admin, asked) in admins.iter().zip(asked) {
+            let failed =
+                |error: tokio::task::JoinError| Heard { admin: admin.clone(), said: Err(error.to_string()) };
+            gateways.push(asked.await.unwrap_or_else(failed));
+        }
+        Self { at: Instant::now(), gateways }
+    }
+}
+
+async fn ask(admin: &str, token: Option<&str>) -> Result<Said, String> {
+    let why = |error: anyhow::Error| http::printable(&format!("{error:#}"));
+    let status = http::get(admin, "/v1/status", token).await.map_err(why)?;
+    let status = serde_json::from_slice(&status).map_err(|_| "it answered no JSON".to_owned())?;
+    let page = http::get(admin, "/metrics", token).await.map_err(why)?;
+    let page = String::from_utf8_lossy(&page);
+    Ok(Said {
+        status,
+        answers: by(&page, observe::ANSWERS, "verdict"),
+        doubts: series(&page, observe::DOUBTS).map(|(_, value)| value).reduce(|a, b| a + b),
+    })
+}
+
+/// The sums of a metric's series by one of its labels.
+fn by(page: &str, metric: &str, label: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for (labels, value) in series(page, metric) {
+        let at = format!("{label}=\"");
+        let found = labels.split_once(&at).and_then(|(_, rest)| rest.split_once('"'));
+        let name = found.map(|(name, _)| http::printable(name)).unwrap_or_default();
+        *sums.entry(name).or_default() += value;
+    }
+    sums
+}
+
+/// The series of one metric in Prometheus' text: labels as they stand there, and the value.
+fn series<'a>(page: &'a str, metric: &str) -> impl Iterator<Item = (&'a str, f64)> {
+    page.lines().filter_map(move |line| {
+        let rest = line.strip_prefix(metric)?;
+        let (labels, value) = match rest.strip_prefix('{') {
+            Some(rest) => rest.rsplit_once("} ")?,
+            None => ("", rest.strip_prefix(' ')?),
+        };
+        Some((labels, value.split_whitespace().next()?.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{by, series};
+
+    #[test]
+    fn metrics_are_added_up_by_label() {
+        let page = "# TYPE x counter\nx{a=\"1\",verdict=\"settled\"} 3\nx{a=\"2\",verdict=\"settled\"} 4\n\
+                    x{a=\"}\",verdict=\"replayed\"} 1\nx_more{verdict=\"settled\"} 9\ny 2.5\n";
+        let sums = by(page, "x", "verdict");
+        assert_eq!(
+            sums.into_iter().collect::<Vec<_>>(),
+            [("replayed".to_owned(), 1.0), ("settled".to_owned(), 7.0)]
+        );
+        assert_eq!(series(page, "y").collect::<Vec<_>>(), [("", 2.5)]);
+    }
+}

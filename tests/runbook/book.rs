@@ -1,0 +1,317 @@
+//! The runbook as text: its sections, the commands in their blocks; and a desk with the files that the commands name, where a shell runs them.
+//!
+//! A line is run as it stands, by a shell, in a folder where `config` and `certificates` are those of the fleet. What is put in the place of
+//! addresses, names and numbers is said by whoever plays the section. Neighbours: the sections' files. It must not skip a line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use onceway::fleet::deployment::Deployment;
+use onceway::fleet::region::Region;
+use tokio::process::Command;
+
+use crate::support::{program, until};
+
+/// How long one line may take.
+const WITHIN: Duration = Duration::from_secs(150);
+
+/// Commands that a gateway performs, and can rehearse.
+const ACTS: [&str; 9] = [
+    "break-glass",
+    "jobs retry",
+    "key release",
+    "key settle",
+    "region drain",
+    "region rebuild",
+    "region resume",
+    "ring apply",
+    "takeover",
+];
+
+/// The sections, each with the lines of its blocks; those before the first section under "".
+pub struct Book {
+    sections: Vec<(String, Vec<String>)>,
+    prose: String,
+}
+
+impl Book {
+    pub fn read() -> Self {
+        let text =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/RUNBOOK.md")).unwrap();
+        let (mut sections, mut prose) = (Vec::new(), String::new());
+        for (number, section) in text.split("\n## ").enumerate() {
+            let title = if number == 0 { "" } else { section.lines().next().unwrap() };
+            let mut lines = Vec::new();
+            for (part, block) in section.split("```").enumerate() {
+                match part % 2 {
+                    0 => prose.push_str(block),
+                    _ => {
+                        let block = block.strip_prefix("sh\n").expect("every block is one of commands");
+                        lines.extend(block.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned));
+                    }
+                }
+            }
+            sections.push((title.to_owned(), lines));
+        }
+        Self { sections, prose }
+    }
+
+    pub fn titles(&self) -> Vec<&str> {
+        self.sections.iter().map(|(title, _)| title.as_str()).filter(|title| !title.is_empty()).collect()
+    }
+
+    pub fn lines(&self) -> impl Iterator<Item = &String> {
+        self.sections.iter().flat_map(|(_, lines)| lines)
+    }
+
+    fn of(&self, title: &str) -> Vec<String> {
+        let found = self.sections.iter().find(|(name, _)| name == title);
+        found.unwrap_or_else(|| panic!("the runbook has no section {title:?}")).1.clone()
+    }
+
+    /// Whole commands between backticks: more than one word, the first of which is a program.
+    pub fn spans(&self) -> Vec<String> {
+        const PROGRAMS: [&str; 7] =
+            ["onceway", "kubectl", "systemctl", "openssl", "psql", "curl", "terraform"];
+        let spans = self.prose.split('`').skip(1).step_by(2);
+        let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
+        spans
+            .filter(|span| {
+                span.contains(' ') && PROGRAMS.iter().any(|name| span.starts_with(&format!("{name} ")))
+            })
+            .collect()
+    }
+}
+
+/// Where the operator sits.
+pub struct Desk {
+    book: Book,
+    dir: PathBuf,
+    admin: String,
+}
+
+impl Desk {
+    pub fn set_up(fleet: &Deployment) -> Self {
+        let dir = fleet.dir().join("desk");
+        std::fs::create_dir(&dir).unwrap();
+        std::os::unix::fs::symlink(fleet.dir(), dir.join("config")).unwrap();
+        std::os::unix::fs::symlink(fleet.dir().join("certificates"), dir.join("certificates")).unwrap();
+        Self { book: Book::read(), dir, admin: fleet.regions[0].admin() }
+    }
+
+    /// The lines before the first section: they set what the commands after them go by.
+    pub async fn preamble(&self) {
+        let mut lines = self.open("");
+        let said = lines.run("export ONCEWAY_ADMIN=").await;
+        said.ends(&[0]);
+        lines.run("export ONCEWAY_ADMIN_TOKEN_FILE=").await.ends(&[0]);
+        lines.end();
+    }
+
+    pub fn open(&self, title: &str) -> Section<'_> {
+        let lines = self.book.of(title).into_iter();
+        Section {
+            desk: self,
+            title: title.to_owned(),
+            lines,
+            at: self.admin.clone(),
+            env: BTreeMap::new(),
+            put: Vec::new(),
+        }
+    }
+}
+
+/// A section that is being played.
+pub struct Section<'a> {
+    desk: &'a Desk,
+    title: String,
+    lines: std::vec::IntoIter<String>,
+    at: String,
+    env: BTreeMap<&'static str, String>,
+    put: Vec<(String, String)>,
+}
+
+/// What a line came to.
+pub struct Said {
+    line: String,
+    code: Option<i32>,
+    pub text: String,
+}
+
+impl Section<'_> {
+    /// From here on this gateway is asked, where the line names none.
+    pub fn ask(&mut self, region: &Region) {
+        self.at = region.admin();
+    }
+
+    /// From here on the example's address is this region's, and `ONCEWAY_ADMIN_URL` its Postgres: the runbook says "there".
+    pub fn there(&mut self, region: &Region) {
+        self.put.retain(|(from, _)| from != "http://127.0.0.1:7402");
+        self.put.push(("http://127.0.0.1:7402".to_owned(), region.admin()));
+        self.env.insert("ONCEWAY_ADMIN_URL", region.cluster.url(onceway::fleet::files::DATABASE));
+    }
+
+    /// From here on this stands for that.
+    pub fn put(&mut self, example: &str, real: impl Into<String>) {
+        self.put.retain(|(from, _)| from != example);
+        self.put.push((example.to_owned(), real.into()));
+    }
+
+    fn next(&mut self, begins: &str) -> String {
+        let line = self.lines.next().unwrap_or_else(|| panic!("{}: no line {begins:?}", self.title));
+        assert!(line.starts_with(begins), "{}: the next line is {line:?}, not {begins:?}", self.title);
+        self.put.iter().fold(line, |line, (from, to)| line.replace(from, to))
+    }
+
+    /// Runs the next line, which begins so; an act is rehearsed first, and then ends as its dry run did.
+    pub async fn run(&mut self, begins: &str) -> Said {
+        let line = self.next(begins);
+        let rehearsed = self.rehearse(&line).await;
+        let said = self.shell(&line).await;
+        assert!(
+            rehearsed.is_none_or(|code| code == said.code),
+            "{line}: its dry run ended with {rehearsed:?}: {}",
+            said.text
+        );
+        said
+    }
+
+    /// The exit code of an act's dry run, which must change nothing that the gateway knows of; `None` if it is no act.
+    async fn rehearse(&self, line: &str) -> Option<Option<i32>> {
+        let bare = line.split(" #").next().unwrap_or_default().trim_end();
+        let is_act = ACTS.iter().any(|act| bare.starts_with(&format!("onceway {act} ")));
+        if !is_act || bare.contains("--dry-run") || (bare.contains("ring apply") && !bare.contains("--yes")) {
+            return None;
+        }
+        let before = self.epoch().await;
+        let said = self.shell(&format!("{} --dry-run", bare.replace(" --yes", ""))).await;
+        said.ends(&[0, 1, 3]);
+        let done = "is drained: epoch";
+        said.hides(done).hides("in force: epoch");
+        assert_eq!(self.epoch().await, before, "{line}: its dry run changed the epoch: {}", said.text);
+        Some(said.code)
+    }
+
+    async fn epoch(&self) -> Option<u64> {
+        let status = onceway::fleet::client::Ask::get(format!("{}/v1/status", self.at));
+        status.send(Duration::from_secs(5)).await.ok()?.json()["epoch"].as_u64()
+    }
+
+    /// Runs the next line for each of these regions at the same time, as its comment says: each waits for what the others have to make.
+    pub async fn run_everywhere(&mut self, begins: &str, region: &str, others: &[&str]) {
+        let line = self.next(begins);
+        let of = |other: &&str| line.replace(&format!("/{region}.toml"), &format!("/{other}.toml"));
+        let lines: Vec<String> = std::iter::once(line.clone()).chain(others.iter().map(of)).collect();
+        self.at_once(&lines).await;
+    }
+
+    /// Runs the next two lines at the same time, and the second one for another region, too.
+    pub async fn run_both(&mut self, begins: &str, second: &str, other: &str) {
+        let (one, two) = (self.next(begins), self.next(second));
+        let three = two.replace("/us-east.toml", &format!("/{other}.toml"));
+        self.at_once(&[one, two, three]).await;
+    }
+
+    async fn at_once(&self, lines: &[String]) {
+        let one = async |number: usize| {
+            if let Some(line) = lines.get(number) {
+                self.shell(line).await.ends(&[0]);
+            }
+        };
+        tokio::join!(one(0), one(1), one(2), one(3));
+    }
+
+    /// Runs the next line until it ends with 0: the runbook says to run again what ends with 3.
+    pub async fn run_again(&mut self, begins: &str) -> Said {
+        let line = self.next(begins);
+        self.rehearse(&line).await;
+        self.again(&line, &[3]).await
+    }
+
+    async fn again(&self, line: &str, not_yet: &[i32]) -> Said {
+        let last = Mutex::new(None);
+        until(line, async || {
+            let said = self.shell(line).await;
+            let code = said.code.unwrap_or(-1);
+            assert!(code == 0 || not_yet.contains(&code), "{line}: {code}: {}", said.text);
+            *last.lock().unwrap() = Some(said);
+            code == 0
+        })
+        .await;
+        last.into_inner().unwrap().unwrap()
+    }
+
+    /// Runs the next line until its output has this, as a person looks again.
+    pub async fn run_until(&mut self, begins: &str, part: &str) -> Said {
+        let line = self.next(begins);
+        let last = Mutex::new(None);
+        until(&format!("{line} to show {part:?}"), async || {
+            let said = self.shell(&line).await;
+            let shows = said.text.contains(part);
+            *last.lock().unwrap() = Some(said);
+            shows
+        })
+        .await;
+        last.into_inner().unwrap().unwrap()
+    }
+
+    async fn shell(&self, line: &str) -> Said {
+        let path = format!(
+            "{}:{}",
+            program().parent().unwrap().display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
+        let mut command = Command::new("bash");
+        command.args(["-c", line]).current_dir(&self.desk.dir).env("PATH", path).env("USER", "runbook");
+        command.env("ONCEWAY_ADMIN", &self.at).env_remove("ONCEWAY_CONFIG").env_remove("ONCEWAY_RING");
+        command.env_remove("ONCEWAY_ADMIN_TOKEN_FILE").envs(&self.env).kill_on_drop(true);
+        let output = tokio::time::timeout(WITHIN, command.output()).await;
+        let output = output.unwrap_or_else(|_| panic!("{}: {line} takes too long", self.title)).unwrap();
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        Said { line: line.to_owned(), code: output.status.code(), text }
+    }
+
+    /// Every line was run.
+    pub fn end(mut self) {
+        assert_eq!(self.lines.next(), None, "{}: a line was not run", self.title);
+    }
+}
+
+impl Said {
+    /// It ended with one of these codes.
+    pub fn ends(&self, codes: &[i32]) -> &Self {
+        assert!(
+            self.code.is_some_and(|code| codes.contains(&code)),
+            "{}: {:?}: {}",
+            self.line,
+            self.code,
+            self.text
+        );
+        self
+    }
+
+    /// It printed this.
+    pub fn shows(&self, part: &str) -> &Self {
+        assert!(self.text.contains(part), "{}: no {part:?} in\n{}", self.line, self.text);
+        self
+    }
+
+    /// It did not print this.
+    pub fn hides(&self, part: &str) -> &Self {
+        assert!(!self.text.contains(part), "{}: {part:?} in\n{}", self.line, self.text);
+        self
+    }
+}
+
+/// Waits until a metric of a region has this value.
+pub async fn metric(region: &Region, series: &str, value: &str) {
+    let line = format!("{series} {value}");
+    until(&format!("{line} at {}", region.name), async || {
+        let page = onceway::fleet::client::Ask::get(format!("{}/metrics", region.admin()));
+        let page = page.send(Duration::from_secs(5)).await;
+        page.is_ok_and(|page| page.text().lines().any(|one| one == line))
+    })
+    .await;
+}
