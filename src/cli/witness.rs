@@ -16,6 +16,7 @@ use crate::config::witness::WitnessConfig;
 use crate::ports::Dice;
 use crate::protocol::view::AcceptorId;
 use crate::server::witness;
+use crate::server::witness_reload::WitnessFiles;
 
 /// Run a witness: a third voter for deployments of two regions, until SIGTERM or SIGINT.
 ///
@@ -34,6 +35,9 @@ Examples:
 
 The order for a new deployment: list it in ring.toml ([[witness]]) and in every region file ([peer.addresses]); make its
 certificate (`onceway certs`); --init; run it and the gateways; `onceway init`.
+
+On SIGHUP, and when one of its files was changed, it reads them again: certificates, the admin token and the log's level are replaced, all or
+none; its status says what is wrong, or waits for a restart.
 
 If the file is lost: --init again, with another file or in its place. The new witness has another id, is silent for one
 lease, and votes once the regions have taken it in as a voter, which they do by themselves.
@@ -60,7 +64,8 @@ pub struct Witness {
 impl Witness {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let config = WitnessConfig::load(&self.config)?;
+        let (config, watched) = WitnessConfig::load_watched(&self.config);
+        let config = config?;
         let bad = |error: crate::adapters::witness::FileError| Failure::Bad(error.to_string());
         if self.dry_run {
             return self.rehearse(&config);
@@ -76,9 +81,11 @@ impl Witness {
             let shown = config.file.display();
             return print(&format!("{shown}: made for {}, acceptor {:032x}\n", config.name, id.0));
         }
-        drop(logging::set_up(config.log.format, &config.log.level)?);
+        let levels = logging::set_up(config.log.format, &config.log.level)?;
         let file = AcceptorFile::open(&config.file, &config.name).map_err(bad)?;
-        block_on(async { witness::run(config, file, self.speech.versions()).await.map_err(Failure::failed) })
+        let files = WitnessFiles { file: self.config.clone(), watched };
+        let speaks = self.speech.versions();
+        block_on(async { witness::run(config, file, files, levels, speaks).await.map_err(Failure::failed) })
     }
 
     fn rehearse(&self, config: &WitnessConfig) -> Result<(), Failure> {

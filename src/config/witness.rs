@@ -12,7 +12,7 @@ use super::reader::{At, Problems, Section, Source};
 use super::region::{self, Log, file, needed, pem};
 use super::ring::{self, RingFile, region_name};
 use super::secret::{Need, Secret, Surroundings};
-use super::{Errors, alone, tokens};
+use super::{Errors, Watched, judged, tokens};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Drift;
 
@@ -49,8 +49,16 @@ impl WitnessConfig {
     /// # Errors
     /// All problems of both files.
     pub fn load(path: &Path) -> Result<Self, Errors> {
+        Self::load_watched(path).0
+    }
+
+    /// Like [`WitnessConfig::load`], and which files were looked at, as they were then, whatever came of it.
+    pub fn load_watched(path: &Path) -> (Result<Self, Errors>, Watched) {
         let environment = |name: &str| std::env::var(name).ok();
-        alone(|problems| read(path, &Surroundings { environment: &environment, need: Need::Serve }, problems))
+        let problems = Problems::default();
+        let config = read(path, &Surroundings { environment: &environment, need: Need::Serve }, &problems);
+        let watched = problems.looked_at();
+        (judged(config, problems), watched)
     }
 }
 

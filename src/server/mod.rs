@@ -9,6 +9,7 @@ mod admin_authority;
 mod admin_jobs;
 mod admission;
 mod certificates;
+mod changed;
 mod chunks;
 mod console;
 pub mod door;
@@ -27,6 +28,7 @@ pub mod run;
 pub mod tls;
 mod watching;
 pub mod witness;
+pub mod witness_reload;
 
 use std::future::Future;
 use std::net::SocketAddr;

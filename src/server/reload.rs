@@ -1,12 +1,11 @@
 //! The configuration read again while the process runs: on SIGHUP, and when a file of it was changed.
 //!
-//! Neighbours: `config` reads and checks everything, `config::running` says what may be replaced, `run` starts this. The files are looked at
-//! through links, so that a folder that is exchanged whole (as Kubernetes does) is seen, too. All of it is replaced, or nothing: files that
-//! are wrong change nothing but a log line, a counter and the status. It must not open or close a listener or connection.
+//! Neighbours: `config` reads and checks everything, [`changed`] says when, `config::running` says what may be replaced, `run` starts this. All of
+//! it is replaced, or nothing: files that are wrong change nothing but a log line, a counter and the status. It must not open or close a
+//! listener or connection.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::signal::unix::Signal;
@@ -15,22 +14,15 @@ use super::certificates::Expiries;
 use super::peer::PeerLimits;
 use super::replaceable::Replaceable;
 use super::run::{identity, peer_limits};
-use super::{certificates, tls};
+use super::{certificates, changed, tls};
 use crate::adapters::identity::PeerIdentity;
 use crate::config::listen::PublicLimits;
 use crate::config::running::Running;
-use crate::config::{Config, Watched};
+use crate::config::{Config, Errors, Watched};
 use crate::gateway::Gateway;
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::gateway::live::Reload;
 use crate::ports::Ports;
-
-/// Between two looks at the files.
-const EVERY: Duration = Duration::from_secs(2);
-/// How long files must have stayed as they are before they are read: whoever writes several of them, or a long one, is let finish.
-const SETTLED: Duration = Duration::from_millis(200);
-/// How often that is waited for at most.
-const MOST_WAITS: usize = 25;
 
 /// Where the configuration is, and which files were looked at when it was read.
 #[derive(Debug)]
@@ -120,16 +112,18 @@ pub(super) async fn watch<P: Ports>(
     mut hangup: Signal,
 ) {
     loop {
-        let asked = tokio::select! {
-            biased;
-            got = hangup.recv() => got.is_some(),
-            () = tokio::time::sleep(EVERY) => false,
+        let asked = changed::asked(&mut hangup).await;
+        let region = files.region.clone();
+        let read = move || {
+            let (config, watched) = Config::load_watched(&region);
+            let said = |errors: Errors| errors.0.iter().map(ToString::to_string).collect();
+            (config.map_err(said).and_then(certified), watched)
         };
-        let Some((looked_at, read)) = look(files, asked).await else {
+        let Some((watched, read)) = changed::look(files.watched, asked, read).await else {
             tracing::error!("the configuration is not watched any more: restart to have it read again");
             return;
         };
-        files = looked_at;
+        files.watched = watched;
         match read {
             None => {}
             Some(Ok(read)) => take(&gateway, &running, &replaced, *read),
@@ -144,31 +138,6 @@ pub(super) async fn watch<P: Ports>(
             }
         }
     }
-}
-
-/// Reads the files if they were changed, or if it was `asked` to. `None` if reading panicked.
-async fn look(files: Files, asked: bool) -> Option<(Files, Option<Result<Box<Read>, Vec<String>>>)> {
-    let seen = files.watched.clone();
-    if !asked && !tokio::task::spawn_blocking(move || seen.has_changed()).await.ok()? {
-        return Some((files, None));
-    }
-    for _ in 0..MOST_WAITS {
-        let seen = files.watched.clone();
-        let before = tokio::task::spawn_blocking(move || seen.again()).await.ok()?;
-        tokio::time::sleep(SETTLED).await;
-        if !tokio::task::spawn_blocking(move || before.has_changed()).await.ok()? {
-            break;
-        }
-    }
-    let region = files.region;
-    tokio::task::spawn_blocking(move || {
-        let (config, watched) = Config::load_watched(&region);
-        let read =
-            config.map_err(|errors| errors.0.iter().map(ToString::to_string).collect()).and_then(certified);
-        (Files { region, watched }, Some(read))
-    })
-    .await
-    .ok()
 }
 
 /// The certificates that the configuration names, ready for use.

@@ -20,13 +20,15 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::admin::{self, Answer, Key};
 use super::peer::{self, PeerLimits};
+use super::reload::Levels;
+use super::replaceable::Replaceable;
 use super::run::bind;
+use super::witness_reload::{self, Replaced, WitnessFiles};
 use super::{Listeners, PeerService};
-use crate::adapters::identity::{IdentityFiles, PeerIdentity};
 use crate::adapters::system::SystemClock;
 use crate::adapters::witness::AcceptorFile;
 use crate::config::witness::WitnessConfig;
-use crate::gateway::credentials::digest;
+use crate::gateway::live::ConfigStatus;
 use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use crate::ports::store::{StoreError, Written};
 use crate::ports::{Acceptors, Clock};
@@ -57,6 +59,7 @@ pub struct Witness<A, C> {
     clock: C,
     seat: Mutex<Seat>,
     counts: Counts,
+    config: Replaceable<ConfigStatus>,
 }
 
 /// What this process saw since it started.
@@ -92,6 +95,7 @@ struct Status {
     admitted: bool,
     epoch: Option<u64>,
     grants: BTreeMap<String, GrantStatus>,
+    config: ConfigStatus,
 }
 
 #[derive(Serialize)]
@@ -107,7 +111,10 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         let speaks = Versions::OURS;
         let seat =
             Seat { watch: GrantWatch::new(drift), admission: Admission::new(drift, longest), chosen: None };
-        Self { me, speaks, acceptors, clock, seat: Mutex::new(seat), counts: Counts::default() }
+        let config =
+            ConfigStatus { loaded_ms: Some(clock.date().as_millis()), current: true, ..Default::default() };
+        let (seat, config) = (Mutex::new(seat), config.into());
+        Self { me, speaks, acceptors, clock, seat, counts: Counts::default(), config }
     }
 
     /// The same witness, speaking these versions.
@@ -262,6 +269,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             admitted: acceptor.admitted,
             epoch: acceptor.accepted.as_ref().map(|accepted| accepted.view.epoch()),
             grants: grants.collect(),
+            config: ConfigStatus::clone(&self.config.now()),
         }
     }
 
@@ -283,6 +291,12 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
                 "counter",
                 "Writes of its file that failed",
                 load(&self.counts.failed),
+            ),
+            one(
+                "onceway_witness_config_current",
+                "gauge",
+                "1 while everything that its files say is running",
+                u64::from(self.config.now().current),
             ),
         ]
         .concat()
@@ -343,23 +357,26 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
 }
 
 /// Runs a witness until a signal asks it to leave. Errors say which file or port is at fault.
-pub async fn run(config: WitnessConfig, file: AcceptorFile, speaks: Versions) -> Result<()> {
+pub async fn run(
+    config: WitnessConfig,
+    file: AcceptorFile,
+    files: WitnessFiles,
+    levels: Levels,
+    speaks: Versions,
+) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let files = IdentityFiles {
-        certificate: config.certificate.clone(),
-        key: config.key.clone(),
-        authorities: config.ca.clone(),
-    };
-    let identity = PeerIdentity::load(config.name.clone(), &files)?.speaking(speaks);
+    let hangup = signal(SignalKind::hangup())?;
+    let identity = witness_reload::identity(&config)?.speaking(speaks);
     let witness = Witness::new(config.name.clone(), file, SystemClock, config.drift, config.lease);
     let witness = witness.speaking(speaks);
     let acceptor = witness.look().await?;
+    let says = witness.config.clone();
     let witness = Arc::new(witness);
     let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     peer::listen(&mut listeners, peer, &identity, witness.clone(), LIMITS);
-    let token = config.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()));
-    show(&mut listeners, admin, witness, Key(token.into()));
+    let token = Replaceable::from(witness_reload::token(&config));
+    show(&mut listeners, admin, witness, Key(token.clone()));
     tracing::info!(
         witness = %config.name, acceptor = format!("{:032x}", acceptor.0), peer = %config.peer, admin = %config.admin, "listening"
     );
@@ -367,6 +384,14 @@ pub async fn run(config: WitnessConfig, file: AcceptorFile, speaks: Versions) ->
         biased;
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+        () = witness_reload::watch(config, files, Replaced { identity, token, levels, says }, hangup) => {
+            // It said why; votes go on by what was read before.
+            tokio::select! {
+                biased;
+                _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+                _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+            }
+        }
     }
     listeners.stop().await;
     tracing::info!("stopped");

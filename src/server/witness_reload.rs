@@ -1,0 +1,124 @@
+//! A witness's files read again while it runs, on SIGHUP and when one of them was changed: certificates, the admin token, the log's level.
+//!
+//! Neighbours: [`changed`] says when, `config::witness` reads and checks, [`super::witness`] shows what came of it. All of it is replaced, or
+//! nothing. What its promises hang on (its name, its file, leases, clocks) and its addresses need a restart. It must not touch what the
+//! witness promised.
+
+use std::path::PathBuf;
+
+use tokio::signal::unix::Signal;
+
+use super::changed;
+use super::reload::Levels;
+use super::replaceable::Replaceable;
+use crate::adapters::identity::{IdentityFiles, PeerIdentity};
+use crate::config::witness::WitnessConfig;
+use crate::config::{Errors, Watched};
+use crate::gateway::credentials::{TokenDigest, digest};
+use crate::gateway::live::ConfigStatus;
+
+/// Where a witness's configuration is, and which files were looked at when it was read.
+#[derive(Debug)]
+pub struct WitnessFiles {
+    /// The witness file.
+    pub file: PathBuf,
+    /// All that it names, and itself.
+    pub watched: Watched,
+}
+
+/// What is replaced.
+pub(super) struct Replaced {
+    pub identity: PeerIdentity,
+    pub token: Replaceable<Option<TokenDigest>>,
+    pub levels: Levels,
+    /// How what runs stands to what the files say.
+    pub says: Replaceable<ConfigStatus>,
+}
+
+/// The digest of the token that operators have to name.
+pub(super) fn token(config: &WitnessConfig) -> Option<TokenDigest> {
+    config.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()))
+}
+
+/// The certificate that the regions know it by, and theirs.
+pub(super) fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
+    let files = IdentityFiles {
+        certificate: config.certificate.clone(),
+        key: config.key.clone(),
+        authorities: config.ca.clone(),
+    };
+    Ok(PeerIdentity::load(config.name.clone(), &files)?)
+}
+
+/// Goes on for as long as it is polled.
+pub(super) async fn watch(
+    begun: WitnessConfig,
+    mut files: WitnessFiles,
+    replaced: Replaced,
+    mut hangup: Signal,
+) {
+    loop {
+        let asked = changed::asked(&mut hangup).await;
+        let file = files.file.clone();
+        let read = move || {
+            let (config, watched) = WitnessConfig::load_watched(&file);
+            let said = |errors: Errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let certified = |config: WitnessConfig| match identity(&config) {
+                Ok(identity) => Ok((config, identity)),
+                Err(error) => Err(vec![format!("{error:#}")]),
+            };
+            (config.map_err(said).and_then(certified), watched)
+        };
+        let Some((watched, read)) = changed::look(files.watched, asked, read).await else {
+            tracing::error!("the configuration is not watched any more: restart to have it read again");
+            return;
+        };
+        files.watched = watched;
+        match read {
+            None => {}
+            Some(Ok((config, identity))) => take(&begun, &config, &identity, &replaced),
+            Some(Err(problems)) => {
+                for problem in &problems {
+                    tracing::error!(
+                        problem,
+                        "the configuration is not taken over; everything goes on as before"
+                    );
+                }
+                let before = replaced.says.now();
+                let says = ConfigStatus { current: false, problems, ..ConfigStatus::clone(&before) };
+                replaced.says.replace(says);
+            }
+        }
+    }
+}
+
+fn take(begun: &WitnessConfig, config: &WitnessConfig, identity: &PeerIdentity, replaced: &Replaced) {
+    let restart = restart(begun, config);
+    replaced.identity.renew(identity);
+    replaced.token.replace(token(config));
+    if let Err(why) = (replaced.levels)(&config.log.level) {
+        tracing::error!(why, "what is logged stays as it was");
+    }
+    for key in &restart {
+        tracing::warn!(key, "needs a restart: what runs keeps its value");
+    }
+    tracing::info!(waiting = restart.len(), "the configuration was read again");
+    let before = replaced.says.now();
+    let (current, problems) = (restart.is_empty(), Vec::new());
+    replaced.says.replace(ConfigStatus { current, problems, restart, loaded_ms: before.loaded_ms });
+}
+
+/// What the files say that waits for a restart.
+fn restart(begun: &WitnessConfig, config: &WitnessConfig) -> Vec<String> {
+    let WitnessConfig { name, file, peer, admin, drift, lease, log, .. } = begun;
+    let differs = [
+        ("name", *name != config.name),
+        ("file", *file != config.file),
+        ("listen.peer", *peer != config.peer),
+        ("listen.admin", *admin != config.admin),
+        ("clock", *drift != config.drift),
+        ("failover.lease", *lease != config.lease),
+        ("log.format", log.format != config.log.format),
+    ];
+    differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_owned()).collect()
+}
