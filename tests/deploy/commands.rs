@@ -230,12 +230,13 @@ fn a_line_is_split_as_a_shell_does() {
 }
 
 /// The sections that a runbook must have, and what each of them says, in this order.
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "Region dies",
     "Region returns",
     "Planned maintenance",
     "Add a region",
     "Lost slot",
+    "onceway upgrade",
     "Postgres minor upgrade",
     "Postgres major upgrade",
     "Certificate rotation",

@@ -1,7 +1,7 @@
-//! What is planned: maintenance, a minor upgrade of Postgres, new certificates.
+//! What is planned: maintenance, a new onceway, a minor upgrade of Postgres, new certificates.
 //!
-//! Neighbours: `book` runs the lines. The minor upgrade restarts the same Postgres: there is no other minor version here. They must not lose a
-//! request, and leave all regions serving.
+//! Neighbours: `book` runs the lines. The minor upgrade restarts the same Postgres: there is no other minor version here. The old onceway is
+//! this one, speaking the protocol version before only. They must not lose a request, and leave all regions serving.
 
 use std::path::Path;
 
@@ -30,6 +30,44 @@ pub async fn maintenance(mut section: Section<'_>, fleet: &Deployment) {
         metric(region, SERVING, "1").await;
     }
     section.end();
+}
+
+pub async fn program_upgrade(mut section: Section<'_>, fleet: &Deployment) {
+    let [us, eu, ap] = &fleet.regions[..] else { panic!("three regions") };
+    section
+        .run_everywhere(
+            "onceway store init --config config/us-east.toml",
+            "us-east",
+            &["eu-west", "ap-south"],
+        )
+        .await;
+    section.run_again("onceway region drain eu-west --reason").await.shows("eu-west is drained");
+    replace(eu).await;
+    section.there(eu);
+    section.run_until("onceway status --admin", "version 1, speaks 1-2").await;
+    section.run_again("onceway region resume eu-west").await.shows("serves again");
+    section.run("until onceway region status eu-west").await.ends(&[0]);
+    for region in [us, ap] {
+        replace(region).await;
+        region.serves().await.unwrap();
+    }
+    section.run("onceway protocol raise  ").await.ends(&[0]).shows("Nothing was changed.");
+    section.run_again("onceway protocol raise --yes").await.shows("protocol version 2 is in force");
+    for region in &fleet.regions {
+        metric(region, "onceway_protocol_version", "2").await;
+        for peer in fleet.regions.iter().filter(|peer| peer.name != region.name) {
+            metric(region, &format!("onceway_peer_foreign{{peer=\"{}\"}}", peer.name), "0").await;
+        }
+        region.serves().await.unwrap();
+    }
+    section.end();
+}
+
+/// Stops the region's gateway and starts the new one.
+async fn replace(region: &Region) {
+    region.act(Action::Stop, Part::Gateway).await.unwrap();
+    region.speak(None);
+    region.act(Action::Start, Part::Gateway).await.unwrap();
 }
 
 pub async fn minor_upgrade(mut section: Section<'_>, fleet: &Deployment) {
