@@ -225,7 +225,9 @@ fn a_store_of_another_history_waits_for_both_peers() {
         home.act(Action::Start, Part::Postgres).await.unwrap();
         until("the approval to wait for the second peer", async || {
             let ready = ask(Ask::get(format!("{}/readyz", home.admin()))).await.json();
-            ready["reasons"].to_string().contains("2 peers must say what they saw of this region, 1 did")
+            ready["reasons"]
+                .to_string()
+                .contains("2 peers must say what they saw and heard of this region, 1 did")
         })
         .await;
         refused(home, &key, "store-unavailable").await;

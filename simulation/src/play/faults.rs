@@ -19,6 +19,7 @@ use crate::cluster::StoreMode;
 use crate::deployment::{Deployment, Pace};
 use crate::letters::Post;
 use crate::peers::LinkMode;
+use crate::rivals::Design;
 use crate::scenario::fault::{Fault, Happens, How, Kind, OfLink, OfRegion, Swarm};
 use crate::upstream::{ProbeMode, UpstreamMode};
 
@@ -130,8 +131,8 @@ impl Faults {
         };
         let _forgotten = match kind {
             Kind::Region(OfRegion::DiskLost | OfRegion::StoreRestored) => match self.forgets.try_acquire() {
-                Ok(forgotten) => Some(forgotten),
-                Err(_) => {
+                Ok(forgotten) if self.another_is_whole(&place) => Some(forgotten),
+                Ok(_) | Err(_) => {
                     self.log.not_possible(format!("{} at {place}: it is the last whole store", kind.name()));
                     return;
                 }
@@ -145,6 +146,14 @@ impl Faults {
             Happens::Anywhere(_) => {}
         }
         self.log.mended(number);
+    }
+
+    /// Whether another region's store follows a view. One that took another's place does not before it was approved: until then it has nothing
+    /// to go by, and alone it could not go on. Other designs have no views, and need no other store to come home.
+    fn another_is_whole(&self, region: &str) -> bool {
+        let others = self.deployment.regions().iter().filter(|other| other.as_str() != region);
+        let mut gates = others.map(|other| self.deployment.world.cluster.gate(other));
+        self.deployment.design() != Design::Onceway || gates.any(|gate| gate.is_some())
     }
 
     async fn region(&self, kind: OfRegion, region: &RegionName, how: &How, until: Instant) {
