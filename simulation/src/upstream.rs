@@ -370,8 +370,10 @@ impl SimUpstream {
     fn told(&self, probe: &Probe) -> ProbeMode {
         let mut inner = self.upstreams.lock();
         let shared = inner.shared;
-        let asked = if shared { &self.region } else { &probe.region };
-        let Some(service) = inner.services.get(asked) else { return ProbeMode::CannotSay };
+        let asked = if shared { Some(&self.region) } else { probe.region.as_ref() };
+        let Some(service) = asked.and_then(|asked| inner.services.get(asked)) else {
+            return ProbeMode::CannotSay;
+        };
         if service.mode == UpstreamMode::Refuse {
             return ProbeMode::CannotSay;
         }
@@ -381,8 +383,9 @@ impl SimUpstream {
         let now = self.upstreams.clock.elapsed();
         let happenings = inner.ledger.entry(probe.id.clone()).or_default();
         // One service for all knows attempts by key and token, whichever region it is asked about.
-        let of_attempt =
-            |effect: &&Happening| effect.token == probe.token && (shared || effect.region == probe.region);
+        let of_attempt = |effect: &&Happening| {
+            effect.token == probe.token && (shared || Some(&effect.region) == probe.region.as_ref())
+        };
         match happenings.iter().find(of_attempt) {
             None => ProbeMode::DidNotHappen,
             Some(effect) if effect.at > now => ProbeMode::CannotSay,

@@ -124,8 +124,18 @@ impl HttpUpstream {
     }
 
     /// Who may say what became of an attempt of `region`.
-    fn witness(&self, region: &RegionName) -> Option<&Service> {
-        if self.shared || *region == self.me { Some(&self.own) } else { self.others.get(region) }
+    fn witness(&self, region: Option<&RegionName>) -> Result<&Service, String> {
+        match region {
+            _ if self.shared => Ok(&self.own),
+            Some(region) if *region == self.me => Ok(&self.own),
+            Some(region) => {
+                let other = self.others.get(region);
+                other.ok_or_else(|| format!("the upstream of region {region} is not known here"))
+            }
+            None => {
+                Err("nobody knows which region made the attempt, and upstreams are not shared".to_owned())
+            }
+        }
     }
 }
 
@@ -145,7 +155,7 @@ impl Upstream for HttpUpstream {
     }
 
     async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
-        ask(self.witness(&probe.region), &probe, Instant::now() + within, limit)
+        ask(self.witness(probe.region.as_ref()), &probe, Instant::now() + within, limit)
             .await
             .unwrap_or_else(ProbeReply::CannotSay)
     }
@@ -228,13 +238,12 @@ fn cleaned(mut answer: Response<Body>) -> Response<Body> {
 
 /// Asks, and reads the reply. An error is the reason why nothing can be said.
 async fn ask(
-    witness: Option<&Service>,
+    witness: Result<&Service, String>,
     probe: &Probe,
     deadline: Instant,
     limit: usize,
 ) -> Result<ProbeReply, String> {
-    let witness =
-        witness.ok_or_else(|| format!("the upstream of region {} is not known here", probe.region))?;
+    let witness = witness?;
     if probe.address.authority().is_some() {
         return Err("the status address must be a path on the upstream".into());
     }

@@ -84,12 +84,12 @@ pub(super) async fn question<P: Ports>(
 ) -> Said {
     // Every route whose recovery is `probe` has one: the configuration is refused otherwise.
     let Some(address) = &policy.probe else { return Said::CannotSay };
-    // Not the region whose row it is: a claim that was lodged is a row of whoever took over, and was sent by its owner of then.
-    let Some(region) = gateway.known_view(doubt.token.epoch).and_then(|view| view.owner(id).cloned()) else {
-        tracing::info!(key = %id.digest(), token = %doubt.token, "the view of the attempt is not known here: nobody knows whom to ask");
-        metrics::probe("cannot_say");
-        return Said::CannotSay;
-    };
+    // Not the region whose row it is: a claim that was lodged is a row of whoever took over, and was sent by its owner of then. Who that was may be
+    // known to nobody any more, where all who agreed on that view are gone.
+    let region = gateway.known_view(doubt.token.epoch).and_then(|view| view.owner(id).cloned());
+    if region.is_none() {
+        tracing::info!(key = %id.digest(), token = %doubt.token, "the view of the attempt is not known here: only an upstream of all regions can say");
+    }
     let question =
         Probe { id: id.clone(), token: doubt.token, region, address: address.clone(), path: path.to_owned() };
     let within = gateway.settings.timings.probe_within;

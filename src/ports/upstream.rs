@@ -51,8 +51,9 @@ pub struct Probe {
     pub id: KeyId,
     /// The attempt's token.
     pub token: Token,
-    /// The region that made the attempt; its upstream is asked, unless upstreams are shared.
-    pub region: RegionName,
+    /// The region that made the attempt; its upstream is asked, unless upstreams are shared. `None`: nobody knows any more who made it, as all
+    /// who knew that view are gone: then only a shared upstream can say.
+    pub region: Option<RegionName>,
     /// Where the route's status address is.
     pub address: Uri,
     /// The path of the request in doubt.

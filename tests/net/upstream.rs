@@ -274,7 +274,7 @@ fn probe(of: &str) -> Probe {
     Probe {
         id: key_id("acme", "k"),
         token: Token { epoch: 7, attempt: 2 },
-        region: region(of),
+        region: Some(region(of)),
         address: "/status?full".parse().unwrap(),
         path: "/v1/charges".into(),
     }
@@ -355,11 +355,15 @@ async fn a_probe_names_the_attempt_and_asks_the_right_region() {
     assert!(matches!(soon(upstream.probe(probe("us"), LONG, 9)).await, ProbeReply::DidNotHappen));
     let unknown = soon(upstream.probe(probe("ap"), LONG, 9)).await;
     assert!(matches!(&unknown, ProbeReply::CannotSay(why) if why.contains("ap")), "{unknown:?}");
+    let nobody = || Probe { region: None, ..probe("us") };
+    assert!(matches!(soon(upstream.probe(nobody(), LONG, 9)).await, ProbeReply::CannotSay(_)));
     assert_eq!((own.seen().len(), other.seen().len()), (0, 1));
     settings.shared = true;
     let shared = HttpUpstream::new(settings);
-    assert!(matches!(soon(shared.probe(probe("ap"), LONG, 9)).await, ProbeReply::DidNotHappen));
-    assert_eq!((own.seen().len(), other.seen().len()), (1, 1));
+    for asked in [probe("ap"), nobody()] {
+        assert!(matches!(soon(shared.probe(asked, LONG, 9)).await, ProbeReply::DidNotHappen));
+    }
+    assert_eq!((own.seen().len(), other.seen().len()), (2, 1));
     let seen = other.seen().remove(0);
     let mut lines: Vec<&str> = seen.trim_end().split("\r\n").collect();
     assert_eq!(lines.remove(0), "GET /status?full HTTP/1.1");

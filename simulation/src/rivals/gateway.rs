@@ -266,7 +266,7 @@ impl Rival {
                 let probe = Probe {
                     id: asked.id.clone(),
                     token,
-                    region: region.clone(),
+                    region: Some(region.clone()),
                     address: address.clone(),
                     path: asked.head.uri.path().to_owned(),
                 };

@@ -345,7 +345,7 @@ async fn probed<B: UpstreamBench>(bench: &B, within: Duration, limit: usize) -> 
     let probe = Probe {
         id: id("probed"),
         token: Token { epoch: 2, attempt: 3 },
-        region: bench.region(),
+        region: Some(bench.region()),
         address: bench.status_address(),
         path: "/v1/charges".to_owned(),
     };
