@@ -213,6 +213,20 @@ fn the_contract_is_read_only_and_holds_nothing_internal() {
     });
 }
 
+/// The texts of all sources below a folder.
+fn sources(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| match path.is_dir() {
+            true => sources(&path),
+            false if path.extension().is_some_and(|end| end == "rs") => {
+                vec![std::fs::read_to_string(&path).unwrap()]
+            }
+            false => Vec::new(),
+        })
+        .collect()
+}
+
 #[test]
 fn every_code_has_its_place_on_the_page_that_problems_link_to() {
     run(async {
@@ -221,8 +235,7 @@ fn every_code_has_its_place_on_the_page_that_problems_link_to() {
             |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
         let quoted = |text: &str| text.split('"').nth(1).map(str::to_owned);
         let mut codes: BTreeSet<String> = problems::CODES.iter().map(|code| (*code).to_owned()).collect();
-        for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server")).unwrap() {
-            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for text in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server")) {
             codes
                 .extend(text.split("code: ").skip(1).filter(|rest| rest.starts_with('"')).filter_map(quoted));
         }
