@@ -86,8 +86,5 @@ alter table onceway.peer_memory
     -- Up to which heartbeat of the origin its rows were imported from survivors.
     add column imported bigint not null default 0 check (imported >= 0);
 
--- Runs at risk are few, and looked for again and again.
-create index records_at_risk on onceway.records (tenant, key) where risk <> '{}';
-
 -- A double is journalled once, whoever finds it: detail says with whom.
 create unique index journal_doubles on onceway.journal (tenant, key, (detail ->> 'with')) where kind = 'double';
