@@ -47,3 +47,18 @@ pub(super) async fn look<T: Send + 'static>(
     let (read, watched) = tokio::task::spawn_blocking(read).await.ok()?;
     Some((watched, Some(read)))
 }
+
+/// Says why nothing that was read counts.
+pub(super) fn not_taken(problems: &[String]) {
+    for problem in problems {
+        tracing::error!(problem, "the configuration is not taken over; everything goes on as before");
+    }
+}
+
+/// Says that what was read counts, but for these keys.
+pub(super) fn taken(restart: &[String]) {
+    for key in restart {
+        tracing::warn!(key, "needs a restart: what runs keeps its value");
+    }
+    tracing::info!(waiting = restart.len(), "the configuration was read again");
+}

@@ -128,12 +128,7 @@ pub(super) async fn watch<P: Ports>(
             None => {}
             Some(Ok(read)) => take(&gateway, &running, &replaced, *read),
             Some(Err(problems)) => {
-                for problem in &problems {
-                    tracing::error!(
-                        problem,
-                        "the configuration is not taken over; everything goes on as before"
-                    );
-                }
+                changed::not_taken(&problems);
                 gateway.reload_failed(problems);
             }
         }
@@ -163,10 +158,7 @@ fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Rep
     let config = running.config();
     replaced.take(config, tls, &identity);
     expiries.show();
-    for key in &restart {
-        tracing::warn!(key, "needs a restart: what runs keeps its value");
-    }
-    tracing::info!(waiting = restart.len(), "the configuration was read again");
+    changed::taken(&restart);
     gateway.reload(Reload {
         routes: config.shared.routes.clone(),
         credentials: config.credentials.clone(),

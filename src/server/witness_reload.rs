@@ -78,12 +78,7 @@ pub(super) async fn watch(
             None => {}
             Some(Ok((config, identity))) => take(&begun, &config, &identity, &replaced),
             Some(Err(problems)) => {
-                for problem in &problems {
-                    tracing::error!(
-                        problem,
-                        "the configuration is not taken over; everything goes on as before"
-                    );
-                }
+                changed::not_taken(&problems);
                 let before = replaced.says.now();
                 let says = ConfigStatus { current: false, problems, ..ConfigStatus::clone(&before) };
                 replaced.says.replace(says);
@@ -99,10 +94,7 @@ fn take(begun: &WitnessConfig, config: &WitnessConfig, identity: &PeerIdentity, 
     if let Err(why) = (replaced.levels)(&config.log.level) {
         tracing::error!(why, "what is logged stays as it was");
     }
-    for key in &restart {
-        tracing::warn!(key, "needs a restart: what runs keeps its value");
-    }
-    tracing::info!(waiting = restart.len(), "the configuration was read again");
+    changed::taken(&restart);
     let before = replaced.says.now();
     let (current, problems) = (restart.is_empty(), Vec::new());
     replaced.says.replace(ConfigStatus { current, problems, restart, loaded_ms: before.loaded_ms });
