@@ -66,6 +66,13 @@ async fn series(solo: &Solo, name: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
 }
 
+/// What the admin listener answers to whoever shows this token.
+async fn answered(solo: &Solo, token: &str) -> u16 {
+    let shown =
+        Ask::get(format!("{}/metrics", solo.region.admin())).with("Authorization", format!("Bearer {token}"));
+    ask(shown).await.status.as_u16()
+}
+
 async fn reloads(solo: &Solo, result: &str) -> f64 {
     series(solo, &format!("onceway_config_reloads_total{{result=\"{result}\"}}")).await
 }
@@ -299,6 +306,29 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
         let mended = status(solo).await["config"].clone();
         assert_eq!((&mended["current"], &mended["restart"]), (&json!(true), &json!([])));
         assert_eq!([statuses().await, statuses().await], [201, 201]);
+    });
+}
+
+/// Nothing but the answers themselves can be asked while it asks for a token that others do not know.
+#[test]
+fn another_admin_token_counts_without_a_restart() {
+    run(async {
+        let site = site().await;
+        let (solo, file) = (&site.solo, site.solo.dir.join("solo.toml"));
+        let before = fs::read_to_string(&file).unwrap();
+        let (first, second) = ("the-first-token-of-a-gateway", "its-second-token-is-another");
+        fs::write(solo.dir.join("token"), first).unwrap();
+        fs::write(&file, format!("{before}\n[admin]\ntoken_file = \"token\"\n")).unwrap();
+        hang_up(solo);
+        until("a token to be asked for", async || answered(solo, "").await == 401).await;
+        assert_eq!([answered(solo, first).await, answered(solo, second).await], [200, 401]);
+        // Nobody says so: the file is watched like all others.
+        fs::write(solo.dir.join("token"), second).unwrap();
+        until("the second token to count", async || answered(solo, second).await == 200).await;
+        assert_eq!(answered(solo, first).await, 401);
+        fs::write(&file, before).unwrap();
+        hang_up(solo);
+        until("no token to be asked for", async || answered(solo, "").await == 200).await;
     });
 }
 

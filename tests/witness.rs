@@ -1,11 +1,13 @@
 //! A witness, as a process of its own: what it promised outlives SIGKILL, and it never starts with less than it promised.
 //!
-//! Neighbours: `src/adapters/witness/tests.rs` damages the file in many ways, `net/` attacks the peer listener that it shares with gateways;
+//! Neighbours: `witness/reload.rs` changes its files while it runs, `src/adapters/witness/tests.rs` damages the file in many ways, `net/` attacks the peer listener that it shares with gateways;
 //! `config/witness.toml` is the file it is started with. It must not need Postgres.
 
 #[allow(dead_code, reason = "the network suites use the rest")]
 #[path = "net/support.rs"]
 mod net;
+#[path = "witness/reload.rs"]
+mod reload;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -432,50 +434,4 @@ async fn a_witness_votes_only_on_what_it_speaks() {
     drop(newer);
     let (code, said) = house.ended(&["--speaks=1-1"]);
     assert!(code == Some(1) && said.contains(refused), "{code:?}: {said}");
-}
-
-/// Another authority altogether: who had the old certificate is a stranger from then on. Files that are wrong change nothing.
-#[tokio::test]
-async fn files_that_change_are_read_again_all_or_none() {
-    let house = house();
-    assert_eq!(house.ended(&["--init"]).0, Some(0));
-    let running = house.start().await;
-    let config = async || {
-        Ask::get(format!("{}/v1/status", house.admin)).send(PATIENCE).await.unwrap().json()["config"].clone()
-    };
-    let until = async |what: &str, is: &dyn Fn(&serde_json::Value) -> bool| {
-        wait::for_some(what, BOUND, async || Ok(Some(config().await).filter(|said| is(said)))).await.unwrap()
-    };
-    assert_eq!(config().await["current"], true);
-
-    let newer = Pki::new(&["us-east", "eu-west", "witness-1"]);
-    bring(&newer, &house.path("certs"));
-    let renewed = peers(&newer, &house.peer);
-    wait::for_some("the new certificate to be shown", BOUND, async || {
-        Ok(renewed.ping(&region("witness-1"), PATIENCE).await.ok())
-    })
-    .await
-    .unwrap();
-    let stranger = peers(&Pki::new(&["us-east"]), &house.peer);
-    assert!(stranger.ping(&region("witness-1"), PATIENCE).await.is_err());
-
-    fs::write(house.path("certs/witness-1.pem"), "no certificate").unwrap();
-    running.signal(Signal::HUP);
-    let said = until("the wrong file to be seen", &|said| said["current"] == false).await;
-    assert!(said["problems"][0].as_str().unwrap().contains("witness-1.pem"), "{said}");
-    let metrics = Ask::get(format!("{}/metrics", house.admin)).send(PATIENCE).await.unwrap();
-    assert!(metrics.text().contains("\nonceway_witness_config_current 0\n"), "{}", metrics.text());
-    let again = peers(&newer, &house.peer).ping(&region("witness-1"), PATIENCE).await;
-    assert!(again.is_ok(), "it goes on as before: {again:?}");
-
-    bring(&newer, &house.path("certs"));
-    let ring = fs::read_to_string(house.path("ring.toml")).unwrap();
-    fs::write(house.path("ring.toml"), ring.replace("lease = \"1500ms\"", "lease = \"1600ms\"")).unwrap();
-    let waits = |said: &serde_json::Value| said["restart"] == serde_json::json!(["failover.lease"]);
-    let said = until("the lease to wait for a restart", &waits).await;
-    assert_eq!((&said["current"], said["problems"].as_array().map(Vec::len)), (&false.into(), Some(0)));
-
-    fs::write(house.path("ring.toml"), &ring).unwrap();
-    let said = until("everything to be running", &|said| said["current"] == true).await;
-    assert_eq!(said["restart"], serde_json::json!([]));
 }

@@ -12,10 +12,12 @@ use super::changed;
 use super::reload::Levels;
 use super::replaceable::Replaceable;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
+use crate::adapters::system::SystemClock;
 use crate::config::witness::WitnessConfig;
 use crate::config::{Errors, Watched};
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::gateway::live::ConfigStatus;
+use crate::ports::Clock;
 
 /// Where a witness's configuration is, and which files were looked at when it was read.
 #[derive(Debug)]
@@ -90,14 +92,17 @@ pub(super) async fn watch(
 fn take(begun: &WitnessConfig, config: &WitnessConfig, identity: &PeerIdentity, replaced: &Replaced) {
     let restart = restart(begun, config);
     replaced.identity.renew(identity);
-    replaced.token.replace(token(config));
+    // The token is of the address: none is right on loopback only.
+    if config.admin == begun.admin {
+        replaced.token.replace(token(config));
+    }
     if let Err(why) = (replaced.levels)(&config.log.level) {
         tracing::error!(why, "what is logged stays as it was");
     }
     changed::taken(&restart);
-    let before = replaced.says.now();
     let (current, problems) = (restart.is_empty(), Vec::new());
-    replaced.says.replace(ConfigStatus { current, problems, restart, loaded_ms: before.loaded_ms });
+    let loaded_ms = Some(SystemClock.date().as_millis());
+    replaced.says.replace(ConfigStatus { current, problems, restart, loaded_ms });
 }
 
 /// What the files say that waits for a restart.
