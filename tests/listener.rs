@@ -221,13 +221,25 @@ fn bad_input_is_a_problem_and_leaves_nothing_behind() {
 async fn the_admin_listener_answers_to_its_own_names_only(solo: &Solo) {
     let admin = solo.region.admin();
     let address = admin.strip_prefix("http://").unwrap();
-    let status = async |line: &str, host: &str| {
-        let json = "Content-Type: application/json\r\nContent-Length: 2\r\nConnection: close";
-        talk(address, format!("{line} HTTP/1.1\r\nHost: {host}\r\n{json}\r\n\r\n{{}}").as_bytes()).await.0
+    let json = "Content-Type: application/json";
+    // As the browser sends a form of the stranger's page, whose origin and host are one.
+    let form = "Content-Type: application/x-www-form-urlencoded\r\nOrigin: http://HOST";
+    let sent = async |line: &str, kind: &str, host: &str| {
+        let kind = kind.replace("HOST", host);
+        let head =
+            format!("{line} HTTP/1.1\r\nHost: {host}\r\n{kind}\r\nContent-Length: 2\r\nConnection: close");
+        talk(address, format!("{head}\r\n\r\n{{}}").as_bytes()).await.0
     };
-    for (line, ours) in
-        [("GET /v1/doubts", 200), ("GET /metrics", 200), ("POST /v1/keys/acme/k/release", 400)]
-    {
+    for (line, kind, ours) in [
+        ("GET /v1/doubts", json, 200),
+        ("GET /metrics", json, 200),
+        ("POST /v1/keys/acme/k/release", json, 400),
+        ("GET /console", json, 200),
+        ("GET /console/now", json, 200),
+        ("POST /console/release", form, 400),
+        ("POST /console/sign-in", form, 303),
+    ] {
+        let status = async |line: &str, host: &str| sent(line, kind, host).await;
         for host in [address, "localhost:7402", "LOCALHOST", "[::1]:7402"] {
             assert_eq!(status(line, host).await, ours, "{line} {host}");
         }
@@ -236,7 +248,7 @@ async fn the_admin_listener_answers_to_its_own_names_only(solo: &Solo) {
             assert_eq!(status(line, stranger).await, 421, "{line} {stranger}");
         }
     }
-    assert_eq!(status("GET /healthz", "balancer.example").await, 200);
+    assert_eq!(sent("GET /healthz", json, "balancer.example").await, 200);
 }
 
 /// The same requests without the one thing that was bad.
