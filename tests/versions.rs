@@ -125,6 +125,11 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
         // Put back too late.
         replace(ap, Some("1-1")).await;
         closed_because(ap, "the regions go by protocol version 2 and this process speaks 1-1").await;
+        let (exit, said) = raise(us, &["--yes"]).await;
+        assert!(
+            exit == Some(1) && said.contains("version 2 is in force and not spoken by ap-south: "),
+            "{exit:?}: {said}"
+        );
         let key = key_of(us).await;
         assert_eq!(ask(post(&us.public(), "/v1/charges", &key, BODY)).await.status, 201, "the others go on");
 

@@ -4,10 +4,11 @@
 //! take [`Speech`]. It must not raise anything without --yes: there is no way back.
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::http::Admin;
+use super::http::{self, Admin};
 use super::key::Who;
+use super::rehearsal::Dry;
 use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
@@ -31,8 +32,8 @@ Examples:
 
 Refused while a region of the ring or a witness does not answer. Asked again, it changes nothing.
 
-Exit codes: 0 done, or compared; 1 refused, or the gateway does not answer; 2 wrong arguments; 3 somebody does not answer yet: run it
-again.")]
+Exit codes: 0 done, or compared; 1 refused, or the gateway does not answer, or somebody does not speak the version in force; 2 wrong
+arguments; 3 somebody does not answer yet: run it again.")]
 pub struct Raise {
     #[command(flatten)]
     gateway: Admin,
@@ -61,27 +62,49 @@ impl Command {
 impl Raise {
     fn run(&self) -> Result<(), Failure> {
         let Self { gateway, who, yes, dry_run, json } = self;
-        let act = json!({ "actor": who.actor, "dry": *dry_run || !yes });
+        let dry = Dry { dry_run: *dry_run || !yes };
+        let act = dry.mark(json!({ "actor": who.actor }));
         let told = gateway.target()?.act("/v1/admin/protocol/raise", &act)?;
-        if *json {
-            return print(&format!("{told}\n"));
+        match json {
+            true => print(&format!("{told}\n"))?,
+            false => print(&picture(&told, dry.dry_run))?,
         }
-        let speaks = told["speaks"].as_object();
-        let rows = speaks.into_iter().flatten().map(|(name, speaks)| vec![name.clone(), word(speaks)]);
-        let head = ["name", "speaks"].map(str::to_owned).to_vec();
-        let table =
-            columns(&[Side::Left, Side::Left], &std::iter::once(head).chain(rows).collect::<Vec<_>>());
-        let (now, common) = (word(&told["protocol"]), word(&told["common"]));
-        let text = match told["protocol"] == told["common"] {
-            true => {
-                format!("protocol version {now} is in force since epoch {} or before\n", word(&told["epoch"]))
-            }
-            false => format!(
-                "protocol version {now} is in force, all speak {common}. Nothing was changed. To raise it:\n  onceway protocol raise --yes\n"
-            ),
-        };
-        print(&format!("{table}\n{text}"))
+        left_behind(&told)
     }
+}
+
+fn picture(told: &Value, is_dry: bool) -> String {
+    let speaks = told["speaks"].as_object();
+    let rows = speaks.into_iter().flatten().map(|(name, speaks)| vec![name.clone(), word(speaks)]);
+    let head = ["name", "speaks"].map(str::to_owned).to_vec();
+    let table = columns(&[Side::Left, Side::Left], &std::iter::once(head).chain(rows).collect::<Vec<_>>());
+    let (now, epoch) = (word(&told["protocol"]), word(&told["epoch"]));
+    let mut text = format!("{table}\nprotocol version {now} is in force since epoch {epoch} or before\n");
+    if is_dry {
+        if told["common"].as_u64() > told["protocol"].as_u64() {
+            let common = word(&told["common"]);
+            text.push_str(&format!("all speak {common}. To raise it:\n  onceway protocol raise --yes\n"));
+        }
+        text.push_str("\nNothing was changed.\n");
+    }
+    text
+}
+
+/// Whoever does not speak the version in force runs nothing: an upgrade that is raised and not ended.
+fn left_behind(told: &Value) -> Result<(), Failure> {
+    let (now, common) = (told["protocol"].as_u64(), told["common"].as_u64());
+    let Some(now) = now.filter(|now| common.is_some_and(|common| common < *now)) else { return Ok(()) };
+    let lacks = |speaks: &Value| {
+        let speaks = speaks.as_str().and_then(Versions::parse);
+        u16::try_from(now).is_ok_and(|now| speaks.is_none_or(|speaks| !speaks.has(now)))
+    };
+    let all = told["speaks"].as_object().into_iter().flatten();
+    let names: Vec<String> =
+        all.filter(|(_, speaks)| lacks(speaks)).map(|(name, _)| http::printable(name)).collect();
+    Err(Failure::Failed(format!(
+        "version {now} is in force and not spoken by {}: run a onceway there that speaks it",
+        names.join(", ")
+    )))
 }
 
 /// Which versions a process speaks.

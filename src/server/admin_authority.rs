@@ -136,8 +136,17 @@ struct SaidBreakGlass {
 #[serde(deny_unknown_fields)]
 struct SaidRaise {
     actor: String,
+    /// Say who speaks what, and change nothing.
     #[serde(default)]
-    dry: bool,
+    dry_run: bool,
+}
+
+/// Who speaks what, and that nothing was raised.
+#[derive(Serialize)]
+struct Compared<T> {
+    dry_run: bool,
+    #[serde(flatten)]
+    found: T,
 }
 
 /// The epoch of the view that an act led to.
@@ -296,12 +305,12 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidRaise { actor, dry } = said(headers, body).await?;
+    let SaidRaise { actor, dry_run } = said(headers, body).await?;
     let actor = text("actor", &actor)?;
-    answer(match dry {
-        true => gateway.protocol().await,
-        false => gateway.raise_protocol(actor).await,
-    })
+    if dry_run {
+        return answer(gateway.protocol().await.map(|found| Compared { dry_run, found }));
+    }
+    answer(gateway.raise_protocol(actor).await)
 }
 
 /// One page of the keys that ran at risk.

@@ -97,7 +97,7 @@ fn every_command_has_json_and_every_act_a_dry_run() {
 fn a_dry_run_is_asked_of_the_gateway_and_says_that_nothing_was_changed() {
     let told = json!({
         "dry_run": true, "from_epoch": 7, "epoch": 8, "changes": true, "moves": [], "effects": ["so and so"], "waived": ["us-east"],
-        "state": "in-doubt",
+        "state": "in-doubt", "protocol": 1, "common": 2, "speaks": { "us-east": "1-2" },
     });
     let config = ["--config", "config/us-east.toml"];
     for act in [
@@ -112,6 +112,7 @@ fn a_dry_run_is_asked_of_the_gateway_and_says_that_nothing_was_changed() {
         &["key", "release", "acme", "k", "--reason", "r"],
         &["jobs", "retry", "acme", "k", "--reason", "r"],
         &["jobs", "drop", "acme", "k", "--reason", "r"],
+        &["protocol", "raise"],
     ] {
         let (address, posted) = admin(json!({}), (200, told.clone()));
         let args = [act, &["--actor", "a", "--dry-run"]].concat();
