@@ -58,6 +58,8 @@ enum Command {
 
 /// Tell the life of one key over all regions: records with their claims' epochs and attempts, answers, and what the journals say.
 #[derive(Args)]
+#[command(after_long_help = "\
+Exit codes: 0 told; 1 the gateway does not answer; 2 wrong arguments; 3 not possible yet, as while the store does not answer: run it again.")]
 struct Key {
     /// The tenant.
     tenant: String,
@@ -111,7 +113,7 @@ impl Audit {
 impl Key {
     fn run(&self) -> Result<(), Failure> {
         let path = format!("/v1/audit/{}/{}", segment(&self.tenant), segment(&self.key));
-        let life = self.gateway.get(&path)?;
+        let life = self.gateway.target()?.look(&path)?;
         if self.json {
             return print(&format!("{life}\n"));
         }

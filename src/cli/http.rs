@@ -20,7 +20,7 @@ use crate::gateway::percent;
 
 /// How long the answer may take.
 const WITHIN: Duration = Duration::from_secs(10);
-/// How long an act on authority may take: other regions are asked, and keys are handed over.
+/// How long an act may take: other regions are asked, and keys are handed over.
 const ACT_WITHIN: Duration = Duration::from_secs(60);
 
 /// The one gateway that is asked.
@@ -95,11 +95,6 @@ impl Admin {
         Ok((region, all))
     }
 
-    /// The JSON of `POST path` with a JSON body, within ten seconds.
-    pub fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        self.target()?.json(Ask::post(path, body.to_string()))
-    }
-
     /// Where it is, with its token.
     pub fn target(&self) -> Result<Target, Failure> {
         Ok(Target { base: self.admin.clone(), token: token(self.token_file.as_deref())? })
@@ -135,33 +130,40 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 impl Target {
-    /// The JSON of `GET path`, within ten seconds.
+    /// The JSON of `GET path`, within ten seconds. Whatever else is answered is [`Failure::Failed`]: a list that could not be had is not one
+    /// with entries, which [`Failure::Incomplete`] says of it.
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
-        self.json(Ask::get(path))
+        let sent = send(&self.base, Ask::get(path), self.token.as_deref());
+        self.parsed(&block_on(async { sent.await.map_err(Failure::failed) })?)
     }
 
-    /// An act on authority, within a minute. What may succeed later is [`Failure::Incomplete`], what is no act [`Failure::Bad`].
+    /// The JSON of `GET path` about one thing, within ten seconds; fails as an act on it does.
+    pub fn look(&self, path: &str) -> Result<Value, Failure> {
+        self.judged(Ask::get(path), WITHIN)
+    }
+
+    /// An act, within a minute. What may succeed later is [`Failure::Incomplete`], what is no act [`Failure::Bad`].
     pub fn act(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        let ask = Ask::post(path, body.to_string());
+        self.judged(Ask::post(path, body.to_string()), ACT_WITHIN)
+    }
+
+    /// The JSON of an answer, or the failure that its status and code are by the table of exit codes.
+    fn judged(&self, ask: Ask, within: Duration) -> Result<Value, Failure> {
         let answer = block_on(async {
-            ask_at(&self.base, ask, self.token.as_deref(), ACT_WITHIN).await.map_err(Failure::failed)
+            ask_at(&self.base, ask, self.token.as_deref(), within).await.map_err(Failure::failed)
         })?;
         if answer.status == StatusCode::OK {
             return self.parsed(&answer.body);
         }
-        let why = refusal(&self.base, &answer);
-        let detail = answer.json()["detail"].as_str().map(printable);
+        let (why, said) = (refusal(&self.base, &answer), answer.json());
+        let detail = said["detail"].as_str().map_or_else(|| why.clone(), printable);
         Err(match answer.status {
-            StatusCode::SERVICE_UNAVAILABLE => Failure::Incomplete(detail.unwrap_or(why)),
-            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => Failure::Bad(detail.unwrap_or(why)),
-            StatusCode::CONFLICT => Failure::Failed(detail.unwrap_or(why)),
+            StatusCode::SERVICE_UNAVAILABLE => Failure::Incomplete(detail),
+            StatusCode::CONFLICT if said["code"] == "not-yet" => Failure::Incomplete(detail),
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => Failure::Bad(detail),
+            StatusCode::CONFLICT => Failure::Failed(detail),
             _ => Failure::Failed(why),
         })
-    }
-
-    fn json(&self, ask: Ask) -> Result<Value, Failure> {
-        let sent = send(&self.base, ask, self.token.as_deref());
-        self.parsed(&block_on(async { sent.await.map_err(Failure::failed) })?)
     }
 
     fn parsed(&self, answer: &[u8]) -> Result<Value, Failure> {

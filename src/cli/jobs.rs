@@ -49,6 +49,9 @@ enum Command {
 }
 
 #[derive(Args)]
+#[command(after_long_help = "\
+Exit codes: 0 done; 1 refused, or the gateway does not answer; 2 wrong arguments, or this region has no such job; 3 not possible yet, as
+while a worker has it: run it again.")]
 struct Act {
     /// The tenant.
     tenant: String,
@@ -95,7 +98,7 @@ impl Act {
     fn post(&self, act: &str, done: &str) -> Result<(), Failure> {
         let path = format!("/v1/jobs/{}/{}/{act}", segment(&self.tenant), segment(&self.key));
         let said = json!({ "reason": self.why.reason, "actor": self.why.who.actor });
-        let answer = self.gateway.post(&path, &self.dry.mark(said))?;
+        let answer = self.gateway.target()?.act(&path, &self.dry.mark(said))?;
         match (self.json, self.dry.dry_run) {
             (true, _) => print(&format!("{answer}\n")),
             (false, true) => print(&format!("if done: {done}. Nothing was changed.\n")),

@@ -41,7 +41,10 @@ struct Which {
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
-  onceway key show acme order-1001 --admin http://127.0.0.1:7402")]
+  onceway key show acme order-1001 --admin http://127.0.0.1:7402
+
+Exit codes: 0 shown; 1 the gateway does not answer; 2 wrong arguments; 3 not possible yet, as while the store does not answer: run it
+again.")]
 pub struct Show {
     #[command(flatten)]
     which: Which,
@@ -78,7 +81,10 @@ that the effect happened. It cannot be taken back.
 
 Example:
   onceway key settle acme order-1001 --status 201 --header 'content-type: application/json' \\
-      --body '{\"id\":\"po_17\"}' --reason 'provider ledger shows po_17, ticket OPS-311'")]
+      --body '{\"id\":\"po_17\"}' --reason 'provider ledger shows po_17, ticket OPS-311'
+
+Exit codes: 0 settled; 1 refused, or the gateway does not answer; 2 wrong arguments; 3 not possible yet, as while the attempt may still be
+running: run it again.")]
 pub struct Settle {
     #[command(flatten)]
     which: Which,
@@ -107,7 +113,10 @@ Only a key in doubt can be released, at its owner, once its attempt is surely ov
 happen after all, the next retry performs it a second time.
 
 Example:
-  onceway key release acme order-1001 --reason 'provider has no such payout, ticket OPS-311'")]
+  onceway key release acme order-1001 --reason 'provider has no such payout, ticket OPS-311'
+
+Exit codes: 0 released; 1 refused, or the gateway does not answer; 2 wrong arguments; 3 not possible yet, as while the attempt may still be
+running: run it again.")]
 pub struct Release {
     #[command(flatten)]
     which: Which,
@@ -121,12 +130,15 @@ impl Command {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         match self {
-            Command::Show(show) => show.which.show(&show.which.gateway.get(&show.which.path(""))?),
+            Command::Show(show) => {
+                let which = &show.which;
+                which.show(&which.gateway.target()?.look(&which.path(""))?)
+            }
             Command::Settle(settle) => settle.run(),
             Command::Release(release) => {
                 let Release { which, why, dry } = release;
                 let act = json!({ "reason": why.reason, "actor": why.who.actor });
-                which.show(&which.gateway.post(&which.path("/release"), &dry.mark(act))?)?;
+                which.show(&which.gateway.target()?.act(&which.path("/release"), &dry.mark(act))?)?;
                 if dry.dry_run {
                     return which.say("would be released. Nothing was changed.");
                 }
@@ -156,7 +168,7 @@ impl Settle {
         let act = json!({
             "reason": why.reason, "actor": why.who.actor, "status": status, "headers": headers, "body": body,
         });
-        which.show(&which.gateway.post(&which.path("/settle"), &dry.mark(act))?)?;
+        which.show(&which.gateway.target()?.act(&which.path("/settle"), &dry.mark(act))?)?;
         if dry.dry_run {
             return which.say("would be settled with that answer. Nothing was changed.");
         }

@@ -77,9 +77,11 @@ Environment:
 
 Exit codes, of every command:
   0  done, and nothing was found that is looked for
-  1  failed: it was refused, or what was asked does not answer; or a check found something (coverage, audit compare, drill, demo)
+  1  failed: it was refused, or what was asked does not answer (for coverage, audit compare and audit export that is 3); or a check found something
+     (coverage, audit compare, drill, demo)
   2  wrong arguments or configuration: nothing was done
-  3  not complete: begun, not possible yet or cut short, so run it again; or a list has entries (doubts, jobs, audit)
+  3  not complete: begun, not possible yet, cut short or not known, so run it again; or a list has what somebody has to see to: keys in
+     doubt (doubts), dead letters (jobs), keys that ran twice or may have (audit), a region that does not serve (region status)
 
 With --json an answer is JSON on stdout, and a failure one object as the last line of stderr:
   {\"error\":\"failed\",\"exit_code\":1,\"message\":\"...\"}     error is failed, wrong or incomplete, for 1, 2 and 3

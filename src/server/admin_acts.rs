@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::admin::{Answer, json, problem};
+use super::admin::{Answer, coded, json, problem};
 use crate::gateway::operator::Refusal;
 use crate::gateway::status::KeyStatus;
 use crate::gateway::{Gateway, percent};
@@ -191,7 +191,19 @@ pub(super) fn act(verb: Verb, said: Said) -> Result<Act, &'static str> {
 }
 
 fn refused(refusal: &Refusal) -> Answer {
-    problem(status_of(refusal), &refusal.to_string())
+    coded(status_of(refusal), code_of(refusal), &refusal.to_string())
+}
+
+/// What the refusal means for whoever would ask again.
+fn code_of(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Closed { .. } | Refusal::Running { .. } | Refusal::Suspect { .. } | Refusal::Store(_) => {
+            "not-yet"
+        }
+        // What changed meanwhile is looked at before anybody rules again.
+        Refusal::NotOwner { .. } | Refusal::NotInDoubt { .. } | Refusal::Changed => "refused",
+        Refusal::Malformed(_) => "malformed",
+    }
 }
 
 /// The status of a refusal.

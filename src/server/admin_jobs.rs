@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::admin::{Answer, json, problem};
+use super::admin::{Answer, coded, json, problem};
 use super::admin_acts::{id, said};
 use crate::gateway::Gateway;
 use crate::gateway::letters::{JobStatus, LetterAct};
@@ -88,7 +88,7 @@ where
     if [&reason, &actor].into_iter().any(|text| text.contains('\0')) {
         return problem(StatusCode::BAD_REQUEST, "the reason and the actor cannot hold zero bytes");
     }
-    let conflict = |why| problem(StatusCode::CONFLICT, why);
+    let conflict = |why| coded(StatusCode::CONFLICT, "refused", why);
     let acted = match dry_run {
         true => gateway.rehearse_on_job(&id, what).await,
         false => gateway.act_on_job(&id, what, &Act { actor, reason }).await,
@@ -106,9 +106,11 @@ where
         Ok(Acted::Erased) => {
             conflict("its request is past its retention and was erased: it can only be dropped")
         }
-        Ok(Acted::Running) => {
-            conflict("a worker has it, or an attempt may be running: try again once that is over")
-        }
+        Ok(Acted::Running) => coded(
+            StatusCode::CONFLICT,
+            "not-yet",
+            "a worker has it, or an attempt may be running: try again once that is over",
+        ),
         Ok(Acted::GateMoved) => problem(StatusCode::SERVICE_UNAVAILABLE, "the store is not approved yet"),
         Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
     }

@@ -54,14 +54,39 @@ fn acts_end_by_the_table() {
         }
         assert_eq!(onceway(&[act, &["--admin", NOWHERE]].concat()).status.code(), Some(1), "{act:?}");
     }
-    let key = ["key", "release", "acme", "k", "--reason", "r", "--actor", "a"];
-    assert_eq!(code(&key, 200, json!({ "state": "released" })), Some(0));
-    assert_eq!(code(&key, 409, json!({ "detail": "not in doubt" })), Some(1));
+    let behind = json!({ "protocol": 2, "common": 1, "speaks": { "us": "1-2", "eu": "1-1" } });
+    assert_eq!(code(&["protocol", "raise", "--actor", "a"], 200, behind), Some(1));
 }
 
 #[test]
-fn lists_end_with_3_where_they_have_entries() {
+fn acts_on_one_key_and_looks_at_it_end_by_the_table() {
+    for act in [
+        &["key", "show", "acme", "k"][..],
+        &["audit", "key", "acme", "k"],
+        &["key", "settle", "acme", "k", "--status", "201", "--reason", "r", "--actor", "a"],
+        &["key", "release", "acme", "k", "--reason", "r", "--actor", "a"],
+        &["jobs", "retry", "acme", "k", "--reason", "r", "--actor", "a"],
+        &["jobs", "drop", "acme", "k", "--reason", "r", "--actor", "a"],
+    ] {
+        let ends = |status, code_word: &str| code(act, status, json!({ "code": code_word, "detail": "x" }));
+        assert_eq!(code(act, 200, json!({ "state": "released" })), Some(0), "{act:?}");
+        assert_eq!(ends(401, ""), Some(1), "{act:?}");
+        assert_eq!(ends(409, "refused"), Some(1), "{act:?}");
+        assert_eq!(ends(400, "malformed"), Some(2), "{act:?}");
+        assert_eq!(ends(404, ""), Some(2), "{act:?}");
+        assert_eq!(ends(409, "not-yet"), Some(3), "{act:?}: ask again then");
+        assert_eq!(ends(503, "not-yet"), Some(3), "{act:?}");
+        assert_eq!(onceway(&[act, &["--admin", NOWHERE]].concat()).status.code(), Some(1), "{act:?}");
+    }
+}
+
+#[test]
+fn lists_end_with_3_where_they_have_what_somebody_has_to_see_to() {
     let doubt = json!({ "tenant": "acme", "key": "k" });
+    let waits = json!({ "region": "us", "jobs": [{ "state": "waiting" }] });
+    assert_eq!(code(&["jobs"], 200, waits), Some(0), "a job that waits is nobody's to see to");
+    let clean = json!({ "region": "us", "runs": [{ "verdict": "clean" }], "findings": [] });
+    assert_eq!(code(&["audit"], 200, clean), Some(0));
     for (args, field, entry) in [
         (&["doubts"][..], "doubts", doubt),
         (&["jobs"], "jobs", json!({ "state": "dead" })),
