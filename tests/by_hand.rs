@@ -138,9 +138,14 @@ fn two_regions_by_the_commands_of_the_readme() {
         expect(&dir, &["check", "north.toml", "south.toml"], 0).await;
         let said = expect(&dir, &["store", "check", "--config", "north.toml"], 3).await;
         assert!(said.contains("store init"), "{said}");
+        // Rehearsed, each ends as it then does where it waits.
+        let said = expect(&dir, &["store", "init", "--config", "north.toml", "--dry-run"], 0).await;
+        assert!(said.contains("pending") && said.ends_with("\nNothing was changed.\n"), "{said}");
         let said = expect(&dir, &["store", "init", "--config", "north.toml"], 3).await;
         assert!(said.contains("pending") && said.contains("south"), "{said}");
-        expect(&dir, &["store", "init", "--config", "south.toml", "--wait", "60s"], 0).await;
+        let init = ["store", "init", "--config", "south.toml", "--wait", "60s"];
+        expect(&dir, &[&init[..], &["--dry-run"]].concat(), 0).await;
+        expect(&dir, &init, 0).await;
         expect(&dir, &["store", "init", "--config", "north.toml", "--wait", "60s"], 0).await;
         for name in ["north.toml", "south.toml"] {
             let said = expect(&dir, &["store", "check", "--config", name], 0).await;

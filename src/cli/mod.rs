@@ -85,7 +85,8 @@ Exit codes, of every command:
 
 With --json an answer is JSON on stdout, and a failure one object as the last line of stderr:
   {\"error\":\"failed\",\"exit_code\":1,\"message\":\"...\"}     error is failed, wrong or incomplete, for 1, 2 and 3
-With --dry-run an act says what would happen and what hinders it, changes nothing, and ends with the exit code that it would end with.
+With --dry-run an act says what would happen and what hinders it, changes nothing, and ends with the exit code that it would end with
+(`store init` and `store reseed`: with a --wait that is long enough).
 
 `onceway COMMAND --help` explains a command with examples.";
 

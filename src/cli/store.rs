@@ -58,8 +58,9 @@ pub struct Init {
     /// How long to try again while something is pending.
     #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse)]
     wait: Duration,
-    /// Say what is there and what would be made; change nothing. Exit code 3: something would be made.
-    #[arg(long, conflicts_with = "wait")]
+    /// Say what is there and what would be made; change nothing. Ends as with a --wait that is long enough: 0, or 1 where something needs a
+    /// person.
+    #[arg(long)]
     dry_run: bool,
     /// Print JSON: region, complete, broken, and parts with part, status and why.
     #[arg(long)]
@@ -107,8 +108,9 @@ pub struct Reseed {
     /// How long to wait for the copy.
     #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse)]
     wait: Duration,
-    /// Say whether the slot is lost and what would be copied; change nothing. Exit code 3: it would be made anew.
-    #[arg(long, conflicts_with = "wait")]
+    /// Say whether the slot is lost and what would be copied; change nothing. Ends as with a --wait that is long enough: 0, or 1 where there
+    /// is nothing to repair.
+    #[arg(long)]
     dry_run: bool,
     /// Print JSON: region, complete, broken, and parts with part, status and why.
     #[arg(long)]
@@ -173,15 +175,19 @@ impl Check {
 fn tell(plan: &Plan, report: &Report, as_json: bool, dry_run: bool) -> Result<(), Failure> {
     match (as_json, dry_run) {
         (true, _) => print(&format!("{}\n", object(plan, report, dry_run)))?,
-        (false, true) => print(&format!("{report}\nNothing was changed.\n"))?,
+        (false, true) if report.is_complete() || report.is_broken() => {
+            print(&format!("{report}\nNothing was changed.\n"))?;
+        }
+        (false, true) => print(&format!(
+            "{report}\nwhat is pending would be made, once the other regions are ready\n\nNothing was changed.\n"
+        ))?,
         (false, false) => print(&report.to_string())?,
     }
     if report.is_broken() {
         Err(Failure::Failed("the store needs a person: see the lines marked broken".to_owned()))
-    } else if report.is_complete() {
+    } else if report.is_complete() || dry_run {
+        // What is pending is what the act makes, or waits for.
         Ok(())
-    } else if dry_run {
-        Err(Failure::Incomplete("what is pending above would be made, as far as peers are ready".to_owned()))
     } else {
         Err(Failure::Incomplete(
             "something is pending: run `onceway store init` again, or with --wait 60s".to_owned(),
