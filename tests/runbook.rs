@@ -75,7 +75,7 @@ async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
 }
 
 #[test]
-fn every_section_is_played_and_every_command_is_run() {
+fn every_section_has_a_player_and_every_command_is_in_a_block_or_on_a_list() {
     let book = Book::read();
     let mut titles = book.titles();
     titles.sort_unstable();
