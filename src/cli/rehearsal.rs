@@ -37,7 +37,8 @@ fn picture(said: &Value) -> String {
     if said["changes"] == false {
         return format!("nothing would change: it is so already (epoch {})\n", word(&said["epoch"]));
     }
-    let mut text = format!("would go from epoch {} to {}\n", word(&said["from_epoch"]), word(&said["epoch"]));
+    let to = if said["epoch"].is_null() { "a later one".to_owned() } else { word(&said["epoch"]) };
+    let mut text = format!("would go from epoch {} to {to}\n", word(&said["from_epoch"]));
     if said["moves"].as_array().is_some_and(|moves| !moves.is_empty()) {
         text.push_str(&format!("\nkeys that would move\n{}", moves(&said["moves"])));
     }
@@ -70,6 +71,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line:?} in\n{text}");
         }
+        let drawn = picture(&json!({ "from_epoch": 7, "epoch": null, "changes": true }));
+        assert!(drawn.starts_with("would go from epoch 7 to a later one\n"), "{drawn}");
         let same = picture(&json!({ "epoch": 7, "changes": false }));
         assert_eq!(same, "nothing would change: it is so already (epoch 7)\n");
     }

@@ -77,8 +77,8 @@ pub struct Rehearsal {
     pub dry_run: bool,
     /// The present epoch; 0 before the founding.
     pub from_epoch: u64,
-    /// The epoch that the act would lead to.
-    pub epoch: u64,
+    /// The epoch that the act would lead to; `None` where only acting settles it, as it is drawn then.
+    pub epoch: Option<u64>,
     /// False if it is so already, and the act would change nothing.
     pub changes: bool,
     /// Arcs that would change their owner.
@@ -105,7 +105,7 @@ impl Rehearsal {
         Self {
             dry_run: true,
             from_epoch: view.epoch(),
-            epoch: next.epoch(),
+            epoch: Some(next.epoch()),
             changes: true,
             moves: view.moves(next).into_iter().map(moved).collect(),
             effects,
@@ -118,7 +118,7 @@ impl Rehearsal {
         Self {
             dry_run: true,
             from_epoch: epoch,
-            epoch,
+            epoch: Some(epoch),
             changes: false,
             moves: Vec::new(),
             effects: Vec::new(),
@@ -142,7 +142,8 @@ impl<P: Ports> Gateway<P> {
                     "all regions of the ring would serve".to_owned(),
                     format!("voters {}", voters.join(", ")),
                 ];
-                Ok(Rehearsal { epoch: first.epoch(), changes: true, effects, ..Rehearsal::nothing(0) })
+                let epoch = Some(first.epoch());
+                Ok(Rehearsal { epoch, changes: true, effects, ..Rehearsal::nothing(0) })
             }
             Act::Apply { ring, escrow, expect_epoch } => {
                 self.rehearse_move(self.may_apply(ring, escrow, expect_epoch)?).await
@@ -154,9 +155,12 @@ impl<P: Ports> Gateway<P> {
             Act::BreakGlass { stopped } => {
                 let known = self.known().await?;
                 let broken = self.may_break(known.clone(), stopped).await?;
-                let effects =
-                    stopped.iter().map(|name| format!("{name} would be lost, and vote no more")).collect();
-                Ok(Rehearsal::between(&known, &broken.view, effects))
+                let lost = stopped.iter().map(|name| format!("{name} would be lost, and vote no more"));
+                let ahead =
+                    "the new view's epoch would be a million or more ahead: it is drawn when it is done"
+                        .to_owned();
+                let effects = lost.chain([ahead]).collect();
+                Ok(Rehearsal { epoch: None, ..Rehearsal::between(&known, &broken.view, effects) })
             }
         }
     }
