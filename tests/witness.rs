@@ -269,8 +269,20 @@ async fn its_file_is_made_once_and_used_by_one() {
     let (code, said) = house.ended(&[]);
     assert!(code == Some(2) && said.contains("there is no such file") && said.contains("--init"), "{said}");
     assert!(!house.path("witness.state").exists());
+    let text = fs::read_to_string(house.path("witness.toml")).unwrap();
+    fs::write(house.path("witness.toml"), text.replacen("\"witness.state\"", "\"absent/witness.state\"", 1))
+        .unwrap();
+    for nowhere in [&["--init"][..], &["--init", "--dry-run"]] {
+        let (code, said) = house.ended(nowhere);
+        assert!(code == Some(2) && said.contains("absent: No such file"), "{nowhere:?} {code:?} {said}");
+    }
+    fs::write(house.path("witness.toml"), text).unwrap();
+    let (code, said) = house.ended(&["--init", "--dry-run"]);
+    assert!(code == Some(0) && said.ends_with("Nothing was changed.\n"), "{said}");
+    assert!(!house.path("witness.state").exists());
     let (code, said) = house.ended(&["--init"]);
     assert!(code == Some(0) && said.contains("made for witness-1, acceptor "), "{said}");
+    assert_eq!(house.ended(&["--init", "--dry-run"]).0, Some(2));
     let (code, said) = house.ended(&["--init"]);
     assert!(code == Some(2) && said.contains("never overwritten"), "{said}");
     let running = house.start().await;

@@ -93,18 +93,26 @@ struct Kept {
 }
 
 impl AcceptorFile {
+    /// Where the file of a new witness would be made. Changes nothing. Blocks.
+    ///
+    /// # Errors
+    /// `Exists`; `Io`, also where its folder is not there.
+    pub fn vacant(path: &Path) -> Result<PathBuf, FileError> {
+        let path = resolved(path)?;
+        match fs::symlink_metadata(&path) {
+            Ok(_) => Err(FileError::Exists(path)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(path),
+            Err(cause) => Err(FileError::Io { path, cause }),
+        }
+    }
+
     /// Makes the file of a new witness, which holds nothing. Blocks.
     ///
     /// # Errors
     /// `Exists`, `InUse` or `Io`.
     pub fn create(path: &Path, me: &RegionName, id: AcceptorId) -> Result<(), FileError> {
-        let path = resolved(path)?;
-        let _lock = lock(&path)?;
-        match fs::symlink_metadata(&path) {
-            Ok(_) => return Err(FileError::Exists(path)),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(cause) => return Err(FileError::Io { path, cause }),
-        }
+        let _lock = lock(&resolved(path)?)?;
+        let path = Self::vacant(path)?;
         let text = spell(me, 0, &Acceptor::made(id)).map_err(|why| io(&path, std::io::Error::other(why)))?;
         put_beside(&path, &text).and_then(|()| put_in_place(&path)).map_err(|cause| io(&path, cause))?;
         sync_folder(&path).map_err(|cause| io(&path, cause))

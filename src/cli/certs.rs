@@ -22,7 +22,7 @@ Examples:
   onceway certs --out certificates --region us-east eu-west ap-south
   onceway certs --out certificates --region sa-east                     one more, under the same authority
 
-Region certificates are valid for two years, the authority for ten.")]
+Region certificates are valid for two years, the authority for ten. No region may be called ca.")]
 pub struct Certs {
     /// The folder to write into; made if it is not there.
     #[arg(long, value_name = "DIR")]
@@ -46,6 +46,11 @@ impl Certs {
         };
         let mut regions: Vec<RegionName> = self.regions.iter().map(parse).collect::<Result<_, _>>()?;
         regions.sort();
+        if regions.iter().any(|name| name.as_str() == "ca") {
+            let why =
+                "--region ca: ca.pem and ca.key are the authority's own files: give the region another name";
+            return Err(Failure::Bad(why.to_owned()));
+        }
         if let Some(twice) = regions.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Failure::Bad(format!("--region {} is given twice: name each once", twice[0])));
         }

@@ -53,7 +53,7 @@ pub struct Witness {
     /// Make the file of a new witness, and end. Refused if it is there already.
     #[arg(long)]
     init: bool,
-    /// With --init: say what would be made, and make nothing. Ends with 2 if the file is there already.
+    /// With --init: say what would be made, and make nothing. Ends with 2 if the file is there already, or its folder is not.
     #[arg(long, requires = "init")]
     dry_run: bool,
     /// With --init: print JSON: file, name, acceptor.
@@ -90,11 +90,7 @@ impl Witness {
 
     fn rehearse(&self, config: &WitnessConfig) -> Result<(), Failure> {
         let shown = config.file.display();
-        if config.file.exists() {
-            return Err(Failure::Bad(format!(
-                "{shown} is there already: a witness's file is never overwritten"
-            )));
-        }
+        AcceptorFile::vacant(&config.file).map_err(|error| Failure::Bad(error.to_string()))?;
         match self.json {
             true => {
                 let said = json!({ "dry_run": true, "file": config.file, "name": config.name.as_str() });

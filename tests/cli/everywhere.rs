@@ -137,6 +137,12 @@ fn dry_runs_on_files_make_none() {
     let said = well(&["certs", "--out", dir, "--region", "a", "b", "--dry-run"]);
     assert!(said.contains("ca.pem, ca.key, a.pem, a.key, b.pem, b.key"), "{said}");
     assert!(!folder.path().join("certs").exists());
+    for dry in [&[][..], &["--dry-run"]] {
+        let taken = onceway(&[&["certs", "--out", dir, "--region", "a", "ca"][..], dry].concat());
+        assert_eq!(taken.status.code(), Some(2), "{dry:?}");
+        assert!(err(&taken).contains("ca.pem and ca.key are the authority's"), "{}", err(&taken));
+    }
+    assert!(!folder.path().join("certs").exists());
     let made: Value =
         serde_json::from_str(&well(&["certs", "--out", dir, "--region", "a", "--json"])).unwrap();
     assert_eq!((&made["authority"], &made["files"][2]), (&json!("made"), &json!("a.pem")));
