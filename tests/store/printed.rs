@@ -1,5 +1,5 @@
-//! The script of `onceway store init --print`, run by psql as an owner who is no superuser: afterwards `init` finds nothing to do. Then a replication
-//! password is changed while a link is down.
+//! The script of `onceway store init --print`, run by psql as an owner who is no superuser (on 15 he is one from the subscriptions on, which only a
+//! superuser may create there): afterwards `init` finds nothing to do. Then a replication password is changed while a link is down.
 //!
 //! Neighbours: `provisioning` has the same by connection. `cli.rs` has the command, and that it shows no secret.
 
