@@ -59,7 +59,8 @@ pub struct Apply {
     /// Do it.
     #[arg(long)]
     yes: bool,
-    /// Also ask whether it would be taken now, and what hinders it; change nothing. The exit code is that of --yes.
+    /// Ask whether it would be taken now, what would move and what hinders it, in place of the plan; change nothing. The exit code is that
+    /// of --yes.
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
     /// Print JSON.
