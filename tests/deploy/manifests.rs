@@ -267,6 +267,7 @@ fn secrets_that_are_named_are_explained() {
         named += 1;
     }
     assert_eq!(named, 6);
+    assert!(!guide.contains("--from-literal"), "a secret stands on a command line, where other users see it");
     assert!(of_kind(&objects, "Secret").is_empty(), "a secret stands in no file");
 }
 
