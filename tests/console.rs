@@ -25,14 +25,15 @@ const TOKEN: &str = "letmein-letmein-letmein";
 /// A region alone whose admin listener asks for a token; all tests of this process share it.
 async fn solo() -> &'static Solo {
     static SOLO: OnceCell<Solo> = OnceCell::const_new();
-    SOLO.get_or_init(async || {
-        Solo::start_with(&routes(), None, |dir| {
-            fs::write(dir.join("token"), TOKEN).unwrap();
-            let file = dir.join("solo.toml");
-            fs::write(&file, fs::read_to_string(&file).unwrap() + "\n[admin]\ntoken_file = \"token\"\n")
-                .unwrap();
-        })
-        .await
+    SOLO.get_or_init(start).await
+}
+
+/// Such a region.
+async fn start() -> Solo {
+    Solo::start_with(&routes(), None, |dir| {
+        fs::write(dir.join("token"), TOKEN).unwrap();
+        let file = dir.join("solo.toml");
+        fs::write(&file, fs::read_to_string(&file).unwrap() + "\n[admin]\ntoken_file = \"token\"\n").unwrap();
     })
     .await
 }

@@ -47,6 +47,7 @@ pub struct Admin<P: Ports> {
     gateway: Arc<Gateway<P>>,
     metrics: PrometheusHandle,
     key: Key,
+    tries: console::Tries,
 }
 
 /// What the admin listener asks for: the digest of a token; nothing, on loopback.
@@ -62,7 +63,7 @@ impl<P: Ports> Admin<P> {
         metrics: PrometheusHandle,
         token: Replaceable<Option<TokenDigest>>,
     ) -> Self {
-        Self { gateway, metrics, key: Key(token) }
+        Self { gateway, metrics, key: Key(token), tries: console::Tries::default() }
     }
 
     /// Answers one request. Only an operator's act has a body that is read.
@@ -76,7 +77,8 @@ impl<P: Ports> Admin<P> {
         match &path[..] {
             [""] if head.method != Method::POST => return Ok(console::redirect()),
             ["console", page @ ..] => {
-                return Ok(console::answer(&self.gateway, &self.key, page, &head, body).await);
+                let door = (&self.key, &self.tries);
+                return Ok(console::answer(&self.gateway, door, page, &head, body).await);
             }
             _ => {}
         }

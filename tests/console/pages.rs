@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::support::{ask, key, run};
-use crate::{TOKEN, alone, doubt, encoded, form, retry, solo};
+use crate::{TOKEN, alone, doubt, encoded, form, retry, solo, start};
 
 async fn admin() -> String {
     solo().await.region.admin()
@@ -80,6 +80,32 @@ fn nobody_sees_more_than_the_sign_in_without_the_token_and_every_answer_carries_
     });
 }
 
+/// Its own region: nobody can sign in to it for a minute. About 4 s.
+#[test]
+fn after_ten_wrong_tokens_nobody_signs_in_for_a_minute_and_the_log_has_one_line() {
+    run(async {
+        let solo = start().await;
+        let base = solo.region.admin();
+        let cookie = session(&base).await;
+        for number in 0..10 {
+            let wrong = ask(form(&base, "/console/sign-in", &[("token", "letmein-letmein-letmeim")])).await;
+            assert_eq!(wrong.status, 401, "{number}");
+        }
+        for token in ["letmein-letmein-letmeim", TOKEN] {
+            let refused = ask(form(&base, "/console/sign-in", &[("token", token)])).await;
+            assert_eq!((refused.status.as_u16(), refused.header("set-cookie")), (429, ""), "{token}");
+            let after: u64 = refused.header("retry-after").parse().unwrap();
+            assert!((1..=60).contains(&after) && refused.text().contains("Too many wrong tokens"), "{after}");
+        }
+        let log = std::fs::read_to_string(solo.region.gateway_log()).unwrap();
+        assert_eq!(log.matches("could not sign in to the console").count(), 1, "{log}");
+        // Who is in stays in, and programs are asked for the token as before.
+        assert_eq!(ask(get(&base, "/console").with("Cookie", &cookie)).await.status, 200);
+        let by_token = get(&base, "/v1/status").with("Authorization", format!("Bearer {TOKEN}"));
+        assert_eq!(ask(by_token).await.status, 200);
+    });
+}
+
 fn stranger_and_known_are_guarded(answers: &[&Answer]) {
     for answer in answers {
         let policy = answer.header("content-security-policy");
@@ -119,7 +145,12 @@ fn a_session_takes_the_token_and_no_page_of_elsewhere_can_use_it() {
         assert!(wrong.text().contains("not the admin token"));
         let right = ask(form(&base, "/console/sign-in", &[("token", TOKEN)])).await;
         let cookie = right.header("set-cookie");
-        assert!(cookie.contains("HttpOnly; SameSite=Strict") && !cookie.contains(TOKEN), "{cookie}");
+        assert!(cookie.ends_with("HttpOnly; SameSite=Strict") && !cookie.contains(TOKEN), "{cookie}");
+        let front = base.replacen("http://", "https://", 1);
+        let mut over_tls = form(&base, "/console/sign-in", &[("token", TOKEN)]);
+        over_tls.headers.retain(|(name, _)| name != "Origin");
+        let over_tls = ask(over_tls.with("Origin", front)).await;
+        assert!(over_tls.header("set-cookie").ends_with("; SameSite=Strict; Secure"), "{}", over_tls.text());
         let stolen_origin = |origin: &str| {
             let mut ask = form(&base, "/console/sign-in", &[("token", TOKEN)]);
             ask.headers.retain(|(name, _)| name != "Origin");

@@ -14,6 +14,7 @@ mod key;
 mod lists;
 mod now;
 mod session;
+mod tries;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,15 +22,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use form_urlencoded::parse;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, LOCATION, REFERRER_POLICY, SET_COOKIE,
-    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, LOCATION, REFERRER_POLICY, RETRY_AFTER,
+    SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use maud::Markup;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use self::tries::Tried;
+pub(super) use self::tries::Tries;
 use super::admin::{Answer, Key, problem};
 use crate::gateway::Gateway;
 use crate::gateway::credentials::{TokenDigest, digest};
@@ -103,7 +106,7 @@ pub(super) fn redirect() -> Answer {
 /// Answers what is asked below `/console`; `path` is what follows.
 pub(super) async fn answer<P, B>(
     gateway: &Arc<Gateway<P>>,
-    key: &Key,
+    (key, tries): (&Key, &Tries),
     path: &[&str],
     head: &Parts,
     body: B,
@@ -122,7 +125,7 @@ where
         Access::Astray => return key.refusal(),
         Access::Unknown(token) => {
             return match (&head.method, path) {
-                (&Method::POST, ["sign-in"]) => sign_in(gateway, &token, &head.headers, body).await,
+                (&Method::POST, ["sign-in"]) => sign_in(gateway, (&token, tries), &head.headers, body).await,
                 _ => ask_to_sign_in(gateway, None),
             };
         }
@@ -149,7 +152,12 @@ where
 }
 
 /// Takes the token from a form; who has it gets a session in its place.
-async fn sign_in<P, B>(gateway: &Gateway<P>, token: &TokenDigest, headers: &HeaderMap, body: B) -> Answer
+async fn sign_in<P, B>(
+    gateway: &Gateway<P>,
+    (token, tries): (&TokenDigest, &Tries),
+    headers: &HeaderMap,
+    body: B,
+) -> Answer
 where
     P: Ports,
     B: http_body::Body<Data = Bytes>,
@@ -159,13 +167,25 @@ where
         Ok(form) => form,
         Err(answer) => return answer,
     };
-    // Digests are compared, not tokens: how long it takes tells nothing about the token.
-    if digest(form.get("token").trim().as_bytes()) != *token {
-        tracing::warn!("somebody could not sign in to the console: a wrong token");
-        return ask_to_sign_in(gateway, Some("That is not the admin token of this gateway."));
-    }
     let region = gateway.region().as_str();
-    with_cookie(elsewhere("/console"), &session::begun(token, region, gateway.date()))
+    // Digests are compared, not tokens: how long it takes tells nothing about the token.
+    match tries.judge(Instant::now(), || digest(form.get("token").trim().as_bytes()) == *token) {
+        Tried::Right => {
+            let over_tls = session::is_over_tls(headers);
+            with_cookie(elsewhere("/console"), &session::begun(token, region, gateway.date(), over_tls))
+        }
+        Tried::Wrong => ask_to_sign_in(gateway, Some("That is not the admin token of this gateway.")),
+        Tried::TooMany(left) => {
+            let seconds = left.as_millis().div_ceil(1_000);
+            let why = format!("Too many wrong tokens were shown here. Sign in again in {seconds} s.");
+            let markup = frame::sign_in(region, Some(&why));
+            let mut answer = page(StatusCode::TOO_MANY_REQUESTS, markup);
+            if let Ok(seconds) = u64::try_from(seconds) {
+                answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+            }
+            answer
+        }
+    }
 }
 
 fn ask_to_sign_in<P: Ports>(gateway: &Gateway<P>, why: Option<&str>) -> Answer {

@@ -15,11 +15,20 @@ use crate::protocol::time::Date;
 /// How long a session lasts, in seconds: a shift.
 const LASTS: i64 = 8 * 3_600;
 
-/// The cookie of a session that begins now.
-pub(super) fn begun(token: &TokenDigest, region: &str, now: Date) -> String {
+/// The cookie of a session that begins now; one that began over TLS is never sent without.
+pub(super) fn begun(token: &TokenDigest, region: &str, now: Date, over_tls: bool) -> String {
     let until = now.as_millis() / 1_000 + LASTS;
     let seal: String = seal(token, region, until).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}={until}.{seal}; Path=/console; Max-Age={LASTS}; HttpOnly; SameSite=Strict", name(region))
+    let secure = if over_tls { "; Secure" } else { "" };
+    format!(
+        "{}={until}.{seal}; Path=/console; Max-Age={LASTS}; HttpOnly; SameSite=Strict{secure}",
+        name(region)
+    )
+}
+
+/// Whether the browser reached a front with TLS. Only what [`is_own`] takes is worth asking.
+pub(super) fn is_over_tls(headers: &HeaderMap) -> bool {
+    headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }
 
 /// The cookie that ends a session in its browser.
@@ -115,8 +124,10 @@ mod tests {
 
     #[test]
     fn a_session_is_known_until_it_ends_and_to_nobody_else() {
-        let begun = begun(&TOKEN, "us-east", NOW);
+        let over_tls = begun(&TOKEN, "us-east", NOW, true);
+        let begun = begun(&TOKEN, "us-east", NOW, false);
         assert!(begun.ends_with("; Path=/console; Max-Age=28800; HttpOnly; SameSite=Strict"), "{begun}");
+        assert_eq!(over_tls, format!("{begun}; Secure"));
         let cookie = begun.split(';').next().unwrap().to_owned();
         let known = |headers: &HeaderMap, token, region, now| is_shown(headers, token, region, now);
         let among_others = shown(&format!("theme=dark; {cookie}; onceway-console-us-east=1.2"));
@@ -134,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_session_that_was_touched_is_none() {
-        let begun = begun(&TOKEN, "a", NOW);
+        let begun = begun(&TOKEN, "a", NOW, false);
         let cookie = begun.split(';').next().unwrap();
         let (name, value) = cookie.split_once('=').unwrap();
         let (until, seal) = value.split_once('.').unwrap();

@@ -1,0 +1,81 @@
+//! How often a wrong token may be shown to the sign-in of one process: a few times a minute, and one line of the log for all of them.
+//!
+//! Neighbours: [`super`] asks with each form. Who tries is not told apart: through a forwarded port everybody comes from this machine. Sessions that
+//! stand and programs that name the token are not bounded by it. It must not keep what was shown.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The most wrong tokens in one span.
+const MOST: u32 = 10;
+/// It begins with the first wrong one.
+const SPAN: Duration = Duration::from_secs(60);
+
+/// What was tried of late.
+#[derive(Default)]
+pub(in crate::server) struct Tries(Mutex<Span>);
+
+#[derive(Default)]
+struct Span {
+    began: Option<Instant>,
+    refused: u32,
+}
+
+/// What becomes of a token that is shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Tried {
+    /// It is the one.
+    Right,
+    /// It is not.
+    Wrong,
+    /// Nobody looked: too many were wrong; for so long none is looked at.
+    TooMany(Duration),
+}
+
+impl Tries {
+    /// Judges a token by `is_right`, if one may be tried now.
+    pub(super) fn judge(&self, now: Instant, is_right: impl FnOnce() -> bool) -> Tried {
+        let mut span = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = span.began.map(|began| (began + SPAN).saturating_duration_since(now)).unwrap_or_default();
+        if !left.is_zero() && span.refused >= MOST {
+            span.refused = span.refused.saturating_add(1);
+            return Tried::TooMany(left);
+        }
+        if is_right() {
+            return Tried::Right;
+        }
+        if left.is_zero() {
+            let before = span.refused;
+            *span = Span { began: Some(now), refused: 0 };
+            tracing::warn!(
+                before,
+                "somebody could not sign in to the console: a wrong token. Others within a minute are counted and told as `before` with the next such line"
+            );
+        }
+        span.refused += 1;
+        Tried::Wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_ten_wrong_ones_none_is_looked_at_for_the_rest_of_the_minute() {
+        let (tries, begin) = (Tries::default(), Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        assert_eq!(tries.judge(at(0), || true), Tried::Right);
+        for second in 0..10 {
+            assert_eq!(tries.judge(at(second), || false), Tried::Wrong, "{second}");
+        }
+        let unseen = || -> bool { panic!("it is looked at") };
+        assert_eq!(tries.judge(at(20), unseen), Tried::TooMany(Duration::from_secs(40)));
+        assert_eq!(tries.judge(at(59), unseen), Tried::TooMany(Duration::from_secs(1)));
+        assert_eq!(tries.judge(at(60), || true), Tried::Right);
+        assert_eq!(tries.judge(at(61), || false), Tried::Wrong, "a new minute begins");
+        assert_eq!(tries.judge(at(62), || true), Tried::Right, "right ones are not counted");
+    }
+}
