@@ -63,19 +63,27 @@ impl Tries {
 mod tests {
     use super::*;
 
+    fn right() -> bool {
+        true
+    }
+
+    fn wrong() -> bool {
+        false
+    }
+
     #[test]
     fn after_ten_wrong_ones_none_is_looked_at_for_the_rest_of_the_minute() {
         let (tries, begin) = (Tries::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
-        assert_eq!(tries.judge(at(0), || true), Tried::Right);
+        assert_eq!(tries.judge(at(0), right), Tried::Right);
         for second in 0..10 {
-            assert_eq!(tries.judge(at(second), || false), Tried::Wrong, "{second}");
+            assert_eq!(tries.judge(at(second), wrong), Tried::Wrong, "{second}");
         }
         let unseen = || -> bool { panic!("it is looked at") };
         assert_eq!(tries.judge(at(20), unseen), Tried::TooMany(Duration::from_secs(40)));
         assert_eq!(tries.judge(at(59), unseen), Tried::TooMany(Duration::from_secs(1)));
-        assert_eq!(tries.judge(at(60), || true), Tried::Right);
-        assert_eq!(tries.judge(at(61), || false), Tried::Wrong, "a new minute begins");
-        assert_eq!(tries.judge(at(62), || true), Tried::Right, "right ones are not counted");
+        assert_eq!(tries.judge(at(60), right), Tried::Right);
+        assert_eq!(tries.judge(at(61), wrong), Tried::Wrong, "a new minute begins");
+        assert_eq!(tries.judge(at(62), right), Tried::Right, "right ones are not counted");
     }
 }
