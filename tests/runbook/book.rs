@@ -195,7 +195,10 @@ impl Section<'_> {
         said.ends(&[0, 1, 3]);
         let done = "is drained: epoch";
         said.hides(done).hides("in force: epoch");
-        assert_eq!(self.epoch().await, before, "{line}: its dry run changed the epoch: {}", said.text);
+        // Where something hinders it, that may be a change of others, which ends meanwhile.
+        if said.code == Some(0) {
+            assert_eq!(self.epoch().await, before, "{line}: its dry run changed the epoch: {}", said.text);
+        }
         Some(said.code)
     }
 
