@@ -97,6 +97,10 @@ fn prepare_store() {
         "claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge", "late",
         "audit",
     ];
+    for calls in ["reads", "writes"] {
+        gauge!(observe::STORE_BREAKER, "calls" => calls).set(0.0);
+        counter!(observe::STORE_SPARED, "calls" => calls).absolute(0);
+    }
     for op in OPS {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);

@@ -70,6 +70,8 @@ metrics! {
     CLOCK_STEPS = Counter "onceway_clock_steps_total" "Steps of the database's clock against this process's boot clock.";
     CLOCK_SUSPECT = Gauge "onceway_clock_suspect" "1 while the database's clock is not believed, so that no hold counts as over and nothing is reaped, else 0.";
     STORE_ERRORS = Counter "onceway_store_errors_total" "Failed store calls by operation and kind (definite, unknown).";
+    STORE_BREAKER = Gauge "onceway_store_breaker_open" "1 while the store does not answer calls about keys, so that further ones are refused at once and only probes are made, else 0, by calls (reads, writes).";
+    STORE_SPARED = Counter "onceway_store_spared_total" "Calls about keys that were refused at once because the store did not answer those before; nothing was sent. By calls (reads, writes).";
     STORE_SECONDS = Histogram "onceway_store_seconds" "Duration of store calls by operation and route, in seconds.";
     UPSTREAM_SECONDS = Histogram "onceway_upstream_seconds" "Time from sending a request under a claim to its whole answer or its failure, by route, in seconds.";
     IN_FLIGHT = Gauge "onceway_in_flight_requests" "Keyed requests being worked on now.";
