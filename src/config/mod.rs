@@ -21,6 +21,7 @@ mod outcomes;
 mod policy;
 mod problems;
 pub mod provision;
+mod quota;
 pub mod reader;
 pub mod reference;
 pub mod region;

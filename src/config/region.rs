@@ -4,7 +4,6 @@
 //! in [`Secret`]; no message repeats one. It must not open a port or a connection.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::provision::{self, Provision};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Names, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
-use super::{tokens, upstream_health};
+use super::{quota, tokens, upstream_health};
 use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::quota::Quota;
@@ -192,7 +191,7 @@ pub(super) fn read_text(
     let (peer, addresses) = peer(&top, base, surroundings);
     let (provision, publishers) =
         top.table("provision").map(|section| provision::read(section, base, surroundings, problems)).unzip();
-    let quota = top.table("quota").map(quota);
+    let quota = top.table("quota").map(quota::read);
     let log = log(&top);
     top.finish();
     let drain = drain.unwrap_or(Duration::from_secs(25));
@@ -265,18 +264,6 @@ fn store(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Opt
         pool: usize::try_from(pool).unwrap_or(usize::MAX),
         generation: generation.and_then(|number| u32::try_from(number).ok()).unwrap_or(1),
     })
-}
-
-fn quota(section: Section<'_>) -> Option<Quota> {
-    let count = |value: &DeValue<'_>| {
-        let number = reader::number(value, 1, 1_000_000)?;
-        u32::try_from(number).ok().and_then(NonZeroU32::new).ok_or_else(|| "is out of range".to_owned())
-    };
-    let advice = "say how many keys a tenant may start per second here, such as new_keys_per_second = 100";
-    let rate = section.required("new_keys_per_second", advice, count);
-    let burst = section.optional("burst", count);
-    section.finish();
-    rate.map(|rate| Quota { new_keys_per_second: rate, burst: burst.unwrap_or(rate) })
 }
 
 fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bool>) {

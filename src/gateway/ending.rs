@@ -53,9 +53,7 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
         }
         Reply::First { .. } | Reply::Replay(_) | Reply::Accepted(_) => "-",
     };
-    if reply.is_retry() {
-        gateway.give_back(ask);
-    }
+    gateway.give_back(ask, reply.is_retry());
     metrics::answer(&ask.route, ask.id.tenant(), verdict);
     let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);
     let took = gateway.ports.clock().now().since(ask.arrived);

@@ -115,9 +115,7 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
     {
         Won::First(Ok(ForwardReply::Answer(response))) => {
             metrics::forward(owner, "answered");
-            if response.headers().contains_key(&reply::REPLAYED) {
-                gateway.give_back(ask);
-            }
+            gateway.give_back(ask, response.headers().contains_key(&reply::REPLAYED));
             tracing::info!(
                 request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
                 region = %gateway.settings.me, %owner, status = response.status().as_u16(),

@@ -197,9 +197,9 @@ pub(super) fn shadow_diverged(route: &Arc<str>) {
     counter!(observe::SHADOW_DIVERGED, "route" => route_label(route)).increment(1);
 }
 
-/// One request refused because its tenant was over its quota.
-pub(super) fn quota_exceeded(tenant: &Tenant) {
-    counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant)).increment(1);
+/// One request refused because its tenant was over that quota.
+pub(super) fn quota_exceeded(tenant: &Tenant, of: &'static str) {
+    counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant), "quota" => of).increment(1);
 }
 
 /// One time that the configuration was read again.
