@@ -47,6 +47,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for result in ["answered", "not_sent", "unknown"] {
         counter!(observe::PASSED, "result" => result).absolute(0);
     }
+    for result in ["exported", "dropped", "failed"] {
+        counter!(observe::OTLP_SPANS, "result" => result).absolute(0);
+    }
     for result in ["ok", "failed"] {
         counter!(observe::CONFIG_RELOADS, "result" => result).absolute(0);
     }

@@ -95,6 +95,7 @@ metrics! {
     LAG_MAX_SECONDS = Gauge "onceway_observed_lag_max_seconds" "Largest observed replication lag of the trailing ten minutes, kept over restarts, in seconds, by origin.";
     SLOT_RETAINED_BYTES = Gauge "onceway_slot_retained_bytes" "WAL that this region's Postgres keeps on its disk for a replication slot, in bytes, by slot; 0 once the slot is lost or dropped.";
     SLOT_LOST = Gauge "onceway_slot_lost" "1 for a replication slot whose WAL was given up (max_slot_wal_keep_size): its subscriber must be rebuilt; else 0, by slot.";
+    OTLP_SPANS = Counter "onceway_otlp_spans_total" "Spans for the collector that [otlp] names, by result (exported, dropped: the queue was full, failed: the collector did not take them).";
     CERTIFICATE_EXPIRES = Gauge "onceway_certificate_expires_timestamp_seconds" "When the first certificate of a file in use expires, in seconds since 1970, by what it is for (of: peer, authority, public).";
 }
 
