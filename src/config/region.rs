@@ -99,9 +99,23 @@ pub struct Process {
     pub provision: Option<Provision>,
     /// How logs are written, and what is logged.
     pub log: Log,
+    /// Where spans go; `None`: nowhere.
+    pub otlp: Option<Otlp>,
     /// How long a graceful stop may take.
     pub drain: Duration,
 }
+
+/// A collector of spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Otlp {
+    /// `http://host:port`.
+    pub endpoint: String,
+    /// How many of a hundred traces that begin here are recorded.
+    pub sample_percent: u8,
+}
+
+/// What is said of `[otlp]` in a build that exports no spans.
+pub const NO_OTLP: &str = "this onceway was built without the export of spans, so [otlp] does nothing: build it with `cargo build --release --features otlp`, or remove the table";
 
 /// The region's Postgres.
 #[derive(Clone, Debug)]
@@ -193,12 +207,14 @@ pub(super) fn read_text(
         top.table("provision").map(|section| provision::read(section, base, surroundings, problems)).unzip();
     let quota = top.table("quota").map(quota::read);
     let log = log(&top);
+    let otlp = top.table("otlp").map(otlp);
     top.finish();
     let drain = drain.unwrap_or(Duration::from_secs(25));
     let whole = || -> Option<Process> {
         // A [provision] that is there must be right; none at all is right too.
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
         let quota = quota.map_or(Some(None), |written| written.map(Some))?;
+        let otlp = otlp.map_or(Some(None), |written| written.map(Some))?;
         let (listen, admin_token, accept_key, store) = (listen?, admin_token?, accept_key?, store?);
         let (upstream, peer) = (upstream?, peer?);
         Some(Process {
@@ -212,6 +228,7 @@ pub(super) fn read_text(
             peer,
             provision,
             log,
+            otlp,
             drain,
         })
     };
@@ -264,6 +281,14 @@ fn store(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Opt
         pool: usize::try_from(pool).unwrap_or(usize::MAX),
         generation: generation.and_then(|number| u32::try_from(number).ok()).unwrap_or(1),
     })
+}
+
+fn otlp(section: Section<'_>) -> Option<Otlp> {
+    let advice = "say where the collector takes OTLP over HTTP, such as endpoint = \"http://127.0.0.1:4318\"";
+    let endpoint = section.required("endpoint", advice, http_address);
+    let percent = section.optional("sample_percent", |value| reader::number(value, 0, 100)).unwrap_or(100);
+    section.finish();
+    Some(Otlp { endpoint: endpoint?, sample_percent: u8::try_from(percent).unwrap_or(100) })
 }
 
 fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bool>) {
@@ -372,9 +397,10 @@ fn http_address(value: &DeValue<'_>) -> Result<String, String> {
         Some(rest) if is_host_and_port(rest) || is_host_and_port(&format!("{rest}:80")) => {
             Ok(format!("http://{rest}"))
         }
-        Some(_) | None => Err(
-            "must be http://host:port, without user, path or query (for TLS, put a proxy beside the upstream)".to_owned(),
-        ),
+        Some(_) | None => {
+            Err("must be http://host:port, without user, path or query (for TLS, put a proxy beside it)"
+                .to_owned())
+        }
     }
 }
 

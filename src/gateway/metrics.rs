@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use http::Response;
 use metrics::{SharedString, counter, gauge, histogram};
+use tracing::Instrument;
 
 use super::labels::{Labels, MOST_TENANTS};
 use super::problems::{CODES, Problem};
 use super::route::Routes;
-use super::{Gateway, Settings};
+use super::{Gateway, Settings, spans};
 use crate::ports::jobs::JobLoad;
 use crate::ports::observe::{self, Kind};
 use crate::ports::store::{Slot, StoreError};
@@ -297,7 +298,7 @@ pub(super) async fn store<P: Ports, T>(
 ) -> Result<T, StoreError> {
     let clock = gateway.ports.clock();
     let begun = clock.now();
-    let result = call.await;
+    let result = call.instrument(spans::store(op)).await;
     let took = clock.now().since(begun).as_secs_f64();
     histogram!(observe::STORE_SECONDS, "op" => op, "route" => route_label(route)).record(took);
     failure(op, &result);

@@ -41,10 +41,11 @@ mod request;
 pub mod route;
 pub mod shadow;
 pub mod signature;
+mod spans;
 mod stand_in;
 pub mod status;
 mod sweep;
-mod trace;
+pub mod trace;
 pub mod trail;
 mod trust;
 
@@ -373,6 +374,7 @@ impl<P: Ports> Gateway<P> {
                 let mut response = reply::refuse(&problem);
                 let (region, code, status) = (&self.settings.me, problem.code(), response.status().as_u16());
                 tracing::info!(%region, code, status, epoch = self.view().epoch(), %trace, "not admitted");
+                spans::answered("refused", code, status);
                 if let Some(echo) = echo {
                     response.headers_mut().insert(reply::KEY, echo);
                 }

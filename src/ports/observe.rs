@@ -3,6 +3,9 @@
 //! Neighbours: `gateway` counts, `server::admin` renders. A label never holds a key, a token or anything a client chose freely:
 //! routes, regions, codes and kinds, and verified tenants, of which one process labels a bounded number (`gateway::labels`).
 
+/// The target of all spans: a collector's layer looks for it, and no log does.
+pub const SPANS: &str = "onceway_spans";
+
 /// What kind of metric a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
