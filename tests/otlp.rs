@@ -3,6 +3,8 @@
 //! Only in builds with the feature `otlp`. Neighbours: `watched.rs` has traces in headers and logs. The collector must not help: it takes what
 //! comes, or nothing at all.
 
+#![cfg(feature = "otlp")]
+
 mod support;
 
 use std::collections::BTreeMap;
