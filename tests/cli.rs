@@ -169,8 +169,8 @@ fn check_lists_mistakes_and_ends_with_2() {
     assert!(err(&absent).contains("absent.toml: cannot read absent.toml"), "{}", err(&absent));
 }
 
-#[test]
-fn check_compares_regions() {
+/// The reference files of three regions, to be changed.
+fn reference_files() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let tomls = ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"];
     let names = tomls.map(|name| format!("{name}.toml")).into_iter();
@@ -181,6 +181,24 @@ fn check_compares_regions() {
         )
         .unwrap();
     }
+    folder
+}
+
+#[test]
+fn check_warns_of_spans_that_this_build_does_not_export() {
+    let folder = reference_files();
+    let file = folder.path().join("us-east.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text + "\n[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n").unwrap();
+    let output = onceway(&["check", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let warned = err(&output).contains("warning: this onceway was built without the export of spans");
+    assert_eq!(warned, !cfg!(feature = "otlp"), "{}", err(&output));
+}
+
+#[test]
+fn check_compares_regions() {
+    let folder = reference_files();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let edit = |name: &str, to: &str, from: &str, by: &str| {
         let text = std::fs::read_to_string(at(name)).unwrap();

@@ -102,10 +102,14 @@ fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
     let of = |lines: &str| {
         let folder = files(&[("region", "[upstream]", &format!("[quota]\n{lines}\n[upstream]"))]);
         let quota = load(folder.path()).unwrap().settings().quota.unwrap();
-        (quota.new_keys_per_second.get(), quota.burst.get())
+        [quota.new_keys, quota.look_ups, quota.misses]
+            .map(|pace| pace.map_or((0, 0), |pace| (pace.per_second.get(), pace.burst.get())))
     };
-    assert_eq!(of("new_keys_per_second = 50"), (50, 50));
-    assert_eq!(of("new_keys_per_second = 50\nburst = 7"), (50, 7));
+    assert_eq!(of("new_keys_per_second = 50"), [(50, 50), (0, 0), (0, 0)]);
+    assert_eq!(of("new_keys_per_second = 50\nburst = 7"), [(50, 7), (0, 0), (0, 0)]);
+    let all = "new_keys_per_second = 50\nlook_ups_per_second = 60\nmisses_per_second = 4";
+    assert_eq!(of(all), [(50, 50), (60, 60), (4, 4)]);
+    assert_eq!(of("misses_per_second = 4"), [(0, 0), (0, 0), (4, 4)]);
 }
 
 #[test]

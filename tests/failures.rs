@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::deployment::Deployment;
+use onceway::fleet::files;
 use onceway::fleet::region::{Action, Part, Region};
 use support::solo::{Solo, routes};
 use support::{BODY, PATIENCE, ask, code, deployment, effects, key, key_status, post, run, until};
@@ -332,6 +333,61 @@ fn a_stop_lets_what_runs_finish_and_refuses_the_rest() {
         solo.serves().await;
         let again = charge(&solo.region, &key).await;
         assert_eq!((again.header("idempotent-replayed"), effects(&solo.ledger, &key)), ("true", 1));
+    });
+}
+
+/// One series of a gateway's metrics.
+async fn series(region: &Region, name: &str) -> f64 {
+    let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
+    let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+}
+
+#[test]
+fn a_store_that_answers_no_claims_costs_neither_the_lease_nor_anybodys_time() {
+    run(async {
+        const OPEN: &str = "onceway_store_breaker_open{calls=\"writes\"}";
+        const SPARED: &str = "onceway_store_spared_total{calls=\"writes\"}";
+        let solo = Solo::start(&routes(), None).await;
+        let (region, before) = (&solo.region, key("before"));
+        assert_eq!(charge(region, &before).await.status, 201);
+        let locking = region.cluster.connect(files::DATABASE).await.unwrap();
+        locking.batch_execute("begin; lock table onceway.records in share mode").await.unwrap();
+        let stuck = key("stuck");
+        until("the store to be spared", async || {
+            let storm = (0..40).map(|at| {
+                tokio::spawn(
+                    post(&region.public(), "/v1/charges", &format!("{stuck}-{at}"), BODY)
+                        .send_owned(PATIENCE),
+                )
+            });
+            for told in storm.collect::<Vec<_>>() {
+                assert_eq!(code(&told.await.unwrap().unwrap()), "store-unavailable");
+            }
+            series(region, OPEN).await == 1.0
+        })
+        .await;
+        let refused = charge(region, &stuck).await;
+        assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "store-unavailable"));
+        assert_eq!(refused.json()["safe_to_retry"], true);
+        assert!(refused.header("retry-after").parse::<u64>().is_ok());
+        assert!(series(region, SPARED).await >= 1.0);
+        assert_eq!(charge(region, &before).await.header("idempotent-replayed"), "", "a retry claims, too");
+        let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
+        assert!(status["store"]["spared"].as_str().unwrap().starts_with("writes of keys"), "{status}");
+        assert_eq!((&status["store"]["open"], &status["readiness"]["serves"]), (&true.into(), &false.into()));
+        // Far longer than a lease: heartbeats and renewals go on.
+        let beat = status["store"]["heartbeat"].as_u64().unwrap();
+        until("twenty heartbeats more", async || {
+            assert_eq!(series(region, "onceway_lease_held").await, 1.0);
+            series(region, "onceway_heartbeat_seq").await >= (beat + 20) as f64
+        })
+        .await;
+        locking.batch_execute("rollback").await.unwrap();
+        charged(region, &stuck).await;
+        solo.serves().await;
+        assert_eq!(series(region, OPEN).await, 0.0);
+        assert_eq!((effects(&solo.ledger, &stuck), effects(&solo.ledger, &before)), (1, 1));
     });
 }
 

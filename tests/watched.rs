@@ -126,8 +126,16 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
 #[test]
 fn what_a_slot_keeps_is_shown_until_it_is_dropped_and_certificates_say_when_they_expire() {
     run(async {
-        let solo = Solo::start(&routes(), None).await;
+        let solo = Solo::start_with(&routes(), None, |dir| {
+            let file = dir.join("solo.toml");
+            let otlp = "\n[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
+            fs::write(&file, fs::read_to_string(&file).unwrap() + otlp).unwrap();
+        })
+        .await;
         let region = &solo.region;
+        let log = fs::read_to_string(region.gateway_log()).unwrap();
+        let warned = log.matches("this onceway was built without the export of spans").count();
+        assert_eq!(warned, usize::from(!cfg!(feature = "otlp")), "{log}");
         let retained = "onceway_slot_retained_bytes{slot=\"forgotten\"}";
         assert_eq!(series(region, retained).await, None);
         let client = region.cluster.connect(files::DATABASE).await.unwrap();

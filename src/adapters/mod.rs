@@ -8,6 +8,8 @@ pub mod connection;
 pub mod expiry;
 pub mod headers;
 pub mod identity;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod peers;
 pub mod postgres;
 pub mod streaming;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Failure, complain, print};
 use crate::config::reader::Problem;
+use crate::config::region::NO_OTLP;
 use crate::config::{self, Checked, Errors, Regional};
 
 /// Check configuration files, and list every mistake in them.
@@ -132,6 +133,10 @@ impl<'a> All<'a> {
         } else {
             let region = self.found(config::check_region(file, &environment));
             region.map(|region| {
+                if region.exports_spans && !cfg!(feature = "otlp") {
+                    let (file, key, text) = (file.clone(), Some("otlp".into()), NO_OTLP.to_owned());
+                    self.missing.push(Problem { file, line: 0, key, text });
+                }
                 let what = format!("region {} of {}", region.me, region.shared.deployment);
                 self.regions.push((file, region));
                 what

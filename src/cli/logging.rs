@@ -5,8 +5,10 @@
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::reload::Handle;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use super::Failure;
 use crate::config::region::LogFormat;
@@ -15,32 +17,29 @@ use crate::server::reload::Levels;
 /// The variable that chooses what is logged.
 const VARIABLE: &str = "ONCEWAY_LOG";
 
-/// Sets logging up for this process; what it returns says what is logged from then on, unless `ONCEWAY_LOG` does.
+/// What looks on beside the log, with a filter of its own.
+type Beside = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// Sets logging up for this process, and `beside` with it; what it returns says what is logged from then on, unless `ONCEWAY_LOG` does.
 ///
 /// # Errors
 /// `ONCEWAY_LOG` cannot be read, or logging is set up already.
-pub fn set_up(format: LogFormat, level: &str) -> Result<Levels, Failure> {
+pub fn set_up(format: LogFormat, level: &str, beside: Option<Beside>) -> Result<Levels, Failure> {
     let chosen = std::env::var(VARIABLE).ok().filter(|chosen| !chosen.trim().is_empty());
     let wanted = chosen.as_deref().unwrap_or(level);
     let filter = EnvFilter::try_new(wanted).map_err(|error| {
         Failure::Bad(format!("{VARIABLE}={wanted:?}: {error}; write a level such as info, or onceway=debug"))
     })?;
-    let base = tracing_subscriber::fmt().with_writer(std::io::stderr);
-    let is_chosen = chosen.is_some();
-    match format {
-        LogFormat::Text => {
-            let base = base.with_ansi(std::io::stderr().is_terminal());
-            let base = base.with_env_filter(filter).with_filter_reloading();
-            let levels = levels(is_chosen, base.reload_handle());
-            base.try_init().map(|()| levels)
-        }
-        LogFormat::Json => {
-            let base = base.json().flatten_event(true).with_env_filter(filter).with_filter_reloading();
-            let levels = levels(is_chosen, base.reload_handle());
-            base.try_init().map(|()| levels)
-        }
-    }
-    .map_err(|error| Failure::Failed(format!("cannot set logging up: {error}")))
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
+    };
+    let layers: Vec<Beside> = beside.into_iter().chain([lines]).collect();
+    let set_up = tracing_subscriber::registry().with(layers).try_init();
+    set_up.map_err(|error| Failure::Failed(format!("cannot set logging up: {error}")))?;
+    Ok(levels(chosen.is_some(), handle))
 }
 
 fn levels<S: Send + Sync + 'static>(is_chosen: bool, handle: Handle<EnvFilter, S>) -> Levels {

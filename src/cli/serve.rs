@@ -9,6 +9,7 @@ use clap::Args;
 use super::protocol::Speech;
 use super::{Failure, block_on, logging};
 use crate::config::Config;
+use crate::config::region::NO_OTLP;
 use crate::server::reload::Files;
 use crate::server::run;
 
@@ -43,10 +44,27 @@ impl Serve {
     pub fn run(&self) -> Result<(), Failure> {
         let (config, watched) = Config::load_watched(&self.config);
         let config = config?;
-        let levels = logging::set_up(config.process.log.format, &config.process.log.level)?;
+        let (log, otlp) = (&config.process.log, config.process.otlp.as_ref());
+        #[cfg(feature = "otlp")]
+        let (layer, exporter) = otlp
+            .map(|otlp| crate::adapters::otlp::set_up(&otlp.endpoint, otlp.sample_percent, &config.me))
+            .unzip();
+        #[cfg(not(feature = "otlp"))]
+        let layer = None;
+        let levels = logging::set_up(log.format, &log.level, layer)?;
+        if otlp.is_some() && !cfg!(feature = "otlp") {
+            tracing::warn!("{NO_OTLP}");
+        }
         let files = Files { region: self.config.clone(), watched };
         block_on(async {
-            run::run(config, files, levels, self.speech.versions()).await.map_err(Failure::failed)
+            #[cfg(feature = "otlp")]
+            let exporting = exporter.map(crate::adapters::otlp::Exporter::start);
+            let ended = run::run(config, files, levels, self.speech.versions()).await;
+            #[cfg(feature = "otlp")]
+            if let Some(exporting) = exporting {
+                exporting.stop().await;
+            }
+            ended.map_err(Failure::failed)
         })
     }
 }

@@ -225,7 +225,7 @@ struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     fn read(file: &'a Path) -> Result<Self, Failure> {
         let config = Config::load_for_command(file)?;
-        drop(logging::set_up(LogFormat::Text, "info")?);
+        drop(logging::set_up(LogFormat::Text, "info", None)?);
         let written = config.process.provision.clone();
         let provision =
             written.ok_or_else(|| bad(file, "has no [provision]: say there how to make the store"))?;

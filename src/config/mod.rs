@@ -21,6 +21,7 @@ mod outcomes;
 mod policy;
 mod problems;
 pub mod provision;
+mod quota;
 pub mod reader;
 pub mod reference;
 pub mod region;
@@ -189,13 +190,16 @@ pub struct Regional {
     pub me: RegionName,
     /// What all regions have alike.
     pub shared: Shared,
+    /// It names a collector of spans.
+    pub exports_spans: bool,
 }
 
 /// Checks a region file and those that it names, and looks for everything they name. Nobody can serve by what it returns: secrets may be missing.
 pub fn check_region(region_file: &Path, environment: Environment<'_>) -> Checked<Regional> {
     let regional = |problems: &Problems| {
         let config = read(region_file, &Surroundings { environment, need: Need::All }, problems)?;
-        Some(Regional { me: config.me, shared: config.shared })
+        let exports_spans = config.process.otlp.is_some();
+        Some(Regional { me: config.me, shared: config.shared, exports_spans })
     };
     checked(regional)
 }

@@ -4,7 +4,6 @@
 //! in [`Secret`]; no message repeats one. It must not open a port or a connection.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::provision::{self, Provision};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Names, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
-use super::{tokens, upstream_health};
+use super::{quota, tokens, upstream_health};
 use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::quota::Quota;
@@ -100,9 +99,23 @@ pub struct Process {
     pub provision: Option<Provision>,
     /// How logs are written, and what is logged.
     pub log: Log,
+    /// Where spans go; `None`: nowhere.
+    pub otlp: Option<Otlp>,
     /// How long a graceful stop may take.
     pub drain: Duration,
 }
+
+/// A collector of spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Otlp {
+    /// `http://host:port`.
+    pub endpoint: String,
+    /// How many of a hundred traces that begin here are recorded.
+    pub sample_percent: u8,
+}
+
+/// What is said of `[otlp]` in a build that exports no spans.
+pub const NO_OTLP: &str = "this onceway was built without the export of spans, so [otlp] does nothing: build it with `cargo build --release --features otlp`, or remove the table";
 
 /// The region's Postgres.
 #[derive(Clone, Debug)]
@@ -192,14 +205,16 @@ pub(super) fn read_text(
     let (peer, addresses) = peer(&top, base, surroundings);
     let (provision, publishers) =
         top.table("provision").map(|section| provision::read(section, base, surroundings, problems)).unzip();
-    let quota = top.table("quota").map(quota);
+    let quota = top.table("quota").map(quota::read);
     let log = log(&top);
+    let otlp = top.table("otlp").map(otlp);
     top.finish();
     let drain = drain.unwrap_or(Duration::from_secs(25));
     let whole = || -> Option<Process> {
         // A [provision] that is there must be right; none at all is right too.
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
         let quota = quota.map_or(Some(None), |written| written.map(Some))?;
+        let otlp = otlp.map_or(Some(None), |written| written.map(Some))?;
         let (listen, admin_token, accept_key, store) = (listen?, admin_token?, accept_key?, store?);
         let (upstream, peer) = (upstream?, peer?);
         Some(Process {
@@ -213,6 +228,7 @@ pub(super) fn read_text(
             peer,
             provision,
             log,
+            otlp,
             drain,
         })
     };
@@ -267,16 +283,12 @@ fn store(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Opt
     })
 }
 
-fn quota(section: Section<'_>) -> Option<Quota> {
-    let count = |value: &DeValue<'_>| {
-        let number = reader::number(value, 1, 1_000_000)?;
-        u32::try_from(number).ok().and_then(NonZeroU32::new).ok_or_else(|| "is out of range".to_owned())
-    };
-    let advice = "say how many keys a tenant may start per second here, such as new_keys_per_second = 100";
-    let rate = section.required("new_keys_per_second", advice, count);
-    let burst = section.optional("burst", count);
+fn otlp(section: Section<'_>) -> Option<Otlp> {
+    let advice = "say where the collector takes OTLP over HTTP, such as endpoint = \"http://127.0.0.1:4318\"";
+    let endpoint = section.required("endpoint", advice, http_address);
+    let percent = section.optional("sample_percent", |value| reader::number(value, 0, 100)).unwrap_or(100);
     section.finish();
-    rate.map(|rate| Quota { new_keys_per_second: rate, burst: burst.unwrap_or(rate) })
+    Some(Otlp { endpoint: endpoint?, sample_percent: u8::try_from(percent).unwrap_or(100) })
 }
 
 fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bool>) {
@@ -385,9 +397,10 @@ fn http_address(value: &DeValue<'_>) -> Result<String, String> {
         Some(rest) if is_host_and_port(rest) || is_host_and_port(&format!("{rest}:80")) => {
             Ok(format!("http://{rest}"))
         }
-        Some(_) | None => Err(
-            "must be http://host:port, without user, path or query (for TLS, put a proxy beside the upstream)".to_owned(),
-        ),
+        Some(_) | None => {
+            Err("must be http://host:port, without user, path or query (for TLS, put a proxy beside it)"
+                .to_owned())
+        }
     }
 }
 

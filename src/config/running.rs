@@ -58,6 +58,7 @@ impl Running {
             peer,
             provision,
             log,
+            otlp,
             drain,
         } = process;
         differs("shadow", shadow != next.process.shadow);
@@ -66,6 +67,7 @@ impl Running {
         self::store(&next.process.store, &store, &mut differs);
         self::upstream(&next.process.upstream, &upstream, &mut differs);
         differs("peer.addresses", peer.addresses != next.process.peer.addresses);
+        differs("[otlp]", otlp != next.process.otlp);
         differs("log.format", log.format != next.process.log.format);
         match self.fits(&shared.routes) {
             Ok(()) => next.shared = next.shared.with_routes(shared.routes),

@@ -77,20 +77,37 @@ struct ToldAnswer {
 /// Answers a client: from a final record here, else from the owner, else from the copy here.
 pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request<Body>) -> Response<Body> {
     let (head, _) = request.into_parts();
-    let (id, principal) = match asked(gateway, &head) {
+    let asked = asked(gateway, &head).and_then(|(id, principal)| {
+        let charged = gateway.charge_question(&gateway.live(), id.tenant())?;
+        Ok((id, principal, charged))
+    });
+    let (id, principal, charged) = match asked {
         Ok(asked) => asked,
         Err(problem) => {
             metrics::refused(&problem);
             return reply::refuse(&problem);
         }
     };
-    if let Some(owner) = gateway.view().owner(&id).filter(|owner| **owner != gateway.settings.me)
-        && !is_final(gateway, &id).await
-        && let Some(response) = from_owner(gateway, &id, principal, owner, head.uri).await
+    let response = found(gateway, &id, principal, head.uri).await;
+    if !reply::says_nothing_is_there(&response) {
+        charged.missed_nothing(id.tenant());
+    }
+    response
+}
+
+async fn found<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    id: &KeyId,
+    principal: Option<Digest32>,
+    uri: Uri,
+) -> Response<Body> {
+    if let Some(owner) = gateway.view().owner(id).filter(|owner| **owner != gateway.settings.me)
+        && !is_final(gateway, id).await
+        && let Some(response) = from_owner(gateway, id, principal, owner, uri).await
     {
         return response;
     }
-    here(gateway, &id, principal).await
+    here(gateway, id, principal).await
 }
 
 /// What this region's store says.

@@ -17,12 +17,12 @@ use super::canonical::canonical_json;
 use super::credentials::{Caller, Vouched};
 use super::live::Live;
 use super::problems::Problem;
-use super::quota::Buckets;
+use super::quota::Charged;
 use super::race::{Won, race};
 use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
 use super::signature::{FingerprintRule, Unsigned};
-use super::{Gateway, metrics, trace};
+use super::{Gateway, trace};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
@@ -87,8 +87,8 @@ pub struct Ask {
     pub deadline: Duration,
     /// Who waits for what comes of it.
     pub by: By,
-    /// Whether its tenant's quota was charged here: at the gateway that the client asked.
-    pub charged: Option<Buckets>,
+    /// What its tenant's quotas were charged here: at the gateway that the client asked.
+    pub(super) charged: Charged,
 }
 
 impl Ask {
@@ -143,7 +143,7 @@ async fn keyed<P: Ports>(
     let (head, body) = request.into_parts();
     let (id, principal) = identify(gateway, live, &policy, &head)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
-    let charged = gateway.charge(live, id.tenant()).inspect_err(|_| metrics::quota_exceeded(id.tenant()))?;
+    let charged = gateway.charge(live, id.tenant())?;
     let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
     let fingerprint = take_fingerprint(&policy.fingerprint, &head.method, &target, &head.headers, &body)?;
@@ -233,7 +233,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         arrived: gateway.ports().clock().now(),
         deadline: forward.deadline,
         by,
-        charged: None,
+        charged: Charged::default(),
     })
 }
 

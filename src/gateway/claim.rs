@@ -145,7 +145,7 @@ fn at_risk(ask: &Ask, claim: &ClaimAsk) {
 
 /// Reads the gate anew, after a claim found it at another version.
 pub(super) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
-    match gateway.ports.store().gate().await {
+    match gateway.ports.store().gate_again().await {
         Ok(gate) if gate.is_open() => {
             took(gateway, gate);
             Ok(())

@@ -12,7 +12,7 @@ use http::Response;
 use super::admit::Ask;
 use super::problems::Problem;
 use super::reply::{self, Reply};
-use super::{Gateway, generators, metrics, trace};
+use super::{Gateway, generators, metrics, spans, trace};
 use crate::ports::{Body, Clock, Dice, Ports};
 use crate::protocol::record::{Reading, Row, resolve};
 use crate::protocol::time::Date;
@@ -53,12 +53,12 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
         }
         Reply::First { .. } | Reply::Replay(_) | Reply::Accepted(_) => "-",
     };
-    if reply.is_retry() {
-        gateway.give_back(ask);
-    }
+    gateway.give_back(ask, reply.is_retry());
     metrics::answer(&ask.route, ask.id.tenant(), verdict);
     let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);
     let took = gateway.ports.clock().now().since(ask.arrived);
+    spans::asked(ask, &gateway.settings.me, gateway.view().epoch());
+    spans::answered(verdict, code, response.status().as_u16());
     tracing::info!(
         request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
         region = %gateway.settings.me, verdict, code, status = response.status().as_u16(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
+use tracing::Instrument;
 
 use super::admit::Ask;
 use super::authority::Here;
@@ -15,7 +16,7 @@ use super::ending::{finish, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
-use super::{Gateway, metrics, request, trace};
+use super::{Gateway, metrics, request, spans, trace};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
 use crate::protocol::decide::{same_request, settlement};
@@ -111,13 +112,13 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
         epoch: gateway.view().epoch(),
         deadline: ask.deadline,
     };
-    let reply = match race(gateway.ports.peers().forward(owner, forward), given_up(gateway, ask, owner)).await
-    {
+    let asked = gateway.ports.peers().forward(owner, forward).instrument(spans::forward(owner));
+    let reply = match race(asked, given_up(gateway, ask, owner)).await {
         Won::First(Ok(ForwardReply::Answer(response))) => {
             metrics::forward(owner, "answered");
-            if response.headers().contains_key(&reply::REPLAYED) {
-                gateway.give_back(ask);
-            }
+            gateway.give_back(ask, response.headers().contains_key(&reply::REPLAYED));
+            spans::asked(ask, &gateway.settings.me, gateway.view().epoch());
+            spans::forwarded(owner, response.status().as_u16());
             tracing::info!(
                 request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
                 region = %gateway.settings.me, %owner, status = response.status().as_u16(),

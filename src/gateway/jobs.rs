@@ -15,6 +15,7 @@ use super::admit::{Ask, By};
 use super::authority::Here;
 use super::ending::{InFlight, read};
 use super::problems::Problem;
+use super::quota::Charged;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
 use super::route::{Matched, Policy};
@@ -289,7 +290,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         principal: own.principal,
         request_id: job.request_id,
         arrived: gateway.ports.clock().now(),
-        charged: None,
+        charged: Charged::default(),
         by: By::Worker,
     })
 }

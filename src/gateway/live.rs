@@ -57,9 +57,10 @@ impl<P: Ports> Live<P> {
         shared: Digest32,
         ports: &Arc<P>,
     ) -> Self {
-        let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports.clone())));
+        let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports)));
         let typical = routes.0.iter().map(|route| (route.name.clone(), Typical::default())).collect();
-        let publication = publication::document(&routes, quotas.is_some()).into();
+        let publication =
+            publication::document(&routes, quotas.as_ref().is_some_and(|quotas| quotas.limits_keys())).into();
         Self { routes, credentials, quotas, publication, shared, quota, typical }
     }
 

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use http::Response;
 use metrics::{SharedString, counter, gauge, histogram};
+use tracing::Instrument;
 
 use super::labels::{Labels, MOST_TENANTS};
 use super::problems::{CODES, Problem};
 use super::route::Routes;
-use super::{Gateway, Settings};
+use super::{Gateway, Settings, spans};
 use crate::ports::jobs::JobLoad;
 use crate::ports::observe::{self, Kind};
 use crate::ports::store::{Slot, StoreError};
@@ -46,6 +47,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     for result in ["answered", "not_sent", "unknown"] {
         counter!(observe::PASSED, "result" => result).absolute(0);
+    }
+    for result in ["exported", "dropped", "failed"] {
+        counter!(observe::OTLP_SPANS, "result" => result).absolute(0);
     }
     for result in ["ok", "failed"] {
         counter!(observe::CONFIG_RELOADS, "result" => result).absolute(0);
@@ -97,6 +101,10 @@ fn prepare_store() {
         "claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge", "late",
         "audit",
     ];
+    for calls in ["reads", "writes"] {
+        gauge!(observe::STORE_BREAKER, "calls" => calls).set(0.0);
+        counter!(observe::STORE_SPARED, "calls" => calls).absolute(0);
+    }
     for op in OPS {
         for kind in ["definite", "unknown"] {
             counter!(observe::STORE_ERRORS, "op" => op, "kind" => kind).absolute(0);
@@ -193,9 +201,9 @@ pub(super) fn shadow_diverged(route: &Arc<str>) {
     counter!(observe::SHADOW_DIVERGED, "route" => route_label(route)).increment(1);
 }
 
-/// One request refused because its tenant was over its quota.
-pub(super) fn quota_exceeded(tenant: &Tenant) {
-    counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant)).increment(1);
+/// One request refused because its tenant was over that quota.
+pub(super) fn quota_exceeded(tenant: &Tenant, of: &'static str) {
+    counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant), "quota" => of).increment(1);
 }
 
 /// One time that the configuration was read again.
@@ -290,7 +298,7 @@ pub(super) async fn store<P: Ports, T>(
 ) -> Result<T, StoreError> {
     let clock = gateway.ports.clock();
     let begun = clock.now();
-    let result = call.await;
+    let result = call.instrument(spans::store(op)).await;
     let took = clock.now().since(begun).as_secs_f64();
     histogram!(observe::STORE_SECONDS, "op" => op, "route" => route_label(route)).record(took);
     failure(op, &result);

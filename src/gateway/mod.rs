@@ -41,10 +41,11 @@ mod request;
 pub mod route;
 pub mod shadow;
 pub mod signature;
+mod spans;
 mod stand_in;
 pub mod status;
 mod sweep;
-mod trace;
+pub mod trace;
 pub mod trail;
 mod trust;
 
@@ -62,7 +63,6 @@ use crate::ports::store::Gate;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::digest::Digest32;
-use crate::protocol::key::Tenant;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::lease::Lease;
 use crate::protocol::region::{Origin, RegionName};
@@ -78,7 +78,7 @@ use credentials::Credentials;
 use jobs::Workers;
 use live::{ConfigStatus, Live, Lives};
 use problems::Problem;
-use quota::{Buckets, Quota};
+use quota::Quota;
 use route::{Policy, Routes};
 use shadow::Shadow;
 
@@ -374,6 +374,7 @@ impl<P: Ports> Gateway<P> {
                 let mut response = reply::refuse(&problem);
                 let (region, code, status) = (&self.settings.me, problem.code(), response.status().as_u16());
                 tracing::info!(%region, code, status, epoch = self.view().epoch(), %trace, "not admitted");
+                spans::answered("refused", code, status);
                 if let Some(echo) = echo {
                     response.headers_mut().insert(reply::KEY, echo);
                 }
@@ -446,22 +447,6 @@ impl<P: Ports> Gateway<P> {
                 };
                 reply::refuse(&problem)
             }
-        }
-    }
-
-    /// Takes one key from the tenant's quota. The buckets, to give back to, if there are any.
-    fn charge(&self, live: &Live<P>, tenant: &Tenant) -> Result<Option<Buckets>, Problem> {
-        let Some(quotas) = &live.quotas else { return Ok(None) };
-        match quotas.charge(tenant) {
-            Ok(()) => Ok(Some(quotas.buckets().clone())),
-            Err(wait) => Err(Problem::QuotaExceeded { after: ending::jittered(self, wait) }),
-        }
-    }
-
-    /// A request that was charged here turned out to be a retry.
-    fn give_back(&self, ask: &admit::Ask) {
-        if let Some(buckets) = &ask.charged {
-            buckets.give_back(ask.id.tenant());
         }
     }
 

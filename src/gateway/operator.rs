@@ -150,7 +150,7 @@ impl<P: Ports> Gateway<P> {
         found.truncate(most as usize);
         let next = found.last().filter(|_| more).map(|last| cursor(&last.open.id));
         let ids: Vec<KeyId> = found.iter().map(|listed| listed.open.id.clone()).collect();
-        let rows = self.ports.store().look_up(&ids).await?;
+        let rows = self.ports.store().look_up_beside(&ids).await?;
         let shown = found.into_iter().zip(rows).filter_map(|(listed, rows)| self.in_doubt_here(listed, rows));
         let doubts = shown.map(|listed| doubt_status(&listed)).collect();
         Ok(Doubts { region: self.settings.me.to_string(), doubts, more, next })
@@ -196,7 +196,7 @@ impl<P: Ports> Gateway<P> {
             Ruling::Released => "released",
         };
         tracing::warn!(key = %id.digest(), token = %attempt.token, kind, "an operator ended an attempt by hand");
-        if let Ok(mut found) = self.ports.store().look_up(std::slice::from_ref(id)).await {
+        if let Ok(mut found) = self.ports.store().look_up_beside(std::slice::from_ref(id)).await {
             self.attached.wake(id, found.pop().unwrap_or_default());
         }
         self.key_status(id).await.map_err(Refusal::Store)
@@ -224,7 +224,8 @@ impl<P: Ports> Gateway<P> {
     /// is said not to have happened must be out of the upstream too: the longest settle time of any route, as the row does not say which
     /// route is its own.
     async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Ruled, Refusal> {
-        let rows = self.ports.store().look_up(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
+        let rows =
+            self.ports.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
         let (row, ground) = match read(self, rows.into_iter().next().unwrap_or_default()) {
             Reading::InDoubt(row, ground) => (row, Some(ground)),
             Reading::InProgress(row) => (row, None),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
+use tracing::Instrument;
 
 use super::admit::Ask;
 use super::authority::{Permit, Run};
@@ -217,11 +218,12 @@ pub(super) async fn store<P: Ports>(
     let begun = (InFlight::begin(gateway.clone()), gateway.authority.running.begin(&attempt.id));
     let task = tokio::spawn({
         let (gateway, route) = (gateway.clone(), route.clone());
-        async move {
+        let work = async move {
             let stored = persist(&gateway, &route, &attempt, fact, give_up).await;
             drop(begun);
             stored
-        }
+        };
+        work.in_current_span()
     });
     match race(task, clock.sleep_until(now + gateway.settings.timings.settle_within)).await {
         Won::First(Ok(stored)) => stored,

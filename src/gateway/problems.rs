@@ -77,7 +77,7 @@ pub enum Problem {
         /// When to ask again.
         after: Duration,
     },
-    /// The tenant starts keys faster than its quota; nothing was read or sent.
+    /// The tenant starts keys, or asks for them, faster than its quota; nothing was read or sent.
     QuotaExceeded {
         /// When to ask again.
         after: Duration,
@@ -256,8 +256,8 @@ const KINDS: &[Kind] = &[
     },
     Kind {
         code: "quota-exceeded",
-        title: "Too many new keys in a short time",
-        advice: "Nothing was stored or sent. Retry with the same key after Retry-After, and start keys more slowly.",
+        title: "Too many requests of this tenant in a short time",
+        advice: "Nothing was stored or sent. Send it again with the same key after Retry-After; start keys, retry and ask for their state more slowly.",
     },
     Kind {
         code: "moving",

@@ -1,7 +1,8 @@
-//! Quotas: how fast a tenant may start keys at this gateway, so that one that sprays keys harms neither the store nor its neighbours.
+//! Quotas: how fast a tenant may start keys, look keys up, and ask for keys that are not there, at this gateway, so that one that sprays or
+//! hammers harms neither the store nor its neighbours.
 //!
-//! Neighbours: [`super::admit`] charges before a body is read or the store asked; [`super::ending`] and [`super::forward`] give back what a
-//! retry was charged. The algorithm is GCRA (ITU-T I.371) by the `governor` crate, over the Clock port and a bounded table of
+//! Neighbours: [`super::admit`] and [`super::address`] charge before a body is read or the store asked; [`super::ending`], [`super::forward`] and
+//! `address` give back what a request turns out not to be. The algorithm is GCRA (ITU-T I.371) by the `governor` crate, over the Clock port and a bounded table of
 //! tenants. One process's limit, not the fleet's. It must not read a clock of its own, nor refuse for any other reason.
 
 use std::collections::BTreeMap;
@@ -16,6 +17,11 @@ use governor::nanos::Nanos;
 use governor::state::StateStore;
 use governor::{Quota as Rate, RateLimiter};
 
+use super::admit::Ask;
+use super::ending::jittered;
+use super::live::Live;
+use super::problems::Problem;
+use super::{Gateway, metrics};
 use crate::ports::{Clock, Ports};
 use crate::protocol::key::Tenant;
 use crate::protocol::time::Moment;
@@ -25,44 +31,172 @@ const MOST_TENANTS: usize = 10_000;
 /// Between two searches of a full table for buckets that are full again: those say nothing and can go.
 const SWEEP_EVERY: u64 = 1_000_000_000;
 
-/// How fast a tenant may start keys.
+/// What a tenant may do how fast; `None` is as fast as it likes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
+    /// Start keys.
+    pub new_keys: Option<Pace>,
+    /// Ask for what is stored: retries, and the status address.
+    pub look_ups: Option<Pace>,
+    /// Ask the status address for keys that are not there.
+    pub misses: Option<Pace>,
+}
+
+/// How fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
     /// The lasting rate.
-    pub new_keys_per_second: NonZeroU32,
+    pub per_second: NonZeroU32,
     /// How many at once, after a pause.
     pub burst: NonZeroU32,
 }
 
 /// All tenants' quotas at this gateway.
 pub(super) struct Quotas<P: Ports> {
-    limiter: RateLimiter<Tenant, Buckets, PortClock<P>, NoOpMiddleware<Tick>>,
-    buckets: Buckets,
+    new_keys: Option<Limiter<P>>,
+    look_ups: Option<Limiter<P>>,
+    misses: Option<Limiter<P>>,
+}
+
+/// A tenant is over one of its quotas.
+pub(super) struct Exceeded {
+    /// Which, for labels: new_keys, look_ups or misses.
+    pub(super) of: &'static str,
+    /// After how long there will be something left.
+    wait: Duration,
 }
 
 impl<P: Ports> Quotas<P> {
     /// Every bucket is full.
-    pub(super) fn new(quota: Quota, ports: Arc<P>) -> Self {
-        let rate = Rate::per_second(quota.new_keys_per_second).allow_burst(quota.burst);
+    pub(super) fn new(quota: Quota, ports: &Arc<P>) -> Self {
+        let limiter = |pace: Option<Pace>| pace.map(|pace| Limiter::new(pace, ports.clone()));
+        Self {
+            new_keys: limiter(quota.new_keys),
+            look_ups: limiter(quota.look_ups),
+            misses: limiter(quota.misses),
+        }
+    }
+
+    /// A keyed request: it will have started a key or looked one up, and nobody knows yet which. One of the two is given back at its end.
+    pub(super) fn charge(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
+        let new_keys = take(self.new_keys.as_ref(), tenant, "new_keys")?;
+        let charged = Charged { new_keys, ..Charged::default() };
+        let look_ups = take(self.look_ups.as_ref(), tenant, "look_ups");
+        let look_ups = look_ups.inspect_err(|_| charged.started_no_key(tenant))?;
+        Ok(Charged { look_ups, ..charged })
+    }
+
+    /// A question to the status address: it will have found a key or not. A miss is given back if it has.
+    pub(super) fn charge_question(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
+        let misses = take(self.misses.as_ref(), tenant, "misses")?;
+        let charged = Charged { misses, ..Charged::default() };
+        let look_ups = take(self.look_ups.as_ref(), tenant, "look_ups");
+        let look_ups = look_ups.inspect_err(|_| charged.missed_nothing(tenant))?;
+        Ok(Charged { look_ups, ..charged })
+    }
+
+    /// Whether a keyed request can be over one.
+    pub(super) fn limits_keys(&self) -> bool {
+        self.new_keys.is_some() || self.look_ups.is_some()
+    }
+}
+
+fn take<P: Ports>(
+    limiter: Option<&Limiter<P>>,
+    tenant: &Tenant,
+    of: &'static str,
+) -> Result<Option<Buckets>, Exceeded> {
+    let Some(limiter) = limiter else { return Ok(None) };
+    match limiter.take(tenant) {
+        Ok(()) => Ok(Some(limiter.buckets.clone())),
+        Err(wait) => Err(Exceeded { of, wait }),
+    }
+}
+
+/// What a request was charged, and where. Nothing where there are no quotas, or where another gateway was asked first.
+#[derive(Clone, Default)]
+pub(super) struct Charged {
+    new_keys: Option<Buckets>,
+    look_ups: Option<Buckets>,
+    misses: Option<Buckets>,
+}
+
+impl Charged {
+    /// It was a retry.
+    pub(super) fn started_no_key(&self, tenant: &Tenant) {
+        give_back(self.new_keys.as_ref(), tenant);
+    }
+
+    /// It was none.
+    pub(super) fn looked_nothing_up(&self, tenant: &Tenant) {
+        give_back(self.look_ups.as_ref(), tenant);
+    }
+
+    /// It asked for a key that is there.
+    pub(super) fn missed_nothing(&self, tenant: &Tenant) {
+        give_back(self.misses.as_ref(), tenant);
+    }
+}
+
+fn give_back(buckets: Option<&Buckets>, tenant: &Tenant) {
+    if let Some(buckets) = buckets {
+        buckets.give_back(tenant);
+    }
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Charges a keyed request.
+    pub(super) fn charge(&self, live: &Live<P>, tenant: &Tenant) -> Result<Charged, Problem> {
+        self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge(tenant)))
+    }
+
+    /// Charges a question to the status address.
+    pub(super) fn charge_question(&self, live: &Live<P>, tenant: &Tenant) -> Result<Charged, Problem> {
+        self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge_question(tenant)))
+    }
+
+    fn charged(&self, tenant: &Tenant, taken: Option<Result<Charged, Exceeded>>) -> Result<Charged, Problem> {
+        taken.unwrap_or_else(|| Ok(Charged::default())).map_err(|Exceeded { of, wait }| {
+            // In shadow mode nobody is refused.
+            if self.shadow.is_none() {
+                metrics::quota_exceeded(tenant, of);
+            }
+            Problem::QuotaExceeded { after: jittered(self, wait) }
+        })
+    }
+
+    /// A request that was charged here came to its end: it was a retry, or started a key. What it was not is given back.
+    pub(super) fn give_back(&self, ask: &Ask, retry: bool) {
+        match retry {
+            true => ask.charged.started_no_key(ask.id.tenant()),
+            false => ask.charged.looked_nothing_up(ask.id.tenant()),
+        }
+    }
+}
+
+/// One quota of all tenants.
+struct Limiter<P: Ports> {
+    limiter: RateLimiter<Tenant, Buckets, PortClock<P>, NoOpMiddleware<Tick>>,
+    buckets: Buckets,
+}
+
+impl<P: Ports> Limiter<P> {
+    fn new(pace: Pace, ports: Arc<P>) -> Self {
+        let rate = Rate::per_second(pace.per_second).allow_burst(pace.burst);
         let buckets = Buckets::new(rate.replenish_interval(), MOST_TENANTS);
         Self { limiter: RateLimiter::new(rate, buckets.clone(), PortClock(ports)), buckets }
     }
 
-    /// Takes one key from the tenant's bucket, or says after how long there will be one.
-    pub(super) fn charge(&self, tenant: &Tenant) -> Result<(), Duration> {
+    /// Takes one from the tenant's bucket, or says after how long there will be one.
+    fn take(&self, tenant: &Tenant) -> Result<(), Duration> {
         let over = self.limiter.check_key(tenant);
         over.map_err(|until| until.wait_time_from(self.limiter.clock().now()))
-    }
-
-    /// The buckets, for whoever gives back later.
-    pub(super) fn buckets(&self) -> &Buckets {
-        &self.buckets
     }
 }
 
 /// What is left in each tenant's bucket. Cheap to clone; all clones are the same buckets.
 #[derive(Clone)]
-pub(super) struct Buckets {
+struct Buckets {
     inner: Arc<Mutex<Inner>>,
     interval: u64,
     most: usize,
@@ -82,9 +216,9 @@ impl Buckets {
         Self { inner: Arc::default(), interval, most }
     }
 
-    /// A request that was charged started no key: it was a retry. The shared bucket gets nothing back: who was charged there is not
+    /// A request was charged for what it turned out not to be. The shared bucket gets nothing back: who was charged there is not
     /// known any more.
-    pub(super) fn give_back(&self, tenant: &Tenant) {
+    fn give_back(&self, tenant: &Tenant) {
         if let Some(full_at) = self.lock().own.get_mut(tenant) {
             *full_at = full_at.saturating_sub(self.interval);
         }

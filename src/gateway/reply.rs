@@ -216,6 +216,11 @@ pub fn publication(document: Bytes) -> Response<Body> {
     response
 }
 
+/// Whether the status address's answer is that there is no such key, wherever it was made.
+pub(super) fn says_nothing_is_there(response: &Response<Body>) -> bool {
+    response.status() == StatusCode::NOT_FOUND
+}
+
 /// A problem's status.
 pub(super) fn status(problem: &Problem) -> StatusCode {
     match problem {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
+use tracing::Instrument;
 
 use super::admit::{Ask, By};
 use super::authority::{Here, Permit};
@@ -20,7 +21,7 @@ use super::problems::Problem;
 use super::race::{Won, race};
 use super::recover::{self, Recovered};
 use super::reply::Reply;
-use super::{Gateway, accept, escrow, forward, gained, metrics, outcome};
+use super::{Gateway, accept, escrow, forward, gained, metrics, outcome, spans};
 use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Body, Clock, KeyStore, Ports, Upstream};
 use crate::protocol::authority::Closed;
@@ -91,11 +92,12 @@ where
     }
     let task = {
         let (gateway, ask) = (gateway.clone(), ask.clone());
-        tokio::spawn(async move {
+        let work = async move {
             let response = work(gateway, ask).await;
             drop(begun);
             response
-        })
+        };
+        tokio::spawn(work.in_current_span())
     };
     match task.await {
         Ok(response) => response,
@@ -333,7 +335,8 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
             Unsendable::OtherTenure => Step::Again(problem),
         };
     }
-    let answered = gateway.ports.upstream().send(send, ask.policy.upstream_timeout).await;
+    let sent = gateway.ports.upstream().send(send, ask.policy.upstream_timeout);
+    let answered = sent.instrument(spans::upstream()).await;
     Step::Ended(match answered {
         Ok(response) => outcome::answered(gateway, ask, claim, response, started).await,
         Err(SendError::NotSent(why)) => {

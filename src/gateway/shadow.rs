@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::admit::{identify, take_fingerprint};
 use super::live::Live;
 use super::problems::Problem;
-use super::quota::Buckets;
+use super::quota::Charged;
 use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
 use super::{Gateway, metrics};
@@ -213,8 +213,8 @@ fn try_out<P: Ports>(
             return None;
         }
     };
-    let buckets = match gateway.charge(live, id.tenant()) {
-        Ok(buckets) => buckets,
+    let charged = match gateway.charge(live, id.tenant()) {
+        Ok(charged) => charged,
         Err(problem) => {
             shadow.judge(&route, Some(&id), Verdict::refused(&problem));
             return None;
@@ -223,7 +223,7 @@ fn try_out<P: Ports>(
     let key = digest("onceway/shadow/1", &[id.tenant().as_bytes(), id.key().as_str().as_bytes()]);
     Some(Trial {
         shadow: shadow.clone(),
-        buckets,
+        charged,
         route,
         policy,
         id,
@@ -258,8 +258,8 @@ async fn watch<P: Ports>(gateway: &Arc<Gateway<P>>, trial: Trial, head: Parts, b
 /// One keyed request on its way: its body and its answer may end in either order.
 struct Trial {
     shadow: Arc<Shadow>,
-    /// Where its tenant's quota was charged.
-    buckets: Option<Buckets>,
+    /// What its tenant's quotas were charged.
+    charged: Charged,
     route: Arc<str>,
     policy: Arc<Policy>,
     id: KeyId,
@@ -342,8 +342,9 @@ impl Trial {
 
     fn judge(&self, verdict: Verdict) {
         let retry = matches!(verdict, Verdict::Replayed | Verdict::InDoubt | Verdict::Refused("in-progress"));
-        if let (true, Some(buckets)) = (retry, &self.buckets) {
-            buckets.give_back(self.id.tenant());
+        match retry {
+            true => self.charged.started_no_key(self.id.tenant()),
+            false => self.charged.looked_nothing_up(self.id.tenant()),
         }
         self.shadow.judge(&self.route, Some(&self.id), verdict);
     }

@@ -83,6 +83,9 @@ pub struct StoreStatus {
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What it is not asked at all for now, since it did not answer; absent while it is asked everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spared: Option<String>,
     /// The gate's version, where it is open.
     pub gate_version: Option<u64>,
     /// The newest heartbeat.
@@ -184,7 +187,12 @@ impl<P: Ports> Gateway<P> {
         let (up, down): (Vec<_>, Vec<_>) = peers.into_iter().partition(|name| !self.is_silent(name));
         let mut reasons = Vec::new();
         let serves = match &**self.store.load() {
-            StoreHealth::Open(_) => self.has_authority(&mut reasons),
+            StoreHealth::Open(_) => {
+                let spares = self.ports.store().spares();
+                let held = self.has_authority(&mut reasons) && spares.is_none();
+                reasons.extend(spares.map(|why| format!("store: {why}")));
+                held
+            }
             StoreHealth::Closed(why) => {
                 reasons.push(format!("store: {why}"));
                 false
@@ -305,7 +313,8 @@ impl<P: Ports> Gateway<P> {
         let heartbeat = health.beat.map(|(seq, _)| seq);
         drop(health);
         let clock_suspect_ms = self.clock_suspect_for().map(|left| left.as_millis() as u64);
-        StoreStatus { open: gate.is_some(), reason, gate_version: gate, heartbeat, clock_suspect_ms }
+        let spared = self.ports.store().spares();
+        StoreStatus { open: gate.is_some(), reason, spared, gate_version: gate, heartbeat, clock_suspect_ms }
     }
 
     pub(super) fn peers_status(&self) -> BTreeMap<String, PeerStatus> {
@@ -335,7 +344,8 @@ impl<P: Ports> Gateway<P> {
 
     /// What this region's store says about a key.
     pub async fn key_status(&self, id: &KeyId) -> Result<KeyStatus, StoreError> {
-        let rows = self.ports.store().look_up(std::slice::from_ref(id)).await?.pop().unwrap_or_default();
+        let rows =
+            self.ports.store().look_up_beside(std::slice::from_ref(id)).await?.pop().unwrap_or_default();
         let described = rows.iter().map(row_status).collect();
         let journal = self.journal_of(id).await?;
         let state = super::export::reading(&read(self, rows));

@@ -1,8 +1,9 @@
 //! The trace that a request belongs to (W3C Trace Context): the client's, or one that begins here.
 //!
 //! Neighbours: [`super::admit`] sees to it once, at the first gateway; from there the header goes with the request to the owner, the upstream and
-//! a stored job like any other, and each line of the log about the request names the trace. A gateway exports no spans of its own, so it passes the client's
-//! `traceparent` on as it came: another parent would be one that no tracing backend has ever seen. It must not decide anything by it.
+//! a stored job like any other, and each line of the log about the request names the trace. A gateway that exports no spans passes the client's
+//! `traceparent` on as it came: another parent would be one that no tracing backend has ever seen. One that does is the parent of what follows, and
+//! `server::spans` has said so before the request comes here. It must not decide anything by it.
 
 use std::fmt;
 
@@ -10,10 +11,23 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::protocol::record::RequestId;
 
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// The trace and the parent's span.
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// What tracing systems add to it.
+pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// How long what every version has is: `00-<32 digits>-<16 digits>-01`.
 const LENGTH: usize = 55;
+
+/// The span of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// Its trace; not zero.
+    pub trace: u128,
+    /// Its own id; not zero.
+    pub span: u64,
+    /// Whether it is recorded.
+    pub sampled: bool,
+}
 
 /// A trace id; `-` where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +47,15 @@ impl fmt::Display for Trace {
 
 /// The trace that these headers name.
 pub(super) fn of(headers: &HeaderMap) -> Trace {
+    Trace(parent(headers).map(|parent| parent.trace))
+}
+
+/// The span that these headers name.
+pub fn parent(headers: &HeaderMap) -> Option<Parent> {
     let mut lines = headers.get_all(TRACEPARENT).iter();
     // Of two, each reader takes the one that it likes.
-    let (Some(line), None) = (lines.next(), lines.next()) else { return Trace(None) };
-    Trace(read(line.as_bytes()))
+    let (Some(line), None) = (lines.next(), lines.next()) else { return None };
+    read(line.as_bytes())
 }
 
 /// Leaves the headers of a request that belongs to a trace as they are; for any other a trace begins, by the name of the request. It says
@@ -53,8 +72,8 @@ pub(super) fn follow(headers: &mut HeaderMap, request: RequestId) {
     headers.insert(TRACEPARENT, line.expect("hex digits and dashes are visible ASCII"));
 }
 
-/// The trace id of a header line (section 3.2): later versions may say more after what this one knows.
-fn read(line: &[u8]) -> Option<u128> {
+/// What a header line says (section 3.2): later versions may say more after what this one knows.
+fn read(line: &[u8]) -> Option<Parent> {
     let (known, more) = line.split_at_checked(LENGTH)?;
     let mut parts = known.split(|byte| *byte == b'-');
     let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -67,9 +86,9 @@ fn read(line: &[u8]) -> Option<u128> {
     if lengths != [2, 32, 16, 2] || !whole {
         return None;
     }
-    hex(version).and(hex(flags))?;
-    let (id, parent) = (hex(trace)?, hex(parent)?);
-    (id != 0 && parent != 0).then_some(id)
+    hex(version)?;
+    let (trace, span, sampled) = (hex(trace)?, hex(parent)? as u64, hex(flags)? & 1 == 1);
+    (trace != 0 && span != 0).then_some(Parent { trace, span, sampled })
 }
 
 /// Lower case only, as the recommendation has it.
@@ -96,8 +115,11 @@ mod tests {
             "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what",
         ];
         for line in [GOOD, later[0], later[1]] {
-            assert_eq!(read(line.as_bytes()), Some(ID), "{line}");
+            let parent = Parent { trace: ID, span: 0x00f0_67aa_0ba9_02b7, sampled: true };
+            assert_eq!(read(line.as_bytes()), Some(parent), "{line}");
         }
+        let unsampled = GOOD.replace("-01", "-02");
+        assert!(!read(unsampled.as_bytes()).unwrap().sampled, "another flag");
         for line in [
             "",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0",

@@ -3,6 +3,9 @@
 //! Neighbours: `gateway` counts, `server::admin` renders. A label never holds a key, a token or anything a client chose freely:
 //! routes, regions, codes and kinds, and verified tenants, of which one process labels a bounded number (`gateway::labels`).
 
+/// The target of all spans: a collector's layer looks for it, and no log does.
+pub const SPANS: &str = "onceway_spans";
+
 /// What kind of metric a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -38,7 +41,7 @@ metrics! {
     ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route, tenant and verdict (settled, released, replayed, accepted, in_progress, key_reused, key_expired, in_doubt, refused).";
     REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code.";
     DUPLICATES = Counter "onceway_duplicates_total" "Keyed requests that met a record of their key, by tenant: retries of every kind, and keys reused for something else.";
-    QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over its quota, by tenant; nothing was read, stored or sent.";
+    QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over a quota, by tenant and quota (new_keys, look_ups, misses); nothing was read, stored or sent.";
     WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route, tenant and kind (sequential, clock_like, many_bodies).";
     CONNECTIONS_CUT = Counter "onceway_connections_cut_total" "Client connections that this gateway ended, by reason (crowded: one address held too many, late: did not begin in time, idle, stalled: did not read its answer, given_up: asked only to reset).";
     PASSED = Counter "onceway_passed_total" "Requests without key handling passed to the upstream, by result (answered, not_sent, unknown).";
@@ -70,6 +73,8 @@ metrics! {
     CLOCK_STEPS = Counter "onceway_clock_steps_total" "Steps of the database's clock against this process's boot clock.";
     CLOCK_SUSPECT = Gauge "onceway_clock_suspect" "1 while the database's clock is not believed, so that no hold counts as over and nothing is reaped, else 0.";
     STORE_ERRORS = Counter "onceway_store_errors_total" "Failed store calls by operation and kind (definite, unknown).";
+    STORE_BREAKER = Gauge "onceway_store_breaker_open" "1 while the store does not answer calls about keys, so that further ones are refused at once and only probes are made, else 0, by calls (reads, writes).";
+    STORE_SPARED = Counter "onceway_store_spared_total" "Calls about keys that were refused at once because the store did not answer those before; nothing was sent. By calls (reads, writes).";
     STORE_SECONDS = Histogram "onceway_store_seconds" "Duration of store calls by operation and route, in seconds.";
     UPSTREAM_SECONDS = Histogram "onceway_upstream_seconds" "Time from sending a request under a claim to its whole answer or its failure, by route, in seconds.";
     IN_FLIGHT = Gauge "onceway_in_flight_requests" "Keyed requests being worked on now.";
@@ -93,6 +98,7 @@ metrics! {
     LAG_MAX_SECONDS = Gauge "onceway_observed_lag_max_seconds" "Largest observed replication lag of the trailing ten minutes, kept over restarts, in seconds, by origin.";
     SLOT_RETAINED_BYTES = Gauge "onceway_slot_retained_bytes" "WAL that this region's Postgres keeps on its disk for a replication slot, in bytes, by slot; 0 once the slot is lost or dropped.";
     SLOT_LOST = Gauge "onceway_slot_lost" "1 for a replication slot whose WAL was given up (max_slot_wal_keep_size): its subscriber must be rebuilt; else 0, by slot.";
+    OTLP_SPANS = Counter "onceway_otlp_spans_total" "Spans for the collector that [otlp] names, by result (exported, dropped: the queue was full, failed: the collector did not take them).";
     CERTIFICATE_EXPIRES = Gauge "onceway_certificate_expires_timestamp_seconds" "When the first certificate of a file in use expires, in seconds since 1970, by what it is for (of: peer, authority, public).";
 }
 

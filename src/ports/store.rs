@@ -161,6 +161,25 @@ pub trait KeyStore: Send + Sync + 'static {
     /// All rows of each key, in the order of `ids`, in one round trip.
     fn look_up(&self, ids: &[KeyId]) -> impl Future<Output = Result<Vec<Vec<Row>>, StoreError>> + Send;
 
+    /// The same for people: where many requests wait for the store, it waits behind none of them.
+    fn look_up_beside(
+        &self,
+        ids: &[KeyId],
+    ) -> impl Future<Output = Result<Vec<Vec<Row>>, StoreError>> + Send {
+        self.look_up(ids)
+    }
+
+    /// What the store is not asked at all for now, since it did not answer, in words for people; each such call fails at once and is
+    /// definite. `None`: it is asked everything.
+    fn spares(&self) -> Option<String> {
+        None
+    }
+
+    /// The gate for a request whose claim found it moved: after a move there are many of them, and none may stand in the way of what fences.
+    fn gate_again(&self) -> impl Future<Output = Result<Gate, StoreError>> + Send {
+        self.gate()
+    }
+
     /// Reads the gate.
     fn gate(&self) -> impl Future<Output = Result<Gate, StoreError>> + Send;
 

@@ -25,6 +25,8 @@ pub mod public;
 pub mod reload;
 pub mod replaceable;
 pub mod run;
+#[cfg(feature = "otlp")]
+mod spans;
 pub mod tls;
 mod watching;
 pub mod witness;

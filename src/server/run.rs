@@ -14,12 +14,16 @@ use http::{Request, Response};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+#[cfg(feature = "otlp")]
+use tracing::Instrument;
 
 use super::admin::{self, Admin};
 use super::door::Door;
 use super::peer::{self, PeerLimits, QUESTION_LIMIT};
 use super::reload::{Files, Levels, Replaced};
 use super::replaceable::Replaceable;
+#[cfg(feature = "otlp")]
+use super::spans;
 use super::{Listeners, PeerService, PublicService, certificates, public, reload, tls};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityFiles, PeerIdentity};
@@ -48,12 +52,26 @@ struct Service(Arc<Gateway<RealPorts>>);
 
 impl PublicService for Service {
     async fn call(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
+        #[cfg(feature = "otlp")]
+        {
+            let mut request = request;
+            let span = spans::begin("request", request.headers_mut());
+            self.0.handle(request).instrument(span).await
+        }
+        #[cfg(not(feature = "otlp"))]
         self.0.handle(request).await
     }
 }
 
 impl PeerService for Service {
     async fn forward(self: Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
+        #[cfg(feature = "otlp")]
+        {
+            let mut forward = forward;
+            let span = spans::begin("forwarded request", &mut forward.headers);
+            self.0.serve_forward(from, forward).instrument(span).await
+        }
+        #[cfg(not(feature = "otlp"))]
         self.0.serve_forward(from, forward).await
     }
 

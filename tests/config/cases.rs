@@ -394,8 +394,15 @@ pub const CASES: &[Case] = &[
         "region.toml:2: drain: \"0s\" is out of range: use \"1s\" to \"10m\"",
     ]),
     ("region", "[upstream]", "[quota]\nburst = 0\n[upstream]", &[
-        "region.toml:11: [quota]: new_keys_per_second is missing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100",
+        "region.toml:11: [quota]: limits nothing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100, or look_ups_per_second, or misses_per_second",
         "region.toml:12: [quota]: burst: must be a whole number from 1 to 1000000",
+    ]),
+    ("region", "[upstream]", "[quota]\nmisses_per_second = 0\nlook_ups_per_second = 9\nburst = 2\n[upstream]", &[
+        "region.toml:12: [quota]: misses_per_second: must be a whole number from 1 to 1000000",
+        "region.toml:14: [quota]: burst is that of new_keys_per_second, which is missing: add it",
+    ]),
+    ("region", "[upstream]", "[quota]\nlook_ups_per_second = 9\nnew_keys_per_second = 10\n[upstream]", &[
+        "region.toml:12: [quota]: look_ups_per_second 9 must not be below new_keys_per_second 10: each request that starts a key takes one for as long as it runs",
     ]),
     ("region", "[upstream]\n", "[upstream.health]\nevery = \"10ms\"\n[upstream]\n", &[
         "region.toml:11: [upstream.health]: path is missing: name a path of the upstream that answers 200 to 399 while it is well, such as path = \"/healthz\"",

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use http::Request;
 use http_body_util::BodyExt;
-use onceway::gateway::quota::Quota;
+use onceway::gateway::quota::{Pace, Quota};
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::BodyError;
 use onceway::protocol::region::RegionName;
@@ -23,8 +23,17 @@ const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
 
 /// A gateway in place of the bench's, where each tenant may start one key per second, two at once.
 async fn limited(bench: &Bench, name: &RegionName, shadow: bool) -> Arc<Gateway<SimPorts>> {
-    let one = NonZeroU32::new(1).unwrap();
-    let quota = Some(Quota { new_keys_per_second: one, burst: NonZeroU32::new(2).unwrap() });
+    let quota = Quota { new_keys: Some(pace(2)), look_ups: None, misses: None };
+    limited_to(bench, name, shadow, quota).await
+}
+
+/// One per second, so many at once.
+fn pace(burst: u32) -> Pace {
+    Pace { per_second: NonZeroU32::new(1).unwrap(), burst: NonZeroU32::new(burst).unwrap() }
+}
+
+async fn limited_to(bench: &Bench, name: &RegionName, shadow: bool, quota: Quota) -> Arc<Gateway<SimPorts>> {
+    let quota = Some(quota);
     let settings = Settings { quota, shadow, ..settings(name) };
     let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
     gateway.start();
@@ -145,5 +154,66 @@ fn shadow_mode_counts_what_quotas_would_refuse() {
         let counts = gateway.shadow_report().unwrap().routes.remove("park").unwrap();
         assert_eq!((counts.run, counts.replayed), (2, 2));
         assert_eq!(counts.refused.into_iter().collect::<Vec<_>>(), [("quota-exceeded", 1)]);
+    });
+}
+
+/// Asks the status address; its status and code.
+async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16, String) {
+    let asked = Request::get(format!("/.well-known/onceway/requests/{key}"))
+        .header("authorization", format!("Bearer {token}"))
+        .body(onceway::ports::body::empty())
+        .unwrap();
+    let response = gateway.handle(asked).await;
+    if response.status() == 429 {
+        let after: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((1..=2).contains(&after), "what is left of a second, and up to as much again: {after}");
+    }
+    let told = super::bench::told(response).await;
+    (told.status, told.said().1.to_owned())
+}
+
+#[test]
+fn whoever_asks_for_keys_too_fast_is_refused_before_the_store_and_starts_keys_all_the_same() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        let quota = Quota { new_keys: None, look_ups: Some(pace(3)), misses: None };
+        let gateway = limited_to(&bench, &eu, false, quota).await;
+        let key = |word: &str| key_of(&eu, word);
+        for word in ["one", "two", "three", "four", "five"] {
+            assert_eq!(ask(&gateway, "/park", &key(word), "{}").await.status, 201, "given back: {word}");
+        }
+        assert!(ask(&gateway, "/park", &key("one"), "{}").await.replayed);
+        assert_eq!(state(&gateway, &key("one"), "sk").await.0, 200);
+        assert_eq!(state(&gateway, &key("none"), "sk").await, (404, "key-unknown".to_owned()));
+        bench.store(&eu, StoreMode::Stall(ms(300)));
+        let begun = Instant::now();
+        assert_eq!(state(&gateway, &key("one"), "sk").await, (429, "quota-exceeded".to_owned()));
+        assert_eq!(ask(&gateway, "/park", &key("one"), "{}").await.said(), EXCEEDED);
+        assert_eq!(begun.elapsed(), ms(0), "the store was not waited for");
+        bench.store(&eu, StoreMode::Up);
+        assert_eq!(ask_as_globex(&gateway, "/park", "other", "{}").await.status, 201);
+        sleep_until(Instant::now() + ms(1_000)).await;
+        assert!(ask(&gateway, "/park", &key("one"), "{}").await.replayed);
+    });
+}
+
+#[test]
+fn questions_for_keys_that_are_not_there_have_a_quota_of_their_own() {
+    play(async {
+        let (bench, eu, us) = (Bench::start(6).await, region("eu"), region("us"));
+        let quota = Quota { new_keys: None, look_ups: None, misses: Some(pace(2)) };
+        let near = limited_to(&bench, &us, false, quota).await;
+        let (here, there) = (key_of(&us, "here"), key_of(&eu, "there"));
+        assert_eq!(ask(&near, "/park", &here, "{}").await.status, 201);
+        for _ in 0..10 {
+            assert_eq!(state(&near, &here, "sk").await.0, 200, "what is there is no miss");
+        }
+        assert_eq!(state(&near, &key_of(&us, "none"), "sk").await.0, 404);
+        assert_eq!(state(&near, &there, "sk").await.0, 404, "nor is there one at its home");
+        assert_eq!(state(&near, &key_of(&us, "more"), "sk").await, (429, "quota-exceeded".to_owned()));
+        assert_eq!(state(&near, &here, "sk").await.0, 429, "nobody knows before the store is asked");
+        assert_eq!(ask(&near, "/park", &there, "{}").await.status, 201, "a new key is no miss");
+        sleep_until(Instant::now() + ms(1_000)).await;
+        assert_eq!(state(&near, &here, "sk").await.0, 200);
     });
 }

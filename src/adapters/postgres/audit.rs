@@ -13,7 +13,7 @@ use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::Call;
 use super::upkeep::{columns, entry, key_id};
-use super::{PgStore, statements};
+use super::{Lane, PgStore, statements};
 use crate::ports::Audit;
 use crate::ports::audit::{Double, Finding, History, RunAtRisk, Told};
 use crate::ports::store::{Attempt, StoreError};
@@ -31,7 +31,7 @@ impl Audit for PgStore {
         const WHAT: &str = "listing runs at risk";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.runs_at_risk };
         let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
-        let found = self.on_upkeep(call, &[&tenant, &key, &i64::from(most)]).await?;
+        let found = self.on(Lane::Admin, call, &[&tenant, &key, &i64::from(most)]).await?;
         let read = |row: &PgRow| {
             let (route, path) = (get::<&str>(row, "route")?.into(), get(row, "path")?);
             Ok(RunAtRisk { id: key_id(row)?, row: rows::read(row)?, route, path })
@@ -43,7 +43,7 @@ impl Audit for PgStore {
         const WHAT: &str = "looking for keys that ran twice";
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.audit };
         let replaced: Vec<String> = replaced.iter().map(Origin::to_string).collect();
-        let found = self.on_upkeep(call, &[&i64::from(most), &replaced]).await?;
+        let found = self.on(Lane::Upkeep, call, &[&i64::from(most), &replaced]).await?;
         // Two rows each, the run at risk first.
         let read = |pair: &[PgRow]| {
             let [at_risk, other] = pair else { return Err("rows") };
@@ -59,7 +59,7 @@ impl Audit for PgStore {
     async fn doubles(&self) -> Result<u64, StoreError> {
         const WHAT: &str = "counting doubles";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::DOUBLES };
-        let found = self.on_upkeep(call, &[]).await?;
+        let found = self.on(Lane::Upkeep, call, &[]).await?;
         let count = found.first().ok_or("no row").and_then(|row| get::<i64>(row, "doubles"));
         let count = count.and_then(|count| u64::try_from(count).map_err(|_| "doubles"));
         count.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
@@ -79,7 +79,8 @@ impl Audit for PgStore {
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.late };
         let body = stored.body.as_deref();
         let written = self
-            .on_upkeep(
+            .on(
+                Lane::Upkeep,
                 call,
                 &[&tenant, &key, &epoch, &number, &nonce, &request, &stored.status, &stored.length, &body],
             )
@@ -98,7 +99,7 @@ impl Audit for PgStore {
         // The first entry is number 1.
         let after = after.map_or(0, |Place(id)| id);
         let back = millis(back.min(MOST_BACK));
-        let found = self.on_upkeep(call, &[&after, &back, &i64::from(most)]).await?;
+        let found = self.on(Lane::Admin, call, &[&after, &back, &i64::from(most)]).await?;
         let read = |row: &PgRow| {
             Ok(Finding { place: Place(get(row, "place")?), id: key_id(row)?, entry: entry(row)? })
         };
@@ -111,16 +112,17 @@ impl Audit for PgStore {
         // No tenant is empty: everything comes after the empty one.
         let tenant = after.map_or("", |id| id.tenant().as_str());
         let key = after.map_or(&b""[..], |id| id.key().as_bytes());
-        let keys = self.on_upkeep(call(statements::KEYS_AFTER), &[&tenant, &key, &i64::from(most)]).await?;
+        let keys =
+            self.on(Lane::Admin, call(statements::KEYS_AFTER), &[&tenant, &key, &i64::from(most)]).await?;
         let mut page =
             all(WHAT, &keys, |row| Ok(History { id: key_id(row)?, rows: Vec::new(), journal: Vec::new() }))?;
         let ids: Vec<KeyId> = page.iter().map(|one| one.id.clone()).collect();
         let (tenants, keys) = columns(&ids);
-        let found = self.on_upkeep(call(&self.sql.histories), &[&tenants, &keys]).await?;
+        let found = self.on(Lane::Admin, call(&self.sql.histories), &[&tenants, &keys]).await?;
         for (at, told) in all(WHAT, &found, |row| Ok((place(row)?, told(row)?)))? {
             page.get_mut(at).ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?.rows.push(told);
         }
-        let found = self.on_upkeep(call(statements::JOURNAL_OF_MANY), &[&tenants, &keys]).await?;
+        let found = self.on(Lane::Admin, call(statements::JOURNAL_OF_MANY), &[&tenants, &keys]).await?;
         for (at, entry) in all(WHAT, &found, |row| Ok((place(row)?, entry(row)?)))? {
             page.get_mut(at)
                 .ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?

@@ -13,7 +13,7 @@ use super::super::views::{AcceptorDoc, GateDoc, Malformed, Spelled, ViewDoc};
 use super::errors::{self, Effect};
 use super::keys::big;
 use super::run::Call;
-use super::{PgStore, rows, statements};
+use super::{Lane, PgStore, rows, statements};
 use crate::ports::store::{GateVersion, StoreError, Written};
 use crate::ports::{Acceptors, Authority};
 use crate::protocol::authority::GateState;
@@ -24,7 +24,7 @@ impl Acceptors for PgStore {
     async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
         const WHAT: &str = "reading the acceptor";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::ACCEPTOR };
-        let found = self.on_control(call, &[]).await?;
+        let found = self.on(Lane::Control, call, &[]).await?;
         let [row] = found.as_slice() else {
             return Err(errors::not_sent(WHAT, "the store has no acceptor: run `onceway store init`"));
         };
@@ -35,7 +35,7 @@ impl Acceptors for PgStore {
         const WHAT: &str = "writing the acceptor";
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::SET_ACCEPTOR };
         let (version, id) = (big(WHAT, version)?, Uuid::from_u128(acceptor.id.0));
-        let changed = self.on_control(call, &[&version, &Json(acceptor.doc()), &id]).await?;
+        let changed = self.on(Lane::Control, call, &[&version, &Json(acceptor.doc()), &id]).await?;
         if !changed.is_empty() {
             return Ok(Written::Done);
         }
@@ -50,7 +50,8 @@ impl Authority for PgStore {
         let (version, epoch) = (big(WHAT, version.0)?, big(WHAT, state.view.epoch())?);
         let GateDoc { view, since, pending, waived } = state.doc();
         let (view, since, pending, waived) = (Json(view), Json(since), pending.map(Json), Json(waived));
-        let changed = self.on_control(call, &[&version, &epoch, &view, &since, &pending, &waived]).await?;
+        let changed =
+            self.on(Lane::Control, call, &[&version, &epoch, &view, &since, &pending, &waived]).await?;
         if !changed.is_empty() {
             return Ok(Written::Done);
         }
@@ -65,13 +66,13 @@ impl Authority for PgStore {
         let epochs = views.iter().map(|view| big(WHAT, view.epoch())).collect::<Result<Vec<i64>, _>>()?;
         let docs: Vec<Json<ViewDoc>> = views.iter().map(|view| Json(view.doc())).collect();
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::KEEP_VIEWS };
-        self.on_control(call, &[&epochs, &docs]).await.map(|_| ())
+        self.on(Lane::Control, call, &[&epochs, &docs]).await.map(|_| ())
     }
 
     async fn views(&self) -> Result<Vec<(Arc<View>, Duration)>, StoreError> {
         const WHAT: &str = "reading the views";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::VIEWS };
-        let found = self.on_control(call, &[]).await?;
+        let found = self.on(Lane::Control, call, &[]).await?;
         found
             .iter()
             .map(read_view)
@@ -84,7 +85,7 @@ impl PgStore {
     /// What it means that a compare-and-set changed nothing, asked in a statement of its own.
     async fn not_written(&self, what: &'static str) -> Result<Written, StoreError> {
         let call = Call { what, effect: Effect::Reads, sql: statements::GATE_OPEN };
-        let found = self.on_control(call, &[]).await?;
+        let found = self.on(Lane::Control, call, &[]).await?;
         let open = found.first().ok_or("no row").and_then(|row| rows::get::<bool>(row, "open"));
         let open = open.map_err(|why| errors::unreadable(what, Effect::Reads, why))?;
         Ok(if open { Written::Lost } else { Written::GateMoved })

@@ -75,6 +75,16 @@ pub(super) fn reusable(error: &Error) -> bool {
     })
 }
 
+/// Whether the server answered the question: not if it cancelled a late statement, waited for a lock for too long, is starting or stopping, or
+/// takes no more connections.
+pub(super) fn is_answer(error: &Error) -> bool {
+    error.as_db_error().is_some_and(|error| answers(error.code().code()))
+}
+
+fn answers(code: &str) -> bool {
+    !(code.starts_with("57") || code.starts_with("08") || code == "55P03" || code == "53300")
+}
+
 /// An ERROR aborts an autocommit statement. FATAL and PANIC, the end of the server (57P), a broken connection (08) and
 /// "completion unknown" (40003) may come after the commit record was written.
 fn nothing_written(error: &DbError) -> bool {
@@ -135,6 +145,16 @@ fn of_tls(error: &Error, io: Option<&std::io::Error>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_is_an_answer_and_a_statement_that_took_too_long_got_none() {
+        for code in ["23505", "25006", "53100", "42501", "0A000"] {
+            assert!(answers(code), "{code}");
+        }
+        for code in ["57014", "57P01", "57P03", "55P03", "53300", "08006"] {
+            assert!(!answers(code), "{code}");
+        }
+    }
 
     #[test]
     fn reads_never_leave_doubt_and_writes_do_when_silent() {

@@ -9,7 +9,7 @@ use super::errors::{self, Effect};
 use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer};
 use super::run::{Call, Params};
-use super::{PgStore, statements};
+use super::{Lane, PgStore, statements};
 use crate::ports::Escrows;
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::store::{GateVersion, StoreError, Written};
@@ -81,11 +81,11 @@ impl Escrows for PgStore {
         let asked: Params<'_> = &[&raw, &canonical, &request_id];
         let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.lodge };
-        if !self.on_keys(call, &[compared, &named.params(), asked, life].concat()).await?.is_empty() {
+        if !self.on(Lane::Peers, call, &[compared, &named.params(), asked, life].concat()).await?.is_empty() {
             return Ok(Lodged::Done);
         }
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::LODGED };
-        let found = self.on_keys(call, &[compared, &named.params()].concat()).await?;
+        let found = self.on(Lane::Peers, call, &[compared, &named.params()].concat()).await?;
         let read = || {
             let row = found.first().ok_or("no row")?;
             Ok(match (rows::get(row, "stands")?, rows::get(row, "open")?) {
@@ -101,7 +101,7 @@ impl Escrows for PgStore {
         const WHAT: &str = "voiding an escrow";
         let named = Named::of(WHAT, id, origin, token, nonce)?;
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::VOID };
-        self.on_keys(call, &named.params()).await.map(|_| ())
+        self.on(Lane::Peers, call, &named.params()).await.map(|_| ())
     }
 
     async fn lodge_answer(
@@ -116,14 +116,14 @@ impl Escrows for PgStore {
         let (named, stored) = (Named::of(WHAT, id, origin, token, nonce)?, StoredAnswer::of(WHAT, answer)?);
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::LODGE_ANSWER };
         let params = [named.params().as_slice(), &stored.params()].concat();
-        let changed = self.on_keys(call, &params).await?;
+        let changed = self.on(Lane::Peers, call, &params).await?;
         Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
     }
 
     async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
         const WHAT: &str = "turning escrows into records";
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.convert };
-        let found = self.on_upkeep(call, &[&origin.to_string(), &i64::from(most)]).await?;
+        let found = self.on(Lane::Upkeep, call, &[&origin.to_string(), &i64::from(most)]).await?;
         let read = || {
             let row = found.first().ok_or("no row")?;
             let taken = u64::try_from(rows::get::<i64>(row, "taken")?).map_err(|_| "taken")?;
@@ -140,11 +140,11 @@ impl Escrows for PgStore {
         const WHAT: &str = "reaping escrows";
         let most = i64::from(most);
         let call = |sql| Call { what: WHAT, effect: Effect::Writes, sql };
-        let found = self.on_upkeep(call(statements::REAP_ESCROWS), &[&most]).await?;
+        let found = self.on(Lane::Upkeep, call(statements::REAP_ESCROWS), &[&most]).await?;
         let gone =
             || u64::try_from(rows::get::<i64>(found.first().ok_or("no row")?, "gone")?).map_err(|_| "gone");
         let gone = gone().map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))?;
-        let imported = self.on_upkeep(call(statements::REAP_IMPORTS), &[&most]).await?;
+        let imported = self.on(Lane::Upkeep, call(statements::REAP_IMPORTS), &[&most]).await?;
         Ok(gone + imported.len() as u64)
     }
 }

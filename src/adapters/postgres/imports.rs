@@ -10,7 +10,7 @@ use super::errors::{self, Effect};
 use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::{Call, Params};
-use super::{PgStore, packed, upkeep};
+use super::{Lane, PgStore, packed, upkeep};
 use crate::ports::Imports;
 use crate::ports::authority::CopiedRow;
 use crate::ports::store::StoreError;
@@ -29,7 +29,8 @@ impl Imports for PgStore {
         const WHAT: &str = "reading the rows of an origin";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.rows_of };
         let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
-        let found = self.on_upkeep(call, &[&origin.to_string(), &tenant, &key, &i64::from(most)]).await?;
+        let found =
+            self.on(Lane::Peers, call, &[&origin.to_string(), &tenant, &key, &i64::from(most)]).await?;
         let copied = |row: &tokio_postgres::Row| {
             Ok(CopiedRow {
                 id: upkeep::key_id(row)?,
@@ -62,7 +63,7 @@ impl Imports for PgStore {
         }
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.import };
         let of: Params<'_> = &[&origin.to_string()];
-        self.on_upkeep(call, &[of, &columns.params()].concat()).await.map(|_| ())
+        self.on(Lane::Upkeep, call, &[of, &columns.params()].concat()).await.map(|_| ())
     }
 }
 

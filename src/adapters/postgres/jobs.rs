@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::errors::{self, Effect};
 use super::keys::{big, claim_reply, millis, small};
 use super::run::{Call, Params};
-use super::{PgStore, rows, sealing, statements};
+use super::{Lane, PgStore, rows, sealing, statements};
 use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken};
 use crate::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
 use crate::protocol::decide::Basis;
@@ -69,7 +69,7 @@ impl Jobs for PgStore {
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
         let job: Params<'_> = &[&keep, &sealed, &request];
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::ACCEPT };
-        claim_reply(WHAT, &self.on_keys(call, &[named, life, basis, job].concat()).await?)
+        claim_reply(WHAT, &self.on(Lane::Records, call, &[named, life, basis, job].concat()).await?)
     }
 
     async fn take(
@@ -83,7 +83,7 @@ impl Jobs for PgStore {
         let (taken, most) = (Uuid::from_u128(nonce.0), i64::try_from(most).unwrap_or(i64::MAX));
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::JOB_TAKE };
         let until = until.map(Date::as_millis);
-        let found = self.on_keys(call, &[&taken, &most, &millis(away), &until]).await?;
+        let found = self.on(Lane::Jobs, call, &[&taken, &most, &millis(away), &until]).await?;
         let unreadable = |why| errors::unreadable(WHAT, Effect::Writes, why);
         found.iter().map(|row| self.job_of(row, nonce)).collect::<Result<_, _>>().map_err(unreadable)
     }
@@ -110,13 +110,13 @@ impl Jobs for PgStore {
 
     async fn erase(&self, until: Date) -> Result<u64, StoreError> {
         let call = Call { what: "erasing requests", effect: Effect::Writes, sql: statements::JOB_ERASE };
-        Ok(self.on_keys(call, &[&until.as_millis()]).await?.len() as u64)
+        Ok(self.on(Lane::Upkeep, call, &[&until.as_millis()]).await?.len() as u64)
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
         const WHAT: &str = "reading a job";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_ONE };
-        let found = self.on_keys(call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
+        let found = self.on(Lane::Records, call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
         let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
         found.first().map(job_row).transpose().map_err(unreadable)
     }
@@ -129,7 +129,7 @@ impl Jobs for PgStore {
         });
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_LIST };
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let found = self.on_keys(call, &[&state, &most]).await?;
+        let found = self.on(Lane::Admin, call, &[&state, &most]).await?;
         let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
         found.iter().map(job_row).collect::<Result<_, _>>().map_err(unreadable)
     }
@@ -137,7 +137,7 @@ impl Jobs for PgStore {
     async fn load(&self) -> Result<JobLoad, StoreError> {
         const WHAT: &str = "counting jobs";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_LOAD };
-        let found = self.on_keys(call, &[]).await?;
+        let found = self.on(Lane::Upkeep, call, &[]).await?;
         let read = || {
             let [row] = found.as_slice() else { return Err("rows") };
             let count = |name| u64::try_from(rows::get::<i64>(row, name)?).map_err(|_| name);
@@ -150,7 +150,7 @@ impl Jobs for PgStore {
     async fn revive(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
         let call = Call { what: "reviving a job", effect: Effect::Writes, sql: &self.sql.job_revive };
         let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
-        if !self.on_keys(call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
+        if !self.on(Lane::Admin, call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
             return Ok(Acted::Done);
         }
         Ok(match self.job(id).await? {
@@ -164,11 +164,11 @@ impl Jobs for PgStore {
         const WHAT: &str = "discarding a job";
         let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.job_discard };
-        if !self.on_keys(call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
+        if !self.on(Lane::Admin, call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
             return Ok(Acted::Done);
         }
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_HELD };
-        let found = self.on_keys(call, &[&tenant, &key]).await?;
+        let found = self.on(Lane::Admin, call, &[&tenant, &key]).await?;
         let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
         let [row] = found.as_slice() else { return Err(unreadable("rows")) };
         let flag = |name| rows::get::<bool>(row, name).map_err(unreadable);
@@ -192,7 +192,7 @@ impl PgStore {
         let nonce = Uuid::from_u128(taken.nonce.0);
         let named: Params<'_> = &[&tenant, &key, &nonce];
         let call = Call { what, effect: Effect::Writes, sql };
-        let changed = self.on_keys(call, &[named, rest].concat()).await?;
+        let changed = self.on(Lane::Jobs, call, &[named, rest].concat()).await?;
         Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
     }
 

@@ -13,7 +13,7 @@ use super::errors::{self, Effect};
 use super::provision::SCHEMA;
 use super::rows::{Standing, StoredAnswer};
 use super::run::{Call, Params};
-use super::{PgStore, rows, statements};
+use super::{Lane, PgStore, rows, statements};
 use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Written};
 use crate::protocol::authority::GateState;
@@ -45,7 +45,7 @@ impl KeyStore for PgStore {
         let rows = match &ask.basis {
             Basis::Absent => {
                 let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::CLAIM };
-                self.on_keys(call, &[named, life].concat()).await?
+                self.on(Lane::Records, call, &[named, life].concat()).await?
             }
             Basis::Known { own, over, attempt } => {
                 let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::RECLAIM };
@@ -55,7 +55,7 @@ impl KeyStore for PgStore {
                 let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
                 let over = rows::over_json(over);
                 let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
-                self.on_keys(call, &[named, life, basis].concat()).await?
+                self.on(Lane::Records, call, &[named, life, basis].concat()).await?
             }
         };
         claim_reply(WHAT, &rows)
@@ -78,18 +78,58 @@ impl KeyStore for PgStore {
     }
 
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
+        self.rows(Lane::Records, ids).await
+    }
+
+    async fn look_up_beside(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
+        self.rows(Lane::Admin, ids).await
+    }
+
+    fn spares(&self) -> Option<String> {
+        let all: Vec<String> = [&self.writes, &self.reads].iter().filter_map(|all| all.refuses()).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    async fn gate(&self) -> Result<Gate, StoreError> {
+        self.read_gate(Lane::Control).await
+    }
+
+    async fn gate_again(&self) -> Result<Gate, StoreError> {
+        self.read_gate(Lane::Records).await
+    }
+
+    async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
+        const WHAT: &str = "approving a boot";
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.approve };
+        let version = big(WHAT, version.0)?;
+        let (system, timeline) = (boot.system.cast_signed(), boot.timeline.cast_signed());
+        let changed = self.on(Lane::Control, call, &[&version, &system, &timeline, &boot.started]).await?;
+        Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
+    }
+}
+
+/// How an attempt ends.
+enum Outcome<'a> {
+    Settled(&'a Answer),
+    Released,
+    InDoubt,
+}
+
+impl PgStore {
+    /// All rows of each key.
+    async fn rows(&self, lane: Lane, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
         const WHAT: &str = "a look-up";
         let call = |sql| Call { what: WHAT, effect: Effect::Reads, sql };
         let found = match ids {
             [] => return Ok(Vec::new()),
             [id] => {
                 let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
-                self.on_keys(call(&self.sql.look_up_one), &[&tenant, &key]).await?
+                self.on(lane, call(&self.sql.look_up_one), &[&tenant, &key]).await?
             }
             [_, _, ..] => {
                 let tenants: Vec<&str> = ids.iter().map(|id| id.tenant().as_str()).collect();
                 let keys: Vec<&[u8]> = ids.iter().map(|id| id.key().as_bytes()).collect();
-                self.on_keys(call(&self.sql.look_up_many), &[&tenants, &keys]).await?
+                self.on(lane, call(&self.sql.look_up_many), &[&tenants, &keys]).await?
             }
         };
         let mut all: Vec<Vec<Standing>> = ids.iter().map(|_| Vec::new()).collect();
@@ -104,10 +144,11 @@ impl KeyStore for PgStore {
         Ok(all.into_iter().map(rows::of_key).collect())
     }
 
-    async fn gate(&self) -> Result<Gate, StoreError> {
+    /// Reads the gate.
+    async fn read_gate(&self, lane: Lane) -> Result<Gate, StoreError> {
         const WHAT: &str = "reading the gate";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::GATE };
-        let found = self.on_control(call, &[]).await?;
+        let found = self.on(lane, call, &[]).await?;
         let [row] = found.as_slice() else {
             return Err(errors::not_sent(WHAT, "the store has no gate: run `onceway store init`"));
         };
@@ -125,24 +166,6 @@ impl KeyStore for PgStore {
         read_gate(row).map_err(unreadable)
     }
 
-    async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
-        const WHAT: &str = "approving a boot";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.approve };
-        let version = big(WHAT, version.0)?;
-        let (system, timeline) = (boot.system.cast_signed(), boot.timeline.cast_signed());
-        let changed = self.on_control(call, &[&version, &system, &timeline, &boot.started]).await?;
-        Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
-    }
-}
-
-/// How an attempt ends.
-enum Outcome<'a> {
-    Settled(&'a Answer),
-    Released,
-    InDoubt,
-}
-
-impl PgStore {
     /// Writes an outcome under a token and nonce; when that changes nothing, a second statement says why.
     async fn end(
         &self,
@@ -157,7 +180,7 @@ impl PgStore {
         let nonce = Uuid::from_u128(attempt.nonce.0);
         let named: Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
         let all = [named, outcome_params].concat();
-        let changed = self.on_keys(Call { what, effect: Effect::Writes, sql }, &all).await?;
+        let changed = self.on(Lane::Records, Call { what, effect: Effect::Writes, sql }, &all).await?;
         match (changed.first(), outcome) {
             (Some(row), Outcome::Settled(_)) => {
                 let other = rows::get::<bool>(row, "other");
@@ -169,7 +192,7 @@ impl PgStore {
             (None, _) => {}
         }
         let call = Call { what, effect: Effect::Reads, sql: &self.sql.standing };
-        let found = self.on_keys(call, named).await?;
+        let found = self.on(Lane::Records, call, named).await?;
         let why_not = |why| errors::unreadable(what, Effect::Reads, why);
         let [row] = found.as_slice() else { return Err(why_not("rows")) };
         standing(row, outcome).map_err(why_not)

@@ -1,7 +1,7 @@
 //! The key store of one region over its Postgres: [`PgStore`] is the ports `KeyStore`, `Replica`, `Upkeep` and `Jobs`.
 //!
 //! One concern per file: [`address`] and `tls` (where to, how protected), `connect` (the only connector), `run` (one call: connection, bound, classification), `errors`
-//! (definite or unknown), `statements` (SQL with the region's own leaf in it), `rows`, `answer` and `packed` (columns to values and back),
+//! (definite or unknown), `breaker` (a store that does not answer is not asked by everybody), `statements` (SQL with the region's own leaf in it), `rows`, `answer` and `packed` (columns to values and back),
 //! `keys`, `replica`, `upkeep` and `jobs` (the four ports), [`sealing`] (requests at rest), [`provision`] (makes and checks a store).
 //! Neighbours: `protocol` says what rows mean.
 //!
@@ -12,6 +12,7 @@ pub mod address;
 mod answer;
 mod audit;
 mod authority;
+mod breaker;
 mod connect;
 mod errors;
 mod escrows;
@@ -29,22 +30,31 @@ mod statements;
 mod tls;
 mod upkeep;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
+use uuid::Uuid;
 
 use crate::ports::store::StoreError;
 use crate::protocol::region::Origin;
 
 use address::Address;
+use breaker::Breaker;
+use errors::Effect;
 use run::{Call, Params};
 use sealing::Sealer;
 use statements::Statements;
 
-/// Connections for heartbeats, the gate and replication beside those for keys: a full key pool cannot starve them.
+/// Connections for heartbeats, the acceptor, the gate and replication beside those for keys: nobody else's statements can starve them.
 const CONTROL_CONNECTIONS: usize = 2;
 /// Connections for what runs beside requests: a batch of reaping holds back neither keys nor heartbeats.
 const UPKEEP_CONNECTIONS: usize = 2;
+/// Connections for people: status and look-ups are answered while everything else waits.
+const ADMIN_CONNECTIONS: usize = 2;
+
+/// What a call found.
+type Rows = Result<Vec<tokio_postgres::Row>, StoreError>;
 
 /// How to reach and use the region's store.
 #[derive(Clone)]
@@ -53,7 +63,8 @@ pub struct StoreConfig {
     pub origin: Origin,
     /// Where the store is and who we are there: the gateway role. Time bounds and keep-alives are set here, whatever it says.
     pub postgres: Address,
-    /// The most connections for keys, at least 1; two more are used for heartbeats and the gate, and two for reaping and sweeping.
+    /// The most connections for keys, at least 1. Half as many, at least two, are there for other regions' questions; two for heartbeats, acceptor
+    /// and gate, two for reaping and sweeping, two for people.
     pub connections: usize,
     /// The most that any one call may take: up to half of it to get a connection, up to half for the statement. The server itself
     /// gives a statement up a little earlier, so that most late statements are known to have written nothing.
@@ -72,12 +83,38 @@ impl StoreConfig {
 /// The region's store. Connects when first used and again whenever a connection was lost; cheap to share by reference.
 pub struct PgStore {
     origin: Origin,
-    keys: Pool,
-    control: Pool,
-    upkeep: Pool,
+    lanes: Lanes,
+    reads: Arc<Breaker>,
+    writes: Arc<Breaker>,
     within: Duration,
     sql: Statements,
     sealer: Option<Sealer>,
+}
+
+/// Connections by who waits for them: nobody waits behind another lane's statements.
+struct Lanes {
+    keys: Pool,
+    control: Pool,
+    upkeep: Pool,
+    peers: Pool,
+    admin: Pool,
+}
+
+/// Who waits for a call.
+#[derive(Clone, Copy, Debug)]
+enum Lane {
+    /// Clients' requests, for records: behind a breaker, over the connections for keys.
+    Records,
+    /// The workers of accepted requests, for their jobs, over the same connections.
+    Jobs,
+    /// What fences: heartbeats, the acceptor, the gate.
+    Control,
+    /// What runs beside requests.
+    Upkeep,
+    /// Other regions: escrows, and rows of lost regions.
+    Peers,
+    /// People.
+    Admin,
 }
 
 impl PgStore {
@@ -94,38 +131,72 @@ impl PgStore {
         }
         let tuned = connect::tuned(&config.postgres, config.statement_within.mul_f64(0.4));
         let tls = connect::protection(&tuned)?;
+        let lane = |most| connect::pool(&tuned, tls.clone(), most);
         Ok(Self {
             origin: config.origin.clone(),
-            keys: connect::pool(&tuned, tls.clone(), config.connections)?,
-            control: connect::pool(&tuned, tls.clone(), CONTROL_CONNECTIONS)?,
-            upkeep: connect::pool(&tuned, tls, UPKEEP_CONNECTIONS)?,
+            lanes: Lanes {
+                keys: lane(config.connections)?,
+                control: lane(CONTROL_CONNECTIONS)?,
+                upkeep: lane(UPKEEP_CONNECTIONS)?,
+                peers: lane((config.connections / 2).max(2))?,
+                admin: lane(ADMIN_CONNECTIONS)?,
+            },
+            reads: Breaker::new("reads"),
+            writes: Breaker::new("writes"),
             within: config.statement_within,
             sql: Statements::new(&config.origin),
             sealer: config.sealer.clone(),
         })
     }
 
-    async fn on_keys(
-        &self,
-        call: Call<'_>,
-        params: Params<'_>,
-    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
-        run::run(&self.keys, self.within, call, params).await
+    async fn on(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Rows {
+        let pool = match lane {
+            Lane::Records => return self.on_records(call, params).await,
+            Lane::Jobs => &self.lanes.keys,
+            Lane::Control => &self.lanes.control,
+            Lane::Upkeep => &self.lanes.upkeep,
+            Lane::Peers => &self.lanes.peers,
+            Lane::Admin => &self.lanes.admin,
+        };
+        Ok(run::run(pool, self.within, call, params).await?)
     }
 
-    async fn on_control(
-        &self,
-        call: Call<'_>,
-        params: Params<'_>,
-    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
-        run::run(&self.control, self.within, call, params).await
+    /// Refused at once while the store does not answer such calls.
+    async fn on_records(&self, call: Call<'_>, params: Params<'_>) -> Rows {
+        let (breaker, sql) = match call.effect {
+            Effect::Reads => (&self.reads, &self.sql.look_up_one),
+            Effect::Writes => (&self.writes, &self.sql.release),
+        };
+        let pass = breaker.pass(call.what)?;
+        let ended = run::run(&self.lanes.keys, self.within, call, params).await;
+        let answered = ended.as_ref().map_or_else(|failed| failed.answered, |_| true);
+        if breaker.ended(pass, answered) {
+            let (pool, within, effect) = (self.lanes.keys.clone(), self.within, call.effect);
+            let probe = Arc::new(Probe { pool, within, effect, sql: sql.clone() });
+            tokio::spawn(breaker::probe(Arc::downgrade(breaker), move || probe.clone().is_answered()));
+        }
+        Ok(ended?)
     }
+}
 
-    async fn on_upkeep(
-        &self,
-        call: Call<'_>,
-        params: Params<'_>,
-    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
-        run::run(&self.upkeep, self.within, call, params).await
+/// A call like those that were not answered, over the same connections, about a key that cannot be: no tenant is empty.
+struct Probe {
+    pool: Pool,
+    within: Duration,
+    effect: Effect,
+    sql: String,
+}
+
+impl Probe {
+    async fn is_answered(self: Arc<Self>) -> bool {
+        let call = Call { what: "a probe", effect: self.effect, sql: &self.sql };
+        let (tenant, key): (&str, &[u8]) = ("", &[]);
+        let nobody: Params<'_> = &[&tenant, &key, &0_i64, &0_i32, &Uuid::nil()];
+        let params = match self.effect {
+            Effect::Reads => &nobody[..2],
+            Effect::Writes => nobody,
+        };
+        let ended = run::run(&self.pool, self.within, call, params).await;
+        ended.map_or_else(|failed| failed.answered, |_| true)
     }
 }

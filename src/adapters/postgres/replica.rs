@@ -5,7 +5,7 @@
 
 use super::errors::{self, Effect};
 use super::run::Call;
-use super::{PgStore, names, rows, statements};
+use super::{Lane, PgStore, names, rows, statements};
 use crate::ports::Replica;
 use crate::ports::store::{Beat, Heartbeat, PeerMemory, Slot, StoreError, Subscription};
 use crate::protocol::region::Origin;
@@ -15,7 +15,7 @@ impl Replica for PgStore {
     async fn beat(&self) -> Result<Option<Beat>, StoreError> {
         const WHAT: &str = "a heartbeat";
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.beat };
-        let found = self.on_control(call, &[]).await?;
+        let found = self.on(Lane::Control, call, &[]).await?;
         let Some(row) = found.first() else { return Ok(None) };
         let beat = || Ok(Beat { seq: number(row, "seq")?, date: Date(rows::get(row, "beat_ms")?) });
         beat().map(Some).map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
@@ -48,7 +48,7 @@ impl Replica for PgStore {
             })
             .collect();
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::REMEMBER };
-        self.on_control(call, &[&origins, &applied, &lags, &imported]).await?;
+        self.on(Lane::Control, call, &[&origins, &applied, &lags, &imported]).await?;
         Ok(())
     }
 
@@ -66,15 +66,17 @@ impl Replica for PgStore {
 
     async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
         let prefix = names::subscription_prefix(&self.origin.region);
-        let found = self
-            .list("reading the subscriptions", statements::SUBSCRIPTIONS, |row| {
-                let name: &str = rows::get(row, "name")?;
-                // Somebody else's subscription in the same database is none of ours.
-                let Some(from) = name.strip_prefix(&prefix).and_then(names::region) else { return Ok(None) };
-                let (ready, streaming) = (rows::get(row, "ready")?, rows::get(row, "streaming")?);
-                Ok(Some(Subscription { from: from.to_string(), ready, streaming }))
-            })
-            .await?;
+        const WHAT: &str = "reading the subscriptions";
+        // People ask, however often: not over the connections of the heartbeats.
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::SUBSCRIPTIONS };
+        let found = self.on(Lane::Admin, call, &[]).await?;
+        let found = all(WHAT, &found, |row| {
+            let name: &str = rows::get(row, "name")?;
+            // Somebody else's subscription in the same database is none of ours.
+            let Some(from) = name.strip_prefix(&prefix).and_then(names::region) else { return Ok(None) };
+            let (ready, streaming) = (rows::get(row, "ready")?, rows::get(row, "streaming")?);
+            Ok(Some(Subscription { from: from.to_string(), ready, streaming }))
+        })?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -95,13 +97,18 @@ impl PgStore {
         sql: &'static str,
         read: impl Fn(&tokio_postgres::Row) -> Result<T, rows::Unreadable> + Send,
     ) -> Result<Vec<T>, StoreError> {
-        let found = self.on_control(Call { what, effect: Effect::Reads, sql }, &[]).await?;
-        found
-            .iter()
-            .map(read)
-            .collect::<Result<_, _>>()
-            .map_err(|why| errors::unreadable(what, Effect::Reads, why))
+        let found = self.on(Lane::Control, Call { what, effect: Effect::Reads, sql }, &[]).await?;
+        all(what, &found, read)
     }
+}
+
+fn all<T>(
+    what: &str,
+    found: &[tokio_postgres::Row],
+    read: impl Fn(&tokio_postgres::Row) -> Result<T, rows::Unreadable>,
+) -> Result<Vec<T>, StoreError> {
+    let read: Result<_, _> = found.iter().map(read).collect();
+    read.map_err(|why| errors::unreadable(what, Effect::Reads, why))
 }
 
 fn origin(row: &tokio_postgres::Row) -> Result<Origin, rows::Unreadable> {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Object, Pool};
+use deadpool_postgres::{ClientWrapper, Object, Pool, PoolError};
 use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -28,19 +28,35 @@ pub(super) struct Call<'a> {
 /// A statement's parameters.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
+/// Why a call failed.
+pub(super) struct Failed {
+    /// What is known of its effect.
+    pub(super) error: StoreError,
+    /// The server answered, if only to say no: it is there.
+    pub(super) answered: bool,
+}
+
+impl From<Failed> for StoreError {
+    fn from(failed: Failed) -> Self {
+        failed.error
+    }
+}
+
 /// Runs the call once. At most half of `within` goes by before the statement is sent, and as much after.
 pub(super) async fn run(
     pool: &Pool,
     within: Duration,
     call: Call<'_>,
     params: Params<'_>,
-) -> Result<Vec<Row>, StoreError> {
+) -> Result<Vec<Row>, Failed> {
     let half = within / 2;
+    let silent = |error| Failed { error, answered: false };
     let Ok(prepared) = timeout(half, prepare(pool, call)).await else {
-        return Err(errors::not_sent(call.what, "no connection in time"));
+        return Err(silent(errors::not_sent(call.what, "no connection in time")));
     };
     let (mut connection, statement) = prepared?;
-    match timeout(half, connection.client()?.query(&statement, params)).await {
+    let client = connection.client().map_err(silent)?;
+    match timeout(half, client.query(&statement, params)).await {
         Ok(Ok(rows)) => {
             connection.keep();
             Ok(rows)
@@ -49,22 +65,28 @@ pub(super) async fn run(
             if errors::reusable(&error) {
                 connection.keep();
             }
-            Err(errors::failed(call.what, call.effect, &error))
+            let answered = errors::is_answer(&error);
+            Err(Failed { error: errors::failed(call.what, call.effect, &error), answered })
         }
-        Err(_late) => Err(errors::silent(call.what, call.effect, half.as_millis())),
+        Err(_late) => Err(silent(errors::silent(call.what, call.effect, half.as_millis()))),
     }
 }
 
-async fn prepare(pool: &Pool, call: Call<'_>) -> Result<(Connection, tokio_postgres::Statement), StoreError> {
-    let object = pool.get().await.map_err(|error| errors::no_connection(call.what, &error))?;
+async fn prepare(pool: &Pool, call: Call<'_>) -> Result<(Connection, tokio_postgres::Statement), Failed> {
+    let object = pool.get().await.map_err(|error| Failed {
+        error: errors::no_connection(call.what, &error),
+        answered: matches!(&error, PoolError::Backend(error) if errors::is_answer(error)),
+    })?;
     let mut connection = Connection(Some(object));
-    match connection.client()?.prepare_cached(call.sql).await {
+    let client = connection.client().map_err(|error| Failed { error, answered: false })?;
+    match client.prepare_cached(call.sql).await {
         Ok(statement) => Ok((connection, statement)),
         Err(error) => {
             if errors::reusable(&error) {
                 connection.keep();
             }
-            Err(errors::not_sent(call.what, &errors::told(&error)))
+            let answered = errors::is_answer(&error);
+            Err(Failed { error: errors::not_sent(call.what, &errors::told(&error)), answered })
         }
     }
 }

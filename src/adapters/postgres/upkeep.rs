@@ -11,7 +11,7 @@ use super::errors::{self, Effect};
 use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::{Call, Params};
-use super::{PgStore, statements};
+use super::{Lane, PgStore, statements};
 use crate::ports::Upkeep;
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{
@@ -25,7 +25,7 @@ impl Upkeep for PgStore {
     async fn reap(&self, until: Date, most: u32) -> Result<Reaped, StoreError> {
         const WHAT: &str = "a batch of reaping";
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.reap };
-        let found = self.on_upkeep(call, &[&until.as_millis(), &i64::from(most)]).await?;
+        let found = self.on(Lane::Upkeep, call, &[&until.as_millis(), &i64::from(most)]).await?;
         let why_not = |why| errors::unreadable(WHAT, Effect::Writes, why);
         let row = found.first().ok_or_else(|| why_not("no row"))?;
         let read = || {
@@ -44,7 +44,7 @@ impl Upkeep for PgStore {
         const WHAT: &str = "looking for abandoned claims";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.open_claims };
         let after = after.map(|Place(micros)| micros);
-        let found = self.on_upkeep(call, &[&after, &millis(older), &i64::from(most)]).await?;
+        let found = self.on(Lane::Upkeep, call, &[&after, &millis(older), &i64::from(most)]).await?;
         let why_not = |why| errors::unreadable(WHAT, Effect::Reads, why);
         let first = found.first().ok_or_else(|| why_not("no row"))?;
         let read = || {
@@ -65,7 +65,7 @@ impl Upkeep for PgStore {
         const WHAT: &str = "listing the keys in doubt";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.doubts };
         let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
-        let found = self.on_upkeep(call, &[&tenant, &key, &i64::from(most)]).await?;
+        let found = self.on(Lane::Admin, call, &[&tenant, &key, &i64::from(most)]).await?;
         let read = |row| Ok(ListedDoubt { open: open_attempt(row)?, since: Date(get(row, "since_ms")?) });
         found
             .iter()
@@ -80,7 +80,7 @@ impl Upkeep for PgStore {
         // No tenant is empty: everything comes after the empty one.
         let tenant = after.map_or("", |id| id.tenant().as_str());
         let key = after.map_or(&b""[..], |id| id.key().as_bytes());
-        let found = self.on_upkeep(call, &[&tenant, &key, &i64::from(most)]).await?;
+        let found = self.on(Lane::Upkeep, call, &[&tenant, &key, &i64::from(most)]).await?;
         let read = || {
             let mut page = ForeignPage::default();
             for row in &found {
@@ -101,19 +101,19 @@ impl Upkeep for PgStore {
     async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
         let call = Call { what: "listing doubts", effect: Effect::Writes, sql: statements::ENLIST };
         let (tenants, keys) = columns(ids);
-        self.on_upkeep(call, &[&tenants, &keys]).await.map(|_| ())
+        self.on(Lane::Upkeep, call, &[&tenants, &keys]).await.map(|_| ())
     }
 
     async fn delist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
         let call = Call { what: "taking doubts off the list", effect: Effect::Writes, sql: &self.sql.delist };
         let (tenants, keys) = columns(ids);
-        self.on_upkeep(call, &[&tenants, &keys]).await.map(|_| ())
+        self.on(Lane::Upkeep, call, &[&tenants, &keys]).await.map(|_| ())
     }
 
     async fn unlist(&self) -> Result<u64, StoreError> {
         const WHAT: &str = "clearing the list of doubts";
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.unlist };
-        let found = self.on_upkeep(call, &[]).await?;
+        let found = self.on(Lane::Upkeep, call, &[]).await?;
         let why_not = |why| errors::unreadable(WHAT, Effect::Writes, why);
         count(found.first().ok_or_else(|| why_not("no row"))?, "listed").map_err(why_not)
     }
@@ -129,11 +129,11 @@ impl Upkeep for PgStore {
             Ruling::Settled(answer) => {
                 let (sql, stored) = (&self.sql.settle_by_hand, StoredAnswer::of(WHAT, answer)?);
                 let call = Call { what: WHAT, effect: Effect::Writes, sql };
-                self.on_upkeep(call, &[named, who, &stored.params()].concat()).await?
+                self.on(Lane::Admin, call, &[named, who, &stored.params()].concat()).await?
             }
             Ruling::Released => {
                 let sql = &self.sql.release_by_hand;
-                self.on_upkeep(Call { what: WHAT, effect: Effect::Writes, sql }, &[named, who].concat())
+                self.on(Lane::Admin, Call { what: WHAT, effect: Effect::Writes, sql }, &[named, who].concat())
                     .await?
             }
         };
@@ -141,7 +141,7 @@ impl Upkeep for PgStore {
             return Ok(Written::Done);
         }
         let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.standing };
-        let found = self.on_upkeep(call, named).await?;
+        let found = self.on(Lane::Admin, call, named).await?;
         let open = found.first().ok_or("no row").and_then(|row| get::<bool>(row, "open"));
         let open = open.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))?;
         Ok(if open { Written::Lost } else { Written::GateMoved })
@@ -149,13 +149,13 @@ impl Upkeep for PgStore {
 
     async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
         let call = Call { what: "a note in the journal", effect: Effect::Writes, sql: &self.sql.note };
-        self.on_upkeep(call, &[&kind, &reason]).await.map(|_| ())
+        self.on(Lane::Upkeep, call, &[&kind, &reason]).await.map(|_| ())
     }
 
     async fn noted(&self, kind: &str) -> Result<Option<Duration>, StoreError> {
         const WHAT: &str = "looking for a note in the journal";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::NOTED };
-        let found = self.on_upkeep(call, &[&kind]).await?;
+        let found = self.on(Lane::Upkeep, call, &[&kind]).await?;
         let ago = found.first().map(|row| rows::millis(get(row, "ago_ms")?)).transpose();
         ago.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
     }
@@ -163,7 +163,7 @@ impl Upkeep for PgStore {
     async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
         const WHAT: &str = "reading the journal";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOURNAL };
-        let found = self.on_upkeep(call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
+        let found = self.on(Lane::Admin, call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
         found
             .iter()
             .map(entry)

@@ -1,0 +1,163 @@
+//! The circuit breaker on calls about keys: a store that does not answer is not asked by every request, each of which would wait in vain.
+//!
+//! After so many calls in a row without an answer further ones are refused at once, definitely: nothing was sent. A probe over the same
+//! connections asks until it is answered, and closes the breaker. Neighbours: `mod` guards reads and writes of records with one each, `run` says
+//! what an answer is: an error of the server is one. It must not stop what fences: heartbeats, leases and acceptors never come here.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::errors;
+use crate::ports::observe;
+use crate::ports::store::StoreError;
+
+/// So many calls in a row without an answer open it: more than a hiccup costs a quiet gateway, fewer than fill its connections.
+const MOST_SILENT: u32 = 8;
+/// Between two probes.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+
+/// One breaker. Closed at first.
+#[derive(Debug)]
+pub(super) struct Breaker {
+    /// What it guards, for labels and texts: reads or writes.
+    calls: &'static str,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Calls in a row without an answer, of those begun since it was closed last.
+    silent: u32,
+    /// How often it was closed: what began before says nothing of what is now.
+    round: u64,
+    open: Option<Instant>,
+}
+
+/// A call that may be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass(u64);
+
+impl Breaker {
+    pub(super) fn new(calls: &'static str) -> Arc<Self> {
+        let state = State { silent: 0, round: 0, open: None };
+        Arc::new(Self { calls, state: Mutex::new(state) })
+    }
+
+    /// Lets a call pass, or refuses it: then nothing was sent.
+    pub(super) fn pass(&self, what: &str) -> Result<Pass, StoreError> {
+        let state = self.lock();
+        if state.open.is_some() {
+            metrics::counter!(observe::STORE_SPARED, "calls" => self.calls).increment(1);
+            return Err(errors::not_sent(what, "refused at once, as the store does not answer"));
+        }
+        Ok(Pass(state.round))
+    }
+
+    /// Takes in whether a call was answered. `true`: that opened the breaker, and it has to be probed.
+    pub(super) fn ended(&self, pass: Pass, answered: bool) -> bool {
+        let mut state = self.lock();
+        if state.round != pass.0 || state.open.is_some() {
+            return false;
+        }
+        state.silent = if answered { 0 } else { state.silent + 1 };
+        if state.silent < MOST_SILENT {
+            return false;
+        }
+        state.open = Some(Instant::now());
+        metrics::gauge!(observe::STORE_BREAKER, "calls" => self.calls).set(1.0);
+        tracing::error!(
+            calls = self.calls,
+            silent = state.silent,
+            "the store does not answer: calls about keys are refused at once until it does"
+        );
+        true
+    }
+
+    /// What is refused now, for status and logs; `None` while calls pass.
+    pub(super) fn refuses(&self) -> Option<String> {
+        let since = self.lock().open?;
+        Some(format!(
+            "{} of keys are refused at once for {} s by now: {MOST_SILENT} calls in a row got no answer",
+            self.calls,
+            since.elapsed().as_secs()
+        ))
+    }
+
+    fn close(&self) {
+        let mut state = self.lock();
+        let open = state.open.take().map_or(Duration::ZERO, |since| since.elapsed());
+        (state.silent, state.round) = (0, state.round + 1);
+        metrics::gauge!(observe::STORE_BREAKER, "calls" => self.calls).set(0.0);
+        tracing::info!(calls = self.calls, ms = open.as_millis() as u64, "the store answers again");
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks until there is an answer, then closes the breaker; ends when the store is dropped.
+pub(super) async fn probe<F: Future<Output = bool>>(breaker: Weak<Breaker>, is_answered: impl Fn() -> F) {
+    loop {
+        sleep(PROBE_EVERY).await;
+        if breaker.strong_count() == 0 {
+            return;
+        }
+        if is_answered().await {
+            if let Some(breaker) = breaker.upgrade() {
+                breaker.close();
+            }
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn silent(breaker: &Breaker, times: u32) -> Vec<bool> {
+        (0..times).map(|_| breaker.ended(breaker.pass("a call").unwrap(), false)).collect()
+    }
+
+    #[test]
+    fn only_calls_in_a_row_without_an_answer_open_it() {
+        let breaker = Breaker::new("writes");
+        assert!(silent(&breaker, MOST_SILENT - 1).iter().all(|opened| !opened));
+        assert!(!breaker.ended(breaker.pass("a call").unwrap(), true));
+        assert_eq!(silent(&breaker, MOST_SILENT).last(), Some(&true));
+        let StoreError::Definite(why) = breaker.pass("a claim").unwrap_err() else {
+            panic!("nothing was sent: that is definite")
+        };
+        assert!(why.starts_with("a claim: refused at once"), "{why}");
+        assert!(breaker.refuses().unwrap().starts_with("writes of keys"));
+    }
+
+    #[test]
+    fn what_began_before_it_was_closed_does_not_open_it_again() {
+        let breaker = Breaker::new("reads");
+        let old: Vec<Pass> = (0..3 * MOST_SILENT).map(|_| breaker.pass("a call").unwrap()).collect();
+        let opened = old.iter().filter(|pass| breaker.ended(**pass, false)).count();
+        assert_eq!(opened, 1, "and one probe is enough");
+        breaker.close();
+        assert!(breaker.refuses().is_none());
+        assert!(old.iter().all(|pass| !breaker.ended(*pass, false)), "late news");
+        breaker.pass("a call").unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_probed_until_there_is_an_answer() {
+        let breaker = Breaker::new("reads");
+        silent(&breaker, MOST_SILENT);
+        let asked = std::cell::Cell::new(0);
+        let is_answered = || {
+            asked.set(asked.get() + 1);
+            std::future::ready(asked.get() == 3)
+        };
+        probe(Arc::downgrade(&breaker), is_answered).await;
+        assert_eq!(asked.get(), 3);
+        breaker.pass("a call").unwrap();
+    }
+}

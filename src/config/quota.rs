@@ -1,0 +1,46 @@
+//! `[quota]` of a region file: how fast each tenant may start keys, ask for what is stored, and ask for what is not.
+//!
+//! Neighbours: `region` reads the file around it, `gateway::quota` counts. All three are optional, but not all at once. It must not know
+//! what a request costs.
+
+use std::num::NonZeroU32;
+
+use toml::de::DeValue;
+
+use super::reader::{self, Section};
+use crate::gateway::quota::{Pace, Quota};
+
+/// Reads the table; what is wrong is reported.
+pub(super) fn read(section: Section<'_>) -> Option<Quota> {
+    let before = section.stands("new_keys_per_second");
+    let (new_keys, burst) =
+        (section.optional("new_keys_per_second", count), section.optional("burst", count));
+    let look_ups = section.optional("look_ups_per_second", count);
+    let misses = section.optional("misses_per_second", count);
+    let any = ["new_keys_per_second", "look_ups_per_second", "misses_per_second"];
+    if !any.iter().any(|key| section.stands(key)) {
+        section.fail("limits nothing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100, or look_ups_per_second, or misses_per_second");
+    } else if burst.is_some() && !before {
+        section.fail_at("burst", "burst is that of new_keys_per_second, which is missing: add it");
+    }
+    if let (Some(new_keys), Some(look_ups)) = (new_keys, look_ups)
+        && look_ups < new_keys
+    {
+        section.fail_at(
+            "look_ups_per_second",
+            format!("look_ups_per_second {look_ups} must not be below new_keys_per_second {new_keys}: each request that starts a key takes one for as long as it runs"),
+        );
+    }
+    section.finish();
+    let even = |per_second| Pace { per_second, burst: per_second };
+    Some(Quota {
+        new_keys: new_keys.map(|per_second| Pace { per_second, burst: burst.unwrap_or(per_second) }),
+        look_ups: look_ups.map(even),
+        misses: misses.map(even),
+    })
+}
+
+fn count(value: &DeValue<'_>) -> Result<NonZeroU32, String> {
+    let number = reader::number(value, 1, 1_000_000)?;
+    u32::try_from(number).ok().and_then(NonZeroU32::new).ok_or_else(|| "is out of range".to_owned())
+}

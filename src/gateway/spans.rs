@@ -1,0 +1,48 @@
+//! Spans: what a request is told of to a collector, where one is configured.
+//!
+//! Neighbours: `server::spans` begins the span of a request; its end and what it waits for are told here. Nothing of it is in the log, and without
+//! a collector nobody looks at it: the level and target of these spans are in no usual filter. It must not decide anything, nor tell what the log
+//! would not tell: keys are digests.
+
+use tracing::field::display;
+use tracing::{Span, trace_span};
+
+use super::admit::Ask;
+use crate::ports::observe::SPANS;
+use crate::protocol::region::RegionName;
+
+/// A call of the store.
+pub(super) fn store(op: &'static str) -> Span {
+    trace_span!(target: SPANS, "store", otel.name = op, otel.kind = "client", op)
+}
+
+/// A request to the upstream under a claim.
+pub(super) fn upstream() -> Span {
+    trace_span!(target: SPANS, "upstream", otel.kind = "client")
+}
+
+/// A hop to the owner.
+pub(super) fn forward(owner: &RegionName) -> Span {
+    trace_span!(target: SPANS, "forward", otel.kind = "client", %owner)
+}
+
+/// What a keyed request asks, where it is decided or sent on.
+pub(super) fn asked(ask: &Ask, region: &RegionName, epoch: u64) {
+    let span = Span::current();
+    if span.is_disabled() {
+        return;
+    }
+    span.record("request", display(&ask.request_id)).record("route", &*ask.route);
+    span.record("tenant", display(ask.id.tenant())).record("key", display(ask.id.digest()));
+    span.record("region", display(region)).record("epoch", epoch);
+}
+
+/// What became of a request here.
+pub(super) fn answered(verdict: &'static str, code: &'static str, status: u16) {
+    Span::current().record("verdict", verdict).record("code", code).record("status", status);
+}
+
+/// Who answered it.
+pub(super) fn forwarded(owner: &RegionName, status: u16) {
+    Span::current().record("owner", display(owner)).record("status", status);
+}

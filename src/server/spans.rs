@@ -1,0 +1,45 @@
+//! The span of a request at this gateway (feature `otlp`): it continues the caller's trace, and what goes on from here continues it.
+//!
+//! Neighbours: `super::run` begins one per request and per forward; `gateway::spans` fills it in and makes its children, `adapters::otlp`
+//! exports them. The caller's parent is replaced by this span where it is sampled: then a collector has seen it. What is not sampled goes on as it
+//! came. It must not decide anything about a request.
+
+use http::{HeaderMap, HeaderValue};
+use opentelemetry::Context;
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
+use tracing::Span;
+use tracing::field::Empty;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::gateway::trace::{self, TRACEPARENT, TRACESTATE};
+use crate::ports::observe::SPANS;
+
+/// Begins the span of a request with these headers, and has them name it.
+pub(super) fn begin(name: &'static str, headers: &mut HeaderMap) -> Span {
+    let span = tracing::trace_span!(
+        target: SPANS, "request", otel.name = name, otel.kind = "server", request = Empty, route = Empty, tenant = Empty, key = Empty,
+        region = Empty, owner = Empty, verdict = Empty, code = Empty, status = Empty, epoch = Empty
+    );
+    let parent = trace::parent(headers);
+    if let Some(parent) = &parent {
+        let flags = if parent.sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
+        let (trace, id) =
+            (TraceId::from_bytes(parent.trace.to_be_bytes()), SpanId::from_bytes(parent.span.to_be_bytes()));
+        let caller = SpanContext::new(trace, id, flags, true, TraceState::default());
+        // It fails where nothing is exported: then there is no span.
+        drop(span.set_parent(Context::new().with_remote_span_context(caller)));
+    }
+    let context = span.context();
+    let own = context.span().span_context().clone();
+    if !own.is_valid() || (parent.is_some() && !own.is_sampled()) {
+        return span;
+    }
+    if parent.is_none() {
+        headers.remove(TRACESTATE);
+    }
+    let flags = u8::from(own.is_sampled());
+    let line = format!("00-{}-{}-{flags:02x}", own.trace_id(), own.span_id());
+    headers
+        .insert(TRACEPARENT, HeaderValue::from_str(&line).expect("hex digits and dashes are visible ASCII"));
+    span
+}

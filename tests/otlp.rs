@@ -1,0 +1,231 @@
+//! Spans of a deployment whose gateways export them: one trace over two regions, in real protobuf, taken by a collector in this process.
+//!
+//! Only in builds with the feature `otlp`. Neighbours: `watched.rs` has traces in headers and logs. The collector must not help: it takes what
+//! comes, or nothing at all.
+
+#![cfg(feature = "otlp")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use onceway::fleet::client::Ask;
+use onceway::fleet::region::{Action, Part, Region};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use prost::Message;
+use support::solo::{Solo, routes};
+use support::{BODY, ask, code, deployment, key, key_status, post, run, until};
+use tokio::net::TcpListener;
+
+/// One span as the collector got it.
+#[derive(Clone, Debug)]
+struct Seen {
+    region: String,
+    name: String,
+    trace: String,
+    id: String,
+    parent: String,
+    words: BTreeMap<String, String>,
+}
+
+/// Takes spans at a port of its own.
+struct Collector {
+    address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Collector {
+    async fn start() -> Collector {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let all = seen.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let all = all.clone();
+                let service = service_fn(move |request: Request<Incoming>| take(all.clone(), request));
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        Collector { address, seen }
+    }
+
+    /// The spans of a trace, so far.
+    fn of(&self, trace: &str) -> Vec<Seen> {
+        self.seen.lock().unwrap().iter().filter(|span| span.trace == trace).cloned().collect()
+    }
+}
+
+async fn take(
+    all: Arc<Mutex<Vec<Seen>>>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    assert_eq!(request.uri().path(), "/v1/traces");
+    assert_eq!(request.headers()["content-type"], "application/x-protobuf");
+    let body = request.into_body().collect().await.expect("a body").to_bytes();
+    let message = ExportTraceServiceRequest::decode(body).expect("protobuf");
+    let text = |value: Option<&Value>| match value {
+        Some(Value::StringValue(text)) => text.clone(),
+        Some(Value::IntValue(number)) => number.to_string(),
+        other => format!("{other:?}"),
+    };
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    for of in message.resource_spans {
+        let named = of.resource.expect("a resource").attributes;
+        let region = named.iter().find(|one| one.key == "onceway.region").expect("a region");
+        let region = text(region.value.as_ref().and_then(|value| value.value.as_ref()));
+        for span in of.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+            let word = |one: opentelemetry_proto::tonic::common::v1::KeyValue| {
+                (one.key, text(one.value.as_ref().and_then(|value| value.value.as_ref())))
+            };
+            all.lock().unwrap().push(Seen {
+                region: region.clone(),
+                name: span.name,
+                trace: hex(&span.trace_id),
+                id: hex(&span.span_id),
+                parent: hex(&span.parent_span_id),
+                words: span.attributes.into_iter().map(word).collect(),
+            });
+        }
+    }
+    Ok(Response::new(Full::new(Bytes::new())))
+}
+
+/// Has a gateway export its spans from its next start on.
+fn export(dir: &std::path::Path, region: &str, endpoint: SocketAddr, more: &str) {
+    let file = dir.join(format!("{region}.toml"));
+    let mut file = OpenOptions::new().append(true).open(file).unwrap();
+    writeln!(file, "\n[otlp]\nendpoint = \"http://{endpoint}\"\n{more}").unwrap();
+}
+
+async fn restart(region: &Region) {
+    region.act(Action::Stop, Part::Gateway).await.unwrap();
+    region.act(Action::Start, Part::Gateway).await.unwrap();
+}
+
+async fn spans(region: &Region, result: &str) -> u64 {
+    let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
+    let name = format!("onceway_otlp_spans_total{{result=\"{result}\"}} ");
+    page.lines().find_map(|line| line.strip_prefix(&name)).expect(&name).parse().unwrap()
+}
+
+#[test]
+fn one_trace_goes_through_two_regions_and_the_flag_of_the_client_counts() {
+    run(async {
+        const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+        const QUIET: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
+        const CALLER: &str = "00f067aa0ba902b7";
+        let (three, collector) = (deployment(Duration::from_millis(5)).await, Collector::start().await);
+        let [edge, home] = [&three.regions[0], &three.regions[1]];
+        for region in [edge, home] {
+            export(three.dir(), region.name.as_str(), collector.address, "");
+            restart(region).await;
+        }
+        let found = Mutex::new(String::new());
+        until("a key that is at home", async || {
+            let key = key("traced");
+            let owner = &key_status(edge, &key).await["owner"];
+            let at_home =
+                owner == home.name.as_str() && home.serves().await.is_ok() && edge.serves().await.is_ok();
+            *found.lock().unwrap() = key;
+            at_home
+        })
+        .await;
+        let traced = found.into_inner().unwrap();
+        let from_caller = |trace: &str, flags: &str| {
+            post(&edge.public(), "/v1/charges", &traced, BODY)
+                .with("traceparent", format!("00-{trace}-{CALLER}-{flags}"))
+        };
+        let until_charged = async || ask(from_caller(TRACE, "01")).await.status == 201;
+        until("the charge", until_charged).await;
+        // What is settled is replayed by the edge once its copy is there; who asked is nobody's business to sample.
+        assert_eq!(ask(from_caller(QUIET, "00")).await.status, 201);
+
+        let part = |region: &Region, name: &str| {
+            let is = |span: &Seen| span.region == region.name.as_str() && span.name == name;
+            collector.of(TRACE).into_iter().rfind(is)
+        };
+        until("all spans of the charge", async || {
+            let edges = ["request", "forward"].iter().all(|name| part(edge, name).is_some());
+            let homes = ["forwarded request", "claim", "upstream", "settle"];
+            edges && homes.iter().all(|name| part(home, name).is_some())
+        })
+        .await;
+        let (request, forwarded) = (part(edge, "request").unwrap(), part(home, "forwarded request").unwrap());
+        assert_eq!((request.parent.as_str(), &forwarded.parent), (CALLER, &request.id));
+        assert_eq!(part(edge, "forward").unwrap().parent, request.id);
+        for child in ["claim", "upstream", "settle"] {
+            assert_eq!(part(home, child).unwrap().parent, forwarded.id, "{child}");
+        }
+        let words = &forwarded.words;
+        let status = key_status(home, &traced).await;
+        let expected = [
+            ("tenant", "acme"),
+            ("route", "charges"),
+            ("verdict", "settled"),
+            ("code", "-"),
+            ("status", "201"),
+            ("region", home.name.as_str()),
+            ("key", status["digest"].as_str().unwrap()),
+            ("request", status["rows"][0]["request_id"].as_str().unwrap()),
+        ];
+        for (word, is) in expected {
+            assert_eq!(words.get(word).map(String::as_str), Some(is), "{word} in {words:?}");
+        }
+        assert!(words["epoch"].parse::<u64>().unwrap() >= 1);
+        assert_eq!(request.words.get("owner").map(String::as_str), Some(home.name.as_str()));
+        assert!(collector.of(QUIET).is_empty(), "the client said that it is not sampled");
+        for span in collector.seen.lock().unwrap().iter() {
+            assert!(!format!("{span:?}").contains(&traced), "a key in a span: {span:?}");
+        }
+    });
+}
+
+#[test]
+fn without_a_collector_requests_go_on_and_a_stop_sends_what_is_left() {
+    run(async {
+        let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+        let solo =
+            Solo::start_with(&routes(), None, |dir| export(dir, "solo", nobody, "sample_percent = 100"))
+                .await;
+        let region = &solo.region;
+        assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("alone"), BODY)).await.status, 201);
+        until("spans to be given up", async || spans(region, "failed").await >= 3).await;
+        assert_eq!((spans(region, "exported").await, spans(region, "dropped").await), (0, 0));
+
+        let collector = Collector::start().await;
+        let file = solo.dir.join("solo.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let there = text.replace(&nobody.to_string(), &collector.address.to_string());
+        std::fs::write(&file, there).unwrap();
+        restart(region).await;
+        solo.serves().await;
+        let last = key("last");
+        assert_eq!(ask(post(&solo.public(), "/v1/charges", &last, BODY)).await.status, 201);
+        let unkeyed = ask(Ask::post(format!("{}/v1/charges", solo.public()), BODY)).await;
+        assert_eq!(code(&unkeyed), "credential-invalid");
+        let digest = key_status(region, &last).await["digest"].clone();
+        region.act(Action::Stop, Part::Gateway).await.unwrap();
+        let seen = collector.seen.lock().unwrap().clone();
+        let mine = seen.iter().find(|span| span.words.get("key").map(String::as_str) == digest.as_str());
+        let mine = mine.expect("flushed at the stop");
+        assert_eq!((mine.name.as_str(), mine.parent.as_str()), ("request", ""), "a trace that begins here");
+        assert!(seen.iter().any(|span| span.name == "settle" && span.parent == mine.id));
+        let refused =
+            seen.iter().find(|span| span.words.get("verdict").is_some_and(|word| word == "refused"));
+        assert_eq!(refused.expect("what is not admitted has a span").words["code"], "credential-invalid");
+    });
+}
