@@ -191,10 +191,11 @@ pub struct Regional {
     pub shared: Shared,
 }
 
-/// Checks a region file and those that it names, and looks for everything they name. Nobody can serve by what it returns: secrets may be missing.
-pub fn check_region(region_file: &Path, environment: Environment<'_>) -> Checked<Regional> {
+/// Checks a region file and those that it names, and looks for everything they name, as far as `need` goes. Nobody can serve by what it returns:
+/// secrets may be missing.
+pub fn check_region(region_file: &Path, environment: Environment<'_>, need: Need) -> Checked<Regional> {
     let regional = |problems: &Problems| {
-        let config = read(region_file, &Surroundings { environment, need: Need::All }, problems)?;
+        let config = read(region_file, &Surroundings { environment, need }, problems)?;
         Some(Regional { me: config.me, shared: config.shared })
     };
     checked(regional)
