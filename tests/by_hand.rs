@@ -1,4 +1,4 @@
-//! A deployment of two regions made by hand, with the commands that the README names and nothing else.
+//! A deployment of two regions made by hand, with the commands of a set-up and nothing else; `guide.rs` has three, on machines of their own.
 //!
 //! Certificates, `check`, `store init` in the wrong order (it says what it waits for, exit code 3), `store check`, `serve`, `status`.
 
@@ -120,7 +120,7 @@ async fn clusters(dir: &Path, ports: &[u16]) -> Vec<Cluster> {
 }
 
 #[test]
-fn two_regions_by_the_commands_of_the_readme() {
+fn two_regions_by_the_commands_of_a_set_up() {
     run(async {
         let dir: PathBuf = scratch::create("onceway-by-hand").unwrap();
         let _janitor = Janitor::spawn(&program(), &dir, true).unwrap();

@@ -150,6 +150,8 @@ fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
     assert!(err(&strict).contains(&format!("config/us-east.toml:{store}: {unset}")), "{}", err(&strict));
     assert!(!err(&strict).contains("warning"), "{}", err(&strict));
     assert_eq!(err(&strict).lines().count(), err(&mild).lines().count() + 1);
+    let serving = err(&check(&["--strict", "--serve"]));
+    assert!(serving.contains(unset) && !serving.contains("ONCEWAY_ADMIN_URL"), "{serving}");
 }
 
 #[test]

@@ -176,6 +176,9 @@ fn the_reference_files_are_right_and_agree() {
         assert_eq!(config.shared.digest, all[0].shared.digest);
         assert_eq!(config.shared.ring.digest(), all[0].shared.ring.digest());
         assert_eq!(config.process.peer.addresses.len(), 2);
+        // One without would make roles that have no password, and nobody could come in.
+        let provision = config.process.provision.as_ref().unwrap();
+        assert!(provision.gateway_password.is_some() && provision.replication_password.is_some());
     }
 }
 

@@ -40,6 +40,10 @@ pub fn summary(authority: &Value) -> Vec<(&'static str, String)> {
 /// A row per region, and what the keys wait for that this gateway's region has gained.
 pub fn picture(authority: &Value) -> String {
     let Some(regions) = authority["regions"].as_array() else { return String::new() };
+    // Before the founding nobody owns anything, and nobody comes to by itself.
+    if authority["founded"] == false {
+        return String::new();
+    }
     let header = ["owner", "share now", "standing", "since epoch", "mark"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     rows.extend(regions.iter().map(|region| {
@@ -160,7 +164,9 @@ mod tests {
     #[test]
     fn an_older_gateway_says_nothing_of_it() {
         assert_eq!((summary(&json!(null)).len(), picture(&json!(null))), (0, String::new()));
-        let unfounded = summary(&json!({ "founded": false, "lease": { "held": false } }));
+        let unfounded = json!({ "founded": false, "lease": { "held": false }, "regions": [{ "name": "a", "standing": "sealed" }] });
+        assert_eq!(picture(&unfounded), "", "nobody owns anything yet");
+        let unfounded = summary(&unfounded);
         assert!(unfounded[0].1.starts_with("NOT FOUNDED") && unfounded[1].1.starts_with("NOT HELD"));
     }
 }

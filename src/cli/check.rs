@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{Failure, complain, print};
 use crate::config::reader::Problem;
 use crate::config::region::NO_OTLP;
+use crate::config::secret::Need;
 use crate::config::{self, Checked, Errors, Regional};
 
 /// Check configuration files, and list every mistake in them.
@@ -19,13 +20,13 @@ use crate::config::{self, Checked, Errors, Regional};
 /// region files are also compared: what all regions must share must be equal. Nothing is connected to.
 ///
 /// Secrets, certificates and environment variables that the files name and this machine does not have are warnings: a configuration may be
-/// checked where it is written. --strict is for the machine that it is for.
+/// checked where it is written. --strict is for the machine that it is for, with --serve for one on which only gateways run.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
   onceway check config/us-east.toml
   onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml
-  onceway check --strict /etc/onceway/us-east.toml && systemctl reload onceway
+  onceway check --strict --serve /etc/onceway/us-east.toml     on a gateway's machine, as `systemctl reload` does
   onceway check config/routes.toml
 
 What a key means, and what may stand there: `onceway config explain KEY`.
@@ -41,6 +42,9 @@ pub struct Check {
     /// What the files name must be here: missing secrets, certificates and environment variables are errors.
     #[arg(long)]
     strict: bool,
+    /// Look only for what a process that serves needs: not for the secrets of [provision], which only `onceway store` reads.
+    #[arg(long)]
+    serve: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -60,8 +64,9 @@ impl Check {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let mut all = All::default();
+        let need = if self.serve { Need::Gateway } else { Need::All };
         for file in &self.files {
-            all.check(file);
+            all.check(file, need);
         }
         let All { right, mut wrong, missing, regions } = all;
         wrong.extend(compare(&regions));
@@ -114,7 +119,7 @@ fn once(problems: Vec<Problem>) -> Vec<Problem> {
 }
 
 impl<'a> All<'a> {
-    fn check(&mut self, file: &'a PathBuf) {
+    fn check(&mut self, file: &'a PathBuf, need: Need) {
         // A file that cannot be read or parsed is taken for a region file, whose reader says what is wrong.
         let table: toml::Table =
             std::fs::read_to_string(file).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
@@ -131,7 +136,7 @@ impl<'a> All<'a> {
             let witness = self.found(config::check_witness(file, &environment));
             witness.map(|name| format!("witness {name}"))
         } else {
-            let region = self.found(config::check_region(file, &environment));
+            let region = self.found(config::check_region(file, &environment, need));
             region.map(|region| {
                 if region.exports_spans && !cfg!(feature = "otlp") {
                     let (file, key, text) = (file.clone(), Some("otlp".into()), NO_OTLP.to_owned());

@@ -3,14 +3,17 @@
 //! Neighbours: `http` asks the gateway of the region file, `gateway::authority::acts` founds. It must not found with files that the
 //! gateway was not started with: what they say would not be what runs.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::http::{Local, Target};
 use super::rehearsal::{self, Dry};
 use super::status::word;
-use super::{Failure, print};
-use crate::config::Config;
+use super::{Failure, block_on, print};
+use crate::config::{Config, span};
 
 /// Found the deployment: from now on its regions run keys. Once, when all of them are up.
 ///
@@ -20,6 +23,7 @@ use crate::config::Config;
 #[command(after_long_help = "\
 Examples:
   onceway init --config config/us-east.toml          in any one of the regions, after `onceway serve` runs in all of them
+  onceway init --config config/us-east.toml --wait 60s     some voters may have been started just now
   onceway init --config config/us-east.toml --dry-run     do all voters answer, and are they empty?
   onceway init --config config/us-east.toml --json
 
@@ -37,6 +41,9 @@ pub struct Init {
     /// Begin above this epoch; only for founding again after the register was lost.
     #[arg(long, value_name = "N")]
     epoch_above: Option<u64>,
+    /// How long to try again while a voter does not answer.
+    #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse, conflicts_with = "dry_run")]
+    wait: Duration,
     #[command(flatten)]
     dry: Dry,
     /// Print JSON.
@@ -51,11 +58,31 @@ impl Init {
         same_files(&config, &target)?;
         let escrow: Vec<String> = config.shared.escrow().iter().map(ToString::to_string).collect();
         let act = self.dry.mark(json!({ "escrow": escrow, "epoch_above": self.epoch_above }));
-        let report = target.act("/v1/admin/init", &act)?;
+        let report = self.found(&target, &act)?;
         if self.dry.dry_run {
             return rehearsal::show(&report, self.json);
         }
         if self.json { print(&format!("{report}\n")) } else { print(&picture(&report, &escrow)) }
+    }
+}
+
+/// Between two tries.
+const AGAIN: Duration = Duration::from_secs(1);
+
+impl Init {
+    /// Asks the gateway, again and again while that is too early and there is time.
+    fn found(&self, target: &Target, act: &Value) -> Result<Value, Failure> {
+        let until = Instant::now() + self.wait;
+        loop {
+            match target.act("/v1/admin/init", act) {
+                Err(Failure::Incomplete(_)) if Instant::now() < until => {}
+                told => return told,
+            }
+            block_on(async {
+                tokio::time::sleep_until(until.min(Instant::now() + AGAIN)).await;
+                Ok(())
+            })?;
+        }
     }
 }
 

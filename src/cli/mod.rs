@@ -28,6 +28,7 @@ mod region;
 mod rehearsal;
 mod ring;
 mod ring_change;
+mod sample_upstream;
 mod serve;
 mod shadow;
 mod status;
@@ -119,6 +120,7 @@ enum Command {
     Key(key::Command),
     Coverage(coverage::Coverage),
     Shadow(shadow::Shadow),
+    SampleUpstream(sample_upstream::SampleUpstream),
     Top(top::Top),
     Completion(manual::Completion),
     Man(manual::Man),
@@ -181,6 +183,7 @@ impl Command {
             Self::Key(command) => command.run(),
             Self::Coverage(coverage) => coverage.run(),
             Self::Shadow(shadow) => shadow.run(),
+            Self::SampleUpstream(sample) => sample.run(),
             Self::Top(top) => top.run(),
             Self::Completion(completion) => completion.run(),
             Self::Man(man) => man.run(),

@@ -194,10 +194,11 @@ pub struct Regional {
     pub exports_spans: bool,
 }
 
-/// Checks a region file and those that it names, and looks for everything they name. Nobody can serve by what it returns: secrets may be missing.
-pub fn check_region(region_file: &Path, environment: Environment<'_>) -> Checked<Regional> {
+/// Checks a region file and those that it names, and looks for everything they name, as far as `need` goes. Nobody can serve by what it returns:
+/// secrets may be missing.
+pub fn check_region(region_file: &Path, environment: Environment<'_>, need: Need) -> Checked<Regional> {
     let regional = |problems: &Problems| {
-        let config = read(region_file, &Surroundings { environment, need: Need::All }, problems)?;
+        let config = read(region_file, &Surroundings { environment, need }, problems)?;
         let exports_spans = config.process.otlp.is_some();
         Some(Regional { me: config.me, shared: config.shared, exports_spans })
     };

@@ -203,8 +203,10 @@ pub(super) fn read_text(
     let store = store(&top, base, surroundings);
     let (upstream, elsewhere, shared) = upstream(&top);
     let (peer, addresses) = peer(&top, base, surroundings);
-    let (provision, publishers) =
-        top.table("provision").map(|section| provision::read(section, base, surroundings, problems)).unzip();
+    let (provision, publishers) = top
+        .table("provision")
+        .map(|section| provision::read(section, base, &surroundings.for_store(), problems))
+        .unzip();
     let quota = top.table("quota").map(quota::read);
     let log = log(&top);
     let otlp = top.table("otlp").map(otlp);

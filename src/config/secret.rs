@@ -50,15 +50,25 @@ pub enum Need {
     Serve,
     /// A command that asks a running gateway, or makes its store: nor is what only a process that serves needs.
     Command,
+    /// A check for a machine that only serves: as [`Need::All`], but what only `onceway store` needs is not looked for.
+    Gateway,
     /// A check: everything is looked for, and every file that is named must be there.
     All,
 }
 
 impl Surroundings<'_> {
+    /// The same, for what only `onceway store` needs.
+    pub fn for_store(&self) -> Self {
+        match self.need {
+            Need::Gateway => Self { need: Need::Serve, ..*self },
+            Need::Serve | Need::Command | Need::All => *self,
+        }
+    }
+
     /// A file that is read later, by whoever needs it: where everything is looked for, it must be there.
     pub fn file(&self, section: &Section<'_>, key: &'static str, path: &Path) {
         section.looks_at(path);
-        if self.need == Need::All
+        if matches!(self.need, Need::Gateway | Need::All)
             && let Err(error) = std::fs::File::open(path)
         {
             section.miss_at(key, format!("{key}: cannot read {}: {error}", path.display()));
@@ -206,7 +216,7 @@ impl SecretSource {
     ) -> Option<Secret> {
         match surroundings.need {
             Need::Command => Some(Secret(String::new())),
-            Need::Serve | Need::All => self.needed(section, names, surroundings, check),
+            Need::Serve | Need::Gateway | Need::All => self.needed(section, names, surroundings, check),
         }
     }
 

@@ -1,7 +1,7 @@
 //! FLOOR 4, the fleet: a whole deployment on one machine, for `onceway demo`, the drills and the integration tests.
 //!
 //! The pieces, each usable alone: [`binaries`] finds Postgres, [`cluster`] runs a private one, [`process`] and [`gateway`] run a gateway, [`region`] one or several behind a [`balancer`],
-//! [`relay`] and [`links`] are the network between regions, [`ledger`] and [`upstream`] the sample payments service,
+//! [`relay`] and [`links`] are the network between regions, [`ledger`] and [`upstream`] the sample payments service ([`sample`]: alone),
 //! [`deployment`] puts them together, [`demo`] and [`tour`] show it, [`control`] takes it apart, [`drill`] does so under load and counts,
 //! [`compare`] sets it beside [`naive`], another design; [`janitor`] cleans up behind a supervisor that was killed. Processes are found and
 //! stopped through `/proc`: Linux only.
@@ -30,6 +30,7 @@ pub mod process;
 pub mod proctable;
 pub mod region;
 pub mod relay;
+pub mod sample;
 pub mod scratch;
 pub mod shared_memory;
 pub mod tour;

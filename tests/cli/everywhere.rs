@@ -52,7 +52,7 @@ const READS: [&str; 17] = [
 /// Others, with JSON: they run something, or show it live.
 const RUNS: [&str; 5] = ["demo", "drill", "store check", "top", "witness"];
 /// Without JSON: what is printed is a script, or there is no answer.
-const MUTE: [&str; 2] = ["completion", "serve"];
+const MUTE: [&str; 3] = ["completion", "sample-upstream", "serve"];
 
 /// All commands that can be run, as words.
 fn commands() -> Vec<String> {

@@ -95,6 +95,19 @@ fn init_founds_with_the_files_that_the_gateway_runs() {
 }
 
 #[test]
+fn init_waits_for_voters_as_long_as_it_is_told_to() {
+    let too_early = json!({ "detail": "acceptor eu-west does not answer" });
+    for (wait, least) in [("0s", 1), ("1500ms", 2)] {
+        let (address, posted) = admin(unfounded(), (503, too_early.clone()));
+        let in_vain = at(&address, &["init", "--config", FILE, "--wait", wait]);
+        assert_eq!(in_vain.status.code(), Some(3), "{}", err(&in_vain));
+        assert!(err(&in_vain).contains("eu-west does not answer"), "{}", err(&in_vain));
+        let asked = posted.lock().unwrap().len();
+        assert!(asked >= least && (least > 1 || asked == 1), "asked {asked} times within {wait}");
+    }
+}
+
+#[test]
 fn what_is_refused_and_what_is_too_early_are_told_apart() {
     for (status, code, exit) in [
         (409, "refused", 1),

@@ -3,6 +3,7 @@
 //! Neighbours: `cases.rs` has all other mistakes and the files that these change. No message may repeat a secret.
 
 use onceway::config::reader::Problem;
+use onceway::config::secret::Need;
 use onceway::config::secret::SecretSource;
 use onceway::config::{Checked, Config, check_region};
 
@@ -116,14 +117,16 @@ fn secrets_may_lie_in_files() {
 fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
     let folder = files(&[
         ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ file = \"west\" }"),
+        ("region", "[provision]\n", "[provision]\npublishers_ca = \"servers.pem\"\n"),
         (
             "region",
             "[store]\n",
             "[admin]\ntoken_file = \"token\"\n[listen.tls]\ncertificate = \"public.pem\"\nkey = \"public.key\"\n[store]\n",
         ),
     ]);
-    let check = |environment| {
-        let Checked { value, wrong, missing } = check_region(&folder.path().join("region.toml"), environment);
+    let check_for = |need, environment| {
+        let Checked { value, wrong, missing } =
+            check_region(&folder.path().join("region.toml"), environment, need);
         let lines = |all: Vec<Problem>| -> Vec<String> {
             let gone = "No such file or directory (os error 2)";
             let shown = |one: Problem| one.to_string().replace(&format!("{}/", folder.path().display()), "");
@@ -131,6 +134,7 @@ fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
         };
         (value.is_some(), lines(wrong), lines(missing))
     };
+    let check = |environment| check_for(Need::All, environment);
     let pem = |line: u32, key: &str, name: &str| {
         format!("region.toml:{line}: [peer]: {key}: cannot read {name}: gone")
     };
@@ -141,11 +145,14 @@ fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
         pem(20, "certificate", "east.pem"),
         pem(21, "key", "east.key"),
         pem(22, "ca", "ca.pem"),
-        "region.toml:26: the environment variable ONCEWAY_TEST_UNSET is not set: set it to the secret"
+        "region.toml:26: [provision]: publishers_ca: cannot read servers.pem: gone".to_owned(),
+        "region.toml:27: the environment variable ONCEWAY_TEST_UNSET is not set: set it to the secret"
             .to_owned(),
-        "region.toml:28: cannot read west: gone".to_owned(),
+        "region.toml:29: cannot read west: gone".to_owned(),
     ];
     assert_eq!(check(&|_| None), (true, Vec::new(), all.to_vec()));
+    // Where only gateways run, what `onceway store` needs is not looked for: the last three lines.
+    assert_eq!(check_for(Need::Gateway, &|_| None), (true, Vec::new(), all[..all.len() - 3].to_vec()));
     // What is there must be right, whoever needs it.
     for (name, text) in [
         ("token", "short"),
@@ -157,14 +164,14 @@ fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
     let (right, wrong, missing) = check(&|_| Some("mysql://hunter2".to_owned()));
-    assert!(!right && missing.len() == 2, "{missing:?}");
+    assert!(!right && missing.len() == 3, "{missing:?}");
     assert_eq!(wrong.len(), 3, "{wrong:?}");
     assert!(
         wrong[0].contains("token must hold one token")
             && wrong[1].contains("ONCEWAY_TEST_UNSET must be a Postgres URL")
     );
     assert!(
-        wrong[2].starts_with("region.toml:28: west has no dbname=") && !wrong.concat().contains("hunter2"),
+        wrong[2].starts_with("region.toml:29: west has no dbname=") && !wrong.concat().contains("hunter2"),
         "{wrong:?}"
     );
     // A gateway that starts does without what only other commands need, and never without what it needs.
