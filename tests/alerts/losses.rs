@@ -40,12 +40,12 @@ pub async fn beyond(stage: &Stage) {
     }
     let twice = stage.key_of(2, Some(0)).await;
     let request = |number: usize| post(&fleet.regions[number].public(), "/v1/payouts", &twice, BODY);
-    assert_eq!(ask(request(2)).await.status, 201);
+    stage.told(request(2), &[201]).await;
     stage.fires("OncewayLossNeedsOperator", &[US, ("origin", "ap-south")]).await;
     ap.act(Action::Kill, Part::Both).await.unwrap();
     stage.fires("OncewayNeedsOperator", &[US]).await;
     stage.operate(0, &["takeover", "ap-south", "--accept-risk", "--reason", "a drill"]).await;
-    until("the key to run again", async || ask(request(0)).await.status == 201).await;
+    stage.told(request(0), &[201]).await;
     assert_eq!(effects(&fleet.ledger, &twice), 2);
     stage.quiet("OncewayNeedsOperator", &[US]).await;
     for subscriber in [0, 1] {

@@ -1,8 +1,8 @@
-//! The rules and the scrape configuration of deploy/prometheus, with every time divided by [`FACTOR`] and nothing else changed.
+//! The rules and the scrape configuration of deploy/prometheus, with every time of a rule divided by [`FACTOR`] and nothing else changed.
 //!
-//! A time is `for`, what stands in brackets of an expression (a range) or behind `offset`, and the intervals of the scrape configuration: a minute of
-//! an operator is a second here. Bounds stay, those in seconds too (a lag, a certificate's days). Neighbours: `prometheus` runs what is written here.
-//! It must not know a rule by name.
+//! A time is `for`, what stands in brackets of an expression (a range) or behind `offset`: a minute of an operator is a second here. Bounds stay, those
+//! in seconds too (a lag, a certificate's days). Of the scrape configuration only the targets and the two intervals are others. Neighbours:
+//! `prometheus` runs what is written here. It must not know a rule by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,13 @@ use serde_yaml_ng::Value;
 
 use crate::documents::{place_of, text};
 
-/// What every time is divided by.
-pub const FACTOR: u64 = 60;
+/// What every time of a rule is divided by.
+const FACTOR: u64 = 60;
+/// Between two scrapes, and so the longest that one may take: five in the shortest range, as the configuration asks for at least four. A 60th of its
+/// own would be too short for a busy machine to answer in.
+const SCRAPE: &str = "1s";
+/// Between two looks at the rules: what the configuration has, divided.
+const LOOK: &str = "250ms";
 
 /// One alert as the rules file has it.
 pub struct Rule {
@@ -79,9 +84,9 @@ impl Rules {
 pub fn configuration(targets: &BTreeMap<String, Vec<String>>) -> String {
     let mut file: Value = serde_yaml_ng::from_str(&text("deploy/prometheus/prometheus.yml"))
         .expect("the configuration is YAML");
-    for span in ["scrape_interval", "evaluation_interval"] {
-        let given = file["global"][span].as_str().expect("an interval").to_owned();
-        file["global"][span] = divided(&given).into();
+    for (span, short) in [("scrape_interval", SCRAPE), ("evaluation_interval", LOOK)] {
+        assert!(file["global"][span].is_string(), "no {span}");
+        file["global"][span] = short.into();
     }
     let mut left: BTreeSet<&String> = targets.keys().collect();
     for job in file["scrape_configs"].as_sequence_mut().expect("jobs") {

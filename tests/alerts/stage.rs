@@ -33,9 +33,9 @@ name = "charges"
 methods = ["POST"]
 path = "/v1/charges"
 key = "required"
-hold = "6s"
+hold = "8s"
 wait = "200ms"
-upstream_timeout = "1s"
+upstream_timeout = "3s"
 recovery = "probe"
 probe = "/onceway/effects"
 
@@ -44,9 +44,9 @@ name = "payouts"
 methods = ["POST"]
 path = "/v1/payouts"
 key = "required"
-hold = "6s"
+hold = "8s"
 wait = "200ms"
-upstream_timeout = "1s"
+upstream_timeout = "3s"
 recovery = "park"
 
 [[route]]
@@ -54,9 +54,9 @@ name = "emails"
 methods = ["POST"]
 path = "/v1/emails"
 key = "required"
-hold = "6s"
+hold = "8s"
 wait = "200ms"
-upstream_timeout = "1s"
+upstream_timeout = "3s"
 recovery = "park"
 mode = "accept"
 [route.accept]
@@ -165,10 +165,13 @@ impl Stage {
         wait::for_some(&format!("{name} not to fire"), SHOWS_WITHIN, quiet).await.unwrap();
     }
 
-    /// What fired at any time since the drill began, with how many looks it did.
-    pub async fn fired(&self) -> Vec<String> {
-        let query = "count by (alertname, region) (count_over_time(ALERTS{alertstate=\"firing\"}[10m]))";
-        let fired = self.prometheus.query(query).await;
+    /// What fired at any time within the last `span`.
+    pub async fn fired(&self, span: Duration) -> Vec<String> {
+        let span = span.as_millis();
+        let query = format!(
+            "count by (alertname, region) (count_over_time(ALERTS{{alertstate=\"firing\"}}[{span}ms]))"
+        );
+        let fired = self.prometheus.query(&query).await;
         fired.into_iter().map(|sample| format!("{:?}", sample.labels)).collect()
     }
 
@@ -187,6 +190,18 @@ impl Stage {
                 return key;
             }
         }
+    }
+
+    /// Asks until one of these statuses is told: on a busy machine a region may be away for a moment.
+    pub async fn told(&self, request: Ask, statuses: &[u16]) {
+        let last = Mutex::new(String::new());
+        let told = async || {
+            let told = request.send(PATIENCE).await?;
+            *last.lock().unwrap() = format!("{} {}", told.status, told.text());
+            Ok(statuses.contains(&told.status.as_u16()).then_some(()))
+        };
+        let told = wait::for_some(&format!("{statuses:?}"), SHOWS_WITHIN, told).await;
+        told.unwrap_or_else(|error| panic!("{error}: {}", last.lock().unwrap()));
     }
 
     /// Runs a command of an operator at this region, again where it says so; it must end well.
