@@ -23,8 +23,10 @@ use crate::support::{BODY, PATIENCE, key, key_status, post, program};
 
 /// How long an alert may take to show: an hour and a quarter of the rules, and the cause itself.
 const SHOWS_WITHIN: Duration = Duration::from_secs(180);
+/// Between two looks at what Prometheus shows, which is evaluated four times a second.
+const LOOK: Duration = Duration::from_millis(200);
 /// Between two requests of the load at each region.
-const BETWEEN: Duration = Duration::from_millis(250);
+const BETWEEN: Duration = Duration::from_millis(400);
 
 /// Short holds, so that what is left open is in doubt soon, and a dead letter after two runs.
 const ROUTES: &str = r#"
@@ -127,42 +129,37 @@ impl Stage {
     /// Waits until an alert of this name with all of these labels fires, and holds what it tells against what its rule promises.
     pub async fn fires(&self, name: &str, labels: &[(&str, &str)]) -> Alert {
         let began = Instant::now();
-        let mut last = Vec::new();
         let alert = loop {
-            last = self.of(name, last).await;
-            if let Some(found) = last.iter().find(|alert| alert.fires() && alert.has(labels)) {
+            let all = self.of(name).await;
+            if let Some(found) = all.iter().find(|alert| alert.fires() && alert.has(labels)) {
                 break found.clone();
             }
             if began.elapsed() > SHOWS_WITHIN {
                 let now = self.prometheus.query(&self.rules.alerts[name].expr).await;
-                panic!("{name} {labels:?} did not fire. Its alerts: {last:?}, its expression: {now:?}");
+                panic!("{name} {labels:?} did not fire. Its alerts: {all:?}, its expression: {now:?}");
             }
-            wait::pause(Duration::from_millis(50)).await;
+            wait::pause(LOOK).await;
         };
         self.rules.check(name, &alert.labels, &alert.annotations);
-        eprintln!(
-            "  {name} {:.1} s after it was waited for: {}",
-            began.elapsed().as_secs_f64(),
-            alert.annotations["summary"]
-        );
+        let summary = &alert.annotations["summary"];
+        eprintln!("  {name} after {:.1} s: {summary}", began.elapsed().as_secs_f64());
         self.seen.lock().unwrap().insert(name.to_owned());
         alert
     }
 
-    async fn of(&self, name: &str, mut into: Vec<Alert>) -> Vec<Alert> {
-        into.clear();
-        into.extend(self.prometheus.alerts().await.into_iter().filter(|alert| alert.name() == name));
-        into
+    /// The alerts of this name, pending and firing.
+    async fn of(&self, name: &str) -> Vec<Alert> {
+        let all = self.prometheus.alerts().await.into_iter();
+        all.filter(|alert| alert.name() == name).collect()
     }
 
     /// Waits until no alert of this name with these labels fires.
     pub async fn quiet(&self, name: &str, labels: &[(&str, &str)]) {
-        let quiet = async || {
-            let alerts = self.prometheus.alerts().await;
-            let fires = alerts.iter().any(|alert| alert.name() == name && alert.fires() && alert.has(labels));
-            Ok((!fires).then_some(()))
-        };
-        wait::for_some(&format!("{name} not to fire"), SHOWS_WITHIN, quiet).await.unwrap();
+        let began = Instant::now();
+        while self.of(name).await.iter().any(|alert| alert.fires() && alert.has(labels)) {
+            assert!(began.elapsed() < SHOWS_WITHIN, "{name} goes on to fire");
+            wait::pause(LOOK).await;
+        }
     }
 
     /// What fired at any time within the last `span`.
