@@ -37,12 +37,13 @@ use stage::Stage;
 use support::{BOUND, run};
 
 /// What is brought about, and the alerts that it must make fire. In this order: the last one leaves no deployment.
-const GROUPS: [(&str, &[&str]); 8] = [
+const GROUPS: [(&str, &[&str]); 9] = [
     (
         "clients and upstream",
         &["OncewayKeysReused", "OncewayInProgress", "OncewayDeadLetters", "OncewayDoubtsGrow"],
     ),
-    ("a gateway stands still", &["OncewayDown", "OncewayClaimsLost", "OncewayLateAnswers"]),
+    ("lost rows", &["OncewayClaimsLost", "OncewayLateAnswers"]),
+    ("a gateway dies", &["OncewayDown"]),
     ("a sick upstream", &["OncewayUpstreamSick"]),
     ("a slow store", &["OncewayStoreSlow"]),
     (
@@ -59,14 +60,15 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("ruins", &["OncewaySlotGrows", "OncewaySlotLost", "OncewayRegionRunsNothing"]),
 ];
 /// What the short form plays.
-const SHORT: [&str; 2] = ["clients and upstream", "a gateway stands still"];
+const SHORT: [&str; 3] = ["clients and upstream", "lost rows", "a gateway dies"];
 /// How long a healthy deployment is looked at.
 const HEALTHY: Duration = Duration::from_secs(8);
 
 async fn play(group: &str, stage: &Stage) {
     match group {
         "clients and upstream" => requests::play(stage).await,
-        "a gateway stands still" => machines::stands_still(stage).await,
+        "lost rows" => machines::rows_lost(stage).await,
+        "a gateway dies" => machines::gateway_dies(stage).await,
         "a sick upstream" => machines::upstream_sick(stage).await,
         "a slow store" => machines::store_slow(stage).await,
         "left alone" => machines::left_alone(stage).await,

@@ -35,11 +35,12 @@ name = "charges"
 methods = ["POST"]
 path = "/v1/charges"
 key = "required"
-hold = "8s"
+hold = "10s"
 wait = "200ms"
 upstream_timeout = "3s"
 recovery = "probe"
 probe = "/onceway/effects"
+escrow = "claim"
 
 [[route]]
 name = "payouts"
@@ -141,8 +142,9 @@ impl Stage {
             wait::pause(LOOK).await;
         };
         self.rules.check(name, &alert.labels, &alert.annotations);
-        let summary = &alert.annotations["summary"];
-        eprintln!("  {name} after {:.1} s: {summary}", began.elapsed().as_secs_f64());
+        let told = &alert.annotations;
+        let took = began.elapsed().as_secs_f64();
+        eprintln!("  {name} after {took:.1} s: {}\n    {}", told["summary"], told["description"]);
         self.seen.lock().unwrap().insert(name.to_owned());
         alert
     }
