@@ -3,6 +3,8 @@
 //! Neighbours: `stage` looks, `losses` takes whole regions away. Everything is mended before the next group. It must not take a majority away.
 
 use std::fs;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use onceway::adapters::identity::files_in;
@@ -16,6 +18,8 @@ use crate::requests::{doubts, ruled};
 use crate::stage::{Stage, instance};
 use crate::support::{BODY, PATIENCE, post, until};
 
+/// Longer than the bound of OncewayStoreSlow.
+const STALL: Duration = Duration::from_millis(350);
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Somebody deletes rows of us-east from its store while their attempts run; their answers find nothing.
@@ -26,7 +30,7 @@ pub async fn rows_lost(stage: &Stage) {
         let key = stage.key_of(0, None).await;
         let request = post(&us.public(), "/v1/payouts", &key, BODY).with("Demo-Behave", "slow=2500ms");
         asked.spawn(request.send_owned(PATIENCE));
-        keys.push(key);
+        keys.push(key.into_bytes());
     }
     let client = us.cluster.connect(files::DATABASE).await.unwrap();
     until("a claim to be lost", async || {
@@ -64,21 +68,21 @@ pub async fn upstream_sick(stage: &Stage) {
 /// The disk of ap-south stands still for a moment, over and over: its Postgres is stopped and goes on.
 pub async fn store_slow(stage: &Stage) {
     let ap = &stage.fleet.regions[2];
+    let over = AtomicBool::new(false);
     let stalls = async {
-        loop {
+        while !over.load(SeqCst) {
             ap.act(Action::Pause, Part::Postgres).await.unwrap();
-            wait::pause(Duration::from_millis(350)).await;
+            wait::pause(STALL).await;
             ap.act(Action::Resume, Part::Postgres).await.unwrap();
-            wait::pause(Duration::from_millis(350)).await;
+            wait::pause(STALL).await;
         }
     };
-    tokio::select! {
-        () = stalls => {}
-        alert = stage.fires("OncewayStoreSlow", &[("region", "ap-south")]) => {
-            assert!(alert.labels.contains_key("op"), "{alert:?}");
-        }
-    }
-    ap.act(Action::Resume, Part::Postgres).await.unwrap();
+    let seen = async {
+        let alert = stage.fires("OncewayStoreSlow", &[("region", "ap-south")]).await;
+        assert!(alert.labels.contains_key("op"), "{alert:?}");
+        over.store(true, SeqCst);
+    };
+    tokio::join!(stalls, seen);
     stage.quiet("OncewayStoreSlow", &[("region", "ap-south")]).await;
     ap.serves().await.unwrap();
 }

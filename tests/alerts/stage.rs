@@ -203,18 +203,17 @@ impl Stage {
         told.unwrap_or_else(|error| panic!("{error}: {}", last.lock().unwrap()));
     }
 
-    /// Runs a command of an operator at this region, again where it says so; it must end well.
+    /// Runs a command of an operator at this region until it is done: on a busy machine a region may hold no lease for a moment.
     pub async fn operate(&self, at: usize, words: &[&str]) {
+        let last = Mutex::new(None);
         let done = async || {
             let told = self.fleet.regions[at].operate(words).await?;
-            let said = String::from_utf8_lossy(&[told.stdout, told.stderr].concat()).into_owned();
-            match told.status.code() {
-                Some(0) => Ok(Some(())),
-                Some(3) => Ok(None),
-                code => anyhow::bail!("onceway {}: {code:?} {said}", words.join(" ")),
-            }
+            let is_done = told.status.success();
+            *last.lock().unwrap() = Some(told);
+            Ok(is_done.then_some(()))
         };
-        wait::for_some(&words.join(" "), SHOWS_WITHIN, done).await.unwrap();
+        let done = wait::for_some(&words.join(" "), SHOWS_WITHIN, done).await;
+        done.unwrap_or_else(|error| panic!("{error}: {:?}", last.lock().unwrap()));
     }
 
     /// Ends everything.
