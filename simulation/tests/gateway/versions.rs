@@ -39,6 +39,9 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
         assert!(matches!(&told, Told::Refused(said) if said.starts_with(why)), "it votes no more: {told:?}");
         let refused = old.drain(&us, false, "test", "").await.unwrap_err();
         assert!(refused.detail.starts_with(why), "nobody operates by it: {refused}");
+        let all = [us, region("ap")].into();
+        let refused = old.break_glass(&all, "test", "").await.unwrap_err();
+        assert!(refused.detail.starts_with(why), "nor breaks the glass by it: {refused}");
         bench.all_serve().await;
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
     });
