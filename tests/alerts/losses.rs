@@ -52,7 +52,12 @@ pub async fn beyond(stage: &Stage) {
         fleet.links.heal(subscriber, 2, false).unwrap();
     }
     ap.act(Action::Start, Part::Both).await.unwrap();
-    stage.fires("OncewayDoubleRuns", &[US]).await;
+    let doubles = stage.fires("OncewayDoubleRuns", &[US]).await;
+    let said = &doubles.annotations["description"];
+    assert!(
+        said.starts_with("1 keys "),
+        "an increase is a guess between scrapes, what it counts is not: {said}"
+    );
     for region in &fleet.regions {
         region.serves().await.unwrap();
     }

@@ -15,11 +15,12 @@ use crate::support::{BODY, OTHER_BODY, ask, post};
 const US: (&str, &str) = ("region", "us-east");
 
 /// Two clients that go on until it was seen what they do: one makes its keys of something that repeats, the other one has less patience than its
-/// upstream takes. What each is told in the end is theirs.
-async fn ask_on(stage: &Stage, seen: &AtomicBool) {
+/// upstream takes. What each is told in the end is theirs. Beside them keys come to be in doubt, which are returned.
+async fn ask_on(stage: &Stage, seen: &AtomicBool) -> Vec<String> {
     let public = stage.fleet.regions[0].public();
     let reused = stage.key_of(0, None).await;
     stage.told(post(&public, "/v1/charges", &reused, BODY), &[201]).await;
+    let mut left = doubts(stage, 10).await;
     while !seen.load(SeqCst) {
         let began = Instant::now();
         let slow = stage.key_of(0, None).await;
@@ -28,9 +29,11 @@ async fn ask_on(stage: &Stage, seen: &AtomicBool) {
             asked.spawn(ask(post(&public, "/v1/charges", &reused, OTHER_BODY)));
             asked.spawn(ask(post(&public, "/v1/payouts", &slow, BODY).with("Demo-Behave", "slow=800ms")));
         }
+        left.extend(doubts(stage, 1).await);
         asked.join_all().await;
         wait::pause(Duration::from_secs(1).saturating_sub(began.elapsed())).await;
     }
+    left
 }
 
 /// Keys whose upstream answers 500 on a route that parks.
@@ -60,15 +63,14 @@ pub async fn play(stage: &Stage) {
         let dead = stage.key_of(0, None).await;
         let refused = post(&public, "/v1/emails", &dead, BODY).with("Demo-Behave", "status=503");
         stage.told(refused, &[202]).await;
-        let keys = doubts(stage, 14).await;
         stage.fires("OncewayDeadLetters", &[US]).await;
         stage.fires("OncewayDoubtsGrow", &[US]).await;
         stage.fires("OncewayKeysReused", &[US, ("tenant", "acme")]).await;
         stage.fires("OncewayInProgress", &[US, ("route", "payouts")]).await;
         over.store(true, SeqCst);
-        (dead, keys)
+        dead
     };
-    let ((dead, keys), ()) = tokio::join!(seen, ask_on(stage, &over));
+    let (dead, keys) = tokio::join!(seen, ask_on(stage, &over));
     ruled(stage, &keys).await;
     stage.operate(0, &["jobs", "drop", "acme", &dead, "--reason", "no such address"]).await;
     for name in ["OncewayDeadLetters", "OncewayDoubtsGrow", "OncewayKeysReused", "OncewayInProgress"] {
