@@ -1,19 +1,21 @@
 //! What operators look at is right: alert rules, the dashboard, the list of metrics, and what they name.
 //!
 //! `promtool` plays the rules through (deploy/prometheus/alerts_test.yml); here every name in them is held against the code. Neighbours: `watched.rs`
-//! looks at real gateways. It must not start a gateway, nor Prometheus.
+//! looks at real gateways, `alerts.rs` at a real Prometheus. It must not start a gateway, nor Prometheus.
 
+#[path = "seeing/documents.rs"]
+mod documents;
 #[path = "seeing/promtool.rs"]
 mod promtool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
+use documents::{anchors, place_of, queries, text, top};
 use onceway::ports::observe::{self, Kind, Metric};
 use promtool::promtool;
-use serde_json::Value;
 
 /// What the issue of operations asks an alert for, and the alerts that tell of it.
 const ASKED_FOR: [(&str, &str); 10] = [
@@ -28,18 +30,8 @@ const ASKED_FOR: [(&str, &str); 10] = [
     ("slot WAL growth", "OncewaySlotGrows"),
     ("certificate expiry", "OncewayCertificateExpires"),
 ];
-/// Where documents of this tree are, for whoever reads an alert.
-const DOCUMENTS: &str = "https://github.com/onceway/onceway/blob/main/";
 /// Names that begin like a metric and are roles of the database.
 const ROLES: [&str; 2] = ["onceway_gateway", "onceway_replication"];
-
-fn top() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn text(path: &str) -> String {
-    fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
 
 fn rules() -> PathBuf {
     top().join("deploy/prometheus")
@@ -105,29 +97,6 @@ fn strange_matchers(text: &str) -> Vec<String> {
     strange
 }
 
-/// The anchors of a document's headings, as GitHub makes them.
-fn anchors(markdown: &str) -> BTreeSet<String> {
-    let headings =
-        markdown.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
-    let anchor = |heading: &str| -> String {
-        let kept = heading.to_lowercase();
-        kept.chars()
-            .filter(|at| at.is_alphanumeric() || " -_".contains(*at))
-            .map(|at| if at == ' ' { '-' } else { at })
-            .collect()
-    };
-    headings.map(anchor).collect()
-}
-
-/// The dashboard's queries, in order.
-fn queries() -> Vec<String> {
-    let dashboard: Value =
-        serde_json::from_str(&text("deploy/grafana/onceway.json")).expect("the dashboard is JSON");
-    let panels = dashboard["panels"].as_array().cloned().unwrap_or_default();
-    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().cloned().unwrap_or_default());
-    targets.map(|target| target["expr"].as_str().expect("a query").to_owned()).collect()
-}
-
 #[test]
 fn the_rules_are_valid_and_each_alert_fires_and_stays_quiet_as_its_tests_say() {
     for words in [
@@ -173,10 +142,7 @@ fn every_alert_that_is_asked_for_is_there_and_says_what_to_do() {
         );
         assert!(value(lines, "summary").is_some_and(|summary| summary.len() > 10), "{name} has no summary");
         let url = value(lines, "runbook_url").unwrap_or_else(|| panic!("{name} has no runbook_url"));
-        let place = url.strip_prefix(DOCUMENTS).unwrap_or_else(|| panic!("{name}: {url} is elsewhere"));
-        let (file, anchor) =
-            place.split_once('#').unwrap_or_else(|| panic!("{name}: {url} names no section"));
-        assert!(anchors(&text(file)).contains(anchor), "{name}: {file} has no section #{anchor}");
+        place_of(name, url);
         let description = value(lines, "description").unwrap_or_default();
         let mut commands = commands(description).peekable();
         assert!(commands.peek().is_some(), "{name}: the description names no command:\n{description}");
@@ -210,13 +176,13 @@ fn commands(description: &str) -> impl Iterator<Item = Vec<&str>> {
 #[test]
 fn the_dashboard_shows_every_metric_and_its_queries_can_be_read() {
     let queries = queries();
-    let all: String = queries.join("\n");
+    let all: String = queries.iter().map(|(_, query)| format!("{query}\n")).collect();
     let known: BTreeSet<String> = observe::ALL.iter().map(|metric| metric.name.to_owned()).collect();
     assert_eq!(names(&all), known, "the dashboard shows other metrics than there are");
     assert_eq!(strange_matchers(&all), Vec::<String>::new());
     // As recording rules, which promtool reads as Prometheus would.
     let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();
-    for (number, query) in queries.iter().enumerate() {
+    for (number, (_, query)) in queries.iter().enumerate() {
         let query = query.replace("$__rate_interval", "1m").replace("$region", ".*").replace('\'', "''");
         rules += &format!("      - record: query_{number}\n        expr: '{query}'\n");
     }

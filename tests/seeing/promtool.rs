@@ -1,7 +1,10 @@
-//! Finds Prometheus' `promtool`, and fetches it where a package can be had.
+//! Finds Prometheus' `promtool`, and the server beside it, and fetches both where a package can be had.
 //!
 //! Order: the file in `ONCEWAY_PROMTOOL`; else the search path; else Debian's package `prometheus`, downloaded and unpacked below the target
-//! folder. It is not installed: its installation would start a server. Nothing may be fetched without saying so on stderr first.
+//! folder. It is not installed: its installation would start a server. Neighbours: `seeing.rs` uses the tool, `alerts.rs` the server. Nothing
+//! may be fetched without saying so on stderr first.
+
+#![allow(dead_code, reason = "each suite uses its own part")]
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -28,9 +31,7 @@ pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
     let program = match &*PROMTOOL {
         Ok(program) => program,
         Err(why) => {
-            assert!(env::var("ONCEWAY_TOOLS").as_deref() != Ok("all"), "{why}");
-            let line = format!("NOT CHECKED: promtool {}. {why}\n", words.join(" "));
-            std::io::stderr().write_all(line.as_bytes()).expect("stderr can be written to");
+            not_checked(&format!("promtool {}. {why}", words.join(" ")));
             return true;
         }
     };
@@ -38,6 +39,29 @@ pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
     let output = output.unwrap_or_else(|error| panic!("{}: {error}. {HOW_TO_GET_IT}", program.display()));
     *said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     output.status.success()
+}
+
+/// Says that something could not be checked and why.
+fn not_checked(what: &str) {
+    assert!(env::var("ONCEWAY_TOOLS").as_deref() != Ok("all"), "{what}");
+    let line = format!("NOT CHECKED: {what}\n");
+    std::io::stderr().write_all(line.as_bytes()).expect("stderr can be written to");
+}
+
+/// The server, which packages have beside `promtool`; `None`, and said as there, where it cannot be had.
+pub fn server() -> Option<PathBuf> {
+    let beside = PROMTOOL.as_ref().map(|program| program.with_file_name("prometheus"));
+    match beside {
+        Ok(server) if server.is_file() => Some(server),
+        Ok(server) => {
+            not_checked(&format!("there is no {}. {HOW_TO_GET_IT}", server.display()));
+            None
+        }
+        Err(why) => {
+            not_checked(why);
+            None
+        }
+    }
 }
 
 /// Whether there is a program to run.

@@ -1,0 +1,144 @@
+//! What machines and files do: a gateway that dies, a store that loses rows or is slow, a sick upstream, certificates that expire, a file that is wrong.
+//!
+//! Neighbours: `stage` looks, `losses` takes whole regions away. Everything is mended before the next group. It must not take a majority away.
+
+use std::fs;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use onceway::adapters::identity::files_in;
+use onceway::fleet::region::{Action, Part};
+use onceway::fleet::{files, wait};
+use onceway::protocol::region::RegionName;
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use tokio::task::JoinSet;
+
+use crate::requests::{doubts, ruled};
+use crate::stage::{Stage, instance};
+use crate::support::{BODY, PATIENCE, post, until};
+
+/// Longer than the bound of OncewayStoreSlow.
+const STALL: Duration = Duration::from_millis(350);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Somebody deletes rows of us-east from its store while their attempts run; their answers find nothing.
+pub async fn rows_lost(stage: &Stage) {
+    let us = &stage.fleet.regions[0];
+    let (mut keys, mut asked) = (Vec::new(), JoinSet::new());
+    for _ in 0..4 {
+        let key = stage.key_of(0, None).await;
+        let request = post(&us.public(), "/v1/payouts", &key, BODY).with("Demo-Behave", "slow=2500ms");
+        asked.spawn(request.send_owned(PATIENCE));
+        keys.push(key.into_bytes());
+    }
+    let client = us.cluster.connect(files::DATABASE).await.unwrap();
+    until("a claim to be lost", async || {
+        // Those of them that run: a busy machine may not have got to all.
+        let delete = "delete from onceway.records where origin = 'us-east#1' and key = any($1)";
+        client.execute(delete, &[&keys]).await.unwrap() > 0
+    })
+    .await;
+    stage.fires("OncewayLateAnswers", &[("region", "us-east"), ("route", "payouts")]).await;
+    let lost = [("region", "us-east"), ("route", "payouts"), ("tenant", "acme")];
+    stage.fires("OncewayClaimsLost", &lost).await;
+    asked.join_all().await;
+}
+
+/// One of us-east's two gateways dies.
+pub async fn gateway_dies(stage: &Stage) {
+    let us = &stage.fleet.regions[0];
+    us.act_on(1, Action::Kill).await.unwrap();
+    let instance = instance(&us.gateways[1].admin());
+    stage.fires("OncewayDown", &[("region", "us-east"), ("instance", &instance)]).await;
+    us.act_on(1, Action::Start).await.unwrap();
+    stage.quiet("OncewayDown", &[]).await;
+    us.serves().await.unwrap();
+}
+
+/// The upstream of eu-west fails its checks.
+pub async fn upstream_sick(stage: &Stage) {
+    stage.fleet.set_sick(1, true);
+    stage.fires("OncewayUpstreamSick", &[("region", "eu-west")]).await;
+    stage.fleet.set_sick(1, false);
+    stage.quiet("OncewayUpstreamSick", &[]).await;
+    stage.fleet.regions[1].serves().await.unwrap();
+}
+
+/// The disk of ap-south stands still for a moment, over and over: its Postgres is stopped and goes on.
+pub async fn store_slow(stage: &Stage) {
+    let ap = &stage.fleet.regions[2];
+    let over = AtomicBool::new(false);
+    let stalls = async {
+        while !over.load(SeqCst) {
+            ap.act(Action::Pause, Part::Postgres).await.unwrap();
+            wait::pause(STALL).await;
+            ap.act(Action::Resume, Part::Postgres).await.unwrap();
+            wait::pause(STALL).await;
+        }
+    };
+    let seen = async {
+        let alert = stage.fires("OncewayStoreSlow", &[("region", "ap-south")]).await;
+        assert!(alert.labels.contains_key("op"), "{alert:?}");
+        over.store(true, SeqCst);
+    };
+    tokio::join!(stalls, seen);
+    stage.quiet("OncewayStoreSlow", &[("region", "ap-south")]).await;
+    ap.serves().await.unwrap();
+}
+
+/// A certificate and key of this region under the fleet's authority, in place of those that are there.
+fn certified(stage: &Stage, region: &RegionName, life: Duration) {
+    let folder = stage.fleet.dir().join("certificates");
+    let named = |name: &str| {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params
+    };
+    let key = KeyPair::from_pem(&fs::read_to_string(folder.join("ca.key")).unwrap()).unwrap();
+    let authority = Issuer::new(named("onceway authority"), key);
+    let name = format!("{region}.onceway");
+    let mut params = CertificateParams::new(vec![name.clone()]).unwrap();
+    params.distinguished_name = named(&name).distinguished_name;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    params.not_before = rcgen::date_time_ymd(1970, 1, 1) + (now - DAY);
+    params.not_after = rcgen::date_time_ymd(1970, 1, 1) + now + life;
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    let files = files_in(&folder, region);
+    fs::write(files.key, key.serialize_pem()).unwrap();
+    fs::write(files.certificate, certificate.pem()).unwrap();
+}
+
+/// The certificate of eu-west has ten days left, that of ap-south one; ap-south's file is broken besides; and keys in doubt are left alone.
+pub async fn left_alone(stage: &Stage) {
+    let [us, eu, ap] = [&stage.fleet.regions[0], &stage.fleet.regions[1], &stage.fleet.regions[2]];
+    let keys = doubts(stage, 2).await;
+    certified(stage, &eu.name, 10 * DAY);
+    certified(stage, &ap.name, DAY);
+    for region in [eu, ap] {
+        region.process().unwrap().hang_up();
+    }
+    stage.fires("OncewayCertificateExpiresSoon", &[("region", "ap-south"), ("of", "peer")]).await;
+    let file = stage.fleet.dir().join("ap-south.toml");
+    let right = fs::read_to_string(&file).unwrap();
+    files::replace(stage.fleet.dir(), "ap-south.toml", &format!("drian = \"30s\"\n{right}")).unwrap();
+    let instance = instance(&ap.gateways[0].admin());
+    stage.fires("OncewayConfigNotCurrent", &[("region", "ap-south"), ("instance", &instance)]).await;
+    files::replace(stage.fleet.dir(), "ap-south.toml", &right).unwrap();
+    stage.quiet("OncewayConfigNotCurrent", &[]).await;
+    for region in ["eu-west", "ap-south"] {
+        stage.fires("OncewayCertificateExpires", &[("region", region), ("of", "peer")]).await;
+    }
+    stage.quiet("OncewayCertificateExpiresSoon", &[("region", "eu-west")]).await;
+    stage.fires("OncewayDoubtsStay", &[("region", "us-east")]).await;
+    ruled(stage, &keys).await;
+    files::rotate(stage.fleet.dir(), &[us.name.clone(), eu.name.clone(), ap.name.clone()]).unwrap();
+    for name in ["OncewayDoubtsStay", "OncewayCertificateExpires", "OncewayCertificateExpiresSoon"] {
+        stage.quiet(name, &[]).await;
+    }
+}

@@ -1,0 +1,56 @@
+//! What rules and dashboard name: documents of this tree and their sections, and the dashboard's own queries.
+//!
+//! Neighbours: `seeing.rs` holds names against the code, `alerts.rs` holds what a running Prometheus shows. It must not judge a metric.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Where documents of this tree are, for whoever reads an alert.
+const DOCUMENTS: &str = "https://github.com/onceway/onceway/blob/main/";
+
+pub fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file of this tree.
+pub fn text(path: &str) -> String {
+    fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Fails unless the link of this alert leads to a section of a document of this tree.
+pub fn place_of(alert: &str, url: &str) {
+    let place = url.strip_prefix(DOCUMENTS).unwrap_or_else(|| panic!("{alert}: {url} is elsewhere"));
+    let (file, anchor) = place.split_once('#').unwrap_or_else(|| panic!("{alert}: {url} names no section"));
+    assert!(anchors(&text(file)).contains(anchor), "{alert}: {file} has no section #{anchor}");
+}
+
+/// The anchors of a document's headings, as GitHub makes them.
+pub fn anchors(markdown: &str) -> BTreeSet<String> {
+    let headings =
+        markdown.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let anchor = |heading: &str| -> String {
+        let kept = heading.to_lowercase();
+        kept.chars()
+            .filter(|at| at.is_alphanumeric() || " -_".contains(*at))
+            .map(|at| if at == ' ' { '-' } else { at })
+            .collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// The dashboard's queries, in order, each with its panel's title.
+pub fn queries() -> Vec<(String, String)> {
+    let dashboard: Value =
+        serde_json::from_str(&text("deploy/grafana/onceway.json")).expect("the dashboard is JSON");
+    let panels = dashboard["panels"].as_array().cloned().unwrap_or_default();
+    let of = |panel: &Value| {
+        let title = panel["title"].as_str().unwrap_or_default().to_owned();
+        let targets = panel["targets"].as_array().cloned().unwrap_or_default();
+        let query = |target: Value| target["expr"].as_str().expect("a query").to_owned();
+        targets.into_iter().map(move |target| (title.clone(), query(target))).collect::<Vec<_>>()
+    };
+    panels.iter().flat_map(of).collect()
+}
