@@ -1,7 +1,7 @@
 //! One region's Postgres in memory: what `onceway::ports::audit` promises to those who reconcile.
 //!
-//! Neighbours: [`super`] has the rows and settles, [`super::upkeep`] has the journal. Each double is journalled once: for a key, the other
-//! origin and its token; each late answer once: for its attempt. It must not judge which answer is served.
+//! Neighbours: [`super`] has the rows and settles, [`super::upkeep`] has the journal. Each double is journalled once: for a key, the
+//! run at risk's origin, the other one and its token; each late answer once: for its attempt. It must not judge which answer is served.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +54,8 @@ impl Table {
         let reason = format!("{origin} settled {token} with {kept:?}; {} got {answer:?}", attempt.token);
         self.end(attempt, |_| Some(Some(Phase::Settled(kept, now))));
         if nonce != attempt.nonce {
-            self.enter_double(&attempt.id, attempt.token, (origin, token), (Some(answer.status), &reason));
+            let ran = (self.origin.clone(), attempt.token);
+            self.enter_double(&attempt.id, ran, (origin, token), (Some(answer.status), &reason));
         }
         Written::Lost
     }
@@ -63,12 +64,12 @@ impl Table {
     fn enter_double(
         &mut self,
         id: &KeyId,
-        own: Token,
+        ran: (Origin, Token),
         other: (Origin, Token),
         (status, reason): (Option<u16>, &str),
     ) {
-        if self.doubles.insert((id.clone(), other.0, other.1)) {
-            self.enter(Some(id), "double", Some(own), Some(("", reason)));
+        if self.doubles.insert((id.clone(), ran.0, other.0, other.1)) {
+            self.enter(Some(id), "double", Some(ran.1), Some(("", reason)));
             self.amend(|entry| entry.status = status);
         }
     }
@@ -166,6 +167,11 @@ impl Table {
         if !replaced.is_empty() {
             found.extend(self.doubles_of_others(replaced));
         }
+        let place = |double: &Double| {
+            let [ran, other] = [&double.at_risk, &double.other].map(|row| row.origin.to_string());
+            (double.id.clone(), double.at_risk.origin != self.origin, ran, other)
+        };
+        found.sort_by_cached_key(place);
         found.truncate(most as usize);
         for double in &found {
             let (ran, other) = (&double.at_risk, &double.other);
@@ -177,13 +183,14 @@ impl Table {
                 State::Settled { answer, .. } => Some(answer.status),
                 State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
             };
-            self.enter_double(&double.id, ran.token, (other.origin.clone(), other.token), (status, &reason));
+            let (ran, other) = ((ran.origin.clone(), ran.token), (other.origin.clone(), other.token));
+            self.enter_double(&double.id, ran, other, (status, &reason));
         }
         found
     }
 
-    /// The doubles of other origins' runs at risk in which a replaced store has a part. Of two runs at risk the own one is the first, else
-    /// the one whose name is.
+    /// The doubles of other origins' runs at risk in which a replaced store has a part. Where both ran at risk and each counts beside the other,
+    /// the own one is the first, else the one whose name is; where only one of them does, that one is told whatever its name.
     fn doubles_of_others(&self, replaced: &[Origin]) -> Vec<Double> {
         let ids: BTreeSet<&KeyId> = self.rows.keys().chain(self.imports.keys()).collect();
         let mut found = Vec::new();
@@ -191,7 +198,9 @@ impl Table {
             for (origin, row) in self.all(id).into_iter().filter(|(origin, _)| **origin != self.origin) {
                 let counts = |other: &Origin, theirs: &Stored| {
                     (replaced.contains(origin) || replaced.contains(other))
-                        && (!came_to_something(theirs) || (*other != self.origin && origin < other))
+                        && (!came_to_something(theirs)
+                            || !ran_too(theirs, origin, row)
+                            || (*other != self.origin && origin.to_string() < other.to_string()))
                 };
                 found.extend(self.doubles_of(id, origin, row, counts));
             }
@@ -216,7 +225,8 @@ impl Table {
             *other != origin
                 && ran_too(run, other, theirs)
                 && counts(other, theirs)
-                && !self.doubles.contains(&(id.clone(), (*other).clone(), theirs.token))
+                && !self.doubles.contains(&(id.clone(), origin.clone(), (*other).clone(), theirs.token))
+                && !self.doubles.contains(&(id.clone(), (*other).clone(), origin.clone(), run.token))
         });
         let double = |(other, theirs)| Double {
             id: id.clone(),

@@ -1,6 +1,7 @@
 -- Rows that ran at risk and ended otherwise than "nothing happened", with each row of another origin that ran the key too: settled, or
 -- open and not superseded knowingly. Own runs, with all others; and pairs in which a replaced store ($2) has a part: it finds nothing
--- itself any more, and the other one may never get its rows. Of two runs at risk the own one is the first, else the one whose name is.
+-- itself any more, and the other one may never get its rows. Where both rows ran at risk and each counts beside the other, the own one is the
+-- first, else the one whose name is; where only one of them does, that one is told whatever its name.
 -- Each pair is journalled once, and told whenever it was journalled by this very call. A row of the same nonce is the same attempt.
 with found as materialized (
     select r.tenant, r.key, r.origin as ran, r.epoch, r.attempt, r.risk, r.state, r.answer_status, r.answer_length, r.answer_body,
@@ -9,21 +10,22 @@ with found as materialized (
       from onceway.records r
       join onceway.records o on o.tenant = r.tenant and o.key = r.key and rtrim(o.origin, '!') <> rtrim(r.origin, '!')
      where r.risk <> '{}' and r.state in (2, 4, 5) and o.nonce <> r.nonce and not {outdone}
+       and (o.state = 4 or (o.state in (1, 2) and not {other_superseded}))
        and (r.origin = '{origin}' or (
            (rtrim(r.origin, '!') = any ($2::text[]) or rtrim(o.origin, '!') = any ($2::text[])) and not {run_outdone}
-           and (o.risk = '{}' or o.state not in (2, 4, 5) or (o.origin <> '{origin}' and r.origin < o.origin))
+           -- The other direction is told, unless it is none: the own row comes first, else the lesser name.
+           and (o.risk = '{}' or o.state not in (2, 4, 5) or r.state = 5 or (r.state = 2 and {run_superseded})
+                or (o.origin <> '{origin}' and rtrim(r.origin, '!') < rtrim(o.origin, '!')))
        ))
-       and (o.state = 4 or (o.state in (1, 2) and not exists (
-           select from jsonb_array_elements(r.over) as n
-            where n ->> 'origin' = rtrim(o.origin, '!')
-              and ((n ->> 'epoch')::numeric, (n ->> 'attempt')::numeric) >= (o.epoch, o.attempt)
-       )))
        and not exists (
            select from onceway.journal j
             where j.kind = 'double' and j.tenant = r.tenant and j.key = r.key
-              and j.detail ->> 'with' = rtrim(o.origin, '!') || ' ' || o.epoch || '.' || o.attempt
+              and (j.origin, j.detail ->> 'with') in (
+                  (rtrim(r.origin, '!'), rtrim(o.origin, '!') || ' ' || o.epoch || '.' || o.attempt),
+                  (rtrim(o.origin, '!'), rtrim(r.origin, '!') || ' ' || r.epoch || '.' || r.attempt)
+              )
        )
-     order by r.tenant, r.key
+     order by r.tenant, r.key, r.origin <> '{origin}'
      limit $1::bigint
 ), journalled as (
     insert into onceway.journal (kind, tenant, key, origin, epoch, attempt, reason, detail)
@@ -48,4 +50,4 @@ select f.tenant, f.key, f.ran, f.other, {columns}
   from journalled j
   join found f on f.tenant = j.tenant and f.key = j.key and rtrim(f.ran, '!') = j.origin and f.with_whom = j.with_whom
   join onceway.records r on r.tenant = f.tenant and r.key = f.key and r.origin in (f.ran, f.other)
- order by f.tenant, f.key, f.ran, f.other, r.origin <> f.ran
+ order by f.tenant, f.key, f.ran <> '{origin}', f.ran, f.other, r.origin <> f.ran
