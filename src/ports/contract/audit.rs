@@ -1,7 +1,9 @@
 //! What [`Audit`] promises, and [`KeyStore::settle`](crate::ports::KeyStore::settle) where another origin's answer is there first.
 //!
-//! Neighbours: [`super::store`] gives the bench, a new one for each run of the suite. It must not test which answer is served:
+//! Neighbours: [`replaced`] has the clauses of runs that others speak for; [`super::store`] gives the bench, a new one for each run of the suite. It must not test which answer is served:
 //! `protocol::record` does.
+
+pub mod replaced;
 
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use super::imports::{ImportBench, copied, import};
 use super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, release, row, rows, settle, wins,
 };
-use crate::ports::audit::{Double, Finding};
+use crate::ports::audit::{Double, DoublesPage, Finding};
 use crate::ports::store::{Attempt, Written};
 use crate::ports::upkeep::Place;
 use crate::ports::{Audit, Upkeep};
@@ -31,10 +33,7 @@ pub async fn suite<B: AuditBench>(bench: &B) {
     doubles_are_found_and_journalled_once(bench).await;
     what_came_to_nothing_is_no_double(bench).await;
     what_was_superseded_knowingly_is_no_double(bench).await;
-    replaced_stores_are_spoken_for(bench).await;
-    one_of_two_runs_at_risk_is_told(bench).await;
-    of_two_runs_at_risk_the_one_that_counts_is_told(bench).await;
-    each_run_has_its_own_double_with_one_row(bench).await;
+    replaced::suite(bench).await;
     a_late_answer_is_journalled_once(bench).await;
     the_answer_of_an_attempt_that_stands_settled_is_not_late(bench).await;
     findings_are_listed_in_order(bench).await;
@@ -124,9 +123,7 @@ pub async fn doubles_are_found_and_journalled_once<B: AuditBench>(bench: &B) {
     bench.arrives(&met.id, Foreign::Settled).await;
     assert_eq!(settle(bench, &met, &answer()).await, Written::Lost);
 
-    let mut found = bench.store().audit(1, &[]).await.expect("audit: audit failed");
-    assert_eq!(found.len(), 1, "audit: at most so many at a time");
-    found.extend(audit(bench).await);
+    let found = audit(bench).await;
     let keys: Vec<&KeyId> = found.iter().map(|double| &double.id).collect();
     assert_eq!(keys, [&certain.id, &possible.id], "audit: each double once");
     for double in &found {
@@ -177,129 +174,6 @@ pub async fn what_was_superseded_knowingly_is_no_double<B: AuditBench>(bench: &B
     import(bench, &bench.peers()[0], &[late]).await;
     let found = audit(bench).await;
     assert_eq!(found.len(), 1, "audit: it happened after all: {found:?}");
-}
-
-/// Two other origins ran a key, one of them at risk: nobody else may ever have both rows once either store is replaced.
-pub async fn replaced_stores_are_spoken_for<B: AuditBench>(bench: &B) {
-    audit(bench).await;
-    let [first, second] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
-    for (name, replaced) in [("audit-beside-1", &first), ("audit-beside-2", &second)] {
-        let id = id(bench, name);
-        let token = bench.arrives(&id, Foreign::Settled).await;
-        let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-        let at_risk = copied(bench, &second, name, 2, answered);
-        import(bench, &second, std::slice::from_ref(&at_risk)).await;
-        assert_eq!(audit(bench).await, [], "audit: both are there to find it themselves");
-        let found = audit_beside(bench, std::slice::from_ref(replaced)).await;
-        let [double] = found.as_slice() else { panic!("audit: {found:?}") };
-        assert_eq!((&double.at_risk.origin, double.at_risk.token), (&second, at_risk.row.token));
-        assert_eq!((&double.other.origin, double.other.token), (&first, token));
-        assert_eq!(journalled(bench, &id).await, [at_risk.row.token], "audit: it must be in the journal");
-        let all = [first.clone(), second.clone()];
-        assert_eq!(audit_beside(bench, &all).await, [], "audit: found twice");
-    }
-}
-
-/// The own run at risk comes first, and an older copy of a row says nothing.
-pub async fn one_of_two_runs_at_risk_is_told<B: AuditBench>(bench: &B) {
-    audit(bench).await;
-    let second = bench.peers()[1].clone();
-    let own = runs_at_risk(bench, "audit-both").await;
-    assert_eq!(settle(bench, &own, &answer()).await, Written::Done);
-    let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-    import(bench, &second, &[copied(bench, &second, "audit-both", 2, answered)]).await;
-    let found = audit_beside(bench, std::slice::from_ref(&second)).await;
-    assert_eq!(found.len(), 1, "audit: one pair, one double: {found:?}");
-    assert_eq!(found[0].at_risk.origin, bench.origin(), "audit: the own run is the first");
-
-    let first = bench.peers()[0].clone();
-    let outdone = id(bench, "audit-outdone");
-    bench.arrives(&outdone, Foreign::Released).await;
-    let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-    let mut safe = copied(bench, &second, "audit-outdone", 2, answered);
-    safe.row.risk.clear();
-    import(bench, &second, &[safe]).await;
-    let doubt = State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
-    let mut older = copied(bench, &first, "audit-outdone", 1, doubt);
-    older.row.nonce = Nonce(9);
-    import(bench, &first, &[older]).await;
-    let found = audit_beside(bench, &[first, second]).await;
-    assert_eq!(found, [], "audit: what it came to at last was nothing");
-}
-
-/// Where one run superseded the other knowingly, or the other's answer is forgotten, only one of the two directions is a double; the name
-/// must not choose the other one.
-pub async fn of_two_runs_at_risk_the_one_that_counts_is_told<B: AuditBench>(bench: &B) {
-    audit(bench).await;
-    let [first, second] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
-    let answered = || State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-    let doubt = || State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
-    let run = |origin: &Origin, name: &str, attempt, state, over: &[(Origin, Token)]| {
-        let mut run = copied(bench, origin, name, attempt, state);
-        run.row.nonce = Nonce(u128::from(attempt) + 20);
-        run.row.over = over.to_vec();
-        run
-    };
-    for (name, state) in [("audit-both-over", doubt()), ("audit-both-forgotten", State::Tombstone)] {
-        for (lower, higher) in [(&first, &second), (&second, &first)] {
-            let name = format!("{name}-{}", lower.region);
-            let ended = run(lower, &name, 1, state.clone(), &[]);
-            let over = [(lower.clone(), ended.row.token)];
-            let again = run(higher, &name, 2, answered(), &over);
-            import(bench, lower, std::slice::from_ref(&ended)).await;
-            import(bench, higher, std::slice::from_ref(&again)).await;
-            let found = audit_beside(bench, std::slice::from_ref(lower)).await;
-            let [double] = found.as_slice() else { panic!("audit: {name}: {found:?}") };
-            assert_eq!((&double.at_risk.origin, &double.other.origin), (lower, higher), "audit: {name}");
-            assert_eq!(journalled(bench, &again.id).await, [ended.row.token], "audit: {name}: not journalled");
-            assert_eq!(audit_beside(bench, &[first.clone(), second.clone()]).await, [], "audit: found twice");
-        }
-    }
-
-    let ended = run(&first, "audit-both-over-own", 1, doubt(), &[]);
-    import(bench, &first, std::slice::from_ref(&ended)).await;
-    let mut ask = asks(bench, &ended.id, 1).await;
-    let over = vec![(first.clone(), ended.row.token)];
-    (ask.basis, ask.risk) = (Basis::Known { own: None, over, attempt: 1 }, vec![first.region.clone()]);
-    let own = wins(bench, &ask).await.0;
-    assert_eq!(settle(bench, &own, &answer()).await, Written::Done);
-    assert_eq!(audit(bench).await, [], "audit: the other one is there to find it itself");
-    let found = audit_beside(bench, std::slice::from_ref(&first)).await;
-    let [double] = found.as_slice() else { panic!("audit: {found:?}") };
-    assert_eq!((&double.at_risk.origin, &double.other.origin), (&first, &bench.origin()));
-    assert_eq!(journalled(bench, &ended.id).await, [ended.row.token]);
-    let answer_after_all = run(&first, "audit-both-over-own", 1, answered(), &[]);
-    import(bench, &first, &[answer_after_all]).await;
-    assert_eq!(audit_beside(bench, std::slice::from_ref(&first)).await, [], "audit: one pair, one double");
-}
-
-/// Two runs at risk and the lost region's own one: each of the two has a double with that, and one with the other.
-pub async fn each_run_has_its_own_double_with_one_row<B: AuditBench>(bench: &B) {
-    audit(bench).await;
-    let [first, second] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
-    let answered = || State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-    let own = runs_at_risk(bench, "audit-own-too").await;
-    assert_eq!(settle(bench, &own, &answer()).await, Written::Done);
-    let mut home = copied(bench, &second, "audit-own-too", 1, answered());
-    (home.row.risk, home.row.nonce) = (Vec::new(), Nonce(31));
-    let mut other = copied(bench, &first, "audit-own-too", 2, answered());
-    (other.row.over, other.row.nonce) = (Vec::new(), Nonce(32));
-    import(bench, &second, std::slice::from_ref(&home)).await;
-    import(bench, &first, std::slice::from_ref(&other)).await;
-    let found = audit_beside(bench, std::slice::from_ref(&first)).await;
-    let pairs: Vec<(&Origin, &Origin)> =
-        found.iter().map(|double| (&double.at_risk.origin, &double.other.origin)).collect();
-    let me = bench.origin();
-    assert_eq!(pairs.len(), 3, "audit: {pairs:?}");
-    assert_eq!((pairs[0].0, pairs[1].0), (&me, &me), "audit: the own run's doubles come first");
-    assert!([&first, &second].iter().all(|other| pairs[..2].contains(&(&me, *other))), "audit: {pairs:?}");
-    assert_eq!(pairs[2], (&first, &second), "audit: {pairs:?}");
-    let mut tokens = journalled(bench, &own.id).await;
-    tokens.sort();
-    let mut expected = [own.token, own.token, other.row.token];
-    expected.sort();
-    assert_eq!(tokens, expected, "audit: each of them in the journal");
-    assert_eq!(audit_beside(bench, &[first, second]).await, [], "audit: found twice");
 }
 
 /// An answer that finds its attempt released, or another one in its place, is journalled, with its request.
@@ -428,7 +302,24 @@ async fn audit<B: AuditBench>(bench: &B) -> Vec<Double> {
 }
 
 async fn audit_beside<B: AuditBench>(bench: &B, replaced: &[Origin]) -> Vec<Double> {
-    bench.store().audit(100, replaced).await.expect("audit: audit failed")
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = stretch(bench, after.as_ref(), 100, replaced).await;
+        found.extend(page.doubles);
+        if !page.more {
+            return found;
+        }
+        after = page.through;
+    }
+}
+
+async fn stretch<B: AuditBench>(
+    bench: &B,
+    after: Option<&KeyId>,
+    most: u32,
+    replaced: &[Origin],
+) -> DoublesPage {
+    bench.store().audit(after, most, replaced).await.expect("audit: audit failed")
 }
 
 /// The answer of the own row, or of another one.
