@@ -138,7 +138,15 @@ impl Cluster {
         self.lock().region(region).table.origin().clone()
     }
 
-    /// Restarts a region's Postgres: same data, a new boot.
+    /// A region's Postgres is killed: nothing that it committed is gone, but what it had applied of others and nothing had flushed yet. Who is
+    /// there sends it again.
+    pub fn crash(&self, region: &RegionName) {
+        let mut inner = self.lock();
+        inner.catch_up(region);
+        inner.forget_unflushed(region);
+    }
+
+    /// Restarts a region's Postgres as `pg_ctl restart` does: same data, a new boot.
     pub fn restart(&self, region: &RegionName) {
         let mut inner = self.lock();
         inner.catch_up(region);
@@ -411,10 +419,10 @@ impl Inner {
                 continue;
             }
             let arrived = log.iter().take_while(|commit| commit.at <= link.reached);
-            let fresh: Vec<_> = arrived.map(|commit| commit.change.clone()).collect();
+            let fresh: Vec<_> = arrived.cloned().collect();
             link.shipped += fresh.len();
             *events += fresh.len() as u64;
-            due.push((publisher.table.origin().clone(), fresh));
+            due.push((publisher.table.origin().clone(), publisher.table.number(), fresh));
         }
         if due.is_empty() && copied.is_empty() {
             return;
@@ -423,9 +431,23 @@ impl Inner {
         for (origin, snapshot) in copied {
             table.copied(&origin, snapshot);
         }
-        for (origin, changes) in due {
-            for change in changes {
-                table.apply(&origin, change);
+        for (origin, store, commits) in due {
+            commits.iter().for_each(|commit| table.apply(&origin, store, commit));
+        }
+    }
+
+    /// Takes back what a crash of the store at `to` forgets. What was on its way there is gone with the connection: it is sent again by who is
+    /// there to send it.
+    fn forget_unflushed(&mut self, to: &RegionName) {
+        let forgotten = self.region(to).table.crash();
+        let Self { regions, links, made: _, buried: _, events: _ } = self;
+        for (from, link) in links.get_mut(to).into_iter().flatten() {
+            link.left = None;
+            let Some(publisher) = regions.get(from).map(|region| region.table.number()) else { continue };
+            // Of a store that another one took the place of, nothing is sent any more.
+            for sent in forgotten.iter().filter(|sent| sent.store == publisher) {
+                link.shipped -= 1;
+                link.reached = link.reached.min(sent.at.saturating_sub(Duration::from_nanos(1)));
             }
         }
     }

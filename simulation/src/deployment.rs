@@ -277,6 +277,7 @@ impl Deployment {
             .unwrap_or_else(PoisonError::into_inner)
             .push((region.clone(), self.world.elapsed()));
         self.node(region).process.kill();
+        self.world.cluster.crash(region);
         self.world.cluster.set_mode(region, StoreMode::Refuse);
         self.cut_off(region, true);
         for other in self.regions.iter().filter(|other| *other != region) {

@@ -5,6 +5,7 @@
 
 mod audit;
 mod authority;
+mod disk;
 mod escrow;
 mod history;
 mod jobs;
@@ -89,6 +90,8 @@ pub(crate) struct Table {
     journal: Vec<(Option<KeyId>, Entry)>,
     log: Vec<Commit>,
     jobs: BTreeMap<KeyId, jobs::Kept>,
+    /// What was applied and a crash would forget.
+    unflushed: disk::Unflushed,
 }
 
 impl Table {
@@ -119,10 +122,11 @@ impl Table {
             journal: Vec::new(),
             log: Vec::new(),
             jobs: BTreeMap::new(),
+            unflushed: disk::Unflushed::default(),
         }
     }
 
-    /// Starts the server anew, over the same data.
+    /// Starts the server anew, over what it has.
     pub(crate) fn restart(&mut self) {
         self.running.started = self.clock.micros().max(self.running.started + 1);
     }
@@ -139,6 +143,7 @@ impl Table {
         let history = std::mem::take(&mut self.history);
         let running = self.running.clone();
         *self = Self { log, history, running, ..copy };
+        self.flushed();
         self.restart();
     }
 
@@ -175,6 +180,7 @@ impl Table {
         }
         self.approved = Some(boot.clone());
         self.version.0 += 1;
+        self.flushed();
         Written::Done
     }
 
@@ -402,26 +408,12 @@ impl Table {
             let known = self.memory.get(&peer.origin).map_or(0, |known| known.imported);
             let imported = peer.imported.max(known);
             self.memory.insert(peer.origin.clone(), PeerMemory { applied, imported, ..peer.clone() });
+            self.flushed();
         }
     }
 
     pub(crate) fn recall(&self) -> Vec<PeerMemory> {
         self.memory.values().cloned().collect()
-    }
-
-    /// Applies another region's commit, as its apply worker would: no gate, no comparison.
-    pub(crate) fn apply(&mut self, from: &Origin, change: Change) {
-        match change {
-            Change::Row(id, row) => {
-                self.rows.entry(id).or_default().insert(from.clone(), *row);
-            }
-            Change::Gone(id) => {
-                self.remove(&id, from);
-            }
-            Change::Beat { seq, epoch } => {
-                self.beats.insert(from.clone(), (seq, epoch));
-            }
-        }
     }
 
     fn own(&self, id: &KeyId) -> Option<&Stored> {
@@ -463,5 +455,6 @@ impl Table {
             Change::Row(..) | Change::Beat { .. } => false,
         };
         self.log.push(Commit { at: self.clock.elapsed(), approved, beside_open, change });
+        self.flushed();
     }
 }

@@ -33,6 +33,7 @@ struct Inner {
     watch: GrantWatch,
     history: Vec<Held>,
     granted: Vec<Granted>,
+    speaks: Versions,
 }
 
 impl Inner {
@@ -50,8 +51,14 @@ impl Inner {
 impl Witness {
     pub(crate) fn new(id: AcceptorId, clock: SimClock, drift: Drift) -> Self {
         let (history, granted) = (Vec::new(), Vec::new());
-        let held = Inner { acceptor: Acceptor::made(id), watch: GrantWatch::new(drift), history, granted };
+        let (acceptor, watch, speaks) = (Acceptor::made(id), GrantWatch::new(drift), Versions::OURS);
+        let held = Inner { acceptor, watch, history, granted, speaks };
         Self { clock, held: Mutex::new(held) }
+    }
+
+    /// From now on it says that it speaks these protocol versions. It votes all the same.
+    pub fn says_it_speaks(&self, versions: Versions) {
+        self.held().speaks = versions;
     }
 
     /// What its acceptor holds.
@@ -90,7 +97,7 @@ impl Witness {
     fn answer(&self, to: Option<AcceptorId>, message: &Message) -> Reply {
         let now = self.clock.now();
         let mut held = self.held();
-        let Inner { acceptor, watch, history: _, granted: _ } = &mut *held;
+        let Inner { acceptor, watch, history: _, granted: _, speaks: _ } = &mut *held;
         watch.observe(acceptor, now);
         let (next, reply) = acceptor.answer(to, message, &|region, grant| watch.is_over(region, grant, now));
         if let Some(next) = next {
@@ -112,13 +119,16 @@ impl Region for Witness {
     }
 
     fn pong(&self) -> Answering<'_, Pong> {
-        let accepted = self.held().acceptor.accepted.clone();
+        let (accepted, speaks) = {
+            let held = self.held();
+            (held.acceptor.accepted.clone(), held.speaks)
+        };
         let epoch = accepted.as_ref().map_or(0, |accepted| accepted.view.epoch());
         let view = accepted.map_or_else(|| digest("witness", &[]), |accepted| accepted.view.digest());
         let shared = digest("witness", &[]);
         Box::pin(async move {
             Pong {
-                speaks: Versions::OURS,
+                speaks,
                 protocol: NEWEST,
                 epoch,
                 view,

@@ -41,6 +41,7 @@ impl Table {
         let granted = Granted::between(&self.acceptor.1, &acceptor, self.clock.elapsed());
         self.history.granted.extend(granted);
         self.acceptor = (self.acceptor.0 + 1, acceptor);
+        self.flushed();
     }
 
     pub(crate) fn set_gate(&mut self, version: GateVersion, state: &GateState) -> Written {
@@ -68,15 +69,19 @@ impl Table {
             lodged: self.lodged(),
         });
         self.state = Some(state);
+        self.flushed();
     }
 
     pub(crate) fn keep_views(&mut self, views: &[Arc<View>]) {
-        let now = self.clock.micros();
+        let (now, known) = (self.clock.micros(), self.views.len());
         for view in views {
             if let Entry::Vacant(place) = self.views.entry(view.epoch()) {
                 place.insert((view.clone(), now));
                 self.history.views.push(view.clone());
             }
+        }
+        if self.views.len() > known {
+            self.flushed();
         }
     }
 

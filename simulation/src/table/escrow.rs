@@ -66,6 +66,7 @@ impl Table {
         self.escrows.entry(id.clone()).or_default().insert(origin.clone(), escrowed);
         let at = self.clock.elapsed();
         self.history.lodged.push(Lodgment { at, id: id.clone(), origin: origin.clone(), token: *token });
+        self.flushed();
         Lodged::Done
     }
 
@@ -89,6 +90,7 @@ impl Table {
             None => Written::Lost,
             Some(held) => {
                 held.answer = Some(Arc::new(answer.clone()));
+                self.flushed();
                 Written::Done
             }
         }
@@ -178,6 +180,7 @@ impl Table {
         if held.is_empty() {
             self.escrows.remove(id);
         }
+        self.flushed();
         escrowed
     }
 
@@ -210,6 +213,7 @@ impl Table {
                 held.insert(origin.clone(), row);
             }
         }
+        self.flushed();
     }
 }
 

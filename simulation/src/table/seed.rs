@@ -8,7 +8,7 @@ use onceway::protocol::lifetime::NEVER;
 use onceway::protocol::region::Origin;
 
 use super::stored::micros;
-use super::{Change, Phase, Stored, Table};
+use super::{Phase, Stored, Table};
 
 /// What a store held of its own at one moment.
 #[derive(Clone, Debug, Default)]
@@ -44,12 +44,14 @@ impl Table {
         if let Some(beat) = snapshot.beat {
             self.beats.insert(from.clone(), beat);
         }
+        self.flushed();
     }
 
     /// The first copy of this origin is whole.
     pub(crate) fn copied(&mut self, from: &Origin, snapshot: Snapshot) {
         for (id, row) in snapshot.rows {
-            self.apply(from, Change::Row(id, Box::new(row)));
+            self.rows.entry(id).or_default().insert(from.clone(), row);
         }
+        self.flushed();
     }
 }

@@ -241,6 +241,7 @@ impl Table {
         let (actor, reason) = (text(actor), text(reason));
         let entry = Entry { at, kind, token, request_id: None, status: None, actor, reason };
         self.journal.push((id.cloned(), entry));
+        self.flushed();
     }
 
     fn open_attempt(&self, id: &KeyId, row: &Stored) -> OpenAttempt {

@@ -1,8 +1,13 @@
 //! Two protocol versions side by side: over one store, and between regions; and what is not taken on trust from the older one.
 
-use onceway::ports::peers::{Question, Told};
-use onceway::protocol::register::Message;
+use std::sync::Arc;
+
+use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use onceway::protocol::change::Change;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::register::{Ballot, Message};
 use onceway::protocol::versions::{NEWEST, Versions};
+use simulation::peers::{Answering, Region};
 use tokio::time::sleep;
 
 use super::bench::{Bench, ask, key_of, ms, play, region, until};
@@ -39,6 +44,9 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
         assert!(matches!(&told, Told::Refused(said) if said.starts_with(why)), "it votes no more: {told:?}");
         let refused = old.drain(&us, false, "test", "").await.unwrap_err();
         assert!(refused.detail.starts_with(why), "nobody operates by it: {refused}");
+        let all = [us, region("ap")].into();
+        let refused = old.break_glass(&all, "test", "").await.unwrap_err();
+        assert!(refused.detail.starts_with(why), "nor breaks the glass by it: {refused}");
         bench.all_serve().await;
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
     });
@@ -109,6 +117,68 @@ fn a_store_that_restarted_waits_for_a_peer_that_can_say_what_it_heard() {
         bench.replace(&region("us"));
         until("approval", ms(5_000), async || bench.serves(&eu)).await;
     });
+}
+
+/// What is only proposed is refused and forgotten; what all regions go by ends the older process.
+#[test]
+fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end() {
+    play(async {
+        let (bench, us, ap) = (Bench::going_by(66, 1).await, region("us"), region("ap"));
+        bench.replace_speaking(&ap, BEFORE);
+        let old = bench.gateway(&ap);
+        until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
+        let base = bench.world.cluster.gate(&ap).unwrap().view;
+        let view = Arc::new(base.next(&Change::Protocol(2)).unwrap());
+        let ballot = Ballot { counter: 77, region: us.clone(), proposer: 1 };
+        let message = Message::Accept { ballot, view: view.clone() };
+        let told = old.told(us.clone(), Question::Acceptor { to: None, message }).await;
+        let Told::Refused(why) = told else { panic!("{told:?}") };
+        assert_eq!(why, "the view goes by protocol version 2, this process speaks 1-1");
+        assert!(old.readiness().serves, "nobody goes by it yet");
+
+        let told = old.told(us, Question::Adopt { view }).await;
+        let why = "the regions go by protocol version 2 and this process speaks 1-1";
+        assert!(matches!(&told, Told::Refused(said) if said.starts_with(why)), "{told:?}");
+        assert!(old.readiness().reasons.iter().any(|reason| reason.starts_with(why)));
+        assert!(!old.readiness().serves);
+    });
+}
+
+/// Nobody brings it the view: it hears of it in a ping.
+#[test]
+fn an_older_process_hears_in_pings_that_it_was_outgrown() {
+    play(async {
+        let (bench, us, ap) = (Bench::going_by(67, 1).await, region("us"), region("ap"));
+        bench.replace_speaking(&ap, BEFORE);
+        let old = bench.gateway(&ap);
+        until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
+        let pong = bench.gateway(&us).pong().await;
+        let newer = Newer(Pong { epoch: pong.epoch + 1, protocol: 2, ..pong });
+        bench.world.network.plug(us, Arc::new(newer));
+        let why = "the regions go by protocol version 2 and this process speaks 1-1";
+        until("it to hear that", ms(3_000), async || {
+            old.readiness().reasons.iter().any(|reason| reason.starts_with(why))
+        })
+        .await;
+    });
+}
+
+/// A region that answers pings and nothing else.
+struct Newer(Pong);
+
+impl Region for Newer {
+    fn forward(&self, _from: RegionName, _forward: Forward) -> Answering<'_, ForwardReply> {
+        Box::pin(std::future::pending())
+    }
+
+    fn pong(&self) -> Answering<'_, Pong> {
+        let pong = self.0.clone();
+        Box::pin(async move { pong })
+    }
+
+    fn ask(&self, _from: RegionName, _question: Question) -> Answering<'_, Told> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// Who speaks nothing in common is not heard, whatever it says of itself.

@@ -149,7 +149,8 @@ fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
         trio.lose(&c());
         trio.world.cluster.destroy(&c());
         let taken = async || trio.standing(&c(), &a()) == "lost" && (trio.serves(&a()) || trio.serves(&b()));
-        trio.until("somebody serves", STABLE + TAKEOVER + TAKEOVER, taken).await;
+        // They seal once the last one's lease is over, and declare it lost once no lease of that view can run.
+        trio.until("somebody serves", LEASE + STABLE + TAKEOVER + TAKEOVER, taken).await;
         assert_eq!(trio.insist(&a(), "/park", &key, STABLE + TAKEOVER).await.status, 201);
         assert_eq!(trio.effects(&key).len(), 1);
         trio.check();

@@ -7,6 +7,8 @@ use super::trio::{Trio, a, b, c, ms, play, regions};
 use onceway::gateway::authority::acts::ActError;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::versions::Versions;
+use tokio::time::sleep;
 
 /// The trio's ring with these regions.
 fn ring(weights: &[(RegionName, u32)]) -> Arc<Ring> {
@@ -67,6 +69,25 @@ fn a_region_that_does_not_answer_cannot_join() {
         let stranger = RegionName::parse("d-far").unwrap();
         let told = apply(&trio, &[(a(), 100), (b(), 100), (c(), 100), (stranger, 100)]).await;
         refused(told, "not-yet", "its gateway does not answer a-west");
+    });
+}
+
+/// One that was put back to an older onceway could not serve: it is not let in.
+#[test]
+fn a_region_that_does_not_speak_the_version_of_the_view_cannot_join() {
+    play(async {
+        let trio = Trio::start(44).await;
+        trio.drain(&a(), &c(), false).await.unwrap();
+        apply(&trio, &[(a(), 100), (b(), 100)]).await.unwrap();
+        let all = [(a(), 100), (b(), 100), (c(), 100)];
+        trio.node(&c()).process.kill();
+        trio.begin_speaking(&c(), Versions::UNSAID);
+        sleep(ms(3_000)).await;
+        let told = apply(&trio, &all).await;
+        refused(told, "not-yet", "the regions go by protocol version 2 and it speaks 1-1");
+        trio.node(&c()).process.kill();
+        trio.begin_process(&c());
+        apply(&trio, &all).await.unwrap();
     });
 }
 

@@ -3,11 +3,12 @@
 //!
 //! Neighbours: `losses` has regions that come back with the store they had. It must not write to a store itself.
 
+use onceway::ports::Replica;
 use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
 
 use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
+use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, key_of, ms, play};
 use tokio::time::sleep;
 
 /// Its disk is gone: the region is empty, and an operator says so.
@@ -30,6 +31,54 @@ async fn drained_and_retired(trio: &Trio) {
     .await;
     trio.lose(&a());
     trio.world.cluster.destroy(&a());
+}
+
+/// The gateway of a survivor saw the last rows before its Postgres crashed and forgot them: the drained store may be all there is of them.
+#[test]
+fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
+    play(async {
+        let trio = Trio::start(12).await;
+        let b_says = trio.node(&b()).gateway;
+        b_says.drain(&a(), false, "test", "").await.unwrap();
+        sleep(ms(2_000)).await;
+        let origin = trio.world.cluster.origin(&a());
+        let told = async || trio.node(&c()).gateway.pong().await.applied[&origin];
+        let stored = async |at: RegionName| {
+            let beats = trio.world.cluster.store(&at).heartbeats().await.unwrap();
+            beats.iter().find(|beat| beat.origin == origin).map_or(0, |beat| beat.seq)
+        };
+        // Nobody approves the new boot of c for now, so it commits nothing of its own; what it follows goes on.
+        let silent = |mode| {
+            for other in [a(), b()] {
+                trio.world.network.set_link(&c(), &other, mode, ONE_WAY);
+                trio.world.network.set_link(&other, &c(), mode, ONE_WAY);
+            }
+        };
+        silent(LinkMode::Silent);
+        trio.world.cluster.restart(&c());
+        sleep(ms(1_000)).await;
+        trio.node(&a()).process.kill();
+        let last = stored(a()).await;
+        trio.until("c has seen its last", TAKEOVER, async || told().await == last).await;
+        trio.hold(&a(), &[c()], true);
+        trio.world.cluster.crash(&c());
+        assert!(stored(c()).await < last, "nothing is forgotten");
+        trio.world.cluster.restart(&c());
+        silent(LinkMode::Up);
+        trio.until("c is well again", TAKEOVER, async || trio.serves(&c())).await;
+        sleep(ms(3_000)).await;
+        assert_eq!(told().await, stored(a()).await, "its process remembers");
+        let refused = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
+        assert!(
+            refused.code == "not-yet" && refused.detail.contains("region c-east has a-west#1 up to"),
+            "{refused}"
+        );
+        trio.hold(&a(), &[c()], false);
+        trio.until("it has arrived again", TAKEOVER, async || {
+            b_says.rebuild(&a(), false, "test", "").await.is_ok_and(|done| done.generation == 2)
+        })
+        .await;
+    });
 }
 
 /// An empty store takes the old one's place, with a gateway that knows which build it is.

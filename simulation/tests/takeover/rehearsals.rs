@@ -4,10 +4,14 @@
 //! must not count what time alone changes, such as heartbeats and grants.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use onceway::gateway::authority::acts::ActError;
 use onceway::gateway::authority::rehearse::{Act, Rehearsal};
+use onceway::ports::Acceptors;
+use onceway::protocol::change::Change;
 use onceway::protocol::region::RegionName;
+use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 
 use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, ms, play, ring};
 use tokio::time::sleep;
@@ -149,5 +153,26 @@ fn a_takeover_a_new_store_and_a_broken_glass_are_rehearsed() {
         );
         assert!(told.epoch > told.from_epoch + 1_000, "far ahead: {told:?}");
         gateway.break_glass(&stopped, "test", "both are off").await.unwrap();
+    });
+}
+
+/// What was begun and not ended at an acceptor comes first, for the act and for its dry run.
+#[test]
+fn a_change_that_was_begun_and_not_ended_hinders_the_dry_run_of_another() {
+    play(async {
+        let (trio, a, b, c) = (Trio::start(8).await, a(), b(), c());
+        let gateway = trio.node(&b).gateway;
+        let view = trio.gate(&b).view;
+        let next = Arc::new(view.next(&Change::Lose { region: a.clone(), frontier: 1 }).unwrap());
+        // Only the acceptor of c takes it, and nobody tells c's process to end it.
+        trio.node(&c).process.pause();
+        let (version, held) = trio.world.cluster.store(&c).acceptor().await.unwrap();
+        let ballot = Ballot { counter: 1_000, region: c.clone(), proposer: 1 };
+        let accepted = Accepted { ballot: ballot.clone(), view: next };
+        let begun = Acceptor { promised: Some(ballot), accepted: Some(accepted), ..held };
+        trio.world.cluster.store(&c).set_acceptor(version, &begun).await.unwrap();
+        trio.node(&c).process.resume();
+        let told = gateway.rehearse(Act::Drain { region: &a, force: false }).await.unwrap_err();
+        assert!(told.code == "not-yet" && told.detail.contains("begun and not ended comes first"), "{told}");
     });
 }

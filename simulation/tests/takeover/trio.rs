@@ -18,6 +18,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::versions::Versions;
 use onceway::protocol::view::{Standing, View};
 use simulation::checker::Checker;
 use simulation::clock::SimClock;
@@ -214,10 +215,15 @@ impl Trio {
 
     /// Starts a new gateway process in a region's place. The one before lives on, if it does.
     pub fn begin_process(&self, name: &RegionName) {
+        self.begin_speaking(name, Versions::OURS);
+    }
+
+    /// The same, one that speaks these protocol versions.
+    pub fn begin_speaking(&self, name: &RegionName, speaks: Versions) {
         let ports = self.world.ports(name);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
         let generation = self.world.cluster.origin(name).generation;
-        let told = Settings { generation, ..settings(name, self.failover.clone(), self.life) };
+        let told = Settings { generation, speaks, ..settings(name, self.failover.clone(), self.life) };
         let gateway = Gateway::new(ports, told, View::unfounded(self.ring.clone())).unwrap();
         gateway.start();
         self.world.network.plug_process(name.clone(), Arc::new(gateway.clone()), process.clone());
@@ -285,6 +291,7 @@ impl Trio {
     /// The whole region is gone: process, store and links.
     pub fn lose(&self, name: &RegionName) {
         self.node(name).process.kill();
+        self.world.cluster.crash(name);
         self.world.cluster.set_mode(name, StoreMode::Refuse);
         self.cut_off(name, true);
     }

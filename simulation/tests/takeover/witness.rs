@@ -1,8 +1,10 @@
 //! Two regions and a witness: each of the three may be lost, and the other two go on.
 
+use onceway::protocol::versions::Versions;
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
+use super::settings::DRIFT;
 use super::trio::{LEASE, ONE_WAY, TAKEOVER, Trio, a, b, key_under, ms, play, witness};
 
 fn cut_witness(trio: &Trio, cut: bool) {
@@ -123,6 +125,48 @@ fn a_drained_region_takes_over_from_the_last_one_when_an_operator_says_so() {
         assert_eq!(trio.send(&a(), "/park", &of_b).await.said(), (503, "home-unavailable"));
         trio.ask(async || gateway.resume(&a(), "test").await).await.unwrap();
         assert_eq!(trio.insist(&a(), "/park", &of_b, ms(40_000)).await.by, a().as_str());
+        trio.check();
+    });
+}
+
+/// The lost one cannot hear the one that serves, and the witness says that it does: a seal would have keys wait for rows that cannot come.
+#[test]
+fn a_lost_region_that_is_cut_off_from_the_one_that_serves_does_not_seal() {
+    play(async {
+        let trio = Trio::duo(6).await;
+        let (of_a, _) = keys(&trio, "unsealed");
+        trio.cut_off(&a(), true);
+        trio.world.network.set_link(&a(), &witness(), LinkMode::Silent, ONE_WAY);
+        trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
+        // It sees the witness again, and not the other one.
+        trio.world.network.set_link(&a(), &witness(), LinkMode::Up, ONE_WAY);
+        trio.until("a knows", ms(30_000), async || trio.standing(&a(), &a()) == "lost").await;
+        for _ in 0..100 {
+            sleep(ms(100)).await;
+            assert_eq!(trio.standing(&a(), &a()), "lost", "sealed behind a cut link");
+        }
+        assert_eq!(trio.insist(&b(), "/park", &of_a, TAKEOVER).await.by, b().as_str());
+        trio.cut_off(&a(), false);
+        trio.all_home(ms(40_000)).await;
+        trio.check();
+    });
+}
+
+/// A witness that was made anew and runs an older onceway could not vote for anything: it is no voter before it can.
+#[test]
+fn who_does_not_speak_the_version_of_the_view_is_no_new_voter() {
+    play(async {
+        let trio = Trio::duo(7).await;
+        let anew = trio.world.add_witness(&witness(), DRIFT);
+        anew.says_it_speaks(Versions::UNSAID);
+        let id = anew.acceptor().id;
+        let votes = || trio.gate(&a()).view.voters()[&witness()] == id;
+        for _ in 0..100 {
+            sleep(ms(100)).await;
+            assert!(!votes(), "a voter that cannot vote");
+        }
+        anew.says_it_speaks(Versions::OURS);
+        trio.until("it votes", ms(10_000), async || votes()).await;
         trio.check();
     });
 }

@@ -43,8 +43,8 @@ impl<P: Ports> Gateway<P> {
     /// must all answer. Returns the epoch.
     ///
     /// # Errors
-    /// A majority of the voters answers, so nothing has to be broken, or this region's own store went back, or is new (`refused`); a survivor does
-    /// not answer (`not-yet`).
+    /// A majority of the voters answers, so nothing has to be broken, or this region's own store went back, or is new, or the view goes by a
+    /// version that is not spoken here (`refused`); a survivor does not answer (`not-yet`).
     pub async fn break_glass(
         self: &Arc<Self>,
         stopped: &BTreeSet<RegionName>,
@@ -105,6 +105,9 @@ impl<P: Ports> Gateway<P> {
     /// not go back; where all who could say so are stopped, it never would. What the store keeps was chosen, however old it is: whoever it
     /// names as voters is asked, and what they hold comes before it.
     pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
+        if let Some(why) = self.outgrown() {
+            return Err(ActError::refused(why));
+        }
         if self.view().epoch() > 0 {
             return Ok(self.view());
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, Mode, mind, moves, propose, takeover, upstream};
+use super::{Gateway, Mode, learn, mind, moves, propose, takeover, upstream};
 use crate::gateway::Peer;
 use crate::ports::{Authority as _, Clock, Ports, Replica};
 use crate::protocol::change::Change;
@@ -98,7 +98,10 @@ fn nobody_left<P: Ports>(gateway: &Gateway<P>, view: &View) -> Option<RegionName
 
 /// Seals what this region wrote before it was lost, once its rows flow again and nothing of it runs any more.
 async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(), String> {
-    if !flows(gateway, view) || gateway.authority.running.any(|_| true) {
+    if gateway.authority.running.any(|_| true) {
+        return Ok(());
+    }
+    if !flows(gateway, view) && !nobody_serves(gateway, view).await {
         return Ok(());
     }
     let beat = gateway.ports.store().beat().await.map_err(|error| error.to_string())?;
@@ -112,12 +115,19 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(
     propose::propose(gateway, view, Arc::new(next), WITHIN).await.map(|_| ())
 }
 
-/// Whether all who serve have applied what this region wrote lately. Where none of them answers nobody is there to apply it, and whoever takes
-/// over from them asks for this region's seal: it must not wait for them.
-fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
-    if view.serving().all(|name| gateway.is_silent(name)) {
-        return true;
+/// Whether nobody is there to apply what this region writes: whoever takes over from those who served asks for this region's seal, which must
+/// not wait for them. That they do not answer here says nothing of that, as a link may be cut: they would wait behind the seal for rows
+/// that cannot come. A majority has to say that their leases are over.
+async fn nobody_serves<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> bool {
+    if !view.serving().all(|name| gateway.is_silent(name)) {
+        return false;
     }
+    let held = learn::read(gateway, view).await;
+    view.serving().all(|name| takeover::is_over_by(view, name, &held).is_ok())
+}
+
+/// Whether all who serve have applied what this region wrote lately.
+fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
     let health = gateway.health();
     let Some((own, _)) = health.beat else { return false };
     let me = &gateway.settings.me;

@@ -60,6 +60,12 @@ fn may_join<P: Ports>(gateway: &Gateway<P>, base: &View, name: &RegionName) -> R
     if let Some(trouble) = health.peers.get(name).and_then(|peer| peer.trouble.as_ref()) {
         return not_yet(trouble.clone());
     }
+    let (goes_by, speaks) = (base.protocol(), pong(name).map(|pong| pong.speaks));
+    if let Some(speaks) = speaks.filter(|speaks| !speaks.has(goes_by)) {
+        return not_yet(format!(
+            "the regions go by protocol version {goes_by} and it speaks {speaks}: run a onceway there that speaks it"
+        ));
+    }
     let applied = |by: &RegionName, of: &RegionName| match by == me {
         true => health.peers.get(of).map(|peer| peer.applied.unwrap_or(0)),
         false => pong(by).and_then(|pong| pong.applied.get(&origin_of(base, of)).copied()),

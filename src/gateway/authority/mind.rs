@@ -263,12 +263,24 @@ async fn ask<P: Ports>(
     by: &RegionName,
 ) -> Result<(), String> {
     let at = view.losses().find(|(lost, _)| lost == origin).map_or(0, |(_, at)| at);
+    let told = frontier_at(gateway, by, origin, at).await?;
+    gateway.authority.gathered().told.insert((by.clone(), origin.clone()), told);
+    Ok(())
+}
+
+/// What a region has of another store on its disk, as it says once it has adopted the view of epoch `at`.
+pub(super) async fn frontier_at<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    by: &RegionName,
+    origin: &Origin,
+    at: u64,
+) -> Result<opening::Told, String> {
+    if *by == gateway.settings.me {
+        return gateway.frontier_of(origin, at).await;
+    }
     let question = Question::Frontier { origin: origin.clone(), at };
     match gateway.ports.peers().ask(by, question, learn::WITHIN).await {
-        Ok(Told::Frontier(told)) => {
-            gateway.authority.gathered().told.insert((by.clone(), origin.clone()), told);
-            Ok(())
-        }
+        Ok(Told::Frontier(told)) => Ok(told),
         Ok(Told::Refused(why)) => Err(why),
         Ok(other) => Err(format!("{by} answered {other:?}")),
         Err(error) => Err(error.to_string()),

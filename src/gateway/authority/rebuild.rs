@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::acts::ActError;
-use super::{Gateway, propose};
+use super::{Gateway, mind, propose};
 use crate::gateway::Peer;
 use crate::ports::Ports;
 use crate::ports::peers::Pong;
@@ -67,7 +67,7 @@ impl<P: Ports> Gateway<P> {
         actor: &str,
         reason: &str,
     ) -> Result<RebuildReport, ActError> {
-        let Retiring { base, origin, next } = match self.may_rebuild(region, accept_risk)? {
+        let Retiring { base, origin, next } = match self.may_rebuild(region, accept_risk).await? {
             Replaced::Again(report) => return Ok(report),
             Replaced::Now(retiring) => retiring,
         };
@@ -79,7 +79,11 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The view that retires the store, if it may be proposed.
-    pub(super) fn may_rebuild(&self, region: &RegionName, accept_risk: bool) -> Result<Replaced, ActError> {
+    pub(super) async fn may_rebuild(
+        self: &Arc<Self>,
+        region: &RegionName,
+        accept_risk: bool,
+    ) -> Result<Replaced, ActError> {
         let base = self.founded()?;
         let (Some(member), Some(origin)) = (base.members().get(region), base.origin(region)) else {
             return Err(ActError::unknown(&base, region));
@@ -95,7 +99,7 @@ impl<P: Ports> Gateway<P> {
                     format!("region {region} serves: drain it first, or stop it and wait until it is lost");
                 return Err(ActError::refused(why));
             }
-            Standing::Sealed { .. } => self.is_everywhere(&base, &origin, member.mark)?,
+            Standing::Sealed { .. } => self.is_everywhere(&base, &origin, member.mark).await?,
             Standing::Lost { .. } if accept_risk => {}
             Standing::Lost { .. } => {
                 let why = format!(
@@ -129,28 +133,33 @@ impl<P: Ports> Gateway<P> {
         retired && fresh && !served && !heard && !told && *origin != self.origin
     }
 
-    /// A sealed store may go once nobody writes to it any more, and everybody who serves has all of it: what ran through the drain may have
-    /// been settled after the seal.
-    fn is_everywhere(&self, view: &View, origin: &Origin, mark: u64) -> Result<(), ActError> {
+    /// A sealed store may go once nobody writes to it any more, and everybody who serves has all of it on the disk: what ran through the drain
+    /// may have been settled after the seal, and a Postgres that crashes forgets what it applied last, which pings may have told before.
+    async fn is_everywhere(
+        self: &Arc<Self>,
+        view: &View,
+        origin: &Origin,
+        mark: u64,
+    ) -> Result<(), ActError> {
         if !self.is_silent(&origin.region) {
             let why = format!("a gateway of region {} still answers: stop them first", origin.region);
             return Err(ActError::not_yet(why));
         }
-        let health = self.health();
-        let own = health.peers.get(&origin.region).and_then(|peer| peer.pong.as_ref());
-        let own = own.filter(|pong| pong.origin.as_ref() == Some(origin)).and_then(|pong| pong.beat);
-        let mark = own.map_or(mark, |beat| beat.seq.max(mark));
+        let last = {
+            let health = self.health();
+            let own = health.peers.get(&origin.region).and_then(|peer| peer.pong.as_ref());
+            own.filter(|pong| pong.origin.as_ref() == Some(origin)).and_then(|pong| pong.beat)
+        };
+        let mark = last.map_or(mark, |beat| beat.seq.max(mark));
         for name in view.serving() {
-            let applied = if *name == self.settings.me {
-                health.peers.get(&origin.region).and_then(|peer| peer.applied)
-            } else {
-                let pong = health.peers.get(name).and_then(|peer| peer.pong.as_ref());
-                pong.and_then(|pong| pong.applied.get(origin).copied())
-            };
-            if applied.is_none_or(|applied| applied < mark) {
+            let told = mind::frontier_at(self, name, origin, view.epoch()).await;
+            let told = told.map_err(|why| {
+                ActError::not_yet(format!("region {name} does not say what it has of {origin}: {why}"))
+            })?;
+            if told.applied < mark {
                 let why = format!(
                     "region {name} has {origin} up to heartbeat {}, its last is {mark}: wait until it has arrived",
-                    applied.unwrap_or(0)
+                    told.applied
                 );
                 return Err(ActError::not_yet(why));
             }

@@ -206,7 +206,7 @@ impl<P: Ports> Gateway<P> {
         region: &RegionName,
         accept_risk: bool,
     ) -> Result<Rehearsal, ActError> {
-        let retiring = match self.may_rebuild(region, accept_risk)? {
+        let retiring = match self.may_rebuild(region, accept_risk).await? {
             Replaced::Again(report) => {
                 return Ok(Rehearsal {
                     generation: Some(report.generation),
@@ -238,7 +238,7 @@ impl<P: Ports> Gateway<P> {
             (Rehearsal { from_epoch, changes: accept_risk, ..Rehearsal::nothing(at) }, base)
         } else {
             let held = learn::read(self, &base).await;
-            takeover::is_over_by(&base, region, &held).map_err(ActError::not_yet)?;
+            takeover::may_lose(&base, region, &held).map_err(|why| ActError::not_yet(why.to_string()))?;
             let frontier = takeover::frontier(self, &base, region, &BTreeSet::new()).await;
             let next = base.next(&Change::Lose { region: region.clone(), frontier });
             let next = next.map_err(|illegal| ActError::not_yet(illegal.to_string()))?;

@@ -1,9 +1,9 @@
 //! Which version of what regions say to each other is in use, who speaks it, and raising it.
 //!
 //! Neighbours: `protocol::versions` has the numbers, `protocol::change` makes the view that goes by the next one, [`super::propose`] has it agreed
-//! on, [`super::super::heartbeat`] hears what peers speak. A process that does not speak the version of the view runs nothing, votes on
-//! nothing and writes no gate: what it would make of what it reads nobody can say. It must not raise anything by itself: until an
-//! operator does, every process can be put back to the version before.
+//! on, [`super::super::heartbeat`] hears what peers speak. A process that does not speak the version of the view runs nothing, answers
+//! nobody who asks its acceptor, and does nothing for an operator: what it would make of what it reads nobody can say. It must not raise anything by itself: until
+//! an operator does, every process can be put back to the version before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -121,6 +121,15 @@ impl<P: Ports> Gateway<P> {
             None => Err(ActError::refused("no protocol version is spoken by all regions and witnesses")),
         }
     }
+}
+
+/// Whether somebody who is not let in yet says that it speaks the version of this view. Who does not could neither serve nor vote.
+pub(super) async fn would_speak<P: Ports>(gateway: &Arc<Gateway<P>>, name: &RegionName, view: &View) -> bool {
+    if *name == gateway.settings.me {
+        return gateway.settings.speaks.has(view.protocol());
+    }
+    let said = gateway.ports.peers().ping(name, SAY_WITHIN).await;
+    said.is_ok_and(|pong| pong.speaks.has(view.protocol()))
 }
 
 /// All who have to speak a version before the view goes by it.

@@ -95,13 +95,11 @@ pub(super) async fn lose<P: Ports>(
 ) -> Result<Arc<View>, String> {
     // Pre-vote: nothing is prepared while a majority may still grant.
     let held = learn::read(gateway, view).await;
-    if let Err(why) = is_over_by(view, region, &held) {
-        // Where nobody holds a lease, nobody's renewal meets what was begun and not ended, and it would stand in the way for ever.
-        if held.values().any(|(_, accepted, _)| accepted.view.epoch() > view.epoch()) {
+    if let Err(why) = may_lose(view, region, &held) {
+        if matches!(why, NotLost::Unfinished) {
             learn::newer(gateway).await;
-            return Err("a change that was begun and not ended comes first: try again in a moment".to_owned());
         }
-        return Err(why);
+        return Err(why.to_string());
     }
     let frontier = frontier(gateway, view, region, &BTreeSet::new()).await;
     let change = Change::Lose { region: region.clone(), frontier };
@@ -110,12 +108,32 @@ pub(super) async fn lose<P: Ports>(
     propose::propose(gateway, view, Arc::new(next), WITHIN).await
 }
 
+/// What voters were read to hold, and whose leases run by what they granted.
+type Read = BTreeMap<RegionName, (AcceptorId, Accepted, BTreeSet<RegionName>)>;
+
+/// Why a region cannot be declared lost.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotLost {
+    /// Where nobody holds a lease, nobody's renewal meets what was begun and not ended, and it would stand in the way for ever.
+    #[error("a change that was begun and not ended comes first: try again in a moment")]
+    Unfinished,
+    /// No majority says that its lease is over.
+    #[error("{0}")]
+    Runs(String),
+}
+
+/// Whether a region may be declared lost, by what the voters were read to hold.
+pub(super) fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<(), NotLost> {
+    is_over_by(view, region, held).map_err(|why| {
+        match held.values().any(|(_, accepted, _)| accepted.view.epoch() > view.epoch()) {
+            true => NotLost::Unfinished,
+            false => NotLost::Runs(why),
+        }
+    })
+}
+
 /// Whether a majority of the voters, by what they were read to hold, says that the region's lease is over.
-pub(super) fn is_over_by(
-    view: &View,
-    region: &RegionName,
-    held: &BTreeMap<RegionName, (AcceptorId, Accepted, BTreeSet<RegionName>)>,
-) -> Result<(), String> {
+pub(super) fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Result<(), String> {
     let over: BTreeMap<RegionName, AcceptorId> = held
         .iter()
         .filter(|(name, (id, accepted, running))| {

@@ -86,12 +86,16 @@ impl<P: Ports> Gateway<P> {
         self.outgrown().or(foreign)
     }
 
-    /// What this region has of a lost or replaced store: what is applied or imported, and its own heartbeat once every escrow row of a lost
-    /// one here is a record (H3).
-    async fn frontier_of(self: &Arc<Self>, origin: &Origin, at: u64) -> Result<opening::Told, String> {
+    /// What this region has of another store: what is applied or imported, and its own heartbeat after that, which puts it on the disk: a crash
+    /// forgets what was applied and not flushed. Of a lost store once every escrow row of it here is a record (H3).
+    pub(super) async fn frontier_of(
+        self: &Arc<Self>,
+        origin: &Origin,
+        at: u64,
+    ) -> Result<opening::Told, String> {
         let Some((_, state)) = self.gate_state() else { return Err("the store is not open".to_owned()) };
         if state.view.epoch() < at {
-            return Err(format!("this region has not adopted the loss of {origin} in epoch {at}"));
+            return Err(format!("this region has not adopted the view of epoch {at}"));
         }
         if state.view.losses().any(|(lost, _)| lost == *origin) {
             mind::convert(self, origin).await?;

@@ -7,7 +7,7 @@
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use super::{Gateway, acceptor, asking, propose};
+use super::{Gateway, acceptor, asking, propose, speech};
 use crate::ports::{Acceptors, Clock, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
@@ -87,7 +87,11 @@ async fn due<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Option<(Region
             Some(_) | None => continue,
         };
         if view.voters().get(name) != Some(&id) {
-            return Some((name.clone(), Some(id)));
+            // One that cannot vote would only raise the majority that is needed.
+            if speech::would_speak(gateway, name, view).await {
+                return Some((name.clone(), Some(id)));
+            }
+            tracing::debug!(%name, "it would vote, but does not speak the protocol version of the view");
         }
     }
     None
