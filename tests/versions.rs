@@ -53,7 +53,8 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
         until("some heartbeats", async || beats().await >= first + 20).await;
         assert_eq!(lines(), 1, "said once");
         let (read, beaten) = (reads().await - begun, beats().await - first);
-        eprintln!("{read} reads in {beaten} beats");
+        // A look every 100 ms, a heartbeat every 250 ms.
+        assert!(i64::try_from(beaten).unwrap() * 6 > read, "{read} reads in {beaten} heartbeats");
 
         set("update onceway.meta set gateways_from = 3; select onceway.need_gateways(99)").await;
         let (refused, key) = (key("closed"), key("open"));
