@@ -62,3 +62,67 @@ pub(super) fn taken(restart: &[String]) {
     }
     tracing::info!(waiting = restart.len(), "the configuration was read again");
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::config::Config;
+
+    /// A region file, with what it was when it was looked at. Whether it is in order does not matter here.
+    fn file(folder: &Path) -> (PathBuf, Watched) {
+        let file = folder.join("region.toml");
+        fs::write(&file, "").unwrap();
+        let (_, watched) = Config::load_watched(&file);
+        (file, watched)
+    }
+
+    /// Writes one more line, for so many times with this pause before each.
+    async fn write(file: &Path, times: usize, pause: Duration) {
+        for lines in 1..=times {
+            sleep(pause).await;
+            fs::write(file, "#\n".repeat(lines + 1)).unwrap();
+        }
+    }
+
+    fn read(file: &Path) -> impl FnOnce() -> (usize, Watched) + Send + 'static {
+        let file = file.to_owned();
+        move || (fs::read_to_string(&file).unwrap().lines().count(), Config::load_watched(&file).1)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_still_being_written_is_let_finish() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, watched) = file(folder.path());
+        fs::write(&file, "#\n").unwrap();
+        let written = write(&file, 6, SETTLED * 3 / 4);
+        let (looked, ()) = tokio::join!(look(watched, false, read(&file)), written);
+        assert_eq!(looked.unwrap().1, Some(7), "lines, once nobody writes any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_written_for_ever_is_read_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, watched) = file(folder.path());
+        fs::write(&file, "#\n").unwrap();
+        let begun = Instant::now();
+        tokio::select! {
+            looked = look(watched, false, read(&file)) => assert!(looked.unwrap().1.is_some()),
+            () = write(&file, 1_000, SETTLED * 3 / 4) => panic!("it was never read"),
+        }
+        assert!(begun.elapsed() >= SETTLED * 10, "it was waited for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_as_it_was_is_read_only_if_somebody_asks() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, watched) = file(folder.path());
+        let (watched, looked) = look(watched, false, read(&file)).await.unwrap();
+        assert_eq!(looked, None);
+        assert_eq!(look(watched, true, read(&file)).await.unwrap().1, Some(0));
+    }
+}
