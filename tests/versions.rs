@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::{Deployment, Options};
+use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part, Region};
 use serde_json::Value;
+use support::solo::{Solo, routes};
 use support::{BODY, ask, code, effects, key, key_status, port_base, post, program, run, until};
 
 const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n";
@@ -24,6 +26,51 @@ async fn replace(region: &Region, versions: Option<&str>) {
     region.act(Action::Stop, Part::Gateway).await.unwrap();
     region.speak(versions);
     region.act(Action::Start, Part::Gateway).await.unwrap();
+}
+
+/// A migration that takes away what older gateways use, as one that runs meets it; then one that has no such need.
+#[test]
+fn a_store_that_needs_newer_gateways_closes_those_that_run() {
+    run(async {
+        let solo = Solo::start(&routes(), None).await;
+        let admin = solo.region.cluster.connect(DATABASE).await.unwrap();
+        let set = async |sql: &str| admin.batch_execute(sql).await.unwrap();
+        let why = "run the newer onceway here";
+        let lines = || {
+            let log = std::fs::read_to_string(solo.region.gateway_log()).unwrap();
+            log.lines().filter(|line| line.contains("the gate cannot be read") && line.contains(why)).count()
+        };
+
+        // A gate that did not move is read now and then: told once, and not asked for again and again.
+        let reads = async || {
+            let sql = "select pg_stat_clear_snapshot(), seq_scan + idx_scan from pg_stat_user_tables where relname = 'meta'";
+            admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(1)
+        };
+        let beats = async || status(&solo.region).await["store"]["heartbeat"].as_u64().unwrap();
+        set("update onceway.meta set gateways_from = 99").await;
+        until("the gateway to say why", async || lines() > 0).await;
+        let (first, begun) = (beats().await, reads().await);
+        until("some heartbeats", async || beats().await >= first + 20).await;
+        assert_eq!(lines(), 1, "said once");
+        let (read, beaten) = (reads().await - begun, beats().await - first);
+        // A look every 100 ms, a heartbeat every 250 ms.
+        assert!(i64::try_from(beaten).unwrap() * 6 > read, "{read} reads in {beaten} heartbeats");
+
+        set("update onceway.meta set gateways_from = 3; select onceway.need_gateways(99)").await;
+        let (refused, key) = (key("closed"), key("open"));
+        until("it to say why", async || {
+            let readiness = status(&solo.region).await["readiness"].clone();
+            readiness["ready"] == false && readiness["reasons"].to_string().contains(why)
+        })
+        .await;
+        let answer = ask(post(&solo.public(), "/v1/charges", &refused, BODY)).await;
+        assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (503, "store-unavailable"));
+        assert_eq!(effects(&solo.ledger, &refused), 0);
+
+        set("select onceway.need_gateways(4)").await;
+        solo.serves().await;
+        assert_eq!(ask(post(&solo.public(), "/v1/charges", &key, BODY)).await.status, 201);
+    });
 }
 
 /// A key that this region owns.

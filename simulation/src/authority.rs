@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::{Effect, SimStore};
-use onceway::ports::audit::{Double, Finding, History, RunAtRisk};
+use onceway::ports::audit::{DoublesPage, Finding, History, RunAtRisk};
 use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
 use onceway::ports::store::{Attempt, GateVersion, StoreError, Written};
 use onceway::ports::upkeep::Place;
@@ -95,8 +95,13 @@ impl Audit for SimStore {
         self.call(Effect::Reads, |table| table.runs_at_risk(after, most)).await
     }
 
-    async fn audit(&self, most: u32, replaced: &[Origin]) -> Result<Vec<Double>, StoreError> {
-        self.call(Effect::Writes, |table| table.audit(most, replaced)).await
+    async fn audit(
+        &self,
+        after: Option<&KeyId>,
+        most: u32,
+        replaced: &[Origin],
+    ) -> Result<DoublesPage, StoreError> {
+        self.call(Effect::Writes, |table| table.audit(after, most, replaced)).await
     }
 
     async fn doubles(&self) -> Result<u64, StoreError> {

@@ -76,8 +76,8 @@ pub(crate) struct Table {
     views: BTreeMap<u64, (Arc<View>, i64)>,
     escrows: BTreeMap<KeyId, BTreeMap<Origin, Escrowed>>,
     imports: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
-    /// Doubles that are in the journal: the key, the other origin and its token.
-    doubles: BTreeSet<(KeyId, Origin, Token)>,
+    /// Doubles that are in the journal: the key, the run's origin, the other one and its token.
+    doubles: BTreeSet<(KeyId, Origin, Origin, Token)>,
     /// Attempts whose late answers are in the journal.
     lates: BTreeSet<(KeyId, Nonce)>,
     history: History,

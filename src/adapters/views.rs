@@ -91,6 +91,16 @@ pub struct ViewDoc {
     retired: Vec<RetiredDoc>,
 }
 
+impl ViewDoc {
+    /// The document that a JSON value is.
+    ///
+    /// # Errors
+    /// It is none, or a newer program's.
+    pub(super) fn read(value: &serde_json::Value) -> Result<Self, Malformed> {
+        Self::deserialize(value).map_err(|_| Malformed(newer(&value.to_string()).unwrap_or("view")))
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VoterDoc {

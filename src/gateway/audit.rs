@@ -24,7 +24,9 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::{Row, State};
 use crate::protocol::region::{Origin, RegionName};
 
-/// Doubles, and rows of escrow, in one look.
+/// Runs at risk in one look.
+const STRETCH: u32 = 1_000;
+/// Rows of escrow in one look.
 const BATCH: u32 = 200;
 /// How long another region may take to tell of a key.
 const TELL_WITHIN: Duration = Duration::from_secs(2);
@@ -102,33 +104,42 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 }
 
 async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    // Where the next look at runs at risk begins: round and round, a stretch at a time.
+    let mut after = None;
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();
         if gateway.store_is_open() && !gateway.is_stopping() {
-            look(&gateway).await;
+            after = look(&gateway, after).await;
         }
         let next = begun + gateway.settings.timings.reap;
         gateway.rest(next).await;
     }
 }
 
-async fn look<P: Ports>(gateway: &Gateway<P>) {
+/// Looks at one stretch, and says where the next one begins: where this one did, if it failed.
+async fn look<P: Ports>(gateway: &Gateway<P>, after: Option<KeyId>) -> Option<KeyId> {
     let replaced: Vec<Origin> = gateway.view().retired().keys().cloned().collect();
-    match metrics::upkeep("audit", gateway.ports.store().audit(BATCH, &replaced)).await {
-        Ok(doubles) => {
-            for double in &doubles {
+    let found = gateway.ports.store().audit(after.as_ref(), STRETCH, &replaced);
+    let next = match metrics::upkeep("audit", found).await {
+        Ok(page) => {
+            for double in &page.doubles {
                 let (ran, other) = (&double.at_risk, &double.other);
                 tracing::error!(key = %double.id.digest(), at_risk = %ran.origin, at_risk_token = %ran.token, other = %other.origin, other_token = %other.token, "a key ran in two regions: see `onceway audit`");
             }
+            page.through.filter(|_| page.more)
         }
-        Err(error) => tracing::debug!(%error, "runs at risk could not be audited"),
-    }
+        Err(error) => {
+            tracing::warn!(%error, "runs at risk could not be audited: a key that ran twice may be in no journal yet");
+            after
+        }
+    };
     // Those that a settlement met and journalled itself are among them.
     if let Ok(count) = metrics::upkeep("audit", gateway.ports.store().doubles()).await {
         metrics::doubles(count);
     }
     // Failures are counted; the next look tries again.
     let _ = metrics::upkeep("reap_escrows", gateway.ports.store().reap_escrows(BATCH)).await;
+    next
 }
 
 impl<P: Ports> Gateway<P> {

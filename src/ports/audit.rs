@@ -34,10 +34,22 @@ pub struct RunAtRisk {
 pub struct Double {
     /// The key.
     pub id: KeyId,
-    /// The row of the run at risk: the own one, or that of a store in whose place this one speaks.
+    /// The row of the run at risk: the own one; or another origin's, of which any region tells that has both rows, once one of the two
+    /// stores was replaced.
     pub at_risk: Row,
     /// The other region's row.
     pub other: Row,
+}
+
+/// Doubles that were found in one stretch of the runs at risk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DoublesPage {
+    /// Those that were not in the journal before, in the order of keys.
+    pub doubles: Vec<Double>,
+    /// The last key of the stretch: the next one begins behind it. `None` if it was empty.
+    pub through: Option<KeyId>,
+    /// Whether more runs at risk may follow.
+    pub more: bool,
 }
 
 /// A double or a late answer in the journal.
@@ -88,16 +100,18 @@ pub trait Audit: Send + Sync + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<RunAtRisk>, StoreError>> + Send;
 
-    /// Compares own rows that ran at risk and came to something with the rows of other origins here, journals at most `most` doubles that
-    /// are not in the journal yet (kind `double`, once for each key, other origin and its token), and returns them; fewer than `most`
-    /// when no more are to be found now. Another origin's row counts if it is settled, or open and not superseded by the run at risk; not
-    /// if it is the same attempt. Other origins' runs at risk are compared in the same way where either row is of a store that was
-    /// `replaced`: that one finds nothing itself any more, and what it wrote last may never reach the one that ran too.
+    /// One stretch of the own rows that ran at risk, in the order of keys, after a key; looks at `most` of them or few more. Those that came to
+    /// something are compared with the rows of other origins here, doubles that are not in the journal yet are journalled (kind `double`, once
+    /// for each pair of runs) and told. Another origin's row counts if it is settled, or open and not superseded by the run at risk; not
+    /// if it is the same attempt. Other origins' runs at risk are looked at in the same way where either row is of a store that was
+    /// `replaced`: that one finds nothing itself any more, and what it wrote last may never reach the one that ran too. Of two that are
+    /// doubles of each other the own one is told, else the one whose origin's name is less.
     fn audit(
         &self,
+        after: Option<&KeyId>,
         most: u32,
         replaced: &[Origin],
-    ) -> impl Future<Output = Result<Vec<Double>, StoreError>> + Send;
+    ) -> impl Future<Output = Result<DoublesPage, StoreError>> + Send;
 
     /// How many doubles the journal holds, whoever found them and whenever: it never falls.
     fn doubles(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;

@@ -146,8 +146,8 @@ impl View {
         Self::at_first(0, ring, BTreeSet::new(), BTreeMap::new(), Standing::Sealed { drained: false })
     }
 
-    /// The first view of a deployment: every region of the ring serves with its first generation, and all go by the newest version of this
-    /// program. Only founding may propose it, where all stores are empty: then nobody has anything to catch up with (protocol reference, 2.11).
+    /// The first view of a deployment: every region of the ring serves with its first generation, and it says the newest version of this
+    /// program; whoever founds puts the newest that all regions speak in its place. Only founding may propose it, where all stores are empty: then nobody has anything to catch up with (protocol reference, 2.11).
     pub fn founding(
         epoch: u64,
         ring: Arc<Ring>,

@@ -176,6 +176,98 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
     eventually("a row of listed", || async { arrived("listed").await.then_some(()) }).await;
 }
 
+/// Whoever may apply rows without it gets none of it: a store that is there and has no leaf for a rebuilt one, a store that does not answer, a
+/// store that subscribes too early. Who has no store yet will be made by this version.
+#[tokio::test]
+async fn a_column_waits_for_stores_that_lack_it_whatever_else_they_lack() {
+    let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
+    let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
+    let (eu_admin, us_admin) = (eu.admin().await, us.admin().await);
+    let add = "alter table onceway.records add column later text default 'x'";
+    let publication = "publication onceway_eu_g1";
+    let published = async || {
+        let sql =
+            "select 'later' = any (attnames) from pg_publication_tables where tablename like 'records%'";
+        eu_admin.query_one(sql, &[]).await.unwrap().get::<_, bool>(0)
+    };
+    let anew = "drop publication if exists onceway_eu_g1; drop publication if exists onceway_eu_g2";
+    provision::init(&eu_plan).await.unwrap();
+    eu_admin.batch_execute(&format!("{add}; {anew}")).await.unwrap();
+    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
+    assert!(published().await, "nobody has a store that could lack it");
+
+    // Made before the version that has the column.
+    let early = provision::init(&us_plan).await.unwrap();
+    let why = "publishes column later of onceway.records_eu_g1, which this store lacks";
+    assert!(
+        matches!(line(&early, "subscription from eu#1"), Status::Pending(told) if told.contains(why)),
+        "{early}"
+    );
+    let none = "select count(*) from pg_subscription";
+    assert_eq!(us_admin.query_one(none, &[]).await.unwrap().get::<_, i64>(0), 0, "it would apply nothing");
+
+    // As a rebuilt store, which that one has no leaf for.
+    let rebuilt = Plan {
+        me: "eu#2".parse_origin(),
+        all: vec!["eu#2".parse_origin(), us.origin.clone()],
+        ..eu_plan.clone()
+    };
+    eu_admin
+        .batch_execute(&format!("{anew}; truncate onceway.gate; delete from onceway.heartbeats"))
+        .await
+        .unwrap();
+    let held = provision::init(&rebuilt).await.unwrap();
+    assert!(
+        matches!(line(&held, "publication onceway_eu_g2"), Status::Pending(why) if why.contains("column later of onceway.records_eu_g2") && why.contains("us#1 has not")),
+        "{held}"
+    );
+    assert!(!published().await, "the peer has a store, and not the column");
+
+    us.cluster.stop(std::time::Duration::from_secs(60)).await.unwrap();
+    let silent = provision::init(&rebuilt).await.unwrap();
+    assert!(
+        matches!(line(&silent, "publication onceway_eu_g2"), Status::Pending(why) if why.contains("us#1 does not answer, and may not have")),
+        "{silent}"
+    );
+    assert!(!published().await, "who does not answer may lack it");
+    us.cluster.start().await.unwrap();
+    let us_admin = us.admin().await;
+    us_admin.batch_execute(add).await.unwrap();
+    assert_eq!(
+        line(&provision::init(&rebuilt).await.unwrap(), "publication onceway_eu_g2"),
+        &Status::Changed
+    );
+    assert!(published().await, "all have it");
+}
+
+/// A store of the version before gets what came since, on the leaves that it has and on later ones.
+#[tokio::test]
+async fn a_store_of_schema_3_gets_what_came_with_4() {
+    let (region, _store, _gate) = Region::ready("eu#1").await;
+    let admin = region.admin().await;
+    admin
+        .batch_execute(
+            "drop index onceway.records_at_risk; drop function onceway.need_gateways(int); drop index onceway.journal_doubles; \
+             alter table onceway.meta drop column gateways_from; delete from onceway.migrations where number = 4; \
+             update onceway.meta set schema_version = 3; \
+             create unique index journal_doubles on onceway.journal (tenant, key, (detail ->> 'with')) where kind = 'double'; \
+             create index records_eu_g1_risk on onceway.records_eu_g1 (tenant, key) where risk <> '{}'",
+        )
+        .await
+        .unwrap();
+    let report = provision::init(&region.plan(&[], &["other#1", "third#1"])).await.unwrap();
+    assert!(report.is_complete() && line(&report, "schema version 4") == &Status::Changed, "{report}");
+    let sql = "select c.relname::text from pg_index i join pg_class c on c.oid = i.indrelid \
+               where pg_get_expr(i.indpred, i.indrelid) like '%risk%' and i.indisvalid order by 1";
+    let found = admin.query(sql, &[]).await.unwrap();
+    let found: Vec<&str> = found.iter().map(|row| row.get(0)).collect();
+    let leaves = ["records", "records_eu_g1", "records_imported", "records_other_g1", "records_third_g1"];
+    assert_eq!(found, leaves, "one each: the leaf's own one became the parent's");
+    let sql = "select pg_get_indexdef('onceway.journal_doubles'::regclass)";
+    let index: String = admin.query_one(sql, &[]).await.unwrap().get(0);
+    assert!(index.contains("(tenant, key, origin, "), "{index}");
+}
+
 /// Older than the gateway needs, or newer than lets it run: refused with what to do. A newer one that only added is none of its business.
 #[tokio::test]
 async fn a_gateway_runs_over_a_schema_that_suits_it_only() {
@@ -190,6 +282,37 @@ async fn a_gateway_runs_over_a_schema_that_suits_it_only() {
     assert_eq!(refused().await, "", "a migration that only added");
     set("gateways_from = schema_version").await;
     assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
+    set("gateways_from = 3, schema_version = schema_version - 1").await;
+
+    // As a migration says it: what runs already asks at its next claim, and whoever fits opens the gate again.
+    let moved = async |needed: i32| {
+        use onceway::ports::{KeyStore, store::ClaimReply};
+        let gate = open(&store).await;
+        let sql = format!("select onceway.need_gateways({needed})");
+        admin.batch_execute(&sql).await.unwrap();
+        let claimed = store.claim(&ask("moved", 7, gate.version)).await.unwrap();
+        assert!(matches!(claimed, ClaimReply::GateMoved), "{claimed:?}");
+        assert_eq!(store.beat().await, Ok(None), "no boot is approved");
+        gate
+    };
+    moved(99).await;
+    assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
+    set("gateways_from = 3").await;
+    let before = moved(3).await;
+    let now = onceway::ports::KeyStore::gate(&store).await.unwrap();
+    let same = |boot: onceway::ports::store::Boot| (boot.system, boot.timeline);
+    assert_eq!(now.approved.map(same), before.approved.map(same), "as after a restart");
+
+    let newer = r#"update onceway.gate set view = '{"protocol": 99, "epoch": 7, "unheard": 1}'"#;
+    admin.batch_execute(newer).await.unwrap();
+    assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
+    let checked = provision::check(&region.plan(&[], &["other#1"])).await;
+    assert!(
+        matches!(&checked, Err(Error::Foreign(why)) if why.contains("run the newer onceway here")),
+        "{checked:?}"
+    );
+    admin.batch_execute("update onceway.gate set view = null").await.unwrap();
+
     set("gateways_from = 3, schema_version = 3").await;
     assert!(refused().await.contains("run its `onceway store init` first"), "{}", refused().await);
     // As the version before has it.

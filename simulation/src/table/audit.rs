@@ -1,13 +1,13 @@
 //! One region's Postgres in memory: what `onceway::ports::audit` promises to those who reconcile.
 //!
-//! Neighbours: [`super`] has the rows and settles, [`super::upkeep`] has the journal. Each double is journalled once: for a key, the other
-//! origin and its token; each late answer once: for its attempt. It must not judge which answer is served.
+//! Neighbours: [`super`] has the rows and settles, [`super::upkeep`] has the journal. Each double is journalled once: for a key, the
+//! run at risk's origin, the other one and its token; each late answer once: for its attempt. It must not judge which answer is served.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::ports::audit::{Double, Finding, History, RunAtRisk, Told};
+use onceway::ports::audit::{Double, DoublesPage, Finding, History, RunAtRisk, Told};
 use onceway::ports::store::{Attempt, Written};
 use onceway::ports::upkeep::{Entry, Place};
 use onceway::protocol::key::KeyId;
@@ -54,7 +54,8 @@ impl Table {
         let reason = format!("{origin} settled {token} with {kept:?}; {} got {answer:?}", attempt.token);
         self.end(attempt, |_| Some(Some(Phase::Settled(kept, now))));
         if nonce != attempt.nonce {
-            self.enter_double(&attempt.id, attempt.token, (origin, token), (Some(answer.status), &reason));
+            let ran = (self.origin.clone(), attempt.token);
+            self.enter_double(&attempt.id, ran, (origin, token), (Some(answer.status), &reason));
         }
         Written::Lost
     }
@@ -63,12 +64,12 @@ impl Table {
     fn enter_double(
         &mut self,
         id: &KeyId,
-        own: Token,
+        ran: (Origin, Token),
         other: (Origin, Token),
         (status, reason): (Option<u16>, &str),
     ) {
-        if self.doubles.insert((id.clone(), other.0, other.1)) {
-            self.enter(Some(id), "double", Some(own), Some(("", reason)));
+        if self.doubles.insert((id.clone(), ran.0, other.0, other.1)) {
+            self.enter(Some(id), "double", Some(ran.1), Some(("", reason)));
             self.amend(|entry| entry.status = status);
         }
     }
@@ -156,18 +157,28 @@ impl Table {
         listed.take(most as usize).collect()
     }
 
-    pub(crate) fn audit(&mut self, most: u32, replaced: &[Origin]) -> Vec<Double> {
-        let mut found = Vec::new();
-        for id in self.orders.risky() {
-            if let Some(own) = self.own(id) {
-                found.extend(self.doubles_of(id, &self.origin, own, |_, _| true));
+    pub(crate) fn audit(&mut self, after: Option<&KeyId>, most: u32, replaced: &[Origin]) -> DoublesPage {
+        let mut page = DoublesPage::default();
+        let mut looked_at = 0;
+        for (id, runs) in self.runs_behind(after, !replaced.is_empty()) {
+            looked_at += runs.len();
+            for (origin, run) in runs {
+                let counts =
+                    |other: &Origin, theirs: &Stored| self.is_told(replaced, (origin, run), (other, theirs));
+                page.doubles.extend(self.doubles_of(&id, origin, run, counts));
+            }
+            page.through = Some(id);
+            page.more = looked_at >= most as usize;
+            if page.more {
+                break;
             }
         }
-        if !replaced.is_empty() {
-            found.extend(self.doubles_of_others(replaced));
-        }
-        found.truncate(most as usize);
-        for double in &found {
+        let place = |double: &Double| {
+            let [ran, other] = [&double.at_risk, &double.other].map(|row| row.origin.to_string());
+            (double.id.clone(), double.at_risk.origin != self.origin, ran, other)
+        };
+        page.doubles.sort_by_cached_key(place);
+        for double in &page.doubles {
             let (ran, other) = (&double.at_risk, &double.other);
             let place =
                 if ran.origin == self.origin { "here".to_owned() } else { format!("as {}", ran.origin) };
@@ -177,26 +188,45 @@ impl Table {
                 State::Settled { answer, .. } => Some(answer.status),
                 State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
             };
-            self.enter_double(&double.id, ran.token, (other.origin.clone(), other.token), (status, &reason));
+            let (ran, other) = ((ran.origin.clone(), ran.token), (other.origin.clone(), other.token));
+            self.enter_double(&double.id, ran, other, (status, &reason));
         }
-        found
+        page
     }
 
-    /// The doubles of other origins' runs at risk in which a replaced store has a part. Of two runs at risk the own one is the first, else
-    /// the one whose name is.
-    fn doubles_of_others(&self, replaced: &[Origin]) -> Vec<Double> {
-        let ids: BTreeSet<&KeyId> = self.rows.keys().chain(self.imports.keys()).collect();
-        let mut found = Vec::new();
-        for id in ids {
-            for (origin, row) in self.all(id).into_iter().filter(|(origin, _)| **origin != self.origin) {
-                let counts = |other: &Origin, theirs: &Stored| {
-                    (replaced.contains(origin) || replaced.contains(other))
-                        && (!came_to_something(theirs) || (*other != self.origin && origin < other))
-                };
-                found.extend(self.doubles_of(id, origin, row, counts));
-            }
-        }
-        found
+    /// The runs at risk behind a key, by key: the own ones, or those of all origins.
+    fn runs_behind<'a>(
+        &'a self,
+        after: Option<&'a KeyId>,
+        of_all: bool,
+    ) -> impl Iterator<Item = (KeyId, Vec<(&'a Origin, &'a Stored)>)> {
+        let ids: BTreeSet<&KeyId> = match of_all {
+            true => self.rows.keys().chain(self.imports.keys()).collect(),
+            false => self.orders.risky().collect(),
+        };
+        let behind = ids.into_iter().filter(move |id| after.is_none_or(|after| *id > after));
+        let runs = behind.map(move |id| {
+            let at_risk = |(origin, row): &(&Origin, &Stored)| {
+                !row.risk.is_empty() && (of_all || **origin == self.origin)
+            };
+            (id.clone(), self.all(id).into_iter().filter(at_risk).collect::<Vec<_>>())
+        });
+        runs.filter(|(_, runs)| !runs.is_empty())
+    }
+
+    /// Whether a run at risk is to be told beside a row that ran too: the own one always, another origin's where a replaced store has a part. Where
+    /// both ran at risk and each counts beside the other, the own one is the first, else the one whose name is; where only one of them
+    /// does, that one is told whatever its name.
+    fn is_told(
+        &self,
+        replaced: &[Origin],
+        (origin, run): (&Origin, &Stored),
+        (other, theirs): (&Origin, &Stored),
+    ) -> bool {
+        let either = || !came_to_something(theirs) || !ran_too(theirs, origin, run);
+        *origin == self.origin
+            || (replaced.contains(origin) || replaced.contains(other))
+                && (either() || (*other != self.origin && origin.to_string() < other.to_string()))
     }
 
     /// The doubles of one run, if it was at risk, that are not in the journal yet.
@@ -216,7 +246,8 @@ impl Table {
             *other != origin
                 && ran_too(run, other, theirs)
                 && counts(other, theirs)
-                && !self.doubles.contains(&(id.clone(), (*other).clone(), theirs.token))
+                && !self.doubles.contains(&(id.clone(), origin.clone(), (*other).clone(), theirs.token))
+                && !self.doubles.contains(&(id.clone(), (*other).clone(), origin.clone(), run.token))
         });
         let double = |(other, theirs)| Double {
             id: id.clone(),

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use onceway::ports::authority::CopiedRow;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
-use onceway::ports::{KeyStore, Upkeep};
+use onceway::ports::{Audit, Imports, KeyStore, Upkeep};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, State};
@@ -67,6 +68,39 @@ fn a_backlog_is_reaped_in_batches() {
             store.look_up(&ids).await.unwrap().iter().all(Vec::is_empty)
         })
         .await;
+    });
+}
+
+/// More runs at risk than are looked at once: the next look goes on behind them, and after the last one begins anew.
+#[test]
+fn a_double_is_found_behind_many_runs_at_risk() {
+    play(async {
+        let (bench, eu, ap) = (Bench::start(12).await, region("eu"), region("ap"));
+        let store = bench.world.cluster.store(&eu);
+        let gate = store.gate().await.unwrap().version;
+        let key = |number: u128| format!("risky-{number:04}");
+        for number in 0..1_100 {
+            let ask = claim(&key(number), number + 1, RETENTION * 4);
+            let attempt = won(&store, &ClaimAsk { gate, risk: vec![ap.clone()], ..ask }).await;
+            assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
+        }
+        let origin = bench.world.cluster.origin(&ap);
+        for (number, found) in [(1_099, 1), (1, 2), (1_098, 3)] {
+            let mut own = store.look_up(&[id(&key(number))]).await.unwrap().remove(0).remove(0);
+            (own.origin, own.nonce, own.risk) = (origin.clone(), Nonce(9_999), Vec::new());
+            let (hold, lives) = (HOLD, RETENTION * 4);
+            let row = CopiedRow {
+                id: id(&key(number)),
+                row: own,
+                hold,
+                lives,
+                tombstone: TOMBSTONE,
+                route: "park".into(),
+                path: "/park".to_owned(),
+            };
+            store.import(&origin, &[row]).await.unwrap();
+            until("the double to be found", ms(5_000), async || store.doubles().await == Ok(found)).await;
+        }
     });
 }
 

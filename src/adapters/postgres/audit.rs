@@ -12,10 +12,10 @@ use super::errors::{self, Effect};
 use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::Call;
-use super::upkeep::{columns, entry, key_id};
+use super::upkeep::{columns, entry, id_of, key_id};
 use super::{Lane, PgStore, statements};
 use crate::ports::Audit;
-use crate::ports::audit::{Double, Finding, History, RunAtRisk, Told};
+use crate::ports::audit::{Double, DoublesPage, Finding, History, RunAtRisk, Told};
 use crate::ports::store::{Attempt, StoreError};
 use crate::ports::upkeep::Place;
 use crate::protocol::key::KeyId;
@@ -39,21 +39,18 @@ impl Audit for PgStore {
         all(WHAT, &found, read)
     }
 
-    async fn audit(&self, most: u32, replaced: &[Origin]) -> Result<Vec<Double>, StoreError> {
+    async fn audit(
+        &self,
+        after: Option<&KeyId>,
+        most: u32,
+        replaced: &[Origin],
+    ) -> Result<DoublesPage, StoreError> {
         const WHAT: &str = "looking for keys that ran twice";
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.audit };
         let replaced: Vec<String> = replaced.iter().map(Origin::to_string).collect();
-        let found = self.on(Lane::Upkeep, call, &[&i64::from(most), &replaced]).await?;
-        // Two rows each, the run at risk first.
-        let read = |pair: &[PgRow]| {
-            let [at_risk, other] = pair else { return Err("rows") };
-            Ok(Double { id: key_id(at_risk)?, at_risk: rows::read(at_risk)?, other: rows::read(other)? })
-        };
-        found
-            .chunks(2)
-            .map(read)
-            .collect::<Result<_, _>>()
-            .map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
+        let (tenant, key) = behind(after);
+        let found = self.on(Lane::Upkeep, call, &[&tenant, &key, &i64::from(most), &replaced]).await?;
+        doubles_page(&found, most).map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
     }
 
     async fn doubles(&self) -> Result<u64, StoreError> {
@@ -109,9 +106,7 @@ impl Audit for PgStore {
     async fn histories(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<History>, StoreError> {
         const WHAT: &str = "reading what is known of keys";
         let call = |sql| Call { what: WHAT, effect: Effect::Reads, sql };
-        // No tenant is empty: everything comes after the empty one.
-        let tenant = after.map_or("", |id| id.tenant().as_str());
-        let key = after.map_or(&b""[..], |id| id.key().as_bytes());
+        let (tenant, key) = behind(after);
         let keys =
             self.on(Lane::Admin, call(statements::KEYS_AFTER), &[&tenant, &key, &i64::from(most)]).await?;
         let mut page =
@@ -131,6 +126,33 @@ impl Audit for PgStore {
         }
         Ok(page)
     }
+}
+
+/// A key that a page goes on after, as parameters. No tenant is empty: everything comes after the empty one.
+fn behind(after: Option<&KeyId>) -> (&str, &[u8]) {
+    after.map_or(("", b""), |id| (id.tenant().as_str(), id.key().as_bytes()))
+}
+
+/// Where the stretch ended, in each row; and two rows for each double, the run at risk first.
+fn doubles_page(found: &[PgRow], most: u32) -> Result<DoublesPage, rows::Unreadable> {
+    let first = found.first().ok_or("no row")?;
+    let through = match get::<Option<&str>>(first, "through_tenant")? {
+        Some(tenant) => Some(id_of(tenant, get(first, "through_key")?)?),
+        None => None,
+    };
+    let more = get::<i64>(first, "looked_at")? >= i64::from(most);
+    let mut doubles = Vec::new();
+    if get::<Option<&str>>(first, "tenant")?.is_some() {
+        for pair in found.chunks(2) {
+            let [at_risk, other] = pair else { return Err("rows") };
+            doubles.push(Double {
+                id: key_id(at_risk)?,
+                at_risk: rows::read(at_risk)?,
+                other: rows::read(other)?,
+            });
+        }
+    }
+    Ok(DoublesPage { doubles, through, more })
 }
 
 /// All rows read, or none.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio_postgres::types::Json;
 use uuid::Uuid;
 
@@ -280,7 +281,8 @@ fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
 
 /// What views made of the gate; `None` before the register was founded.
 fn gate_state(row: &tokio_postgres::Row) -> Result<Option<GateState>, rows::Unreadable> {
-    let Some(Json(view)) = rows::get::<Option<Json<ViewDoc>>>(row, "view")? else { return Ok(None) };
+    let Some(Json(view)) = rows::get::<Option<Json<Value>>>(row, "view")? else { return Ok(None) };
+    let view = ViewDoc::read(&view).map_err(|Malformed(what)| what)?;
     let Json(since) = rows::get(row, "since")?;
     let pending = rows::get::<Option<Json<PendingDoc>>>(row, "pending")?.map(|Json(pending)| pending);
     let Json(waived) = rows::get(row, "waivers")?;

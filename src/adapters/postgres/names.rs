@@ -28,11 +28,6 @@ pub(super) fn held_index(origin: &Origin) -> String {
     format!("records_{}_held", suffix(origin))
 }
 
-/// The index of own rows that ran at risk, without schema: where the audit looks.
-pub(super) fn risk_index(origin: &Origin) -> String {
-    format!("records_{}_risk", suffix(origin))
-}
-
 /// The publication of an origin's leaves.
 pub(super) fn publication(origin: &Origin) -> String {
     format!("{}{}", publication_prefix(&origin.region), origin.generation)
@@ -99,13 +94,7 @@ mod tests {
         assert_eq!(name, "sub_us_from_eu_west_1");
         assert_eq!(name.strip_prefix(&subscription_prefix(&us)).and_then(region), Some(eu.region));
         let longest = Origin::parse(&format!("{}#4294967295", "a".repeat(32))).unwrap();
-        for name in [
-            heartbeats(&longest),
-            due_index(&longest),
-            held_index(&longest),
-            risk_index(&longest),
-            publication(&longest),
-        ] {
+        for name in [heartbeats(&longest), due_index(&longest), held_index(&longest), publication(&longest)] {
             assert!(name.trim_start_matches("onceway.").len() <= MAX_IDENTIFIER, "{name}");
         }
     }

@@ -19,6 +19,8 @@ const LIGHT: [&str; 2] = [
 const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
 /// Whether a row `o` is not the one of its origin that counts: of a replicated and an imported row the later one does.
 const OUTDONE: &str = include_str!("sql/outdone.sql");
+/// Whether a row was superseded knowingly by another one.
+const SUPERSEDED: &str = include_str!("sql/superseded.sql");
 /// Whether nothing answers for an open row `o`: no final row of any origin, and none that superseded it knowingly.
 const UNANSWERED: &str = include_str!("sql/unanswered.sql");
 /// What the journal keeps of the answer of a row `o`: no body.
@@ -176,6 +178,7 @@ fn fill(template: &str, origin: &Origin) -> String {
     let columns = |[answer, coding]: [&str; 2]| {
         COLUMNS.trim_end().replace("{answer}", answer).replace("{coding}", coding)
     };
+    let superseded = |row, by| SUPERSEDED.trim_end().replace("{row}", row).replace("{by}", by);
     template
         .replace("{columns}", &columns(WHOLE))
         .replace("{light}", &columns(LIGHT))
@@ -183,6 +186,8 @@ fn fill(template: &str, origin: &Origin) -> String {
         .replace("{unanswered}", UNANSWERED.trim_end())
         .replace("{outdone}", &OUTDONE.trim_end().replace("{row}", "o"))
         .replace("{run_outdone}", &OUTDONE.trim_end().replace("{row}", "r"))
+        .replace("{other_superseded}", &superseded("o", "r"))
+        .replace("{run_superseded}", &superseded("r", "o"))
         .replace("{never}", NEVER)
         .replace("{records}", &names::records(origin))
         .replace("{heartbeats}", &names::heartbeats(origin))

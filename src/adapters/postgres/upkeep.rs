@@ -197,8 +197,13 @@ pub(super) fn entry(row: &tokio_postgres::Row) -> Result<Entry, rows::Unreadable
 
 /// The key of a row.
 pub(super) fn key_id(row: &tokio_postgres::Row) -> Result<KeyId, rows::Unreadable> {
-    let tenant = Tenant::parse(get(row, "tenant")?).map_err(|_| "tenant")?;
-    let key = std::str::from_utf8(get(row, "key")?).map_err(|_| "key")?;
+    id_of(get(row, "tenant")?, get(row, "key")?)
+}
+
+/// A key as it is stored.
+pub(super) fn id_of(tenant: &str, key: &[u8]) -> Result<KeyId, rows::Unreadable> {
+    let tenant = Tenant::parse(tenant).map_err(|_| "tenant")?;
+    let key = std::str::from_utf8(key).map_err(|_| "key")?;
     Ok(KeyId::new(tenant, Key::parse(key).map_err(|_| "key")?))
 }
 

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::{Gateway, asking, propose};
+use super::{Authority, Gateway, asking, propose};
 use crate::gateway::{StoreHealth, metrics};
 use crate::ports::peers::{Question, Told};
-use crate::ports::store::{Gate, Written};
+use crate::ports::store::{Gate, StoreError, Written};
 use crate::ports::{Authority as _, Clock, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::region::RegionName;
@@ -122,20 +122,32 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
     propose::finish_later(gateway);
 }
 
-/// Makes the gate follow the newest view that is known. True if it does.
-pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
+/// How the gate stands to the newest view that is known.
+pub(super) enum Follows {
+    /// It follows that.
+    Newest,
+    /// Not yet: the next look may be soon.
+    NotYet,
+    /// It cannot be read: looking again soon is of no use.
+    Unread,
+}
+
+/// Makes the gate follow the newest view that is known.
+pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
     for _ in 0..TRIES {
         let view = gateway.view();
-        let Ok(gate) = gateway.ports.store().gate().await else { return false };
+        let read = gateway.ports.store().gate().await;
+        gateway.authority.tell_unread(read.as_ref().err());
+        let Ok(gate) = read else { return Follows::Unread };
         took(gateway, gate.clone());
         if !gate.is_open() {
-            return false;
+            return Follows::NotYet;
         }
         let next = match &gate.state {
-            Some(state) if state.view.epoch() >= view.epoch() => return true,
+            Some(state) if state.view.epoch() >= view.epoch() => return Follows::Newest,
             // One view after the other: behind one that was skipped everything counts as gained.
             Some(state) => state.adopt(after(gateway, state.view.epoch(), &view)),
-            None if view.epoch() == 0 => return true,
+            None if view.epoch() == 0 => return Follows::Newest,
             None => first(gateway, &view),
         };
         match gateway.ports.store().set_gate(gate.version, &next).await {
@@ -144,14 +156,27 @@ pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
                 gateway.authority.renew_now.notify_one();
             }
             Ok(Written::Lost) => {}
-            Ok(Written::GateMoved) => return false,
+            Ok(Written::GateMoved) => return Follows::NotYet,
             Err(error) => {
                 tracing::warn!(%error, "a view could not be adopted yet");
-                return false;
+                return Follows::NotYet;
             }
         }
     }
-    false
+    Follows::NotYet
+}
+
+impl Authority {
+    /// Says why the gate cannot be read, once for each reason.
+    fn tell_unread(&self, error: Option<&StoreError>) {
+        let mut told = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = error
+            && told.as_ref() != Some(error)
+        {
+            tracing::warn!(%error, "the gate cannot be read: no view is adopted");
+        }
+        *told = error.cloned();
+    }
 }
 
 /// The next view after `epoch` that is known here; the newest, if that one is not.

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, learn, moves};
+use super::learn::{self, Follows};
+use super::{Gateway, moves};
 use crate::gateway::{metrics, race};
 use crate::ports::authority::CopiedRow;
 use crate::ports::peers::{Question, Told};
@@ -66,8 +67,10 @@ async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     if !gateway.authority.recalled(gateway.ports.clock().now()) {
         recall(gateway).await;
     }
-    if !learn::adopt(gateway).await {
-        return true;
+    match learn::adopt(gateway).await {
+        Follows::Newest => {}
+        Follows::NotYet => return true,
+        Follows::Unread => return false,
     }
     let Some((version, state)) = gateway.gate_state() else { return false };
     measure(gateway, &state);

@@ -37,7 +37,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use super::{Gateway, StoreHealth};
-use crate::ports::store::{Boot, Gate, GateVersion, Heartbeat};
+use crate::ports::store::{Boot, Gate, GateVersion, Heartbeat, StoreError};
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Right};
 use crate::protocol::escrow;
@@ -127,6 +127,8 @@ pub(super) struct Authority {
     outlived: AtomicU64,
     /// The version that the regions go by, if this process does not speak it; else 0.
     beyond: AtomicU16,
+    /// Why the gate could not be read, when it was tried last.
+    unread: Mutex<Option<StoreError>>,
     renew_now: Notify,
     mind_now: Notify,
     /// What the checks of this region's upstream have said.
@@ -191,6 +193,7 @@ impl Authority {
             recalled: AtomicU64::new(0),
             outlived: AtomicU64::new(0),
             beyond: AtomicU16::new(0),
+            unread: Mutex::new(None),
             renew_now: Notify::new(),
             mind_now: Notify::new(),
             upstream: Mutex::default(),

@@ -1,7 +1,9 @@
 //! What [`Audit`] promises, and [`KeyStore::settle`](crate::ports::KeyStore::settle) where another origin's answer is there first.
 //!
-//! Neighbours: [`super::store`] gives the bench, a new one for each run of the suite. It must not test which answer is served:
+//! Neighbours: [`replaced`] has the clauses of runs that others speak for; [`super::store`] gives the bench, a new one for each run of the suite. It must not test which answer is served:
 //! `protocol::record` does.
+
+pub mod replaced;
 
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use super::imports::{ImportBench, copied, import};
 use super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, release, row, rows, settle, wins,
 };
-use crate::ports::audit::{Double, Finding};
+use crate::ports::audit::{Double, DoublesPage, Finding};
 use crate::ports::store::{Attempt, Written};
 use crate::ports::upkeep::Place;
 use crate::ports::{Audit, Upkeep};
@@ -31,8 +33,7 @@ pub async fn suite<B: AuditBench>(bench: &B) {
     doubles_are_found_and_journalled_once(bench).await;
     what_came_to_nothing_is_no_double(bench).await;
     what_was_superseded_knowingly_is_no_double(bench).await;
-    replaced_stores_are_spoken_for(bench).await;
-    one_of_two_runs_at_risk_is_told(bench).await;
+    replaced::suite(bench).await;
     a_late_answer_is_journalled_once(bench).await;
     the_answer_of_an_attempt_that_stands_settled_is_not_late(bench).await;
     findings_are_listed_in_order(bench).await;
@@ -122,9 +123,7 @@ pub async fn doubles_are_found_and_journalled_once<B: AuditBench>(bench: &B) {
     bench.arrives(&met.id, Foreign::Settled).await;
     assert_eq!(settle(bench, &met, &answer()).await, Written::Lost);
 
-    let mut found = bench.store().audit(1, &[]).await.expect("audit: audit failed");
-    assert_eq!(found.len(), 1, "audit: at most so many at a time");
-    found.extend(audit(bench).await);
+    let found = audit(bench).await;
     let keys: Vec<&KeyId> = found.iter().map(|double| &double.id).collect();
     assert_eq!(keys, [&certain.id, &possible.id], "audit: each double once");
     for double in &found {
@@ -175,54 +174,6 @@ pub async fn what_was_superseded_knowingly_is_no_double<B: AuditBench>(bench: &B
     import(bench, &bench.peers()[0], &[late]).await;
     let found = audit(bench).await;
     assert_eq!(found.len(), 1, "audit: it happened after all: {found:?}");
-}
-
-/// Two other origins ran a key, one of them at risk: nobody else may ever have both rows once either store is replaced.
-pub async fn replaced_stores_are_spoken_for<B: AuditBench>(bench: &B) {
-    audit(bench).await;
-    let [first, second] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
-    for (name, replaced) in [("audit-beside-1", &first), ("audit-beside-2", &second)] {
-        let id = id(bench, name);
-        let token = bench.arrives(&id, Foreign::Settled).await;
-        let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-        let at_risk = copied(bench, &second, name, 2, answered);
-        import(bench, &second, std::slice::from_ref(&at_risk)).await;
-        assert_eq!(audit(bench).await, [], "audit: both are there to find it themselves");
-        let found = audit_beside(bench, std::slice::from_ref(replaced)).await;
-        let [double] = found.as_slice() else { panic!("audit: {found:?}") };
-        assert_eq!((&double.at_risk.origin, double.at_risk.token), (&second, at_risk.row.token));
-        assert_eq!((&double.other.origin, double.other.token), (&first, token));
-        assert_eq!(journalled(bench, &id).await, [at_risk.row.token], "audit: it must be in the journal");
-        let all = [first.clone(), second.clone()];
-        assert_eq!(audit_beside(bench, &all).await, [], "audit: found twice");
-    }
-}
-
-/// The own run at risk comes first, and an older copy of a row says nothing.
-pub async fn one_of_two_runs_at_risk_is_told<B: AuditBench>(bench: &B) {
-    audit(bench).await;
-    let second = bench.peers()[1].clone();
-    let own = runs_at_risk(bench, "audit-both").await;
-    assert_eq!(settle(bench, &own, &answer()).await, Written::Done);
-    let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-    import(bench, &second, &[copied(bench, &second, "audit-both", 2, answered)]).await;
-    let found = audit_beside(bench, std::slice::from_ref(&second)).await;
-    assert_eq!(found.len(), 1, "audit: one pair, one double: {found:?}");
-    assert_eq!(found[0].at_risk.origin, bench.origin(), "audit: the own run is the first");
-
-    let first = bench.peers()[0].clone();
-    let outdone = id(bench, "audit-outdone");
-    bench.arrives(&outdone, Foreign::Released).await;
-    let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-    let mut safe = copied(bench, &second, "audit-outdone", 2, answered);
-    safe.row.risk.clear();
-    import(bench, &second, &[safe]).await;
-    let doubt = State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
-    let mut older = copied(bench, &first, "audit-outdone", 1, doubt);
-    older.row.nonce = Nonce(9);
-    import(bench, &first, &[older]).await;
-    let found = audit_beside(bench, &[first, second]).await;
-    assert_eq!(found, [], "audit: what it came to at last was nothing");
 }
 
 /// An answer that finds its attempt released, or another one in its place, is journalled, with its request.
@@ -351,7 +302,24 @@ async fn audit<B: AuditBench>(bench: &B) -> Vec<Double> {
 }
 
 async fn audit_beside<B: AuditBench>(bench: &B, replaced: &[Origin]) -> Vec<Double> {
-    bench.store().audit(100, replaced).await.expect("audit: audit failed")
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = stretch(bench, after.as_ref(), 100, replaced).await;
+        found.extend(page.doubles);
+        if !page.more {
+            return found;
+        }
+        after = page.through;
+    }
+}
+
+async fn stretch<B: AuditBench>(
+    bench: &B,
+    after: Option<&KeyId>,
+    most: u32,
+    replaced: &[Origin],
+) -> DoublesPage {
+    bench.store().audit(after, most, replaced).await.expect("audit: audit failed")
 }
 
 /// The answer of the own row, or of another one.

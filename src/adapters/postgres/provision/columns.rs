@@ -17,6 +17,8 @@ const WHAT: &str = "choosing what is published";
 /// A published table: its own columns, and those that are published.
 struct Table {
     name: String,
+    /// What it is a leaf of. Every store has that, with the columns of all its leaves; a peer that this store is new to has no leaf for it yet.
+    parent: &'static str,
     own: Vec<String>,
     published: BTreeSet<String>,
     /// Whether the publication names them, or publishes whatever there is.
@@ -43,7 +45,7 @@ pub(super) async fn publish(client: &Client, plan: &Plan, made: bool) -> Result<
         // What went out without a list is with everybody.
         let mut wanted: Vec<String> = table.own.clone();
         for (peer, conninfo) in &plan.subscribe {
-            let there = publisher::columns(plan, conninfo, &table.name).await;
+            let there = publisher::columns(plan, conninfo, table.parent).await;
             let (lacks, says): (Vec<&String>, &str) = match &there {
                 Ok(there) if there.is_empty() => (Vec::new(), "has no store yet"),
                 Ok(there) => {
@@ -135,12 +137,13 @@ async fn tables(client: &Client, plan: &Plan, publication: &str) -> Result<Vec<T
         found.push((name, columns, get::<bool>(&row, WHAT, 2)?));
     }
     let mut tables = Vec::new();
-    for name in [names::records(&plan.me), names::heartbeats(&plan.me)] {
+    let leaves = [names::records(&plan.me), names::heartbeats(&plan.me)];
+    for (name, parent) in leaves.into_iter().zip(["onceway.records", "onceway.heartbeats"]) {
         let known = found.iter().find(|(known, _, _)| *known == name);
         let (published, listed) = known.map_or((BTreeSet::new(), false), |(_, columns, listed)| {
             (columns.iter().cloned().collect(), *listed)
         });
-        tables.push(Table { own: own(client, &name).await?, name, published, listed });
+        tables.push(Table { own: own(client, &name).await?, name, parent, published, listed });
     }
     Ok(tables)
 }

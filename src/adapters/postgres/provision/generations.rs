@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::Json;
 
@@ -50,7 +51,7 @@ pub(super) async fn view(client: &Client) -> Result<Option<std::sync::Arc<View>>
     }
     let rows = query(client, WHAT, "select view from onceway.gate", &[]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    let Some(Json(doc)) = get::<Option<Json<ViewDoc>>>(row, WHAT, 0)? else { return Ok(None) };
-    let view = Spelled::from_doc(doc);
+    let Some(Json(doc)) = get::<Option<Json<Value>>>(row, WHAT, 0)? else { return Ok(None) };
+    let view = ViewDoc::read(&doc).and_then(Spelled::from_doc);
     view.map(Some).map_err(|why| Error::Foreign(format!("the view in its gate cannot be read: {why}")))
 }

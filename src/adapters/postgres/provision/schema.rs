@@ -158,12 +158,10 @@ pub(super) fn gate_and_heartbeat(me: &Origin) -> [String; 2] {
 
 /// Indexes that only the own leaf has.
 pub(super) fn own_indexes(me: &Origin) -> String {
-    let (records, due, held, risk) =
-        (names::records(me), names::due_index(me), names::held_index(me), names::risk_index(me));
+    let (records, due, held) = (names::records(me), names::due_index(me), names::held_index(me));
     format!(
         "create index if not exists {due} on {records} (due_at);\n\
-         create index if not exists {held} on {records} (held_at);\n\
-         create index if not exists {risk} on {records} (tenant, key) where risk <> '{{}}';\n"
+         create index if not exists {held} on {records} (held_at);\n"
     )
 }
 
