@@ -138,12 +138,20 @@ impl Cluster {
         self.lock().region(region).table.origin().clone()
     }
 
-    /// A region's Postgres is killed: nothing that it committed is gone, but what it had applied of others and nothing had flushed yet. Who is
-    /// there sends it again.
+    /// A region's Postgres is killed, and starts at once: nothing that it committed is gone, but what it had applied of others and nothing had
+    /// flushed yet. Who is there sends it again.
     pub fn crash(&self, region: &RegionName) {
+        self.kill(region);
+        self.set_mode(region, StoreMode::Up);
+        self.restart(region);
+    }
+
+    /// The same, but it refuses connections until it is let answer and restarted.
+    pub fn kill(&self, region: &RegionName) {
         let mut inner = self.lock();
         inner.catch_up(region);
         inner.forget_unflushed(region);
+        inner.region(region).mode = StoreMode::Refuse;
     }
 
     /// Restarts a region's Postgres as `pg_ctl restart` does: same data, a new boot.

@@ -277,8 +277,7 @@ impl Deployment {
             .unwrap_or_else(PoisonError::into_inner)
             .push((region.clone(), self.world.elapsed()));
         self.node(region).process.kill();
-        self.world.cluster.crash(region);
-        self.world.cluster.set_mode(region, StoreMode::Refuse);
+        self.world.cluster.kill(region);
         self.cut_off(region, true);
         for other in self.regions.iter().filter(|other| *other != region) {
             self.world.cluster.sever(region, other, self.on_its_way(region, other));

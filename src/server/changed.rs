@@ -68,7 +68,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use tokio::time::{Instant, sleep};
+    use tokio::time::{Instant, interval};
 
     use super::*;
     use crate::config::Config;
@@ -83,8 +83,10 @@ mod tests {
 
     /// Writes one more line, for so many times with this pause before each.
     async fn write(file: &Path, times: usize, pause: Duration) {
+        let mut clock = interval(pause);
+        clock.tick().await;
         for lines in 1..=times {
-            sleep(pause).await;
+            clock.tick().await;
             fs::write(file, "#\n".repeat(lines + 1)).unwrap();
         }
     }
@@ -111,6 +113,7 @@ mod tests {
         fs::write(&file, "#\n").unwrap();
         let begun = Instant::now();
         tokio::select! {
+            biased;
             looked = look(watched, false, read(&file)) => assert!(looked.unwrap().1.is_some()),
             () = write(&file, 1_000, SETTLED * 3 / 4) => panic!("it was never read"),
         }

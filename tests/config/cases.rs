@@ -370,7 +370,7 @@ pub const CASES: &[Case] = &[
         "region.toml:11: [upstream.elsewhere] has no west, but route \"charges\" probes and the upstreams are not shared: add its upstream's address, or write shared = true if any upstream can answer for all",
     ]),
     ("region", "\"http://127.0.0.1:7404\"", "\"https://127.0.0.1:7404\"", &[
-        "region.toml:12: [upstream]: address: must be http://host:port, without user, path or query (for TLS, put a proxy beside the upstream)",
+        "region.toml:12: [upstream]: address: must be http://host:port, without user, path or query (for TLS, put a proxy beside it)",
     ]),
     ("region", "[peer]", "[per]", &[
         "region.toml:14: unknown key \"per\": did you mean \"peer\"?",

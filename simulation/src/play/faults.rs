@@ -198,17 +198,11 @@ impl Faults {
                 return;
             }
             OfRegion::ConfirmationsLate => cluster.set_confirms(region, how.by),
-            OfRegion::StoreDown => {
-                cluster.crash(region);
-                store(StoreMode::Refuse);
-            }
+            OfRegion::StoreDown => cluster.kill(region),
             OfRegion::StoreStalls => store(StoreMode::Stall(STATEMENT_LOST)),
             OfRegion::StoreLosesReplies => store(StoreMode::LoseReplies(STATEMENT_LOST)),
             OfRegion::StoreSlow => cluster.set_latency(region, STATEMENT_SLOW),
-            OfRegion::StoreRestarts => {
-                cluster.crash(region);
-                cluster.restart(region);
-            }
+            OfRegion::StoreRestarts => cluster.crash(region),
             OfRegion::StoreClockAhead => cluster.step_clock(region, STEP_MICROS),
             OfRegion::StoreClockBack => cluster.step_clock(region, -STEP_MICROS),
             OfRegion::ClockFast => self.drift(region, 1),

@@ -192,7 +192,6 @@ impl ReplicationBench for Three {
 
     async fn crash(&self, region: usize) {
         self.world.cluster.crash(&self.names[region]);
-        self.world.cluster.restart(&self.names[region]);
     }
 }
 

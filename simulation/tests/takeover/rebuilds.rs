@@ -63,7 +63,6 @@ fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
         trio.hold(&a(), &[c()], true);
         trio.world.cluster.crash(&c());
         assert!(stored(c()).await < last, "nothing is forgotten");
-        trio.world.cluster.restart(&c());
         silent(LinkMode::Up);
         trio.until("c is well again", TAKEOVER, async || trio.serves(&c())).await;
         sleep(ms(3_000)).await;

@@ -291,8 +291,7 @@ impl Trio {
     /// The whole region is gone: process, store and links.
     pub fn lose(&self, name: &RegionName) {
         self.node(name).process.kill();
-        self.world.cluster.crash(name);
-        self.world.cluster.set_mode(name, StoreMode::Refuse);
+        self.world.cluster.kill(name);
         self.cut_off(name, true);
     }
 
