@@ -190,7 +190,9 @@ impl Machines {
 
     fn set_up(&mut self, folder: &Path, program: &Path, stable_for: &str) {
         const MACHINE: &str = include_str!("machine.sh");
-        let (scratch, program) = (folder.to_str().unwrap(), program.to_str().unwrap());
+        let scratch = folder.to_str().unwrap();
+        // Machines have a /tmp of their own, and the program may lie in this computer's.
+        std::fs::copy(program, folder.join("built")).unwrap();
         for machine in &mut self.machines {
             std::fs::create_dir(folder.join(machine.name)).unwrap();
             let kind = if machine.name == DESK { "desk" } else { "region" };
@@ -200,7 +202,7 @@ impl Machines {
                 .set_up(&[&own[..], &[("CHECKOUT", checkout), ("STABLE_FOR", stable_for)]].concat(), MACHINE);
         }
         self.machines.iter_mut().for_each(Machine::is_up);
-        let desk = [("ADDRESS", DESK_ADDRESS), ("BINARY", program)];
+        let desk = [("ADDRESS", DESK_ADDRESS), ("BINARY", "/run/guide/built")];
         self.machines[0].set_up(&desk, include_str!("desk.sh"));
         self.machines[0].is_up();
         let lines = self.machines[1..].iter().zip(ADDRESSES).map(|(machine, address)| {
