@@ -34,11 +34,13 @@ fn state(epoch: u64) -> GateState {
     GateState::founded(Arc::new(View::founding(epoch, ring, BTreeSet::new(), voters)))
 }
 
-fn other() -> Origin {
+/// Whose claims are lodged.
+pub fn other() -> Origin {
     Origin::parse("other#1").unwrap()
 }
 
-fn lodging(key: &str, nonce: u128) -> Lodging {
+/// A claim of another region, as it asks to keep it here.
+pub fn lodging(key: &str, nonce: u128) -> Lodging {
     Lodging {
         id: id(key),
         origin: other(),

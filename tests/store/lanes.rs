@@ -1,21 +1,19 @@
 //! Who waits behind whom: clients whose statements are stuck hold up neither what fences nor other regions nor people; and calls that get no
 //! answer are not repeated by everybody, until a probe is answered.
 //!
-//! Neighbours: `support` starts the server. A lock that a superuser holds keeps statements from their answers. Nothing here hangs on how fast
+//! Neighbours: `support` starts the server, `authority` has the claim that is lodged. A lock that a superuser holds keeps statements from their answers. Nothing here hangs on how fast
 //! a machine is: who got through is read from the server.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{HOLD, RETENTION, Region, ask, attempt, eventually, id, print, won};
+use crate::authority::{lodging, other};
+use crate::support::{Region, ask, attempt, eventually, id, won};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
-use onceway::ports::authority::{Lodged, Lodging};
+use onceway::ports::authority::Lodged;
 use onceway::ports::store::{ClaimReply, StoreError, Written};
 use onceway::ports::{Acceptors, Audit, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Nonce, RequestId, Token};
-use onceway::protocol::region::Origin;
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
@@ -35,26 +33,6 @@ async fn stuck(admin: &Client) -> Vec<String> {
     let sql = "select pid || ' ' || query_start from pg_stat_activity
                 where usename = 'gw' and wait_event_type = 'Lock' order by 1";
     admin.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
-}
-
-fn lodging() -> Lodging {
-    Lodging {
-        id: id("lodged"),
-        origin: Origin::parse("other#1").unwrap(),
-        token: Token { epoch: 1, attempt: 1 },
-        nonce: Nonce(1),
-        fingerprint: print("lodged"),
-        request_id: RequestId(1),
-        hold: HOLD,
-        lifetime: Lifetime {
-            retention: Retention::For(RETENTION),
-            skew: Duration::ZERO,
-            tombstone: RETENTION,
-        },
-        route: "payouts".into(),
-        path: "/v1/payouts".to_owned(),
-        principal: None,
-    }
 }
 
 #[tokio::test]
@@ -80,8 +58,8 @@ async fn neither_what_fences_nor_peers_nor_people_wait_behind_stuck_clients() {
     assert_eq!(store.set_acceptor(version, &acceptor).await, Ok(Written::Done));
     assert!(store.gate().await.unwrap().is_open());
     // Other regions: a claim to lodge, an import.
-    assert_eq!(store.lodge(&lodging(), gate.version).await, Ok(Lodged::Done));
-    assert!(store.rows_of(&Origin::parse("other#1").unwrap(), None, 10).await.is_ok());
+    assert_eq!(store.lodge(&lodging("lodged", 1), gate.version).await, Ok(Lodged::Done));
+    assert!(store.rows_of(&other(), None, 10).await.is_ok());
     // People: status, a key, lists.
     assert!(store.subscriptions().await.is_ok());
     assert_eq!(store.look_up_beside(&[id("stuck-0")]).await, Ok(vec![Vec::new()]));
