@@ -14,7 +14,7 @@ use super::listen::{self, Listen};
 use super::provision::{self, Provision};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
-use super::secret::{Names, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
+use super::secret::{Names, Need, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
 use super::{quota, tokens, upstream_health};
 use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::upstream::UpstreamHealth;
@@ -276,13 +276,27 @@ fn store(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Opt
     let source = SecretSource::read(&section, &URL, base, Some(PLAIN_URL));
     let pool = section.optional("pool", |value| reader::number(value, 2, 1_000)).unwrap_or(16);
     let generation = section.optional("generation", |value| reader::number(value, 1, u64::from(u32::MAX)));
-    let url = source.and_then(|source| source.needed_to_serve(&section, &URL, surroundings, database_url));
+    let url =
+        source.as_ref().and_then(|source| source.needed_to_serve(&section, &URL, surroundings, database_url));
+    if let (Some(source), Some(url)) = (&source, &url) {
+        certificates(url, &section, source.key(&URL), surroundings);
+    }
     section.finish();
     Some(Store {
         url: url?,
         pool: usize::try_from(pool).unwrap_or(usize::MAX),
         generation: generation.and_then(|number| u32::try_from(number).ok()).unwrap_or(1),
     })
+}
+
+/// A check looks for the certificates that the URL names. A process that serves reads them once, so a change of theirs is none of its configuration.
+fn certificates(url: &Secret, section: &Section<'_>, key: &'static str, surroundings: &Surroundings<'_>) {
+    if surroundings.need == Need::Serve {
+        return;
+    }
+    for path in url.reveal().parse::<Address>().iter().flat_map(Address::files) {
+        surroundings.file(section, key, path);
+    }
 }
 
 fn otlp(section: Section<'_>) -> Option<Otlp> {

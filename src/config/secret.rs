@@ -193,7 +193,7 @@ impl SecretSource {
     }
 
     /// Which of its keys it stands under.
-    fn key(&self, names: &Names) -> &'static str {
+    pub fn key(&self, names: &Names) -> &'static str {
         match self {
             Self::Written(_) => names.written,
             Self::Variable(_) => names.variable,

@@ -113,17 +113,25 @@ fn secrets_may_lie_in_files() {
     assert_eq!(publishers.into_values().collect::<Vec<_>>(), [SecretSource::File(west)]);
 }
 
+/// Names much that is nowhere.
+const INCOMPLETE: [(&str, &str, &str); 4] = [
+    ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ file = \"west\" }"),
+    (
+        "region",
+        "gateway@127.0.0.1/onceway",
+        "gateway@127.0.0.1/onceway?sslmode=verify-full&sslrootcert=/nowhere/ca.pem&sslcert=/nowhere/us.pem&sslkey=/nowhere/us.key",
+    ),
+    ("region", "[provision]\n", "[provision]\npublishers_ca = \"servers.pem\"\n"),
+    (
+        "region",
+        "[store]\n",
+        "[admin]\ntoken_file = \"token\"\n[listen.tls]\ncertificate = \"public.pem\"\nkey = \"public.key\"\n[store]\n",
+    ),
+];
+
 #[test]
 fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
-    let folder = files(&[
-        ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ file = \"west\" }"),
-        ("region", "[provision]\n", "[provision]\npublishers_ca = \"servers.pem\"\n"),
-        (
-            "region",
-            "[store]\n",
-            "[admin]\ntoken_file = \"token\"\n[listen.tls]\ncertificate = \"public.pem\"\nkey = \"public.key\"\n[store]\n",
-        ),
-    ]);
+    let folder = files(&INCOMPLETE);
     let check_for = |need, environment| {
         let Checked { value, wrong, missing } =
             check_region(&folder.path().join("region.toml"), environment, need);
@@ -138,10 +146,14 @@ fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
     let pem = |line: u32, key: &str, name: &str| {
         format!("region.toml:{line}: [peer]: {key}: cannot read {name}: gone")
     };
+    let store = |name: &str| format!("region.toml:15: [store]: url: cannot read /nowhere/{name}: gone");
     let all = [
         "region.toml:10: [admin]: token_file: cannot read token: gone".to_owned(),
         "region.toml:12: [listen.tls]: certificate: cannot read public.pem: gone".to_owned(),
         "region.toml:13: [listen.tls]: key: cannot read public.key: gone".to_owned(),
+        store("ca.pem"),
+        store("us.pem"),
+        store("us.key"),
         pem(20, "certificate", "east.pem"),
         pem(21, "key", "east.key"),
         pem(22, "ca", "ca.pem"),
@@ -164,7 +176,7 @@ fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
     let (right, wrong, missing) = check(&|_| Some("mysql://hunter2".to_owned()));
-    assert!(!right && missing.len() == 3, "{missing:?}");
+    assert!(!right && missing.len() == 6, "{missing:?}");
     assert_eq!(wrong.len(), 3, "{wrong:?}");
     assert!(
         wrong[0].contains("token must hold one token")

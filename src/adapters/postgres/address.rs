@@ -56,6 +56,17 @@ impl FromStr for Address {
 }
 
 impl Address {
+    /// The certificates that it names: who checks a configuration looks whether they are there.
+    pub fn files(&self) -> Vec<&Path> {
+        let (authorities, own) = match &self.protection {
+            Protection::Plain => (None, None),
+            Protection::Encrypted { own } => (None, own.as_ref()),
+            Protection::Verified { authorities, own } => (Some(authorities), own.as_ref()),
+        };
+        let own = own.into_iter().flat_map(|own| [&own.certificate, &own.key]);
+        authorities.into_iter().chain(own).map(PathBuf::as_path).collect()
+    }
+
     /// A connection string that is libpq's on another machine, and ours for a look: files that it names lie there. `authorities` is where the
     /// certificates of `sslrootcert` are on this one; without it they lie at the same path.
     ///
