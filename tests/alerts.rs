@@ -37,11 +37,12 @@ use stage::Stage;
 use support::{BOUND, run};
 
 /// What is brought about, and the alerts that it must make fire. In this order: the last one leaves no deployment.
-const GROUPS: [(&str, &[&str]); 9] = [
+const GROUPS: [(&str, &[&str]); 10] = [
     (
         "clients and upstream",
         &["OncewayKeysReused", "OncewayInProgress", "OncewayDeadLetters", "OncewayDoubtsGrow"],
     ),
+    ("too many at once", &["OncewayOverloaded"]),
     ("lost rows", &["OncewayClaimsLost", "OncewayLateAnswers"]),
     ("a gateway dies", &["OncewayDown"]),
     ("a sick upstream", &["OncewayUpstreamSick"]),
@@ -60,13 +61,14 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("ruins", &["OncewaySlotGrows", "OncewaySlotLost", "OncewayRegionRunsNothing"]),
 ];
 /// What the short form plays.
-const SHORT: [&str; 3] = ["clients and upstream", "lost rows", "a gateway dies"];
+const SHORT: [&str; 4] = ["clients and upstream", "too many at once", "lost rows", "a gateway dies"];
 /// How long a healthy deployment is looked at.
 const HEALTHY: Duration = Duration::from_secs(8);
 
 async fn play(group: &str, stage: &Stage) {
     match group {
         "clients and upstream" => requests::play(stage).await,
+        "too many at once" => requests::too_many(stage).await,
         "lost rows" => machines::rows_lost(stage).await,
         "a gateway dies" => machines::gateway_dies(stage).await,
         "a sick upstream" => machines::upstream_sick(stage).await,

@@ -23,6 +23,7 @@ use failing_over::FAILOVER_CASES;
 use http::{HeaderMap, HeaderValue, Method};
 use onceway::config::listen::{PublicLimits, TlsFiles};
 use onceway::config::{Config, Errors};
+use onceway::gateway::crowd::MostAtOnce;
 use onceway::gateway::route::{Escrow, Matched, Mismatch, Mode, Policy, Protection};
 use onceway::gateway::signature::FingerprintRule;
 use onceway::protocol::decide::Recovery;
@@ -152,7 +153,7 @@ fn all_mistakes_of_all_files_are_said_at_once() {
 #[test]
 fn the_public_listener_is_told_its_tls_and_its_limits() {
     let tables = "[listen.tls]\ncertificate = \"public.pem\"\nkey = \"public.key\"\n[listen.limits]\nconnections = 7\nconnections_per_ip = 3\n\
-                  head_time = \"1s\"\nbody_stall = \"2s\"\nwrite_stall = \"3s\"\nidle_time = \"4s\"\n[store]\n";
+                  requests = 5\nbodies = \"2MiB\"\nhead_time = \"1s\"\nbody_stall = \"2s\"\nwrite_stall = \"3s\"\nidle_time = \"4s\"\n[store]\n";
     let folder = files(&[("region", "[store]\n", tables)]);
     let listen = load(folder.path()).unwrap().process.listen;
     let at = |name: &str| folder.path().join(name);
@@ -166,6 +167,21 @@ fn the_public_listener_is_told_its_tls_and_its_limits() {
         idle_time: Duration::from_secs(4),
     };
     assert_eq!(listen.limits, limits);
+    assert_eq!(listen.at_once, MostAtOnce { requests: 5, bodies: 2 << 20 });
+}
+
+#[test]
+fn every_body_fits_into_the_room_for_bodies() {
+    let wide = ("routes", "hold = \"10s\"", "hold = \"10s\"\nbody_limit = \"2MiB\"");
+    let room = |size| ("region", "[store]\n", format!("[listen.limits]\nbodies = {size:?}\n[store]\n"));
+    for (size, refusal) in [("2MiB", None), ("1MiB", Some(2))] {
+        let (file, from, to) = room(size);
+        let said = said(files(&[wide, (file, from, &to)]).path());
+        let expected = refusal.map(|limit| {
+            format!("routes.toml:1: route \"charges\": body_limit {limit}MiB is more than all bodies at once may take, 1MiB: raise bodies under [listen.limits], or lower it")
+        });
+        assert_eq!(said, Vec::from_iter(expected), "{size}");
+    }
 }
 
 #[test]

@@ -15,6 +15,8 @@ mod bench;
 mod claims;
 #[path = "gateway/counted.rs"]
 mod counted;
+#[path = "gateway/crowd.rs"]
+mod crowd;
 #[path = "gateway/ends.rs"]
 mod ends;
 #[path = "gateway/forwards.rs"]

@@ -9,7 +9,7 @@ use super::reader::{Located, Problems};
 use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Others, PUBLISHERS};
 use super::ring::RingFile;
 use super::routes::RouteAt;
-use super::span::show;
+use super::span::{show, show_size};
 use crate::gateway::Timings;
 use crate::gateway::authority::Failover;
 use crate::gateway::route::{Alone, Escrow, Mode, Policy};
@@ -63,6 +63,23 @@ pub fn front_names_principals(route: &RouteAt, listen: &Listen, problems: &Probl
                 route.value.name
             ),
         );
+    }
+}
+
+/// A body that is larger than all the room for bodies would be refused as overloaded however often it is sent.
+pub fn bodies_fit(routes: &[RouteAt], listen: &Listen, problems: &Problems) {
+    let most = listen.at_once.bodies;
+    for route in routes {
+        if let Some(policy) = policy(route).filter(|policy| policy.body_limit > most) {
+            let (limit, most) = (show_size(policy.body_limit), show_size(most));
+            problems.add(
+                &route.at,
+                format!(
+                    "route {:?}: body_limit {limit} is more than all bodies at once may take, {most}: raise bodies under [listen.limits], or lower it",
+                    route.value.name
+                ),
+            );
+        }
     }
 }
 

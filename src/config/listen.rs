@@ -12,6 +12,10 @@ use super::reader::{self, Section};
 use super::region::{needed, pem};
 use super::secret::Surroundings;
 use super::trusted::{self, Trusted};
+use crate::gateway::crowd::MostAtOnce;
+
+/// The least room for bodies, in bytes.
+const LEAST_BODIES: usize = 1 << 20;
 
 /// Where a gateway listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub struct Listen {
     pub tls: Option<TlsFiles>,
     /// Bounds of the public listener.
     pub limits: PublicLimits,
+    /// The most requests at once.
+    pub at_once: MostAtOnce,
 }
 
 /// TLS for clients.
@@ -85,10 +91,12 @@ pub(super) fn read(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'
         true => section.table("trusted").and_then(trusted::read).map(Some),
         false => Some(None),
     };
-    let limits = section.table("limits").map_or_else(|| Some(PublicLimits::default()), limits);
+    let usual = || Some((PublicLimits::default(), MostAtOnce::default()));
+    let limits = section.table("limits").map_or_else(usual, limits);
     section.finish();
+    let (limits, at_once) = limits?;
     let listen =
-        Listen { public: public?, admin: admin?, peer: peer?, trusted: trusted?, tls: tls?, limits: limits? };
+        Listen { public: public?, admin: admin?, peer: peer?, trusted: trusted?, tls: tls?, limits, at_once };
     let mut all = vec![listen.public, listen.admin, listen.peer];
     all.extend(listen.trusted.as_ref().map(|trusted| trusted.address));
     all.sort_unstable();
@@ -108,7 +116,7 @@ fn tls(mut section: Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -
     Some(TlsFiles { certificate: certificate?, key: key? })
 }
 
-fn limits(mut section: Section<'_>) -> Option<PublicLimits> {
+fn limits(mut section: Section<'_>) -> Option<(PublicLimits, MostAtOnce)> {
     section.rename("[listen.limits]".to_owned());
     let usual = PublicLimits::default();
     let count = |key, usual| {
@@ -124,11 +132,17 @@ fn limits(mut section: Section<'_>) -> Option<PublicLimits> {
         write_stall: time("write_stall", usual.write_stall),
         idle_time: time("idle_time", usual.idle_time),
     };
+    let most = MostAtOnce::default();
+    let size = |value: &DeValue<'_>| reader::size(value, LEAST_BODIES, 1 << 40);
+    let at_once = MostAtOnce {
+        requests: count("requests", most.requests),
+        bodies: section.optional("bodies", size).unwrap_or(most.bodies),
+    };
     if limits.idle_time < limits.head_time {
         section.fail("idle_time must not be below head_time: a connection whose first head is slow would be cut as idle");
     }
     section.finish();
-    Some(limits)
+    Some((limits, at_once))
 }
 
 fn span(value: &DeValue<'_>) -> Result<Duration, String> {

@@ -122,10 +122,11 @@ impl Config {
 
     /// What the gateway is told.
     pub fn settings(&self) -> Settings {
-        let Process { store, accept_key, quota, shadow, upstream, .. } = &self.process;
+        let Process { store, accept_key, quota, shadow, upstream, listen, .. } = &self.process;
         Settings {
             seals_requests: accept_key.is_some(),
             quota: *quota,
+            most_at_once: listen.at_once,
             shadow: *shadow,
             upstream_health: upstream.health.clone(),
             ..self.shared.settings(self.me.clone(), store.generation, self.credentials.clone())
@@ -241,6 +242,9 @@ fn read(region_file: &Path, surroundings: &Surroundings<'_>, problems: &Problems
     let binding = routes.as_deref().and_then(|routes| routes.iter().find(|route| binds(&route.value)));
     if let (Some(route), Some(process)) = (binding, &file.process) {
         across::front_names_principals(route, &process.listen, problems);
+    }
+    if let (Some(routes), Some(process)) = (&routes, &file.process) {
+        across::bodies_fit(routes, &process.listen, problems);
     }
     let credentials = file
         .credentials

@@ -80,7 +80,7 @@ impl Running {
         if listen.admin == now.listen.admin {
             now.admin_token = admin_token;
         }
-        now.listen.limits = listen.limits;
+        (now.listen.limits, now.listen.at_once) = (listen.limits, listen.at_once);
         if now.listen.tls.is_some() && listen.tls.is_some() {
             now.listen.tls = listen.tls;
         }
@@ -141,7 +141,7 @@ fn ring_file(now: &Shared, read: &Shared, differs: &mut impl FnMut(&str, bool)) 
 }
 
 fn listeners(now: &Listen, read: &Listen, differs: &mut impl FnMut(&str, bool)) {
-    let Listen { public, admin, peer, trusted, tls, limits: _ } = read;
+    let Listen { public, admin, peer, trusted, tls, limits: _, at_once: _ } = read;
     differs("listen.public", *public != now.public);
     differs("listen.admin", *admin != now.admin);
     differs("listen.peer", *peer != now.peer);

@@ -15,6 +15,7 @@ use super::timings;
 use crate::gateway::Settings;
 use crate::gateway::authority::{self, Failover};
 use crate::gateway::credentials::Credentials;
+use crate::gateway::crowd::MostAtOnce;
 use crate::gateway::route::{Accept, Binding, Escrow, Mismatch, Mode, Policy, Protection, Route, Routes};
 use crate::gateway::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
@@ -81,6 +82,7 @@ impl Shared {
             seals_requests: false,
             timings: timings(self.heartbeat),
             quota: None,
+            most_at_once: MostAtOnce::default(),
             shadow: false,
             failover: self.failover.clone(),
             upstream_health: None,

@@ -12,9 +12,9 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
-use super::accept;
 use super::canonical::canonical_json;
 use super::credentials::{Caller, Vouched};
+use super::crowd::Place;
 use super::live::Live;
 use super::problems::Problem;
 use super::quota::Charged;
@@ -23,6 +23,7 @@ use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
 use super::signature::{FingerprintRule, Unsigned};
 use super::{Gateway, trace};
+use super::{accept, crowd};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
@@ -89,6 +90,8 @@ pub struct Ask {
     pub by: By,
     /// What its tenant's quotas were charged here: at the gateway that the client asked.
     pub(super) charged: Charged,
+    /// Its place among the requests that are here at once, kept for as long as this is; a job has none.
+    pub(super) _place: Option<Place>,
 }
 
 impl Ask {
@@ -103,7 +106,7 @@ impl Ask {
 }
 
 /// Admits a client's request.
-pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Admitted {
+pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place: &Place) -> Admitted {
     let live = gateway.live();
     let (method, path) = (request.method(), request.uri().path());
     let matched = live.routes.find(method, path);
@@ -123,7 +126,7 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Ad
         },
     };
     let echo = request.headers().get(&reply::KEY).cloned();
-    match keyed(gateway, &live, route, policy, request).await {
+    match keyed(gateway, &live, (route, policy), request, place).await {
         Ok(ask) => Admitted::Keyed(Box::new(ask)),
         Err(problem) => {
             let malformed = matches!(problem, Problem::Key(_));
@@ -135,16 +138,18 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>) -> Ad
 async fn keyed<P: Ports>(
     gateway: &Gateway<P>,
     live: &Live<P>,
-    route: Arc<str>,
-    policy: Arc<Policy>,
+    (route, policy): (Arc<str>, Arc<Policy>),
     request: Request<Body>,
+    place: &Place,
 ) -> Result<Ask, Problem> {
     let arrived = gateway.ports().clock().now();
     let (head, body) = request.into_parts();
     let (id, principal) = identify(gateway, live, &policy, &head)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    make_room(gateway, place, announced(&head.headers, policy.body_limit)?)?;
     let charged = gateway.charge(live, id.tenant())?;
-    let body = read_body(gateway, &head.headers, body, policy.body_limit).await?;
+    let body = read_body(gateway, body, policy.body_limit).await?;
+    make_room(gateway, place, body.len())?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
     let fingerprint = take_fingerprint(&policy.fingerprint, &head.method, &target, &head.headers, &body)?;
     let deadline = gateway.settings().patience(&policy);
@@ -167,6 +172,7 @@ async fn keyed<P: Ports>(
         deadline,
         by,
         charged,
+        _place: Some(place.clone()),
     })
 }
 
@@ -202,7 +208,11 @@ fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Probl
 }
 
 /// Admits a request that a peer forwarded: tenant and key as the peer verified them, everything else judged here.
-pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result<Ask, Problem> {
+pub fn admit_forward<P: Ports>(
+    gateway: &Gateway<P>,
+    forward: Forward,
+    place: &Place,
+) -> Result<Ask, Problem> {
     let live = gateway.live();
     let matched = live.routes.find(&forward.method, forward.target.path());
     let (route, policy) = match matched {
@@ -213,6 +223,7 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
     if forward.body.len() > policy.body_limit {
         return Err(Problem::BodyTooLarge { limit: policy.body_limit });
     }
+    make_room(gateway, place, forward.body.len())?;
     policy.key_policy.check(forward.id.key()).map_err(Problem::KeyRefused)?;
     let Forward { method, target, headers, body, .. } = &forward;
     let fingerprint = take_fingerprint(&policy.fingerprint, method, target, headers, body)?;
@@ -234,25 +245,35 @@ pub fn admit_forward<P: Ports>(gateway: &Gateway<P>, forward: Forward) -> Result
         deadline: forward.deadline,
         by,
         charged: Charged::default(),
+        _place: Some(place.clone()),
     })
 }
 
-async fn read_body<P: Ports>(
-    gateway: &Gateway<P>,
-    headers: &HeaderMap,
-    body: Body,
-    limit: usize,
-) -> Result<Bytes, Problem> {
+/// How many bytes the body may come to: what its head says, or what the route allows.
+fn announced(headers: &HeaderMap, limit: usize) -> Result<usize, Problem> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > limit as u64) {
-        return Err(Problem::BodyTooLarge { limit });
+    match announced {
+        Some(length) if length > limit as u64 => Err(Problem::BodyTooLarge { limit }),
+        Some(length) => Ok(length as usize),
+        None => Ok(limit),
     }
+}
+
+async fn read_body<P: Ports>(gateway: &Gateway<P>, body: Body, limit: usize) -> Result<Bytes, Problem> {
     let clock = gateway.ports().clock();
     let until = clock.now() + gateway.settings().timings.body_within;
     match race(body::collect(body, limit), clock.sleep_until(until)).await {
         Won::First(Ok(Collected::Whole(bytes))) => Ok(bytes),
         Won::First(Ok(Collected::Over(..))) => Err(Problem::BodyTooLarge { limit }),
         Won::First(Err(_)) | Won::Second(()) => Err(Problem::BodyBroken),
+    }
+}
+
+/// Room for the request's body, of this many bytes, or the refusal.
+fn make_room<P: Ports>(gateway: &Gateway<P>, place: &Place, bytes: usize) -> Result<(), Problem> {
+    match place.has_room_for(bytes) {
+        true => Ok(()),
+        false => Err(crowd::overloaded(gateway)),
     }
 }
 

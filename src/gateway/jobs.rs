@@ -291,6 +291,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         request_id: job.request_id,
         arrived: gateway.ports.clock().now(),
         charged: Charged::default(),
+        _place: None,
         by: By::Worker,
     })
 }
@@ -341,6 +342,7 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
         | Problem::CatchingUp { .. }
         | Problem::HomeUnavailable { .. }
         | Problem::QuotaExceeded { .. }
+        | Problem::Overloaded { .. }
         | Problem::Stopping { .. } => waits(hint.unwrap_or(ELSEWHERE), code),
         // Discarded by an operator while it was under way.
         Problem::KeyUnknown => End::Done,

@@ -1,4 +1,4 @@
-//! What of a gateway's settings may be replaced while it runs: routes, credentials and quotas, all at once.
+//! What of a gateway's settings may be replaced while it runs: routes, credentials, quotas and bounds, all at once.
 //!
 //! Neighbours: `server::reload` reads the files and hands over what they say; every request takes what is live once, at its beginning, and
 //! keeps it to its end. [`super::status`] tells what became of the last reading. Ownership, leases, windows and clocks are not here: nothing that
@@ -13,9 +13,10 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::credentials::Credentials;
+use super::crowd::MostAtOnce;
 use super::quota::{Quota, Quotas};
 use super::route::Routes;
-use super::{Fixed, Gateway, metrics, publication};
+use super::{Fixed, Gateway, Settings, metrics, publication};
 use crate::ports::{Clock, Ports};
 use crate::protocol::digest::Digest32;
 
@@ -28,6 +29,8 @@ pub struct Reload {
     pub credentials: Arc<Credentials>,
     /// How fast each tenant may start keys.
     pub quota: Option<Quota>,
+    /// The most requests that it has at once.
+    pub most_at_once: MostAtOnce,
     /// Digest of the settings that all regions must share, as they are once this is live.
     pub shared: Digest32,
     /// What the files say that waits for a restart, one line each.
@@ -41,6 +44,7 @@ pub(super) struct Live<P: Ports> {
     pub(super) quotas: Option<Arc<Quotas<P>>>,
     pub(super) publication: Bytes,
     pub(super) shared: Digest32,
+    pub(super) most_at_once: MostAtOnce,
     quota: Option<Quota>,
     typical: BTreeMap<Arc<str>, Typical>,
 }
@@ -50,25 +54,31 @@ type Typical = Arc<Mutex<Option<Duration>>>;
 
 impl<P: Ports> Live<P> {
     /// What a gateway begins with.
-    pub(super) fn first(
-        routes: Routes,
-        credentials: Arc<Credentials>,
-        quota: Option<Quota>,
-        shared: Digest32,
-        ports: &Arc<P>,
-    ) -> Self {
+    pub(super) fn first(settings: &Settings, ports: &Arc<P>) -> Self {
+        let first = Reload {
+            routes: settings.routes.clone(),
+            credentials: settings.credentials.clone(),
+            quota: settings.quota,
+            most_at_once: settings.most_at_once,
+            shared: settings.shared,
+            restart: Vec::new(),
+        };
+        Self::of(first, ports)
+    }
+
+    fn of(reload: Reload, ports: &Arc<P>) -> Self {
+        let Reload { routes, credentials, quota, most_at_once, shared, restart: _ } = reload;
         let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports)));
         let typical = routes.0.iter().map(|route| (route.name.clone(), Typical::default())).collect();
         let publication =
             publication::document(&routes, quotas.as_ref().is_some_and(|quotas| quotas.limits_keys())).into();
-        Self { routes, credentials, quotas, publication, shared, quota, typical }
+        Self { routes, credentials, quotas, publication, shared, most_at_once, quota, typical }
     }
 
     /// What comes after this: what was observed of a route stays, and so do buckets whose quota is the same.
     fn next(&self, reload: Reload, ports: &Arc<P>) -> Self {
-        let Reload { routes, credentials, quota, shared, restart: _ } = reload;
-        let mut next = Self::first(routes, credentials, quota, shared, ports);
-        if quota == self.quota {
+        let mut next = Self::of(reload, ports);
+        if next.quota == self.quota {
             next.quotas = self.quotas.clone();
         }
         for (route, typical) in &mut next.typical {

@@ -13,6 +13,7 @@ use http::Response;
 use metrics::{SharedString, counter, gauge, histogram};
 use tracing::Instrument;
 
+use super::crowd::Whose;
 use super::labels::{Labels, MOST_TENANTS};
 use super::problems::{CODES, Problem};
 use super::route::Routes;
@@ -87,6 +88,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
+    for whose in [Whose::Client, Whose::Peer] {
+        requests_at_once(whose, 0);
+    }
     in_flight(0);
     store_up(false);
     clock_suspect(false);
@@ -368,6 +372,11 @@ pub(super) fn clock_suspect(suspect: bool) {
 /// What one attempt took.
 pub(super) fn upstream(route: &str, took: Duration) {
     histogram!(observe::UPSTREAM_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
+}
+
+/// Requests that are here at once.
+pub(super) fn requests_at_once(whose: Whose, count: usize) {
+    gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).set(count as f64);
 }
 
 /// Work in flight.

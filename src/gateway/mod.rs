@@ -15,7 +15,9 @@ mod claim;
 mod comb;
 pub mod coverage;
 pub mod credentials;
+pub mod crowd;
 mod ending;
+mod entry;
 mod escrow;
 pub mod export;
 mod forward;
@@ -55,13 +57,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Method, Request, Response};
 use tokio::sync::Notify;
 
-use crate::ports::peers::{Forward, ForwardReply, Pong};
+use crate::ports::peers::Pong;
 use crate::ports::store::Gate;
-use crate::ports::upstream::SendError;
-use crate::ports::{Body, Clock, Ports, Upstream};
+use crate::ports::{Clock, Ports};
 use crate::protocol::digest::Digest32;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::lease::Lease;
@@ -70,14 +70,12 @@ use crate::protocol::suspect::ClockWatch;
 use crate::protocol::time::{Drift, Moment};
 use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
-use admit::Admitted;
 use attach::Attached;
-use authority::Here;
 use coverage::{Coverage, Report};
 use credentials::Credentials;
+use crowd::{Crowd, MostAtOnce};
 use jobs::Workers;
 use live::{ConfigStatus, Live, Lives};
-use problems::Problem;
 use quota::Quota;
 use route::{Policy, Routes};
 use shadow::Shadow;
@@ -102,6 +100,8 @@ pub struct Settings {
     pub timings: Timings,
     /// How fast each tenant may start keys at this gateway; `None` is as fast as it likes.
     pub quota: Option<Quota>,
+    /// The most requests that it has at once.
+    pub most_at_once: MostAtOnce,
     /// Everything passes to the upstream, and what would have been done is counted: neither store nor peers are asked.
     pub shadow: bool,
     /// How regions take over from one another.
@@ -192,6 +192,7 @@ pub struct Gateway<P: Ports> {
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
     clock_watch: Mutex<ClockWatch>,
+    crowd: Arc<Crowd>,
     in_flight: AtomicUsize,
     idle: Notify,
     stopping: AtomicBool,
@@ -299,11 +300,10 @@ impl<P: Ports> Gateway<P> {
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
+        let routes = Lives::of(&settings.routes);
+        let live = Live::first(&settings, &ports);
         let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
             settings;
-        let routes = Lives::of(&settings.routes);
-        let live =
-            Live::first(settings.routes, settings.credentials, settings.quota, settings.shared, &ports);
         Ok(Arc::new(Self {
             begun: ports.clock().now(),
             ports,
@@ -330,6 +330,7 @@ impl<P: Ports> Gateway<P> {
             store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
             health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
             clock_watch,
+            crowd: Arc::default(),
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
             stopping: AtomicBool::new(false),
@@ -349,60 +350,6 @@ impl<P: Ports> Gateway<P> {
         reaper::start(self);
         audit::start(self);
         sweep::start(self);
-    }
-
-    /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.
-    pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
-        if let Some(shadow) = &self.shadow {
-            return shadow::pass(self, shadow, request).await;
-        }
-        if request.uri().path() == problems::PAGE {
-            return reply::problems_page();
-        }
-        if address::is_asked(request.method(), request.uri().path()) {
-            return address::answer(self, request).await;
-        }
-        if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
-        {
-            return reply::publication(self.live().publication.clone());
-        }
-        let trace = trace::of(request.headers());
-        match admit::admit(self, request).await {
-            Admitted::Pass(request) => self.pass(request).await,
-            Admitted::Refused(problem, echo) => {
-                metrics::refused(&problem);
-                let mut response = reply::refuse(&problem);
-                let (region, code, status) = (&self.settings.me, problem.code(), response.status().as_u16());
-                tracing::info!(%region, code, status, epoch = self.view().epoch(), %trace, "not admitted");
-                spans::answered("refused", code, status);
-                if let Some(echo) = echo {
-                    response.headers_mut().insert(reply::KEY, echo);
-                }
-                response
-            }
-            Admitted::Keyed(ask) => {
-                generators::admitted(self, &ask);
-                request::answer(self, *ask).await
-            }
-        }
-    }
-
-    /// Answers a request that a peer forwarded. It is never forwarded again.
-    pub async fn serve_forward(self: &Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
-        if matches!(self.here(&forward.id), Here::Elsewhere(_) | Here::Nobody) {
-            tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view().epoch(), "refused a forward: not the owner");
-            return ForwardReply::NotOwner { epoch: self.view().epoch() };
-        }
-        if address::is_asked(&forward.method, forward.target.path()) {
-            return ForwardReply::Answer(address::here(self, &forward.id, forward.principal).await);
-        }
-        match admit::admit_forward(self, forward) {
-            Ok(ask) => ForwardReply::Answer(request::answer_here(self, ask).await),
-            Err(problem) => {
-                metrics::refused(&problem);
-                ForwardReply::Answer(reply::refuse(&problem))
-            }
-        }
     }
 
     /// Which state-changing requests this gateway has seen, and whether a key protected them.
@@ -428,26 +375,6 @@ impl<P: Ports> Gateway<P> {
         };
         race::race(all_ended, clock.sleep_until(until)).await;
         self.in_flight.load(Ordering::SeqCst)
-    }
-
-    async fn pass(&self, request: Request<Body>) -> Response<Body> {
-        let answered = self.ports.upstream().pass(request).await;
-        self.passed(answered)
-    }
-
-    fn passed(&self, answered: Result<Response<Body>, SendError>) -> Response<Body> {
-        metrics::passed(&answered);
-        match answered {
-            Ok(response) => response,
-            Err(error) => {
-                tracing::warn!(%error, "pass-through failed");
-                let problem = match error {
-                    SendError::NotSent(_) => Problem::UpstreamUnavailable { after: Duration::from_secs(1) },
-                    SendError::Unknown(_) => Problem::UpstreamBroke,
-                };
-                reply::refuse(&problem)
-            }
-        }
     }
 
     /// Sleeps without keeping the gateway: what runs beside requests must not hold it while it waits.

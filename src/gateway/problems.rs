@@ -3,6 +3,7 @@
 //! Neighbours: [`super::reply`] gives them statuses and renders them. A code never changes its meaning: clients branch on it.
 //! It must not hold statuses, nor any text that a client or an upstream chose.
 
+mod kinds;
 mod listeners;
 mod seconds;
 
@@ -14,6 +15,7 @@ use super::route::Mismatch;
 use super::signature::Unsigned;
 use crate::protocol::key::KeyError;
 use crate::protocol::key_policy::Breach;
+use kinds::{KINDS, Kind};
 use seconds::Seconds;
 
 /// Where the page of all problems is served.
@@ -82,6 +84,11 @@ pub enum Problem {
         /// When to ask again.
         after: Duration,
     },
+    /// The gateway has as many requests, or as large ones, as it may; nothing was read or sent.
+    Overloaded {
+        /// When to ask again.
+        after: Duration,
+    },
     /// The key's arc is moving; nothing was sent.
     Moving {
         /// When to ask again.
@@ -145,13 +152,6 @@ struct Json<'a> {
     documentation: String,
 }
 
-/// One kind of problem, for the documentation page.
-struct Kind {
-    code: &'static str,
-    title: &'static str,
-    advice: &'static str,
-}
-
 /// Every code, for those who count.
 pub const CODES: &[&str] = &{
     let mut codes = [""; KINDS.len()];
@@ -162,144 +162,6 @@ pub const CODES: &[&str] = &{
     }
     codes
 };
-
-const KINDS: &[Kind] = &[
-    Kind {
-        code: "key-missing",
-        title: "This route requires an Idempotency-Key",
-        advice: "Send one header, Idempotency-Key, with a fresh random value such as a UUID for every intended effect, and the same value for every retry of it.",
-    },
-    Kind {
-        code: "key-empty",
-        title: "The Idempotency-Key is empty",
-        advice: "Send 1 to 255 visible ASCII characters.",
-    },
-    Kind {
-        code: "key-too-long",
-        title: "The Idempotency-Key is too long",
-        advice: "Send at most 255 characters.",
-    },
-    Kind {
-        code: "key-malformed",
-        title: "The Idempotency-Key is malformed",
-        advice: "Send visible ASCII characters, best as a quoted string: Idempotency-Key: \"8e03978e-40d5-43dd-bc93-6894a57f9324\".",
-    },
-    Kind {
-        code: "key-repeated",
-        title: "More than one Idempotency-Key",
-        advice: "Send exactly one header with exactly one value.",
-    },
-    Kind {
-        code: "key-weak",
-        title: "The Idempotency-Key is too easy to guess",
-        advice: "Send a fresh random value for every intended effect, such as a UUID of version 4 or 7. A counter, a date or a word is used twice sooner or later, and the second effect would be lost.",
-    },
-    Kind {
-        code: "credential-invalid",
-        title: "No valid credential",
-        advice: "Send Authorization: Bearer followed by a token that this gateway knows.",
-    },
-    Kind {
-        code: "no-route",
-        title: "No route takes this request",
-        advice: "State-changing requests are refused unless a route says how they are protected. Check method and path, or ask the operator to add a route.",
-    },
-    Kind {
-        code: "body-too-large",
-        title: "The request body is over this route's limit",
-        advice: "Send a smaller body; nothing was stored or sent.",
-    },
-    Kind {
-        code: "body-broken",
-        title: "The request body could not be read",
-        advice: "The body broke off before its end; nothing was stored or sent. Send the request again with the same key.",
-    },
-    Kind {
-        code: "fingerprint-impossible",
-        title: "The request cannot be compared with a retry",
-        advice: "This route compares requests by fields of a JSON body. Send application/json in UTF-8 without a byte order mark, without two members of one name, without numbers from 2^53 on or beyond a double's precision, without half surrogate pairs, and nested at most 64 levels deep. Nothing was stored or sent.",
-    },
-    Kind {
-        code: "key-reused",
-        title: "The Idempotency-Key was used for another request",
-        advice: "A key names one intended effect. Use a fresh key for a new request; repeat the exact request to get its answer again.",
-    },
-    Kind {
-        code: "key-expired",
-        title: "The Idempotency-Key is past its retention",
-        advice: "The key was used, its answer is no longer kept, and it never runs again. Find out by other means whether the effect happened, then use a fresh key.",
-    },
-    Kind {
-        code: "in-progress",
-        title: "The first request with this key is still running",
-        advice: "Send the same request again with the same key after Retry-After.",
-    },
-    Kind {
-        code: "key-unknown",
-        title: "There is no such key",
-        advice: "No request with this key is known here. A request that was refused before it ran leaves no key behind.",
-    },
-    Kind {
-        code: "dead-letter",
-        title: "The accepted request could not be run",
-        advice: "It was accepted and its runs failed, or its request may no longer be stored. An operator has to retry or drop it; until then no retry runs it. Never send it with a fresh key before you know what became of it: the status address tells.",
-    },
-    Kind {
-        code: "outcome-unknown",
-        title: "It is not known whether the effect happened",
-        advice: "Retry with the same key after Retry-After: the effect happens at most once. Never retry with a fresh key. Where safe_to_retry stays true and the answer stays unknown, an operator has to look.",
-    },
-    Kind {
-        code: "store-unavailable",
-        title: "The key store does not answer",
-        advice: "Nothing was sent. Retry with the same key after Retry-After.",
-    },
-    Kind {
-        code: "quota-exceeded",
-        title: "Too many requests of this tenant in a short time",
-        advice: "Nothing was stored or sent. Send it again with the same key after Retry-After; start keys, retry and ask for their state more slowly.",
-    },
-    Kind {
-        code: "moving",
-        title: "The key's home is moving",
-        advice: "Nothing was sent. Retry with the same key after Retry-After.",
-    },
-    Kind {
-        code: "not-authoritative",
-        title: "This region may not run the key now",
-        advice: "Nothing was sent. Retry with the same key after Retry-After.",
-    },
-    Kind {
-        code: "home-unavailable",
-        title: "The key's home region cannot be reached",
-        advice: "Retry with the same key after Retry-After. If an earlier attempt reached the home region, the retry will find its answer.",
-    },
-    Kind {
-        code: "escrow-unavailable",
-        title: "The key's claim could not be stored in a second region",
-        advice: "Nothing was sent. Retry with the same key after Retry-After.",
-    },
-    Kind {
-        code: "upstream-unavailable",
-        title: "The upstream cannot be reached",
-        advice: "Nothing was sent. Retry with the same key after Retry-After.",
-    },
-    Kind {
-        code: "upstream-broke",
-        title: "The upstream broke off before it answered",
-        advice: "The request was sent without an Idempotency-Key and may have taken effect. Repeat it only if its method is idempotent; else find out by other means first.",
-    },
-    Kind {
-        code: "stopping",
-        title: "This gateway is stopping",
-        advice: "Nothing was sent. Retry with the same key.",
-    },
-    Kind {
-        code: "body-not-kept",
-        title: "The answer's body was too large to keep",
-        advice: "The effect happened once and its status is replayed; the first client got the body. Fetch the resource by other means.",
-    },
-];
 
 impl Problem {
     /// The stable code.
@@ -329,6 +191,7 @@ impl Problem {
             }
             Problem::StoreUnavailable { .. } => "store-unavailable",
             Problem::QuotaExceeded { .. } => "quota-exceeded",
+            Problem::Overloaded { .. } => "overloaded",
             Problem::Moving { .. } => "moving",
             Problem::NotAuthoritative { .. } => "not-authoritative",
             Problem::EscrowUnavailable { .. } => "escrow-unavailable",
@@ -348,6 +211,7 @@ impl Problem {
             | Problem::OutcomeUnknown { after, .. }
             | Problem::StoreUnavailable { after }
             | Problem::QuotaExceeded { after }
+            | Problem::Overloaded { after }
             | Problem::Moving { after }
             | Problem::NotAuthoritative { after }
             | Problem::EscrowUnavailable { after }
@@ -391,6 +255,7 @@ impl Problem {
             | Problem::OutcomeUnknown { .. }
             | Problem::StoreUnavailable { .. }
             | Problem::QuotaExceeded { .. }
+            | Problem::Overloaded { .. }
             | Problem::Moving { .. }
             | Problem::NotAuthoritative { .. }
             | Problem::EscrowUnavailable { .. }
@@ -434,6 +299,7 @@ impl Problem {
             | Problem::OutcomeUnknown { upstream: None, .. }
             | Problem::StoreUnavailable { .. }
             | Problem::QuotaExceeded { .. }
+            | Problem::Overloaded { .. }
             | Problem::Moving { .. }
             | Problem::NotAuthoritative { .. }
             | Problem::EscrowUnavailable { .. }

@@ -247,6 +247,7 @@ pub(super) fn status(problem: &Problem) -> StatusCode {
         }
         Problem::UpstreamUnavailable { .. } | Problem::UpstreamBroke => StatusCode::BAD_GATEWAY,
         Problem::StoreUnavailable { .. }
+        | Problem::Overloaded { .. }
         | Problem::Moving { .. }
         | Problem::NotAuthoritative { .. }
         | Problem::EscrowUnavailable { .. }

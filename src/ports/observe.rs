@@ -39,7 +39,7 @@ macro_rules! metrics {
 
 metrics! {
     ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route, tenant and verdict (settled, released, replayed, accepted, in_progress, key_reused, key_expired, in_doubt, refused).";
-    REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code.";
+    REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code; overloaded are those that `[listen.limits]` leaves no room for.";
     DUPLICATES = Counter "onceway_duplicates_total" "Keyed requests that met a record of their key, by tenant: retries of every kind, and keys reused for something else.";
     QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over a quota, by tenant and quota (new_keys, look_ups, misses); nothing was read, stored or sent.";
     WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route, tenant and kind (sequential, clock_like, many_bodies).";
@@ -77,6 +77,7 @@ metrics! {
     STORE_SPARED = Counter "onceway_store_spared_total" "Calls about keys that were refused at once because the store did not answer those before; nothing was sent. By calls (reads, writes).";
     STORE_SECONDS = Histogram "onceway_store_seconds" "Duration of store calls by operation and route, in seconds.";
     UPSTREAM_SECONDS = Histogram "onceway_upstream_seconds" "Time from sending a request under a claim to its whole answer or its failure, by route, in seconds.";
+    REQUESTS_AT_ONCE = Gauge "onceway_requests_at_once" "Requests that are here now, from their head until their answer was sent, by whose they are (of: clients, peers). Those beyond `[listen.limits]` are refused as overloaded.";
     IN_FLIGHT = Gauge "onceway_in_flight_requests" "Keyed requests being worked on now.";
     EPOCH = Gauge "onceway_epoch" "Epoch of the view this gateway goes by.";
     PROTOCOL = Gauge "onceway_protocol_version" "Version of what regions say to each other that the view goes by.";

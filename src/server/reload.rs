@@ -163,6 +163,7 @@ fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Rep
         routes: config.shared.routes.clone(),
         credentials: config.credentials.clone(),
         quota: config.process.quota,
+        most_at_once: config.process.listen.at_once,
         shared: config.shared.digest,
         restart,
     });

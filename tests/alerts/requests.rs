@@ -1,7 +1,8 @@
-//! What clients and their upstream do: keys reused, retries that find the first attempt running, dead letters, keys in doubt.
+//! What clients and their upstream do: keys reused, retries that find the first attempt running, dead letters, keys in doubt; and too much at once.
 //!
-//! All at us-east, whose two gateways count for themselves. Neighbours: `stage` looks. It must not break a process.
+//! All but the last at us-east, whose two gateways count for themselves. Neighbours: `stage` looks. It must not break a process.
 
+use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use onceway::fleet::wait;
 use tokio::task::JoinSet;
 
 use crate::stage::Stage;
-use crate::support::{BODY, OTHER_BODY, ask, post};
+use crate::support::{BODY, OTHER_BODY, ask, key, post};
 
 const US: (&str, &str) = ("region", "us-east");
 
@@ -76,4 +77,31 @@ pub async fn play(stage: &Stage) {
     for name in ["OncewayDeadLetters", "OncewayDoubtsGrow", "OncewayKeysReused", "OncewayInProgress"] {
         stage.quiet(name, &[US]).await;
     }
+}
+
+/// eu-west takes one request at a time for as long as it is looked at: its file says so, which it reads as it runs.
+pub async fn too_many(stage: &Stage) {
+    let (file, public) = (stage.fleet.dir().join("eu-west.toml"), stage.fleet.regions[1].public());
+    let before = fs::read_to_string(&file).unwrap();
+    fs::write(&file, before.clone() + "\n[listen.limits]\nrequests = 1\n").unwrap();
+    let over = AtomicBool::new(false);
+    let crowd = async {
+        while !over.load(SeqCst) {
+            let began = Instant::now();
+            let mut asked = JoinSet::new();
+            for _ in 0..20 {
+                let slow = post(&public, "/v1/search", &key("crowd"), BODY).with("Demo-Behave", "slow=500ms");
+                asked.spawn(ask(slow));
+            }
+            asked.join_all().await;
+            wait::pause(Duration::from_secs(1).saturating_sub(began.elapsed())).await;
+        }
+    };
+    let seen = async {
+        stage.fires("OncewayOverloaded", &[("region", "eu-west")]).await;
+        over.store(true, SeqCst);
+    };
+    tokio::join!(crowd, seen);
+    fs::write(&file, before).unwrap();
+    stage.quiet("OncewayOverloaded", &[]).await;
 }

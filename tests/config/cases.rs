@@ -355,6 +355,10 @@ pub const CASES: &[Case] = &[
         "region.toml:11: [listen.limits]: connections_per_ip: must be a whole number from 1 to 1000000, not a text",
         "region.toml:12: [listen.limits]: head_time: \"1ms\" is out of range: use \"100ms\" to \"10m\"",
     ]),
+    ("region", "[store]", "[listen.limits]\nrequests = 0\nbodies = 5\n[store]", &[
+        "region.toml:10: [listen.limits]: requests: must be a whole number from 1 to 1000000",
+        "region.toml:11: [listen.limits]: bodies: must be a size in quotes, from \"1MiB\" to \"1024GiB\", not a whole number",
+    ]),
     ("region", "[store]", "[listen.limits]\nwrite_stall = 5\nbody_stal = \"5s\"\nidle_time = \"10s\"\n[store]", &[
         "region.toml:9: [listen.limits]: idle_time must not be below head_time: a connection whose first head is slow would be cut as idle",
         "region.toml:10: [listen.limits]: write_stall: must be a span of time in quotes, from \"100ms\" to \"10m\", not a whole number",

@@ -32,6 +32,7 @@ fn nothing_waits_that_need_not() {
     for edit in [
         ("region", "region = \"east\"", "region = \"east\"\ndrain = \"9s\""),
         ("region", "[store]", "[listen.limits]\nconnections = 7\n[store]"),
+        ("region", "[store]", "[listen.limits]\nrequests = 7\n[store]"),
         ("region", "[store]", "[quota]\nnew_keys_per_second = 7\n[store]"),
         ("region", "[store]", "[log]\nlevel = \"warn\"\n[store]"),
         ("region", "[store]", "[admin]\ntoken_file = \"token\"\n[store]"),

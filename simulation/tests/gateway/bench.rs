@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{Method, Request, Uri};
 use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::crowd::MostAtOnce;
 use onceway::gateway::route::{
     Accept, Binding, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
 };
@@ -435,6 +436,7 @@ pub fn settings(me: &RegionName) -> Settings {
             reap_pause: ms(20),
         },
         quota: None,
+        most_at_once: MostAtOnce::default(),
         shadow: false,
         upstream_health: None,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),

@@ -10,6 +10,7 @@ use http::{Method, Uri};
 use onceway::gateway::authority::upstream::UpstreamHealth;
 use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::crowd::MostAtOnce;
 use onceway::gateway::route::{
     Accept, Alone, Binding, Escrow, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
 };
@@ -103,6 +104,7 @@ pub fn settings(me: &RegionName, failover: Failover, life: Duration) -> Settings
             reap_pause: ms(20),
         },
         quota: None,
+        most_at_once: MostAtOnce::default(),
         shadow: false,
         upstream_health: Some(UpstreamHealth {
             path: Uri::from_static("/healthz"),

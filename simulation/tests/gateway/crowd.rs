@@ -1,0 +1,134 @@
+//! The most requests at once: what is beyond is refused before it is read, and whoever hangs up frees nothing that still runs.
+//!
+//! Neighbours: `onceway::gateway::crowd`, whose own tests count places. It must not be about how fast requests come: `quota.rs` is.
+
+use std::sync::Arc;
+
+use onceway::gateway::crowd::MostAtOnce;
+use onceway::gateway::{Gateway, Settings};
+use onceway::ports::peers::ForwardReply;
+use onceway::protocol::region::RegionName;
+use simulation::ports::SimPorts;
+use simulation::upstream::UpstreamMode;
+use tokio::time::Instant;
+
+use super::bench::{
+    Bench, ask, forward, key_of, ms, play, region, regions, request, settings, told, unfounded, until,
+};
+
+const OVERLOADED: (u16, &str) = (503, "overloaded");
+/// How large a body may be on the bench's routes, in bytes.
+const BODY_LIMIT: usize = 1 << 16;
+
+/// A gateway in place of the bench's, that takes so much at once.
+async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize) -> Arc<Gateway<SimPorts>> {
+    let most_at_once = MostAtOnce { requests, bodies };
+    let settings = Settings { most_at_once, ..settings(name) };
+    let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
+    gateway.start();
+    bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
+    until("the gateway to be ready", ms(20_000), async || gateway.readiness().serves).await;
+    gateway
+}
+
+#[test]
+fn what_is_beyond_is_refused_at_once_and_a_client_that_hangs_up_frees_no_place() {
+    play(async {
+        let (bench, eu) = (Bench::start(1).await, region("eu"));
+        let gateway = taking(&bench, &eu, 2, BODY_LIMIT * 10).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        let begin = |word: &str| {
+            let (gateway, key) = (gateway.clone(), key_of(&eu, word));
+            tokio::spawn(async move { ask(&gateway, "/park", &key, "{}").await })
+        };
+        let (hangs_up, stays) = (begin("hangs-up"), begin("stays"));
+        until("both to be sent", ms(500), async || bench.arrived(&eu) == 2).await;
+        hangs_up.abort();
+        assert!(hangs_up.await.unwrap_err().is_cancelled());
+
+        let begun = Instant::now();
+        let third = key_of(&eu, "third");
+        let refused = gateway.handle(request("/park", &third, "{}")).await;
+        let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((1..=2).contains(&after), "a second, and up to as much again: {after}");
+        let refused = told(refused).await;
+        assert_eq!(refused.said(), OVERLOADED);
+        assert!(String::from_utf8_lossy(&refused.body).contains("\"safe_to_retry\":true"));
+        let passed = ask(&gateway, "/nothing-is-known-of", "k", "{}").await;
+        assert_eq!(passed.said(), OVERLOADED, "requests without a key have places, too");
+        assert_eq!(begun.elapsed(), ms(0), "nothing was waited for");
+
+        let first = gateway.serve_forward(region("us"), forward("/park", &key_of(&eu, "from-us"))).await;
+        let ForwardReply::Answer(first) = first else { panic!("the owner was asked") };
+        assert_eq!(first.status(), 201, "peers have places of their own");
+
+        assert_eq!(stays.await.unwrap().status, 201);
+        assert_eq!(ask(&gateway, "/park", &third, "{}").await.status, 201, "the same key, later");
+        assert_eq!(bench.effects(&third).len(), 1);
+        assert_eq!(bench.effects(&key_of(&eu, "hangs-up")).len(), 1, "it ran to its end");
+    });
+}
+
+#[test]
+fn an_answer_keeps_its_place_until_it_was_sent() {
+    play(async {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        let gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
+        let (key, next) = (key_of(&eu, "slowly-read"), key_of(&eu, "next"));
+        let answer = gateway.handle(request("/park", &key, "{}")).await;
+        assert_eq!(answer.status(), 201);
+        assert_eq!(ask(&gateway, "/park", &next, "{}").await.said(), OVERLOADED);
+        assert_eq!(told(answer).await.status, 201);
+        assert_eq!(ask(&gateway, "/park", &next, "{}").await.status, 201);
+    });
+}
+
+#[test]
+fn peers_are_refused_beyond_their_bound_and_their_clients_are_told_so() {
+    play(async {
+        let (bench, [eu, us, _]) = (Bench::start(3).await, regions());
+        let gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        let (first, second) = (key_of(&eu, "first"), key_of(&eu, "second"));
+        let running = bench.begin(&us, "/park", &first);
+        until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
+        assert_eq!(bench.send(&us, "/park", &second).await.said(), OVERLOADED);
+        assert_eq!(
+            ask(&gateway, "/park", &second, "{}").await.status,
+            201,
+            "clients have places of their own"
+        );
+        assert_eq!(running.await.unwrap().status, 201);
+        assert!(bench.send(&us, "/park", &second).await.replayed);
+    });
+}
+
+#[test]
+fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
+    play(async {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        let gateway = taking(&bench, &eu, 10, BODY_LIMIT + 100).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        let sized = |word: &str, length: usize| {
+            let text = format!("\"{}\"", "a".repeat(length - 2));
+            let mut request = request("/park", &key_of(&eu, word), &text);
+            request.headers_mut().insert("content-length", length.into());
+            request
+        };
+        let first = tokio::spawn({
+            let (gateway, request) = (gateway.clone(), sized("first", 150));
+            async move { told(gateway.handle(request).await).await }
+        });
+        until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
+        let unsized_one = request("/park", &key_of(&eu, "unsized"), "{}");
+        assert_eq!(
+            told(gateway.handle(unsized_one).await).await.said(),
+            OVERLOADED,
+            "it may be of any length"
+        );
+        assert_eq!(told(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.said(), OVERLOADED);
+        assert_eq!(told(gateway.handle(sized("small", 200)).await).await.status, 201);
+        assert_eq!(first.await.unwrap().status, 201);
+        assert_eq!(told(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.status, 201);
+    });
+}

@@ -1,0 +1,116 @@
+//! The two ways into a gateway: a client's request, and one that a peer forwarded.
+//!
+//! Neighbours: `server` feeds them in, [`super::crowd`] has a place for each, [`super::admit`] says what it is, [`super::request`] answers what has a
+//! key. It must not look at a key itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request, Response};
+
+use super::admit::Admitted;
+use super::authority::Here;
+use super::crowd::{Place, Whose};
+use super::problems::Problem;
+use super::{
+    Gateway, address, admit, generators, metrics, problems, publication, reply, request, shadow, spans, trace,
+};
+use crate::ports::peers::{Forward, ForwardReply};
+use crate::ports::upstream::SendError;
+use crate::ports::{Body, Ports, Upstream};
+use crate::protocol::region::RegionName;
+
+impl<P: Ports> Gateway<P> {
+    /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.
+    pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
+        if let Some(shadow) = &self.shadow {
+            return shadow::pass(self, shadow, request).await;
+        }
+        match self.place(Whose::Client) {
+            Ok(place) => self.placed(request, &place).await.map(|body| place.until_sent(body)),
+            Err(problem) => self.refused(&problem, &trace::of(request.headers())),
+        }
+    }
+
+    async fn placed(self: &Arc<Self>, request: Request<Body>, place: &Place) -> Response<Body> {
+        if request.uri().path() == problems::PAGE {
+            return reply::problems_page();
+        }
+        if address::is_asked(request.method(), request.uri().path()) {
+            return address::answer(self, request).await;
+        }
+        if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
+        {
+            return reply::publication(self.live().publication.clone());
+        }
+        let trace = trace::of(request.headers());
+        match admit::admit(self, request, place).await {
+            Admitted::Pass(request) => self.pass(request).await,
+            Admitted::Refused(problem, echo) => {
+                let mut response = self.refused(&problem, &trace);
+                if let Some(echo) = echo {
+                    response.headers_mut().insert(reply::KEY, echo);
+                }
+                response
+            }
+            Admitted::Keyed(ask) => {
+                generators::admitted(self, &ask);
+                request::answer(self, *ask).await
+            }
+        }
+    }
+
+    /// The refusal of a request that was not admitted, counted and logged.
+    fn refused(&self, problem: &Problem, trace: &impl fmt::Display) -> Response<Body> {
+        metrics::refused(problem);
+        let response = reply::refuse(problem);
+        let (region, code, status) = (&self.settings.me, problem.code(), response.status().as_u16());
+        tracing::info!(%region, code, status, epoch = self.view().epoch(), %trace, "not admitted");
+        spans::answered("refused", code, status);
+        response
+    }
+
+    /// Answers a request that a peer forwarded. It is never forwarded again.
+    pub async fn serve_forward(self: &Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
+        if matches!(self.here(&forward.id), Here::Elsewhere(_) | Here::Nobody) {
+            tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view().epoch(), "refused a forward: not the owner");
+            return ForwardReply::NotOwner { epoch: self.view().epoch() };
+        }
+        let answered = match self.place(Whose::Peer) {
+            Ok(place) if address::is_asked(&forward.method, forward.target.path()) => {
+                let answer = address::here(self, &forward.id, forward.principal).await;
+                Ok(answer.map(|body| place.until_sent(body)))
+            }
+            Ok(place) => match admit::admit_forward(self, forward, &place) {
+                Ok(ask) => Ok(request::answer_here(self, ask).await.map(|body| place.until_sent(body))),
+                Err(problem) => Err(problem),
+            },
+            Err(problem) => Err(problem),
+        };
+        ForwardReply::Answer(answered.unwrap_or_else(|problem| {
+            metrics::refused(&problem);
+            reply::refuse(&problem)
+        }))
+    }
+
+    pub(super) async fn pass(&self, request: Request<Body>) -> Response<Body> {
+        let answered = self.ports.upstream().pass(request).await;
+        self.passed(answered)
+    }
+
+    pub(super) fn passed(&self, answered: Result<Response<Body>, SendError>) -> Response<Body> {
+        metrics::passed(&answered);
+        match answered {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::warn!(%error, "pass-through failed");
+                let problem = match error {
+                    SendError::NotSent(_) => Problem::UpstreamUnavailable { after: Duration::from_secs(1) },
+                    SendError::Unknown(_) => Problem::UpstreamBroke,
+                };
+                reply::refuse(&problem)
+            }
+        }
+    }
+}
