@@ -37,7 +37,7 @@ use stage::Stage;
 use support::{BOUND, run};
 
 /// What is brought about, and the alerts that it must make fire. In this order: the last one leaves no deployment.
-const GROUPS: [(&str, &[&str]); 10] = [
+const GROUPS: [(&str, &[&str]); 11] = [
     (
         "clients and upstream",
         &["OncewayKeysReused", "OncewayInProgress", "OncewayDeadLetters", "OncewayDoubtsGrow"],
@@ -47,6 +47,7 @@ const GROUPS: [(&str, &[&str]); 10] = [
     ("a gateway dies", &["OncewayDown"]),
     ("a sick upstream", &["OncewayUpstreamSick"]),
     ("a slow store", &["OncewayStoreSlow"]),
+    ("a silent store", &["OncewayStoreSilent"]),
     (
         "left alone",
         &[
@@ -73,6 +74,7 @@ async fn play(group: &str, stage: &Stage) {
         "a gateway dies" => machines::gateway_dies(stage).await,
         "a sick upstream" => machines::upstream_sick(stage).await,
         "a slow store" => machines::store_slow(stage).await,
+        "a silent store" => machines::store_silent(stage).await,
         "left alone" => machines::left_alone(stage).await,
         "a window" => losses::window(stage).await,
         "beyond" => losses::beyond(stage).await,

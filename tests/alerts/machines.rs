@@ -1,4 +1,4 @@
-//! What machines and files do: a gateway that dies, a store that loses rows or is slow, a sick upstream, certificates that expire, a file that is wrong.
+//! What machines and files do: a gateway that dies, a store that loses rows, is slow or silent, a sick upstream, certificates that expire, a wrong file.
 //!
 //! Neighbours: `stage` looks, `losses` takes whole regions away. Everything is mended before the next group. It must not take a majority away.
 
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::requests::{doubts, ruled};
 use crate::stage::{Stage, instance};
-use crate::support::{BODY, PATIENCE, post, until};
+use crate::support::{BODY, PATIENCE, ask, post, until};
 
 /// Longer than the bound of OncewayStoreSlow.
 const STALL: Duration = Duration::from_millis(350);
@@ -84,6 +84,25 @@ pub async fn store_slow(stage: &Stage) {
     };
     tokio::join!(stalls, seen);
     stage.quiet("OncewayStoreSlow", &[("region", "ap-south")]).await;
+    ap.serves().await.unwrap();
+}
+
+/// Nobody may write ap-south's own records, as while an index is built on them. Its heartbeats go on, so its keys stay with it; rows of others arrive,
+/// so that no lag grows.
+pub async fn store_silent(stage: &Stage) {
+    let ap = &stage.fleet.regions[2];
+    let client = ap.cluster.connect(files::DATABASE).await.unwrap();
+    client.batch_execute("begin; lock table onceway.records_ap_south_g1 in share mode").await.unwrap();
+    stage.fires("OncewayStoreSilent", &[("region", "ap-south"), ("calls", "writes")]).await;
+    let key = stage.key_of(2, None).await;
+    let request = post(&ap.public(), "/v1/charges", &key, BODY);
+    until("a key to be refused where it stays", async || {
+        ask(request.clone()).await.text().contains("store-unavailable")
+    })
+    .await;
+    client.batch_execute("rollback").await.unwrap();
+    stage.quiet("OncewayStoreSilent", &[]).await;
+    stage.told(request, &[201]).await;
     ap.serves().await.unwrap();
 }
 
