@@ -1,4 +1,5 @@
-//! Spans of a deployment whose gateways export them: one trace over two regions, in real protobuf, taken by a collector in this process.
+//! Spans of a deployment whose gateways export them: one trace over two regions, and over the runs of an accepted request, in real protobuf, taken
+//! by a collector in this process.
 //!
 //! Only in builds with the feature `otlp`. Neighbours: `watched.rs` has traces in headers and logs. The collector must not help: it takes what
 //! comes, or nothing at all.
@@ -26,8 +27,9 @@ use onceway::fleet::client::Ask;
 use onceway::fleet::region::{Action, Part, Region};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
-use support::solo::{Solo, routes};
+use support::solo::{POLICY, Solo, routes};
 use support::{BODY, ask, code, deployment, key, key_status, post, run, until};
 use tokio::net::TcpListener;
 
@@ -36,6 +38,7 @@ use tokio::net::TcpListener;
 struct Seen {
     region: String,
     name: String,
+    kind: SpanKind,
     trace: String,
     id: String,
     parent: String,
@@ -93,6 +96,7 @@ async fn take(
             };
             all.lock().unwrap().push(Seen {
                 region: region.clone(),
+                kind: span.kind(),
                 name: span.name,
                 trace: hex(&span.trace_id),
                 id: hex(&span.span_id),
@@ -191,6 +195,80 @@ fn one_trace_goes_through_two_regions_and_the_flag_of_the_client_counts() {
         for span in collector.seen.lock().unwrap().iter() {
             assert!(!format!("{span:?}").contains(&traced), "a key in a span: {span:?}");
         }
+    });
+}
+
+/// An upstream where nothing happens at first, and then everything does. It keeps the key and the trace of each request.
+async fn reluctant() -> (SocketAddr, Arc<Mutex<Vec<[String; 2]>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let all = seen.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let all = all.clone();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let said = |name| request.headers()[name].to_str().unwrap().to_owned();
+                let mut all = all.lock().unwrap();
+                all.push([said("idempotency-key"), said("traceparent")]);
+                let status = if all.len() == 1 { 503 } else { 201 };
+                std::future::ready(Response::builder().status(status).body(Full::new(Bytes::new())))
+            });
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    (address, seen)
+}
+
+#[test]
+fn the_runs_of_an_accepted_request_are_in_its_trace() {
+    run(async {
+        const TRACE: &str = "6bf92f3577b34da6a3ce929d0e0e4736";
+        const QUIET: &str = "7bf92f3577b34da6a3ce929d0e0e4736";
+        const CALLER: &str = "00f067aa0ba902b7";
+        let (collector, (upstream, seen)) = (Collector::start().await, reluctant().await);
+        let route = format!(
+            "[[route]]\nname = \"charges\"\nmethods = [\"POST\"]\npath = \"/v1/charges\"\nkey = \"required\"\n{POLICY}\
+             recovery = \"park\"\nmode = \"accept\"\n[route.accept]\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n"
+        );
+        let solo =
+            Solo::start_with(&route, Some(upstream), |dir| export(dir, "solo", collector.address, "")).await;
+        let (accepted, quiet) = (key("accepted"), key("quiet"));
+        for (key, trace, flags, runs) in [(&accepted, TRACE, "01", 2), (&quiet, QUIET, "00", 3)] {
+            let asked = post(&solo.public(), "/v1/charges", key, BODY)
+                .with("traceparent", format!("00-{trace}-{CALLER}-{flags}"));
+            assert_eq!(ask(asked).await.status, 202);
+            until("its last run", async || seen.lock().unwrap().len() == runs).await;
+        }
+        let of = |name: &str| {
+            let all = collector.of(TRACE).into_iter().filter(|span| span.name == name);
+            all.collect::<Vec<_>>()
+        };
+        until("both runs and what they did", async || {
+            of("request").len() == 1 && of("job").len() == 2 && of("settle").len() == 1
+        })
+        .await;
+        let (request, jobs, seen) = (&of("request")[0], of("job"), seen.lock().unwrap().clone());
+        assert_eq!((request.parent.as_str(), request.words["status"].as_str()), (CALLER, "202"));
+        let runs = [
+            ["1", "released", "-", "503", "retried", "the upstream answered 503: nothing happened"],
+            ["2", "settled", "-", "201", "settled", ""],
+        ];
+        for ((job, sent), expected) in jobs.iter().zip(&seen).zip(runs) {
+            assert_eq!((job.kind, &job.parent), (SpanKind::Consumer, &request.id), "{job:?}");
+            let said = ["runs", "verdict", "code", "status", "result", "trouble"]
+                .map(|word| job.words[word].as_str());
+            assert_eq!(said, expected, "{job:?}");
+            for word in ["request", "route", "tenant", "key", "region", "epoch"] {
+                assert_eq!(job.words[word], request.words[word], "{word}");
+            }
+            assert_eq!(sent[1], format!("00-{TRACE}-{}-01", job.id), "the parent that the upstream sees");
+            for name in ["claim", "upstream"] {
+                assert_eq!(of(name).iter().filter(|span| span.parent == job.id).count(), 1, "{name}");
+            }
+        }
+        assert_eq!(of("settle")[0].parent, jobs[1].id);
+        assert_eq!(seen[2], [format!("\"{quiet}\""), format!("00-{QUIET}-{CALLER}-00")], "as it came");
+        assert!(collector.of(QUIET).is_empty(), "the client said that it is not sampled");
     });
 }
 
