@@ -1,4 +1,5 @@
-//! Spans of a deployment whose gateways export them: one trace over two regions, in real protobuf, taken by a collector in this process.
+//! Spans of a deployment whose gateways export them: one trace over two regions, and over the runs of an accepted request, in real protobuf, taken
+//! by a collector in this process.
 //!
 //! Only in builds with the feature `otlp`. Neighbours: `watched.rs` has traces in headers and logs. The collector must not help: it takes what
 //! comes, or nothing at all.
@@ -26,8 +27,9 @@ use onceway::fleet::client::Ask;
 use onceway::fleet::region::{Action, Part, Region};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
-use support::solo::{Solo, routes};
+use support::solo::{POLICY, Solo, routes};
 use support::{BODY, ask, code, deployment, key, key_status, post, run, until};
 use tokio::net::TcpListener;
 
@@ -36,6 +38,7 @@ use tokio::net::TcpListener;
 struct Seen {
     region: String,
     name: String,
+    kind: SpanKind,
     trace: String,
     id: String,
     parent: String,
@@ -46,21 +49,31 @@ struct Seen {
 struct Collector {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
+    /// Whoever holds it keeps the answers back.
+    answers: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Collector {
     async fn start() -> Collector {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-        let all = seen.clone();
+        let (all, answers) = (seen.clone(), Arc::new(tokio::sync::Mutex::new(())));
+        let held = answers.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let all = all.clone();
-                let service = service_fn(move |request: Request<Incoming>| take(all.clone(), request));
+                let (all, held) = (all.clone(), held.clone());
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let (all, held) = (all.clone(), held.clone());
+                    async move {
+                        let answer = take(all, request).await;
+                        drop(held.lock().await);
+                        answer
+                    }
+                });
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });
-        Collector { address, seen }
+        Collector { address, seen, answers }
     }
 
     /// The spans of a trace, so far.
@@ -93,6 +106,7 @@ async fn take(
             };
             all.lock().unwrap().push(Seen {
                 region: region.clone(),
+                kind: span.kind(),
                 name: span.name,
                 trace: hex(&span.trace_id),
                 id: hex(&span.span_id),
@@ -194,6 +208,88 @@ fn one_trace_goes_through_two_regions_and_the_flag_of_the_client_counts() {
     });
 }
 
+/// An upstream where nothing happens at first, and then everything does. It keeps the key and the trace of each request.
+async fn reluctant() -> (SocketAddr, Arc<Mutex<Vec<[String; 2]>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let all = seen.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let all = all.clone();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let said = |name| request.headers()[name].to_str().unwrap().to_owned();
+                let mut all = all.lock().unwrap();
+                all.push([said("idempotency-key"), said("traceparent")]);
+                let status = if all.len() == 1 { 503 } else { 201 };
+                std::future::ready(Response::builder().status(status).body(Full::new(Bytes::new())))
+            });
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    (address, seen)
+}
+
+#[test]
+fn the_runs_of_an_accepted_request_are_in_its_trace() {
+    run(async {
+        const TRACE: &str = "6bf92f3577b34da6a3ce929d0e0e4736";
+        const QUIET: &str = "7bf92f3577b34da6a3ce929d0e0e4736";
+        const CALLER: &str = "00f067aa0ba902b7";
+        let (collector, (upstream, seen)) = (Collector::start().await, reluctant().await);
+        let route = format!(
+            "[[route]]\nname = \"charges\"\nmethods = [\"POST\"]\npath = \"/v1/charges\"\nkey = \"required\"\n{POLICY}\
+             recovery = \"park\"\nmode = \"accept\"\n[route.accept]\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n"
+        );
+        let solo = Solo::start_with(&route, Some(upstream), |dir| {
+            export(dir, "solo", collector.address, "sample_percent = 0")
+        })
+        .await;
+        let (accepted, quiet, begun) = (key("accepted"), key("quiet"), key("begun"));
+        let from = |trace, flags| Some(format!("00-{trace}-{CALLER}-{flags}"));
+        for (key, parent, runs) in
+            [(&accepted, from(TRACE, "01"), 2), (&quiet, from(QUIET, "00"), 3), (&begun, None, 4)]
+        {
+            let asked = post(&solo.public(), "/v1/charges", key, BODY);
+            let asked = parent.into_iter().fold(asked, |asked, line| asked.with("traceparent", line));
+            assert_eq!(ask(asked).await.status, 202);
+            until("its last run", async || seen.lock().unwrap().len() == runs).await;
+        }
+        let of = |name: &str| {
+            let all = collector.of(TRACE).into_iter().filter(|span| span.name == name);
+            all.collect::<Vec<_>>()
+        };
+        // It finishes what runs, and sends what is left: whatever has a span is there.
+        solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
+        let (request, jobs, seen) = (&of("request")[0], of("job"), seen.lock().unwrap().clone());
+        assert_eq!((of("request").len(), jobs.len(), of("settle").len()), (1, 2, 1));
+        assert_eq!((request.parent.as_str(), request.words["status"].as_str()), (CALLER, "202"));
+        let runs = [
+            ["1", "released", "-", "503", "retried", "the upstream answered 503: nothing happened"],
+            ["2", "settled", "-", "201", "settled", ""],
+        ];
+        for ((job, sent), expected) in jobs.iter().zip(&seen).zip(runs) {
+            assert_eq!((job.kind, &job.parent), (SpanKind::Consumer, &request.id), "{job:?}");
+            let said = ["runs", "verdict", "code", "status", "result", "trouble"]
+                .map(|word| job.words[word].as_str());
+            assert_eq!(said, expected, "{job:?}");
+            for word in ["request", "route", "tenant", "key", "region", "epoch"] {
+                assert_eq!(job.words[word], request.words[word], "{word}");
+            }
+            assert_eq!(sent[1], format!("00-{TRACE}-{}-01", job.id), "the parent that the upstream sees");
+            for name in ["claim", "upstream"] {
+                assert_eq!(of(name).iter().filter(|span| span.parent == job.id).count(), 1, "{name}");
+            }
+        }
+        assert_eq!(of("settle")[0].parent, jobs[1].id);
+        assert_eq!(seen[2], [format!("\"{quiet}\""), format!("00-{QUIET}-{CALLER}-00")], "as it came");
+        assert!(seen[3][1].ends_with("-00"), "of traces that begin here none is sampled: {:?}", seen[3]);
+        for span in collector.seen.lock().unwrap().iter() {
+            assert_eq!(span.trace, TRACE, "{span:?}");
+            assert!(!format!("{span:?}").contains(&accepted), "a key in a span: {span:?}");
+        }
+    });
+}
+
 #[test]
 fn without_a_collector_requests_go_on_and_a_stop_sends_what_is_left() {
     run(async {
@@ -213,12 +309,23 @@ fn without_a_collector_requests_go_on_and_a_stop_sends_what_is_left() {
         std::fs::write(&file, there).unwrap();
         restart(region).await;
         solo.serves().await;
+        // The exporter waits for an answer while the last spans come, and is let go when nothing but them is left.
+        let held = collector.answers.lock().await;
+        assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("first"), BODY)).await.status, 201);
+        until("the first message", async || !collector.seen.lock().unwrap().is_empty()).await;
         let last = key("last");
         assert_eq!(ask(post(&solo.public(), "/v1/charges", &last, BODY)).await.status, 201);
         let unkeyed = ask(Ask::post(format!("{}/v1/charges", solo.public()), BODY)).await;
         assert_eq!(code(&unkeyed), "credential-invalid");
         let digest = key_status(region, &last).await["digest"].clone();
-        region.act(Action::Stop, Part::Gateway).await.unwrap();
+        let stopped = || std::fs::read_to_string(region.gateway_log()).unwrap().matches(" stopped").count();
+        let before = stopped();
+        let letting_go = async {
+            until("the gateway to have stopped", async || stopped() > before).await;
+            drop(held);
+        };
+        let (ended, ()) = tokio::join!(region.act(Action::Stop, Part::Gateway), letting_go);
+        ended.unwrap();
         let seen = collector.seen.lock().unwrap().clone();
         let mine = seen.iter().find(|span| span.words.get("key").map(String::as_str) == digest.as_str());
         let mine = mine.expect("flushed at the stop");

@@ -36,10 +36,11 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
         let admin = solo.region.cluster.connect(DATABASE).await.unwrap();
         let set = async |sql: &str| admin.batch_execute(sql).await.unwrap();
         let why = "run the newer onceway here";
-        let lines = || {
+        let lines = |what: &str| {
             let log = std::fs::read_to_string(solo.region.gateway_log()).unwrap();
-            log.lines().filter(|line| line.contains("the gate cannot be read") && line.contains(why)).count()
+            log.lines().filter(|line| line.contains(what) && line.contains(why)).count()
         };
+        let (unread, closed) = ("the gate cannot be read", "the store is closed");
 
         // A gate that did not move is read now and then: told once, and not asked for again and again.
         let reads = async || {
@@ -48,10 +49,10 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
         };
         let beats = async || status(&solo.region).await["store"]["heartbeat"].as_u64().unwrap();
         set("update onceway.meta set gateways_from = 99").await;
-        until("the gateway to say why", async || lines() > 0).await;
+        until("the gateway to say why", async || lines(unread) > 0).await;
         let (first, begun) = (beats().await, reads().await);
         until("some heartbeats", async || beats().await >= first + 20).await;
-        assert_eq!(lines(), 1, "said once");
+        assert_eq!(lines(unread), 1, "said once");
         let (read, beaten) = (reads().await - begun, beats().await - first);
         // A look every 100 ms, a heartbeat every 250 ms.
         assert!(i64::try_from(beaten).unwrap() * 6 > read, "{read} reads in {beaten} heartbeats");
@@ -66,6 +67,9 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
         let answer = ask(post(&solo.public(), "/v1/charges", &refused, BODY)).await;
         assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (503, "store-unavailable"));
         assert_eq!(effects(&solo.ledger, &refused), 0);
+        let begun = reads().await;
+        until("some more looks", async || reads().await >= begun + 20).await;
+        assert_eq!(lines(closed), 1, "said once, too");
 
         set("select onceway.need_gateways(4)").await;
         solo.serves().await;

@@ -181,7 +181,7 @@ impl Deployment {
                 Arc::new(rival.clone())
             }
             None => {
-                gateway.start();
+                gateway.start(None);
                 Arc::new(gateway.clone())
             }
         };

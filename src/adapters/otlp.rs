@@ -198,7 +198,25 @@ async fn post(authority: &str, message: Bytes) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use tracing_subscriber::layer::SubscriberExt;
+
     use super::*;
+
+    #[test]
+    fn of_the_traces_that_begin_here_a_share_is_sampled() {
+        let region = RegionName::parse("eu").unwrap();
+        // A quarter, give or take seven standard deviations.
+        for (percent, share) in [(0, 0..=0), (25, 150..=350), (100, 1_000..=1_000)] {
+            let (layer, exporter) = set_up("http://127.0.0.1:4318", percent, &region);
+            tracing::subscriber::with_default(Registry::default().with(layer), || {
+                for _ in 0..1_000 {
+                    drop(tracing::trace_span!(target: observe::SPANS, "request"));
+                }
+            });
+            let sampled = exporter.spans.len();
+            assert!(share.contains(&sampled), "{percent} percent: {sampled} of 1000");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_full_queue_drops_spans_and_waits_for_nobody() {

@@ -42,17 +42,13 @@ pub(super) fn shortly<P: Ports>(gateway: &Gateway<P>) -> Duration {
 
 /// Renders, counts and logs the reply: the one line per request.
 pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
-    let verdict = reply.verdict();
-    let code = match &reply {
-        Reply::Refused(problem, _) => {
-            metrics::refused(problem);
-            if matches!(problem, Problem::KeyReused { .. }) {
-                generators::mismatched(gateway, ask);
-            }
-            problem.code()
+    let (verdict, code) = (reply.verdict(), reply.code());
+    if let Reply::Refused(problem, _) = &reply {
+        metrics::refused(problem);
+        if matches!(problem, Problem::KeyReused { .. }) {
+            generators::mismatched(gateway, ask);
         }
-        Reply::First { .. } | Reply::Replay(_) | Reply::Accepted(_) => "-",
-    };
+    }
     gateway.give_back(ask, reply.is_retry());
     metrics::answer(&ask.route, ask.id.tenant(), verdict);
     let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use tokio::sync::{Notify, Semaphore};
+use tracing::Instrument;
 
 use super::admit::{Ask, By};
 use super::authority::Here;
@@ -19,7 +20,7 @@ use super::quota::Charged;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
 use super::route::{Matched, Policy};
-use super::{Gateway, metrics, request, trace};
+use super::{Gateway, metrics, request, spans, trace};
 use crate::ports::jobs::{Content, Job, StoredRequest};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Peers, Ports};
@@ -63,15 +64,15 @@ enum End {
     Dead(String),
 }
 
-/// Starts the worker, and the count of all jobs.
-pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+/// Starts the worker, and the count of all jobs; `span` begins the span of each run.
+pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
     let weak = Arc::downgrade(gateway);
     tokio::spawn(async move {
         while let Some(gateway) = weak.upgrade() {
             if gateway.is_stopping() {
                 return;
             }
-            take(&gateway).await;
+            take(&gateway, span).await;
             let (ports, due) = (gateway.ports.clone(), gateway.jobs.due.clone());
             let next = ports.clock().now() + gateway.settings.timings.jobs_poll;
             drop(gateway);
@@ -98,7 +99,7 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 }
 
 /// Takes what is due, as far as workers are free, and runs each job in a task of its own.
-async fn take<P: Ports>(gateway: &Arc<Gateway<P>>) {
+async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
     if !gateway.store_is_open() {
         return;
     }
@@ -113,11 +114,12 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>) {
     }
     let (nonce, until) = (gateway.ports.dice().nonce(), gateway.forgets_until());
     let taken = gateway.ports.store().take(nonce, free, away(gateway), until);
-    for job in metrics::upkeep("take", taken).await.unwrap_or_default() {
+    for mut job in metrics::upkeep("take", taken).await.unwrap_or_default() {
         let Ok(permit) = gateway.jobs.free.clone().try_acquire_owned() else { return };
         let (gateway, begun) = (gateway.clone(), InFlight::begin(gateway.clone()));
+        let span = spans::job(span, &mut job);
         tokio::spawn(async move {
-            run(&gateway, job).await;
+            run(&gateway, job).instrument(span).await;
             drop(permit);
             gateway.jobs.due();
             drop(begun);
@@ -143,8 +145,9 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
             if job.runs > ask.policy.accept.max_runs {
                 End::Dead(format!("its workers never came back: run {} times", job.runs - 1))
             } else {
-                let policy = ask.policy.clone();
-                ended(gateway, &policy, job.runs, request::follow(gateway, &ask, rows).await.reply())
+                let reply = request::follow(gateway, &ask, rows).await.reply();
+                spans::answered(reply.verdict(), reply.code(), reply.status());
+                ended(gateway, &ask.policy, job.runs, reply)
             }
         }
     };
@@ -165,6 +168,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
         request = %job.request_id, %route, tenant = %job.taken.id.tenant(), %key, %region, epoch, runs = job.runs,
         result, trouble, %trace, "job"
     );
+    spans::ran(&job, &route, region, epoch, result, trouble);
     metrics::job(&route, result);
     // A write that fails leaves the job to come back by itself; the record stops it from happening twice.
     let written = match &end {
@@ -249,7 +253,8 @@ async fn handed_on<P: Ports>(
         deadline,
     };
     let until = clock.now() + deadline;
-    match race(gateway.ports.peers().forward(owner, forward), clock.sleep_until(until)).await {
+    let asked = gateway.ports.peers().forward(owner, forward).instrument(spans::forward(owner));
+    match race(asked, clock.sleep_until(until)).await {
         Won::First(Ok(ForwardReply::Answer(answer))) => {
             let status = answer.status().as_u16();
             waits(

@@ -43,7 +43,7 @@ mod request;
 pub mod route;
 pub mod shadow;
 pub mod signature;
-mod spans;
+pub mod spans;
 mod stand_in;
 pub mod status;
 mod sweep;
@@ -338,15 +338,15 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Starts what runs beside requests. The tasks end when `stop` has returned and the gateway is dropped.
-    /// In shadow mode nothing does.
-    pub fn start(self: &Arc<Self>) {
+    /// In shadow mode nothing does. `job` begins the span of each run of a job, where spans are exported.
+    pub fn start(self: &Arc<Self>, job: Option<spans::Begin>) {
         if self.shadow.is_some() {
             return;
         }
         heartbeat::start(self);
         authority::start(self);
         request::start_poller(self);
-        jobs::start(self);
+        jobs::start(self, job);
         reaper::start(self);
         audit::start(self);
         sweep::start(self);

@@ -103,6 +103,24 @@ impl Reply {
         }
     }
 
+    /// The code of its problem; `-` where there is none.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Reply::Refused(problem, _) => problem.code(),
+            Reply::First { .. } | Reply::Replay(_) | Reply::Accepted(_) => "-",
+        }
+    }
+
+    /// The status that it is rendered with.
+    pub fn status(&self) -> u16 {
+        match self {
+            Reply::First { response, .. } => response.status().as_u16(),
+            Reply::Replay(settlement) => settlement.answer.status,
+            Reply::Accepted(_) => StatusCode::ACCEPTED.as_u16(),
+            Reply::Refused(problem, _) => status(problem).as_u16(),
+        }
+    }
+
     /// Whether it shows that the request started no key. A refusal of another request or of an expired key does not count: who tries
     /// keys out pays for it.
     pub fn is_retry(&self) -> bool {

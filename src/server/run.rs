@@ -34,6 +34,7 @@ use crate::adapters::system::{SystemClock, SystemDice};
 use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
 use crate::config::Config;
 use crate::config::running::Running;
+use crate::gateway::spans::Begin;
 use crate::gateway::{Gateway, Settings};
 use crate::ports::Body;
 use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
@@ -47,6 +48,12 @@ const KEEP_UPSTREAM_IDLE: Duration = Duration::from_secs(30);
 /// Bounds of the store-seconds and upstream-seconds histograms, in seconds.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
+/// Begins the span of a run of a job.
+#[cfg(feature = "otlp")]
+const JOB_SPAN: Option<Begin> = Some(spans::job);
+#[cfg(not(feature = "otlp"))]
+const JOB_SPAN: Option<Begin> = None;
+
 /// What the listeners feed.
 struct Service(Arc<Gateway<RealPorts>>);
 
@@ -55,7 +62,7 @@ impl PublicService for Service {
         #[cfg(feature = "otlp")]
         {
             let mut request = request;
-            let span = spans::begin("request", request.headers_mut());
+            let span = spans::request("request", request.headers_mut());
             self.0.handle(request).instrument(span).await
         }
         #[cfg(not(feature = "otlp"))]
@@ -68,7 +75,7 @@ impl PeerService for Service {
         #[cfg(feature = "otlp")]
         {
             let mut forward = forward;
-            let span = spans::begin("forwarded request", &mut forward.headers);
+            let span = spans::request("forwarded request", &mut forward.headers);
             self.0.serve_forward(from, forward).instrument(span).await
         }
         #[cfg(not(feature = "otlp"))]
@@ -113,7 +120,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
         Some(front) => Some((bind(front.address, "trusted").await?, front.clone())),
         None => None,
     };
-    gateway.start();
+    gateway.start(JOB_SPAN);
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     let replaced = Replaced::new(&config, tls.clone(), identity.clone(), levels);

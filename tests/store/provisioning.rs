@@ -7,7 +7,7 @@ use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
 use onceway::ports::Replica;
 use onceway::protocol::region::RegionName;
 
-fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
+pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
     &report
         .lines
         .iter()

@@ -158,22 +158,25 @@ pub async fn what_came_to_nothing_is_no_double<B: AuditBench>(bench: &B) {
     assert_eq!(audit(bench).await, [], "audit: nothing happened on one side");
 }
 
-/// An open row that the own one names; once it is settled after all, it is a double.
+/// An open row that the own one names. Once it is settled after all, it is a double, and so is a later attempt of that origin.
 pub async fn what_was_superseded_knowingly_is_no_double<B: AuditBench>(bench: &B) {
     audit(bench).await;
-    let mut ask = asks(bench, &id(bench, "audit-over"), 1).await;
-    let over = vec![(bench.peers()[0].clone(), bench.arrives(&ask.id, Foreign::InDoubt).await)];
-    (ask.basis, ask.risk) =
-        (Basis::Known { own: None, over, attempt: 1 }, vec![bench.peers()[0].region.clone()]);
-    let attempt = wins(bench, &ask).await.0;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
-    assert_eq!(audit(bench).await, [], "audit: it was superseded knowingly");
+    let peer = bench.peers()[0].clone();
     let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-    let mut late = copied(bench, &bench.peers()[0], "audit-over", 1, answered);
-    late.row.token.epoch = attempt.token.epoch;
-    import(bench, &bench.peers()[0], &[late]).await;
-    let found = audit(bench).await;
-    assert_eq!(found.len(), 1, "audit: it happened after all: {found:?}");
+    let doubt = State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
+    for (name, later, state) in [("audit-over", 1, answered), ("audit-over-again", 2, doubt)] {
+        let mut ask = asks(bench, &id(bench, name), 1).await;
+        let over = vec![(peer.clone(), bench.arrives(&ask.id, Foreign::InDoubt).await)];
+        (ask.basis, ask.risk) = (Basis::Known { own: None, over, attempt: 1 }, vec![peer.region.clone()]);
+        let attempt = wins(bench, &ask).await.0;
+        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+        assert_eq!(audit(bench).await, [], "audit: it was superseded knowingly");
+        let mut late = copied(bench, &peer, name, later, state);
+        late.row.token.epoch = attempt.token.epoch;
+        import(bench, &peer, &[late]).await;
+        let found = audit(bench).await;
+        assert_eq!(found.len(), 1, "audit: {name}: it was not superseded: {found:?}");
+    }
 }
 
 /// An answer that finds its attempt released, or another one in its place, is journalled, with its request.
