@@ -84,7 +84,7 @@ impl Deployment {
             let process = ports.process().clone();
             let told = settings(name, failover(), LIFE);
             let gateway = Gateway::new(ports, told, View::unfounded(ring.clone())).unwrap();
-            gateway.start();
+            gateway.start(None);
             world.network.plug_process(name.clone(), Arc::new(gateway.clone()), process);
             gateway
         };

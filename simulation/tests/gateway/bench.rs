@@ -175,7 +175,7 @@ impl Bench {
 
     fn process_with(&self, name: &RegionName, settings: Settings) -> Arc<Gateway<SimPorts>> {
         let gateway = Gateway::new(self.world.ports(name), settings, unfounded()).unwrap();
-        gateway.start();
+        gateway.start(None);
         gateway
     }
 

@@ -25,7 +25,7 @@ async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize
     let most_at_once = MostAtOnce { requests, bodies };
     let settings = Settings { most_at_once, ..settings(name) };
     let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
-    gateway.start();
+    gateway.start(None);
     bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
     until("the gateway to be ready", ms(20_000), async || gateway.readiness().serves).await;
     gateway

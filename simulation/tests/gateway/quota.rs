@@ -36,7 +36,7 @@ async fn limited_to(bench: &Bench, name: &RegionName, shadow: bool, quota: Quota
     let quota = Some(quota);
     let settings = Settings { quota, shadow, ..settings(name) };
     let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
-    gateway.start();
+    gateway.start(None);
     bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
     until("the gateway to be ready", ms(20_000), async || shadow || gateway.readiness().serves).await;
     gateway

@@ -23,7 +23,7 @@ use super::bench::{
 fn shadow(bench: &Bench, name: &RegionName) -> Arc<Gateway<SimPorts>> {
     let settings = onceway::gateway::Settings { shadow: true, ..settings(name) };
     let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
-    gateway.start();
+    gateway.start(None);
     gateway
 }
 

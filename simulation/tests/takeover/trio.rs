@@ -225,7 +225,7 @@ impl Trio {
         let generation = self.world.cluster.origin(name).generation;
         let told = Settings { generation, speaks, ..settings(name, self.failover.clone(), self.life) };
         let gateway = Gateway::new(ports, told, View::unfounded(self.ring.clone())).unwrap();
-        gateway.start();
+        gateway.start(None);
         self.world.network.plug_process(name.clone(), Arc::new(gateway.clone()), process.clone());
         self.nodes.lock().unwrap().insert(name.clone(), Node { gateway, process, clock });
     }
