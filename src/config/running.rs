@@ -69,9 +69,14 @@ impl Running {
         differs("peer.addresses", peer.addresses != next.process.peer.addresses);
         differs("[otlp]", otlp != next.process.otlp);
         differs("log.format", log.format != next.process.log.format);
+        let mut at_once = listen.at_once;
         match self.fits(&shared.routes) {
             Ok(()) => next.shared = next.shared.with_routes(shared.routes),
-            Err(why) => restart.push(format!("routes: {why}")),
+            Err(why) => {
+                restart.push(format!("routes: {why}"));
+                // Their bodies have to fit, too.
+                at_once.bodies = at_once.bodies.max(next.process.listen.at_once.bodies);
+            }
         }
         next.credentials = credentials;
         let now = &mut next.process;
@@ -80,7 +85,7 @@ impl Running {
         if listen.admin == now.listen.admin {
             now.admin_token = admin_token;
         }
-        (now.listen.limits, now.listen.at_once) = (listen.limits, listen.at_once);
+        (now.listen.limits, now.listen.at_once) = (listen.limits, at_once);
         if now.listen.tls.is_some() && listen.tls.is_some() {
             now.listen.tls = listen.tls;
         }

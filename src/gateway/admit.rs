@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use http_body::Body as _;
 
 use super::canonical::canonical_json;
 use super::credentials::{Caller, Vouched};
@@ -146,7 +147,7 @@ async fn keyed<P: Ports>(
     let (head, body) = request.into_parts();
     let (id, principal) = identify(gateway, live, &policy, &head)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
-    make_room(gateway, place, announced(&head.headers, policy.body_limit)?)?;
+    make_room(gateway, place, announced(&head.headers, &body, policy.body_limit)?)?;
     let charged = gateway.charge(live, id.tenant())?;
     let body = read_body(gateway, body, policy.body_limit).await?;
     make_room(gateway, place, body.len())?;
@@ -249,13 +250,13 @@ pub fn admit_forward<P: Ports>(
     })
 }
 
-/// How many bytes the body may come to: what its head says, or what the route allows.
-fn announced(headers: &HeaderMap, limit: usize) -> Result<usize, Problem> {
+/// How many bytes the body may come to: what its head says, or its framing (none at all), or what the route allows.
+fn announced(headers: &HeaderMap, body: &Body, limit: usize) -> Result<usize, Problem> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     match announced {
         Some(length) if length > limit as u64 => Err(Problem::BodyTooLarge { limit }),
         Some(length) => Ok(length as usize),
-        None => Ok(limit),
+        None => Ok(body.size_hint().upper().map_or(limit, |most| limit.min(most as usize))),
     }
 }
 

@@ -103,7 +103,7 @@ impl Crowd {
             requests.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
-        metrics::requests_at_once(whose, there + 1);
+        metrics::request_came(whose);
         Some(Place(Arc::new(Taken { crowd: self.clone(), whose, most, body: AtomicUsize::new(0) })))
     }
 
@@ -116,18 +116,20 @@ impl Crowd {
 }
 
 impl Place {
-    /// Makes room for the request's body, of this many bytes instead of what was said before. `false`: there is none.
+    /// Makes room for the request's body, of this many bytes instead of what was said before. `false`: there is none. For fewer bytes than were said
+    /// there always is.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
-        let bodies = &self.0.crowd.of(self.0.whose).bodies;
-        let there = bodies.fetch_add(bytes, Ordering::SeqCst);
+        let (bodies, most) = (&self.0.crowd.of(self.0.whose).bodies, self.0.most.bodies);
         let before = self.0.body.load(Ordering::SeqCst);
-        if there - before + bytes > self.0.most.bodies {
-            bodies.fetch_sub(bytes, Ordering::SeqCst);
-            return false;
+        // One step, so that whoever finds no room takes none from others meanwhile.
+        let room = bodies.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |there| {
+            let after = there - before + bytes;
+            (bytes <= before || after <= most).then_some(after)
+        });
+        if room.is_ok() {
+            self.0.body.store(bytes, Ordering::SeqCst);
         }
-        bodies.fetch_sub(before, Ordering::SeqCst);
-        self.0.body.store(bytes, Ordering::SeqCst);
-        true
+        room.is_ok()
     }
 
     /// The answer's body keeps the place until it was sent, or given up.
@@ -140,8 +142,8 @@ impl Drop for Taken {
     fn drop(&mut self) {
         let count = self.crowd.of(self.whose);
         count.bodies.fetch_sub(*self.body.get_mut(), Ordering::SeqCst);
-        let there = count.requests.fetch_sub(1, Ordering::SeqCst);
-        metrics::requests_at_once(self.whose, there - 1);
+        count.requests.fetch_sub(1, Ordering::SeqCst);
+        metrics::request_left(self.whose);
     }
 }
 
@@ -211,7 +213,11 @@ mod tests {
         assert!(first.has_room_for(20), "less was sent than announced");
         assert!(second.has_room_for(80));
         assert!(!first.has_room_for(21));
-        drop((first, second));
+        let raised = crowd.place(Whose::Client, MostAtOnce { requests: 3, bodies: 1_000 }).unwrap();
+        assert!(raised.has_room_for(500), "it came after a reload");
+        assert!(second.has_room_for(80) && second.has_room_for(79), "what there was room for, there is");
+        assert!(!second.has_room_for(81));
+        drop((first, second, raised));
         assert_eq!(crowd.of(Whose::Client).bodies.load(Ordering::SeqCst), 0);
     }
 }

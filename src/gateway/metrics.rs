@@ -89,7 +89,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
     for whose in [Whose::Client, Whose::Peer] {
-        requests_at_once(whose, 0);
+        gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).set(0.0);
     }
     in_flight(0);
     store_up(false);
@@ -374,9 +374,14 @@ pub(super) fn upstream(route: &str, took: Duration) {
     histogram!(observe::UPSTREAM_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
 }
 
-/// Requests that are here at once.
-pub(super) fn requests_at_once(whose: Whose, count: usize) {
-    gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).set(count as f64);
+/// A request more that is here. Counted up and down, as two that leave at once would set it out of turn.
+pub(super) fn request_came(whose: Whose) {
+    gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).increment(1.0);
+}
+
+/// A request less.
+pub(super) fn request_left(whose: Whose) {
+    gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).decrement(1.0);
 }
 
 /// Work in flight.

@@ -62,6 +62,19 @@ fn nothing_waits_that_need_not() {
 }
 
 #[test]
+fn routes_that_wait_keep_the_room_for_their_bodies() {
+    let wide = ("routes", "hold = \"10s\"", "hold = \"10s\"\nbody_limit = \"8MiB\"");
+    let longer = ("routes", "hold = \"10s\"", "hold = \"31s\"");
+    let less = ("region", "[store]", "[listen.limits]\nbodies = \"4MiB\"\n[store]");
+    let bodies = |running: Running| running.config().process.listen.at_once.bodies;
+    let (running, restart) = adopt(&[wide], &[less, longer]);
+    assert!(restart.len() == 1 && restart[0].starts_with("routes: "), "{restart:?}");
+    assert_eq!(bodies(running), 256 << 20);
+    let (running, restart) = adopt(&[wide], &[less]);
+    assert_eq!((restart.len(), bodies(running)), (0, 4 << 20), "where the routes are taken over, so is that");
+}
+
+#[test]
 fn what_waits_is_named_and_keeps_its_value() {
     let before = format!("{:?}", load(files(&[]).path()).unwrap().settings().failover);
     for (edit, waits) in [

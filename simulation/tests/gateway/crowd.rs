@@ -120,7 +120,8 @@ fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
             async move { told(gateway.handle(request).await).await }
         });
         until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
-        let unsized_one = request("/park", &key_of(&eu, "unsized"), "{}");
+        let streamed = |text| onceway::ports::body::chain(text, onceway::ports::body::empty());
+        let unsized_one = request("/park", &key_of(&eu, "unsized"), "").map(|_| streamed("{}".into()));
         assert_eq!(
             told(gateway.handle(unsized_one).await).await.said(),
             OVERLOADED,
@@ -128,6 +129,8 @@ fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
         );
         assert_eq!(told(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.said(), OVERLOADED);
         assert_eq!(told(gateway.handle(sized("small", 200)).await).await.status, 201);
+        let bare = request("/park", &key_of(&eu, "bare"), "");
+        assert_eq!(told(gateway.handle(bare).await).await.status, 201, "no body takes no room");
         assert_eq!(first.await.unwrap().status, 201);
         assert_eq!(told(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.status, 201);
     });
