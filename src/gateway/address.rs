@@ -101,13 +101,21 @@ async fn found<P: Ports>(
     principal: Option<Digest32>,
     uri: Uri,
 ) -> Response<Body> {
+    let mut refusal = None;
     if let Some(owner) = gateway.view().owner(id).filter(|owner| **owner != gateway.settings.me)
         && !is_final(gateway, id).await
-        && let Some(response) = from_owner(gateway, id, principal, owner, uri).await
     {
-        return response;
+        match from_owner(gateway, id, principal, owner, uri).await {
+            Some(response) if !response.status().is_server_error() => return response,
+            other => refusal = other,
+        }
     }
-    here(gateway, id, principal).await
+    let copy = here(gateway, id, principal).await;
+    // An owner that is there and could not say is no proof that there is nothing.
+    match refusal {
+        Some(refusal) if reply::says_nothing_is_there(&copy) => refusal,
+        Some(_) | None => copy,
+    }
 }
 
 /// What this region's store says.
@@ -168,11 +176,8 @@ async fn from_owner<P: Ports>(
     };
     let late = clock.sleep_until(clock.now() + OWNER_WITHIN);
     match race(gateway.ports.peers().forward(owner, forward), late).await {
-        Won::First(Ok(ForwardReply::Answer(response))) if !response.status().is_server_error() => {
-            Some(response)
-        }
-        Won::First(Ok(ForwardReply::Answer(_) | ForwardReply::NotOwner { .. }) | Err(_))
-        | Won::Second(()) => None,
+        Won::First(Ok(ForwardReply::Answer(response))) => Some(response),
+        Won::First(Ok(ForwardReply::NotOwner { .. }) | Err(_)) | Won::Second(()) => None,
     }
 }
 

@@ -132,7 +132,7 @@ impl Place {
         room.is_ok()
     }
 
-    /// The answer's body keeps the place until it was sent, or given up.
+    /// The answer's body keeps the place until its last piece was handed on, or it was given up.
     pub(super) fn until_sent(self, body: Body) -> Body {
         Placed { body, _place: self }.boxed_unsync()
     }

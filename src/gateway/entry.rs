@@ -77,21 +77,19 @@ impl<P: Ports> Gateway<P> {
             tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view().epoch(), "refused a forward: not the owner");
             return ForwardReply::NotOwner { epoch: self.view().epoch() };
         }
-        let answered = match self.place(Whose::Peer) {
-            Ok(place) if address::is_asked(&forward.method, forward.target.path()) => {
-                let answer = address::here(self, &forward.id, forward.principal).await;
-                Ok(answer.map(|body| place.until_sent(body)))
-            }
-            Ok(place) => match admit::admit_forward(self, forward, &place) {
-                Ok(ask) => Ok(request::answer_here(self, ask).await.map(|body| place.until_sent(body))),
-                Err(problem) => Err(problem),
-            },
-            Err(problem) => Err(problem),
-        };
-        ForwardReply::Answer(answered.unwrap_or_else(|problem| {
+        ForwardReply::Answer(self.owned(forward).await.unwrap_or_else(|problem| {
             metrics::refused(&problem);
             reply::refuse(&problem)
         }))
+    }
+
+    async fn owned(self: &Arc<Self>, forward: Forward) -> Result<Response<Body>, Problem> {
+        let place = self.place(Whose::Peer)?;
+        let response = match address::is_asked(&forward.method, forward.target.path()) {
+            true => address::here(self, &forward.id, forward.principal).await,
+            false => request::answer_here(self, admit::admit_forward(self, forward, &place)?).await,
+        };
+        Ok(response.map(|body| place.until_sent(body)))
     }
 
     pub(super) async fn pass(&self, request: Request<Body>) -> Response<Body> {

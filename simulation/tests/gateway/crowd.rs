@@ -4,14 +4,17 @@
 
 use std::sync::Arc;
 
+use http::Response;
 use onceway::gateway::crowd::MostAtOnce;
 use onceway::gateway::{Gateway, Settings};
-use onceway::ports::peers::ForwardReply;
+use onceway::ports::Body;
+use onceway::ports::peers::{Forward, ForwardReply};
 use onceway::protocol::region::RegionName;
 use simulation::ports::SimPorts;
 use simulation::upstream::UpstreamMode;
 use tokio::time::Instant;
 
+use super::accepted::asked;
 use super::bench::{
     Bench, ask, forward, key_of, ms, play, region, regions, request, settings, told, unfounded, until,
 };
@@ -29,6 +32,14 @@ async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize
     bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
     until("the gateway to be ready", ms(20_000), async || gateway.readiness().serves).await;
     gateway
+}
+
+/// What the owner answers when a peer forwards this to it.
+async fn forwarded(gateway: &Arc<Gateway<SimPorts>>, forward: Forward) -> Response<Body> {
+    let ForwardReply::Answer(answer) = gateway.serve_forward(region("us"), forward).await else {
+        panic!("the owner was asked")
+    };
+    answer
 }
 
 #[test]
@@ -58,8 +69,7 @@ fn what_is_beyond_is_refused_at_once_and_a_client_that_hangs_up_frees_no_place()
         assert_eq!(passed.said(), OVERLOADED, "requests without a key have places, too");
         assert_eq!(begun.elapsed(), ms(0), "nothing was waited for");
 
-        let first = gateway.serve_forward(region("us"), forward("/park", &key_of(&eu, "from-us"))).await;
-        let ForwardReply::Answer(first) = first else { panic!("the owner was asked") };
+        let first = forwarded(&gateway, forward("/park", &key_of(&eu, "from-us"))).await;
         assert_eq!(first.status(), 201, "peers have places of their own");
 
         assert_eq!(stays.await.unwrap().status, 201);
@@ -93,6 +103,12 @@ fn peers_are_refused_beyond_their_bound_and_their_clients_are_told_so() {
         let running = bench.begin(&us, "/park", &first);
         until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
         assert_eq!(bench.send(&us, "/park", &second).await.said(), OVERLOADED);
+        let (status, told) = asked(&bench.gateway(&us), &second).await;
+        assert_eq!(
+            status, 503,
+            "the home is there and cannot say, which does not mean that there is nothing"
+        );
+        assert_eq!(told["code"], "overloaded");
         assert_eq!(
             ask(&gateway, "/park", &second, "{}").await.status,
             201,
@@ -133,5 +149,18 @@ fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
         assert_eq!(told(gateway.handle(bare).await).await.status, 201, "no body takes no room");
         assert_eq!(first.await.unwrap().status, 201);
         assert_eq!(told(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.status, 201);
+    });
+}
+
+#[test]
+fn a_forwarded_body_that_there_is_no_room_for_is_refused() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        let gateway = taking(&bench, &eu, 10, 100).await;
+        let key = key_of(&eu, "from-us");
+        let of = |bytes: usize| Forward { body: vec![b' '; bytes].into(), ..forward("/park", &key) };
+        assert_eq!(told(forwarded(&gateway, of(101)).await).await.said(), OVERLOADED);
+        assert_eq!(bench.effects(&key).len(), 0);
+        assert_eq!(told(forwarded(&gateway, of(100)).await).await.status, 201);
     });
 }
