@@ -113,8 +113,7 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
             "the store went back: heartbeat {} of this region was seen, the store holds {own}; it was restored from an old copy, has forgotten claims and must be rebuilt from its peers",
             answers.highest
         );
-        tracing::error!(why, "store refused");
-        return close(gateway, why);
+        return refuse(gateway, why);
     }
     if answers.knowing == 0 && answers.silent > 0 {
         return close(
@@ -343,16 +342,28 @@ fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     metrics::store_up(true);
 }
 
+/// Closes the store for now; heartbeats come by again and say it once.
 fn close<P: Ports>(gateway: &Gateway<P>, why: String) {
-    let before = gateway.store.swap(Arc::new(StoreHealth::Closed(why.clone())));
-    let new = match &*before {
-        StoreHealth::Open(_) => true,
-        StoreHealth::Closed(before) => *before != why,
-    };
-    if new {
+    if shut(gateway, &why) {
         tracing::warn!(why, "the store is closed: no key is run here");
     }
+}
+
+/// Closes a store that only a rebuild opens again.
+fn refuse<P: Ports>(gateway: &Gateway<P>, why: String) {
+    if shut(gateway, &why) {
+        tracing::error!(why, "the store is refused: no key is run here");
+    }
+}
+
+/// Whether that is news: it was open, or closed for another reason.
+fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
+    let before = gateway.store.swap(Arc::new(StoreHealth::Closed(why.to_owned())));
     metrics::store_up(false);
+    match &*before {
+        StoreHealth::Open(_) => true,
+        StoreHealth::Closed(before) => before != why,
+    }
 }
 
 impl<P: Ports> Gateway<P> {
