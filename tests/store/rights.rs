@@ -146,7 +146,7 @@ async fn each_right_too_many_is_told_and_left_alone() {
         for (origin, table) in origins.iter().flat_map(|origin| [(origin, "records"), (origin, "heartbeats")])
         {
             let leaf = format!("onceway.{table}_{origin}_g1");
-            for right in ["insert", "update", "delete", "truncate"] {
+            for right in ["insert", "update", "delete", "truncate", "insert (origin)", "update (origin)"] {
                 let (wrong, back) = (
                     format!("grant {right} on {leaf} to {role}"),
                     format!("revoke {right} on {leaf} from {role}"),

@@ -171,7 +171,8 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
             continue;
         }
         for leaf in [names::records(origin), names::heartbeats(origin)] {
-            let sql = "select has_table_privilege($1, $2, 'insert, update, delete, truncate')";
+            // A right to columns alone is one to write, too.
+            let sql = "select has_table_privilege($1, $2, 'delete, truncate') or has_any_column_privilege($1, $2, 'insert, update')";
             if holds(client, WHAT, sql, &[&role.name, &leaf]).await? {
                 return Ok(Some(format!("it may write {leaf}, which is not its to write: revoke that")));
             }
