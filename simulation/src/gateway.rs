@@ -14,7 +14,12 @@ use crate::ports::SimPorts;
 
 impl Region for Arc<Gateway<SimPorts>> {
     fn forward(&self, from: RegionName, forward: Forward) -> Answering<'_, ForwardReply> {
-        Box::pin(self.serve_forward(from, forward))
+        Box::pin(async move {
+            match self.place_for_forward(forward.body.len()) {
+                Ok(place) => self.serve_forward(from, forward, place).await,
+                Err(refusal) => refusal,
+            }
+        })
     }
 
     fn pong(&self) -> Answering<'_, Pong> {

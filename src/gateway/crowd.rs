@@ -1,6 +1,6 @@
 //! How many requests this gateway has at once, and how many bytes of their bodies: what is beyond is refused before it is read.
 //!
-//! Neighbours: [`super::Gateway::handle`] and [`super::Gateway::serve_forward`] take a place per request, [`super::admit`] makes room for its body. A
+//! Neighbours: [`super::Gateway::handle`] and [`super::Gateway::place_for_forward`] take a place per request, [`super::admit`] makes room for its body. A
 //! place is kept by whatever keeps the request: its task, which goes on when the client hangs up, and its answer's body. Clients and peers have
 //! places of their own, so that neither shuts the other out. It must not wait: a queue would only be one more thing to bound.
 
@@ -71,7 +71,7 @@ struct Count {
 
 /// One request's place; free again when the last copy is dropped.
 #[derive(Clone, Debug)]
-pub(super) struct Place(Arc<Taken>);
+pub struct Place(Arc<Taken>);
 
 #[derive(Debug)]
 struct Taken {

@@ -11,7 +11,7 @@ use http::{Method, Request, Response};
 
 use super::admit::Admitted;
 use super::authority::Here;
-use super::crowd::{Place, Whose};
+use super::crowd::{self, Place, Whose};
 use super::problems::Problem;
 use super::{
     Gateway, address, admit, generators, metrics, problems, publication, reply, request, shadow, spans, trace,
@@ -71,25 +71,37 @@ impl<P: Ports> Gateway<P> {
         response
     }
 
-    /// Answers a request that a peer forwarded. It is never forwarded again.
-    pub async fn serve_forward(self: &Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
+    /// A place for a request that a peer forwards, with room for this many bytes of its body: taken before that is read.
+    ///
+    /// # Errors
+    /// What the peer is told where there is none: nothing was stored or sent.
+    pub fn place_for_forward(&self, bytes: usize) -> Result<Place, ForwardReply> {
+        let place = self.place(Whose::Peer).and_then(|place| match place.has_room_for(bytes) {
+            true => Ok(place),
+            false => Err(crowd::overloaded(self)),
+        });
+        place.map_err(|problem| refused_forward(&problem))
+    }
+
+    /// Answers a request that a peer forwarded, and keeps its place until the answer was sent. It is never forwarded again.
+    pub async fn serve_forward(
+        self: &Arc<Self>,
+        from: RegionName,
+        forward: Forward,
+        place: Place,
+    ) -> ForwardReply {
         if matches!(self.here(&forward.id), Here::Elsewhere(_) | Here::Nobody) {
             tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view().epoch(), "refused a forward: not the owner");
             return ForwardReply::NotOwner { epoch: self.view().epoch() };
         }
-        ForwardReply::Answer(self.owned(forward).await.unwrap_or_else(|problem| {
-            metrics::refused(&problem);
-            reply::refuse(&problem)
-        }))
-    }
-
-    async fn owned(self: &Arc<Self>, forward: Forward) -> Result<Response<Body>, Problem> {
-        let place = self.place(Whose::Peer)?;
         let response = match address::is_asked(&forward.method, forward.target.path()) {
             true => address::here(self, &forward.id, forward.principal).await,
-            false => request::answer_here(self, admit::admit_forward(self, forward, &place)?).await,
+            false => match admit::admit_forward(self, forward, &place) {
+                Ok(ask) => request::answer_here(self, ask).await,
+                Err(problem) => return refused_forward(&problem),
+            },
         };
-        Ok(response.map(|body| place.until_sent(body)))
+        ForwardReply::Answer(response.map(|body| place.until_sent(body)))
     }
 
     pub(super) async fn pass(&self, request: Request<Body>) -> Response<Body> {
@@ -111,4 +123,9 @@ impl<P: Ports> Gateway<P> {
             }
         }
     }
+}
+
+fn refused_forward(problem: &Problem) -> ForwardReply {
+    metrics::refused(problem);
+    ForwardReply::Answer(reply::refuse(problem))
 }

@@ -58,11 +58,18 @@ pub trait PublicService: Send + Sync + 'static {
 
 /// What answers peers. The caller's region is verified.
 pub trait PeerService: Send + Sync + 'static {
+    /// What a forward keeps for as long as it is here.
+    type Place: Send + Sync;
+
+    /// A place for a forward, with room for this many bytes of its body, before that is read; or what its sender is told.
+    fn place(&self, bytes: usize) -> Result<Self::Place, ForwardReply>;
+
     /// Answers a forward. Dropped when the peer gives it up: what must go on belongs in a task of its own.
     fn forward(
         self: Arc<Self>,
         from: RegionName,
         forward: Forward,
+        place: Self::Place,
     ) -> impl Future<Output = ForwardReply> + Send;
 
     /// Answers a ping.

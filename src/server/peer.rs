@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -182,9 +182,15 @@ async fn take_up<S: PeerService>(
     let from = verified(&head, certificates)?;
     match (&head.method, head.uri.path()) {
         (&Method::POST, wire::FORWARD_PATH) => {
+            let announced = body.size_hint().upper().and_then(|most| usize::try_from(most).ok());
+            let bytes = announced.map_or(limits.body_limit, |most| most.min(limits.body_limit));
+            let place = match service.place(bytes) {
+                Ok(place) => place,
+                Err(refusal) => return Ok(wire::encode_reply(refusal)),
+            };
             let body = whole(body, limits.body_limit, limits.body_time).await?;
             let forward = wire::decode_forward(&head, body).map_err(unreadable)?;
-            Ok(wire::encode_reply(service.forward(from, forward).await))
+            Ok(wire::encode_reply(service.forward(from, forward, place).await))
         }
         (&Method::POST, ask::ASK_PATH) => {
             heard_of(&head, speaks)?;

@@ -34,6 +34,7 @@ use crate::adapters::system::{SystemClock, SystemDice};
 use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
 use crate::config::Config;
 use crate::config::running::Running;
+use crate::gateway::crowd::Place;
 use crate::gateway::spans::Begin;
 use crate::gateway::{Gateway, Settings};
 use crate::ports::Body;
@@ -71,15 +72,21 @@ impl PublicService for Service {
 }
 
 impl PeerService for Service {
-    async fn forward(self: Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
+    type Place = Place;
+
+    fn place(&self, bytes: usize) -> Result<Place, ForwardReply> {
+        self.0.place_for_forward(bytes)
+    }
+
+    async fn forward(self: Arc<Self>, from: RegionName, forward: Forward, place: Place) -> ForwardReply {
         #[cfg(feature = "otlp")]
         {
             let mut forward = forward;
             let span = spans::request("forwarded request", &mut forward.headers);
-            self.0.serve_forward(from, forward).instrument(span).await
+            self.0.serve_forward(from, forward, place).instrument(span).await
         }
         #[cfg(not(feature = "otlp"))]
-        self.0.serve_forward(from, forward).await
+        self.0.serve_forward(from, forward, place).await
     }
 
     async fn pong(self: Arc<Self>) -> Pong {

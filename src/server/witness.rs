@@ -304,7 +304,13 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
 }
 
 impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
-    async fn forward(self: Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
+    type Place = ();
+
+    fn place(&self, _bytes: usize) -> Result<(), ForwardReply> {
+        Ok(())
+    }
+
+    async fn forward(self: Arc<Self>, from: RegionName, forward: Forward, _place: ()) -> ForwardReply {
         tracing::warn!(%from, key = %forward.id.digest(), "refused a forward: a witness owns no keys");
         let epoch = match self.accepted().await {
             Ok(acceptor) => acceptor.accepted.map_or(0, |accepted| accepted.view.epoch()),

@@ -115,7 +115,13 @@ impl House {
 }
 
 impl PeerService for Played {
-    async fn forward(self: Arc<Self>, _from: RegionName, forward: Forward) -> ForwardReply {
+    type Place = ();
+
+    fn place(&self, _bytes: usize) -> Result<(), ForwardReply> {
+        Ok(())
+    }
+
+    async fn forward(self: Arc<Self>, _from: RegionName, forward: Forward, _place: ()) -> ForwardReply {
         self.arrived.lock().unwrap().push(forward);
         let behaviour = self.behaviour.lock().unwrap().clone();
         match behaviour {

@@ -2,20 +2,21 @@
 //!
 //! Neighbours: `peers` has the good case. Each test also shows that nothing reached the region's service.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::adapters::identity::{PeerIdentity, server_name};
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
 use onceway::ports::Peers;
-use onceway::ports::peers::{PeerError, Question};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question};
 use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::PeerLimits;
 use rustls::pki_types::CertificateDer;
@@ -24,10 +25,13 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::peers::{dial, forward, not_sent, run};
-use crate::support::{Pki, region, soon};
+use crate::peers::{PLACES, dial, forward, not_sent, run};
+use crate::support::{Pki, fed, region, soon, text};
 
-async fn connect(config: Arc<ClientConfig>, address: &str) -> Result<SendRequest<Full<Bytes>>, String> {
+async fn connect<B>(config: Arc<ClientConfig>, address: &str) -> Result<SendRequest<B>, String>
+where
+    B: Body<Data = Bytes, Error: Error + Send + Sync> + Send + Unpin + 'static,
+{
     let stream = TcpStream::connect(address).await.unwrap();
     let stream = TlsConnector::from(config)
         .connect(server_name(&region("us")), stream)
@@ -230,4 +234,33 @@ async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
         assert_eq!((refused.status(), code(refused).await.as_str()), (StatusCode::CONFLICT, "peer-version"));
         assert!(us.region.asked.lock().unwrap().is_empty());
     }
+}
+
+/// Another forward has most of the room.
+#[tokio::test]
+async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came() {
+    let pki = Pki::new(&["eu", "us"]);
+    let (eu, limit) = (pki.identity("eu"), 3 << 20);
+    let us = run(&pki.identity("us"), PeerLimits { body_limit: limit, ..PeerLimits::default() }).await;
+    let _all_but_one_body = us.region.places.clone().try_acquire_many_owned((PLACES - limit) as u32).unwrap();
+    let (_feed, body) = fed();
+    let request = wire::encode_forward(&region("eu"), &region("us"), forward("/late")).unwrap();
+    let mut sender = soon(connect(with_roots(&pki, Some(&eu)), &us.address)).await.unwrap();
+    let refused = soon(sender.send_request(request.map(|_| body))).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+
+    // One that is larger than what a stream may have under way is not unknown for that.
+    let large = Forward { body: vec![b'a'; limit].into(), ..forward("/large") };
+    let peers = dial(&eu, "us", &us.address);
+    let reply = soon(peers.forward(&region("us"), large)).await.unwrap();
+    let ForwardReply::Answer(answer) = reply else { panic!("an answer was given") };
+    assert_eq!(
+        (answer.status(), text(answer.into_body()).await.as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, "full")
+    );
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+    assert!(matches!(
+        soon(peers.forward(&region("us"), forward("/small"))).await,
+        Ok(ForwardReply::Answer(_))
+    ));
 }

@@ -20,10 +20,12 @@ use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::support::{Pki, fed, key_id, piece, region, soon, text};
 
+/// Room for a large forward and some small ones.
+pub const PLACES: usize = (3 << 20) + 1_000;
 /// How long a question may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -33,6 +35,8 @@ pub struct Region {
     pub asked: Mutex<Vec<(RegionName, Question)>>,
     /// Pieces of the answer to `/stream`.
     stream: Mutex<Option<onceway::ports::Body>>,
+    /// One for each forward that is here, and one for each byte of its body.
+    pub places: Arc<Semaphore>,
     /// Told when a forward to `/hang` was dropped.
     dropped: mpsc::UnboundedSender<()>,
 }
@@ -46,7 +50,23 @@ impl Drop for Gone {
 }
 
 impl PeerService for Region {
-    async fn forward(self: Arc<Self>, from: RegionName, forward: Forward) -> ForwardReply {
+    type Place = OwnedSemaphorePermit;
+
+    fn place(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ForwardReply> {
+        self.places.clone().try_acquire_many_owned(1 + bytes as u32).map_err(|_| {
+            let mut refusal = Response::new(full("full"));
+            *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            ForwardReply::Answer(refusal)
+        })
+    }
+
+    async fn forward(
+        self: Arc<Self>,
+        from: RegionName,
+        forward: Forward,
+        place: OwnedSemaphorePermit,
+    ) -> ForwardReply {
+        assert_eq!(place.num_permits(), 1 + forward.body.len(), "as its length was announced");
         let path = forward.target.path().to_owned();
         self.seen.lock().unwrap().push((from, forward));
         match path.as_str() {
@@ -109,6 +129,7 @@ pub async fn run(identity: &PeerIdentity, limits: PeerLimits) -> Running {
         seen: Mutex::default(),
         asked: Mutex::default(),
         stream: Mutex::default(),
+        places: Arc::new(Semaphore::new(PLACES)),
         dropped: tell,
     });
     let mut listeners = Listeners::new(Duration::from_secs(20));

@@ -10,6 +10,7 @@ use onceway::gateway::{Gateway, Settings};
 use onceway::ports::Body;
 use onceway::ports::peers::{Forward, ForwardReply};
 use onceway::protocol::region::RegionName;
+use simulation::peers::Region;
 use simulation::ports::SimPorts;
 use simulation::upstream::UpstreamMode;
 use tokio::time::Instant;
@@ -36,7 +37,7 @@ async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize
 
 /// What the owner answers when a peer forwards this to it.
 async fn forwarded(gateway: &Arc<Gateway<SimPorts>>, forward: Forward) -> Response<Body> {
-    let ForwardReply::Answer(answer) = gateway.serve_forward(region("us"), forward).await else {
+    let ForwardReply::Answer(answer) = Region::forward(gateway, region("us"), forward).await else {
         panic!("the owner was asked")
     };
     answer

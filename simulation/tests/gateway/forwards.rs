@@ -47,7 +47,7 @@ fn a_forward_is_never_forwarded_again() {
     play(async {
         let bench = Bench::start(1).await;
         let key = key_of(&region("ap"), "misdirected");
-        let reply = bench.gateway(&region("us")).serve_forward(region("eu"), forward("/park", &key)).await;
+        let reply = bench.gateway(&region("us")).forward(region("eu"), forward("/park", &key)).await;
         assert!(matches!(reply, ForwardReply::NotOwner { epoch: 1 }));
         sleep(ms(1_000)).await;
         for at in ["eu", "us", "ap"] {

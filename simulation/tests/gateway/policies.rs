@@ -11,6 +11,7 @@ use http::Request;
 use onceway::gateway::Gateway;
 use onceway::ports::body;
 use onceway::ports::peers::ForwardReply;
+use simulation::peers::Region;
 use simulation::ports::SimPorts;
 
 use super::bench::{Bench, Told, ask, forward, key_of, ms, play, region, request, told, until};
@@ -233,7 +234,7 @@ fn a_key_that_breaks_the_routes_rules_is_refused_before_its_body_is_read() {
             let key = key_of(&eu, word);
             let mut forward = forward(path, &key);
             forward.body = body.into();
-            let ForwardReply::Answer(answer) = gateway.serve_forward(region("us"), forward).await else {
+            let ForwardReply::Answer(answer) = Region::forward(&gateway, region("us"), forward).await else {
                 panic!("{path}: not the owner")
             };
             assert_eq!(told(answer).await.said(), wanted);
