@@ -37,7 +37,7 @@ use stage::Stage;
 use support::{BOUND, run};
 
 /// What is brought about, and the alerts that it must make fire. In this order: the last one leaves no deployment.
-const GROUPS: [(&str, &[&str]); 11] = [
+const GROUPS: [(&str, &[&str]); 12] = [
     (
         "clients and upstream",
         &["OncewayKeysReused", "OncewayInProgress", "OncewayDeadLetters", "OncewayDoubtsGrow"],
@@ -45,6 +45,7 @@ const GROUPS: [(&str, &[&str]); 11] = [
     ("too many at once", &["OncewayOverloaded"]),
     ("lost rows", &["OncewayClaimsLost", "OncewayLateAnswers"]),
     ("a gateway dies", &["OncewayDown"]),
+    ("a gateway alone", &["OncewayGatewayRunsNothing"]),
     ("a sick upstream", &["OncewayUpstreamSick"]),
     ("a slow store", &["OncewayStoreSlow"]),
     ("a silent store", &["OncewayStoreSilent"]),
@@ -72,6 +73,7 @@ async fn play(group: &str, stage: &Stage) {
         "too many at once" => requests::too_many(stage).await,
         "lost rows" => machines::rows_lost(stage).await,
         "a gateway dies" => machines::gateway_dies(stage).await,
+        "a gateway alone" => machines::gateway_alone(stage).await,
         "a sick upstream" => machines::upstream_sick(stage).await,
         "a slow store" => machines::store_slow(stage).await,
         "a silent store" => machines::store_silent(stage).await,

@@ -3,12 +3,14 @@
 //! Neighbours: `stage` looks, `losses` takes whole regions away. Everything is mended before the next group. It must not take a majority away.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use onceway::adapters::identity::files_in;
 use onceway::fleet::region::{Action, Part};
+use onceway::fleet::relay::{Direction, Relay};
 use onceway::fleet::{files, wait};
 use onceway::protocol::region::RegionName;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -54,6 +56,34 @@ pub async fn gateway_dies(stage: &Stage) {
     us.act_on(1, Action::Start).await.unwrap();
     stage.quiet("OncewayDown", &[]).await;
     us.serves().await.unwrap();
+}
+
+/// One of us-east's two gateways does not reach their store any more; the other one does.
+pub async fn gateway_alone(stage: &Stage) {
+    let us = &stage.fleet.regions[0];
+    let port = us.cluster.port();
+    let way = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.unwrap();
+    let file = "us-east-2.toml";
+    let direct = fs::read_to_string(stage.fleet.dir().join(file)).unwrap();
+    let at = |port: u16| format!("\nurl = \"postgres://{}@127.0.0.1:{port}/", files::GATEWAY_ROLE);
+    let relayed = direct.replace(&at(port), &at(way.local_addr().port()));
+    assert_ne!(relayed, direct, "the store's address is found");
+    let restart = async |text: &str| {
+        us.act_on(1, Action::Stop).await.unwrap();
+        files::replace(stage.fleet.dir(), file, text).unwrap();
+        us.act_on(1, Action::Start).await.unwrap();
+        us.serves().await.unwrap();
+    };
+    restart(&relayed).await;
+    stage.quiet("OncewayGatewayRunsNothing", &[]).await;
+    way.freeze(Direction::Forward);
+    let instance = instance(&us.gateways[1].admin());
+    stage.fires("OncewayGatewayRunsNothing", &[("region", "us-east"), ("instance", &instance)]).await;
+    let key = stage.key_of(0, None).await;
+    stage.told(post(&us.public(), "/v1/charges", &key, BODY), &[201]).await;
+    way.thaw(Direction::Forward);
+    stage.quiet("OncewayGatewayRunsNothing", &[]).await;
+    restart(&direct).await;
 }
 
 /// The upstream of eu-west fails its checks.
