@@ -166,16 +166,15 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
             return Ok(Some("it may replicate, and so read all WAL: take REPLICATION from it".to_owned()));
         }
     }
-    for origin in &plan.all {
-        if *origin == plan.me && !is_replication {
-            continue;
-        }
-        for leaf in [names::records(origin), names::heartbeats(origin)] {
-            // A right to columns alone is one to write, too.
-            let sql = "select has_table_privilege($1, $2, 'delete, truncate') or has_any_column_privilege($1, $2, 'insert, update')";
-            if holds(client, WHAT, sql, &[&role.name, &leaf]).await? {
-                return Ok(Some(format!("it may write {leaf}, which is not its to write: revoke that")));
-            }
+    let others = plan.all.iter().filter(|origin| **origin != plan.me || is_replication);
+    let leaves = others.flat_map(|origin| [names::records(origin), names::heartbeats(origin)]);
+    // What goes through the table above the leaves is judged by that one's rights alone.
+    let above = ["onceway.records", "onceway.heartbeats"].map(str::to_owned);
+    for table in leaves.chain(above) {
+        // A right to columns alone is one to write, too.
+        let sql = "select has_table_privilege($1, $2, 'delete, truncate') or has_any_column_privilege($1, $2, 'insert, update')";
+        if holds(client, WHAT, sql, &[&role.name, &table]).await? {
+            return Ok(Some(format!("it may write {table}, which is not its to write: revoke that")));
         }
     }
     Ok(None)
