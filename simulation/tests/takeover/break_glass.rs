@@ -12,7 +12,7 @@ use onceway::protocol::region::RegionName;
 use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use tokio::time::sleep;
 
-use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play};
+use super::trio::{LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play};
 
 /// Their disks are gone.
 fn disks_are_lost(trio: &Trio, regions: &BTreeSet<RegionName>) {
@@ -88,6 +88,43 @@ fn the_last_region_takes_voters_in_that_were_made_anew() {
         trio.lose(&c());
         let key = key_of(&c(), &a(), "on");
         assert_eq!(trio.insist(&a(), "/park", &key, ms(40_000)).await.status, 201, "and it may be lost");
+        trio.check();
+    });
+}
+
+/// It has a new store, which one of those who are gone would have to approve: it answers, and its acceptor takes nothing (swarm, seed 68558: for ever,
+/// as `break-glass` took it for half of a majority).
+#[test]
+fn a_region_that_waits_for_its_approval_is_no_part_of_a_majority() {
+    play(async {
+        let trio = Trio::start(9).await;
+        disks_are_lost(&trio, &BTreeSet::from([b()]));
+        trio.until_lost(&b(), &a()).await;
+        let gateway = trio.node(&a()).gateway;
+        let rebuilt =
+            async || gateway.rebuild(&b(), true, "ann", "").await.is_ok_and(|done| done.generation == 2);
+        trio.until("the store may be replaced", ms(30_000), rebuilt).await;
+        let first = trio.gate(&a()).view.voters()[&b()];
+        trio.world.cluster.rebuild(&b(), 2);
+        trio.cut_off(&b(), false);
+        // c never says what it saw of b.
+        trio.world.cut(&c(), &b(), true, ONE_WAY);
+        trio.begin_process(&b());
+        let votes = async || trio.gate(&a()).view.voters().get(&b()).is_some_and(|id| *id != first);
+        trio.until("its new acceptor is a voter", STABLE + ms(30_000), votes).await;
+        trio.lose(&c());
+        sleep(LEASE * 2).await;
+        let own = key_of(&a(), &b(), "own");
+        assert_eq!(trio.send(&a(), "/park", &own).await.status, 503);
+        let why = gateway.break_glass(&BTreeSet::from([c()]), "ann", "it is off").await.unwrap_err();
+        assert!(why.code == "not-yet" && why.detail.contains(b().as_str()), "{why}");
+        assert!(why.detail.contains("cannot vote before their stores are approved"), "{why}");
+        trio.lose(&b());
+        gateway.break_glass(&BTreeSet::from([c(), b()]), "ann", "both are off").await.unwrap();
+        for lost in [b(), c()] {
+            gateway.takeover(&lost, true, "ann", "nobody can say what it had").await.unwrap();
+        }
+        assert_eq!(trio.insist(&a(), "/park", &own, ms(20_000)).await.by, a().as_str());
         trio.check();
     });
 }

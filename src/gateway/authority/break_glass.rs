@@ -83,9 +83,13 @@ impl<P: Ports> Gateway<P> {
         let newest = held.values().map(|(_, accepted, _)| accepted).max_by(|a, b| a.ballot.cmp(&b.ballot));
         let newest = newest.map(|accepted| accepted.view.clone()).filter(|view| view.epoch() > known.epoch());
         let base = newest.unwrap_or(known);
+        if let Some(alive) = stopped.iter().find(|name| held.contains_key(*name)) {
+            return Err(ActError::refused(format!("{alive} answers: it is not stopped")));
+        }
+        let able = held.iter().filter(|(name, _)| !self.waits_for_approval(name));
         let answering: BTreeMap<RegionName, AcceptorId> =
-            held.iter().map(|(name, (id, _, _))| (name.clone(), *id)).collect();
-        without_majority(&base, stopped, &answering)?;
+            able.map(|(name, (id, _, _))| (name.clone(), *id)).collect();
+        without_majority(&base, &answering)?;
         let anew = self.made_anew(&base, stopped).await?;
         let view = Arc::new(self.forced(&base, stopped, anew.clone()).await?);
         let is_silent = |name: &RegionName| {
@@ -93,12 +97,23 @@ impl<P: Ports> Gateway<P> {
         };
         let silent: Vec<&RegionName> = view.voters().keys().filter(|name| is_silent(name)).collect();
         if !silent.is_empty() {
-            let why = format!("{silent:?} do not answer and are not said to be stopped");
+            let why = format!(
+                "{silent:?} do not answer, or cannot vote before their stores are approved, and are not said to be stopped"
+            );
             return Err(ActError::not_yet(why));
         }
         let unapproved = self.approved_by_nobody(&base, stopped).await?;
         let highest = held.values().map(|(_, accepted, _)| accepted.ballot.counter).max().unwrap_or(0);
         Ok(Broken { view, unapproved, alone: anew.is_some(), highest })
+    }
+
+    /// Whether a peer answers and says that its store is closed: its acceptor tells what it holds, and takes nothing until somebody approves that
+    /// store, which may be those whom nobody will see again.
+    fn waits_for_approval(&self, name: &RegionName) -> bool {
+        let health = self.health();
+        let pong = health.peers.get(name).and_then(|peer| peer.pong.as_ref());
+        // A witness has no store to approve, and tells of no heartbeat.
+        pong.is_some_and(|pong| !pong.serving && pong.origin.is_some())
     }
 
     /// The newest view that is known to be chosen. A gateway that started anew goes by its store's word once a peer has said that the store did
@@ -221,20 +236,13 @@ fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result
     }
 }
 
-/// Whether there is something to break: no majority answers, and nobody who does is said to be stopped.
-fn without_majority(
-    base: &View,
-    stopped: &BTreeSet<RegionName>,
-    answering: &BTreeMap<RegionName, AcceptorId>,
-) -> Result<(), ActError> {
+/// Whether there is something to break: no majority answers that could agree on anything.
+fn without_majority(base: &View, answering: &BTreeMap<RegionName, AcceptorId>) -> Result<(), ActError> {
     let names: Vec<&RegionName> = answering.keys().collect();
-    if agreed(base.voters(), answering) {
-        let why =
-            format!("{names:?} answer and are a majority: nothing has to be broken; use `onceway takeover`");
-        return Err(ActError::refused(why));
-    }
-    match stopped.iter().find(|name| answering.contains_key(*name)) {
-        Some(alive) => Err(ActError::refused(format!("{alive} answers: it is not stopped"))),
-        None => Ok(()),
+    match agreed(base.voters(), answering) {
+        true => Err(ActError::refused(format!(
+            "{names:?} answer and are a majority: nothing has to be broken; use `onceway takeover`"
+        ))),
+        false => Ok(()),
     }
 }
