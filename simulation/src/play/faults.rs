@@ -3,11 +3,11 @@
 //! Neighbours: `scenario::fault` names the kinds, [`super::acts`] has what an operator does about some of them, the world has the switches. Each
 //! fault takes hold of the organs that it breaks, so that no two of them mend one another. It must leave nothing broken once all have ended.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onceway::protocol::region::RegionName;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -47,15 +47,27 @@ pub struct Faults {
     log: Arc<Log>,
     chance: Chance,
     organs: Arc<Organs>,
-    /// So many stores may forget what they had at the same time: one keeps it, or there would be nothing to come home to.
-    forgets: Semaphore,
+    /// The stores that have forgotten what they had: one keeps it, or there would be nothing to come home to.
+    forgot: Mutex<BTreeSet<String>>,
+}
+
+/// A store that has forgotten, until it was mended.
+struct Forgotten<'a>(&'a Mutex<BTreeSet<String>>, String);
+
+impl Drop for Forgotten<'_> {
+    fn drop(&mut self) {
+        lock(self.0).remove(&self.1);
+    }
+}
+
+fn lock(forgot: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
+    forgot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Faults {
     /// Nothing is broken.
     pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, chance: Chance, organs: Arc<Organs>) -> Arc<Self> {
-        let forgets = Semaphore::new(deployment.regions().len().saturating_sub(1));
-        Arc::new(Self { deployment, log, chance, organs, forgets })
+        Arc::new(Self { deployment, log, chance, organs, forgot: Mutex::default() })
     }
 
     /// Lets all faults of the scenario happen, and ends with the last of them, at `end` at the latest but for what mending takes.
@@ -130,13 +142,14 @@ impl Faults {
             return;
         };
         let _forgotten = match kind {
-            Kind::Region(OfRegion::DiskLost | OfRegion::StoreRestored) => match self.forgets.try_acquire() {
-                Ok(forgotten) if self.another_is_whole(&place) => Some(forgotten),
-                Ok(_) | Err(_) => {
+            Kind::Region(OfRegion::DiskLost | OfRegion::StoreRestored) => {
+                if !self.another_is_whole(&place) {
                     self.log.not_possible(format!("{} at {place}: it is the last whole store", kind.name()));
                     return;
                 }
-            },
+                lock(&self.forgot).insert(place.clone());
+                Some(Forgotten(&self.forgot, place.clone()))
+            }
             Kind::Region(_) | Kind::Link(_) => None,
         };
         let number = self.log.breaks(kind.name(), place);
@@ -148,12 +161,15 @@ impl Faults {
         self.log.mended(number);
     }
 
-    /// Whether another region's store follows a view. One that took another's place does not before it was approved: until then it has nothing
-    /// to go by, and alone it could not go on. Other designs have no views, and need no other store to come home.
+    /// Whether another region's store has all that it had and follows a view. One that took another's place does not before it was approved: until
+    /// then it has nothing to go by, and alone it could not go on. Other designs have no views.
     fn another_is_whole(&self, region: &str) -> bool {
-        let others = self.deployment.regions().iter().filter(|other| other.as_str() != region);
-        let mut gates = others.map(|other| self.deployment.world.cluster.gate(other));
-        self.deployment.design() != Design::Onceway || gates.any(|gate| gate.is_some())
+        let forgot = lock(&self.forgot);
+        let is_whole = |other: &RegionName| {
+            let follows = || self.deployment.world.cluster.gate(other).is_some();
+            !forgot.contains(other.as_str()) && (self.deployment.design() != Design::Onceway || follows())
+        };
+        self.deployment.regions().iter().any(|other| other.as_str() != region && is_whole(other))
     }
 
     async fn region(&self, kind: OfRegion, region: &RegionName, how: &How, until: Instant) {
