@@ -267,6 +267,8 @@ impl Peer {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADER_LIST)
+            // Answers that arrive after their forward was given up: no reason to end a connection that others use.
+            .max_local_error_reset_streams(None)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| describe(&error))?;

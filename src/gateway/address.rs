@@ -14,13 +14,15 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use serde::Serialize;
 
-use super::ending::{jittered, read};
+use super::authority::Here;
+use super::ending::{jittered, read, shortly};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::{Gateway, admit, metrics, percent, reply};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
 use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Peers, Ports};
+use crate::protocol::authority::Closed;
 use crate::protocol::decide::same_principal;
 use crate::protocol::digest::Digest32;
 use crate::protocol::job::JobState;
@@ -110,30 +112,41 @@ async fn found<P: Ports>(
             other => refusal = other,
         }
     }
-    let copy = here(gateway, id, principal).await;
-    // An owner that is there and could not say is no proof that there is nothing.
-    match refusal {
-        Some(refusal) if reply::says_nothing_is_there(&copy) => refusal,
-        Some(_) | None => copy,
+    match (here(gateway, id, principal).await, refusal) {
+        (Ok(copy), _) => copy,
+        // An owner that is there and could not say is no proof that there is nothing.
+        (Err(Problem::KeyUnknown), Some(refusal)) => refusal,
+        (Err(problem), _) => {
+            metrics::refused(&problem);
+            reply::refuse(&problem)
+        }
     }
 }
 
 /// What this region's store says.
+///
+/// # Errors
+/// That there is no such key; or that this cannot be told: the store is silent, or it is this region that would have to know and it does not serve the key.
 pub(super) async fn here<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     id: &KeyId,
     principal: Option<Digest32>,
-) -> Response<Body> {
-    let problem = match told(gateway, id, principal).await {
-        Ok(Some(told)) => return reply::state(&told, &gateway.settings.me),
-        Ok(None) => Problem::KeyUnknown,
+) -> Result<Response<Body>, Problem> {
+    let after = jittered(gateway, Duration::from_secs(1));
+    match told(gateway, id, principal).await {
+        Ok(Some(told)) => Ok(reply::state(&told, &gateway.settings.me)),
+        Ok(None) => Err(match gateway.here(id) {
+            Here::Run(_) | Here::Elsewhere(_) => Problem::KeyUnknown,
+            Here::Closed(Closed::Moving | Closed::CatchingUp) => Problem::Moving { after: shortly(gateway) },
+            Here::Closed(Closed::NoLease) => Problem::NotAuthoritative { after },
+            Here::Nobody => Problem::HomeUnavailable { after },
+            Here::Store(_) => Problem::StoreUnavailable { after },
+        }),
         Err(error) => {
             tracing::warn!(%error, "a key's state cannot be told");
-            Problem::StoreUnavailable { after: jittered(gateway, Duration::from_secs(1)) }
+            Err(Problem::StoreUnavailable { after })
         }
-    };
-    metrics::refused(&problem);
-    reply::refuse(&problem)
+    }
 }
 
 fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<Digest32>), Problem> {
@@ -177,7 +190,10 @@ async fn from_owner<P: Ports>(
     let late = clock.sleep_until(clock.now() + OWNER_WITHIN);
     match race(gateway.ports.peers().forward(owner, forward), late).await {
         Won::First(Ok(ForwardReply::Answer(response))) => Some(response),
-        Won::First(Ok(ForwardReply::NotOwner { .. }) | Err(_)) | Won::Second(()) => None,
+        Won::First(Ok(ForwardReply::NotOwner { .. })) => {
+            Some(reply::refuse(&Problem::Moving { after: shortly(gateway) }))
+        }
+        Won::First(Err(_)) | Won::Second(()) => None,
     }
 }
 

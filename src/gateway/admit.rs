@@ -147,6 +147,9 @@ async fn keyed<P: Ports>(
     let (head, body) = request.into_parts();
     let (id, principal) = identify(gateway, live, &policy, &head)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    if !place.is_of(Some(id.tenant())) {
+        return Err(crowd::overloaded(gateway));
+    }
     make_room(gateway, place, announced(&head.headers, &body, policy.body_limit)?)?;
     let charged = gateway.charge(live, id.tenant())?;
     let body = read_body(gateway, body, policy.body_limit).await?;

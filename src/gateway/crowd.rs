@@ -2,11 +2,13 @@
 //!
 //! Neighbours: [`super::Gateway::handle`] and [`super::Gateway::place_for_forward`] take a place per request, [`super::admit`] makes room for its body. A
 //! place is kept by whatever keeps the request: its task, which goes on when the client hangs up, and its answer's body. Clients and peers have
-//! places of their own, so that neither shuts the other out. It must not wait: a queue would only be one more thing to bound.
+//! places of their own, so that neither shuts the other out, and the last eighth of either is for tenants that have little here. It must not wait: a
+//! queue would only be one more thing to bound.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,9 +20,15 @@ use super::ending::jittered;
 use super::problems::Problem;
 use super::{Gateway, metrics};
 use crate::ports::{Body, BodyError, Ports};
+use crate::protocol::key::Tenant;
 
 /// When to ask again, about.
 const SOON: Duration = Duration::from_secs(1);
+/// One in so many places, and bytes, is kept for tenants that have fewer than that: whoever fills a gateway leaves it to the others. No
+/// more, as a tenant that is alone wants them all.
+const KEPT: usize = 8;
+/// What tenants are counted in, without a lock or a table that grows: two that fall into one share it, as flows do in stochastic fair queueing.
+const SHARES: usize = 1024;
 
 /// The most that a gateway has at once: so much of its clients, and as much again of its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +71,23 @@ pub(super) struct Crowd {
     peers: Count,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Count {
+    all: Share,
+    shares: Box<[Share]>,
+}
+
+/// What is there, of all or of some tenants.
+#[derive(Debug, Default)]
+struct Share {
     requests: AtomicUsize,
     bodies: AtomicUsize,
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self { all: Share::default(), shares: (0..SHARES).map(|_| Share::default()).collect() }
+    }
 }
 
 /// One request's place; free again when the last copy is dropped.
@@ -78,6 +99,7 @@ struct Taken {
     crowd: Arc<Crowd>,
     whose: Whose,
     most: MostAtOnce,
+    share: OnceLock<usize>,
     body: AtomicUsize,
 }
 
@@ -97,14 +119,15 @@ pub(super) fn overloaded<P: Ports>(gateway: &Gateway<P>) -> Problem {
 impl Crowd {
     /// A place for one more request, unless there are as many as may be.
     pub(super) fn place(self: &Arc<Self>, whose: Whose, most: MostAtOnce) -> Option<Place> {
-        let requests = &self.of(whose).requests;
+        let requests = &self.of(whose).all.requests;
         let there = requests.fetch_add(1, Ordering::SeqCst);
         if there >= most.requests {
             requests.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
         metrics::request_came(whose);
-        Some(Place(Arc::new(Taken { crowd: self.clone(), whose, most, body: AtomicUsize::new(0) })))
+        let (share, body) = (OnceLock::new(), AtomicUsize::new(0));
+        Some(Place(Arc::new(Taken { crowd: self.clone(), whose, most, share, body })))
     }
 
     fn of(&self, whose: Whose) -> &Count {
@@ -116,18 +139,37 @@ impl Crowd {
 }
 
 impl Place {
+    /// Says whose request it is, once that is known; those without a key are all of one. `false`: what is left is for tenants that have less here.
+    pub(super) fn is_of(&self, tenant: Option<&Tenant>) -> bool {
+        let (count, most) = (self.0.count(), self.0.most.requests);
+        let number = share_of(tenant);
+        let own = count.shares[number].requests.fetch_add(1, Ordering::SeqCst);
+        let kept = most / KEPT;
+        let may = own < kept || count.all.requests.load(Ordering::SeqCst) <= most - kept;
+        if !may || self.0.share.set(number).is_err() {
+            count.shares[number].requests.fetch_sub(1, Ordering::SeqCst);
+        }
+        may
+    }
+
     /// Makes room for the request's body, of this many bytes instead of what was said before. `false`: there is none. For fewer bytes than were said
     /// there always is.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
-        let (bodies, most) = (&self.0.crowd.of(self.0.whose).bodies, self.0.most.bodies);
+        let (count, most) = (self.0.count(), self.0.most.bodies);
         let before = self.0.body.load(Ordering::SeqCst);
+        let (kept, share) = (most / KEPT, self.0.share());
+        let others = share.map_or(0, |share| share.bodies.fetch_add(bytes, Ordering::SeqCst) - before);
+        // What a tenant has nothing beside may be as large as all the room: no body may be larger than what ever is to be had.
+        let little = others == 0 || others + bytes <= kept;
         // One step, so that whoever finds no room takes none from others meanwhile.
-        let room = bodies.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |there| {
+        let room = count.all.bodies.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |there| {
             let after = there - before + bytes;
-            (bytes <= before || after <= most).then_some(after)
+            let may = after <= most && (little || after <= most - kept);
+            (bytes <= before || may).then_some(after)
         });
-        if room.is_ok() {
-            self.0.body.store(bytes, Ordering::SeqCst);
+        let over = if room.is_ok() { self.0.body.swap(bytes, Ordering::SeqCst) } else { bytes };
+        if let Some(share) = share {
+            share.bodies.fetch_sub(over, Ordering::SeqCst);
         }
         room.is_ok()
     }
@@ -138,13 +180,32 @@ impl Place {
     }
 }
 
+impl Taken {
+    fn count(&self) -> &Count {
+        self.crowd.of(self.whose)
+    }
+
+    /// Where it counts besides, once it is known whose it is.
+    fn share(&self) -> Option<&Share> {
+        self.share.get().map(|number| &self.count().shares[*number])
+    }
+}
+
 impl Drop for Taken {
     fn drop(&mut self) {
-        let count = self.crowd.of(self.whose);
-        count.bodies.fetch_sub(*self.body.get_mut(), Ordering::SeqCst);
-        count.requests.fetch_sub(1, Ordering::SeqCst);
+        let body = self.body.load(Ordering::SeqCst);
+        for share in [Some(&self.count().all), self.share()].into_iter().flatten() {
+            share.bodies.fetch_sub(body, Ordering::SeqCst);
+            share.requests.fetch_sub(1, Ordering::SeqCst);
+        }
         metrics::request_left(self.whose);
     }
+}
+
+fn share_of(tenant: Option<&Tenant>) -> usize {
+    let mut hasher = DefaultHasher::new();
+    tenant.map(Tenant::as_str).hash(&mut hasher);
+    (hasher.finish() % SHARES as u64) as usize
 }
 
 /// An answer's body that keeps its request's place.
@@ -197,7 +258,7 @@ mod tests {
         let third = crowd.place(Whose::Client, FEW).unwrap();
         drop((first, third, peers));
         for whose in [Whose::Client, Whose::Peer] {
-            assert_eq!(crowd.of(whose).requests.load(Ordering::SeqCst), 0);
+            assert_eq!(crowd.of(whose).all.requests.load(Ordering::SeqCst), 0);
         }
     }
 
@@ -218,6 +279,50 @@ mod tests {
         assert!(second.has_room_for(80) && second.has_room_for(79), "what there was room for, there is");
         assert!(!second.has_room_for(81));
         drop((first, second, raised));
-        assert_eq!(crowd.of(Whose::Client).bodies.load(Ordering::SeqCst), 0);
+        assert_eq!(crowd.of(Whose::Client).all.bodies.load(Ordering::SeqCst), 0);
+    }
+
+    const SOME: MostAtOnce = MostAtOnce { requests: 16, bodies: 800 };
+
+    /// A place of this tenant, or of requests without a key, if there is one.
+    fn place_of(crowd: &Arc<Crowd>, tenant: &str) -> Option<Place> {
+        let place = crowd.place(Whose::Client, SOME)?;
+        let tenant = Tenant::parse(tenant).ok();
+        place.is_of(tenant.as_ref()).then_some(place)
+    }
+
+    #[test]
+    fn the_last_places_are_for_tenants_that_have_few() {
+        let crowd = Arc::new(Crowd::default());
+        let mut all: Vec<Place> = std::iter::from_fn(|| place_of(&crowd, "a")).take(20).collect();
+        assert_eq!(all.len(), 14, "a tenant that is alone may have all but an eighth");
+        assert!(place_of(&crowd, "").is_some(), "requests without a key, too");
+        let mut second: Vec<Place> = std::iter::from_fn(|| place_of(&crowd, "b")).take(20).collect();
+        assert_eq!(second.len(), 2);
+        assert!(place_of(&crowd, "c").is_none(), "it is full");
+        drop(all.pop());
+        assert!(place_of(&crowd, "a").is_none() && place_of(&crowd, "b").is_none());
+        let third = place_of(&crowd, "c").unwrap();
+        drop((all, second.pop(), second, third));
+        for share in crowd.of(Whose::Client).shares.iter() {
+            assert_eq!(share.requests.load(Ordering::SeqCst), 0);
+        }
+    }
+
+    #[test]
+    fn so_is_the_last_of_the_room_for_bodies() {
+        let crowd = Arc::new(Crowd::default());
+        let [one, two, other] = ["a", "a", "b"].map(|tenant| place_of(&crowd, tenant).unwrap());
+        assert!(one.has_room_for(700), "an eighth is left");
+        assert!(!two.has_room_for(1));
+        assert!(other.has_room_for(100));
+        assert!(!two.has_room_for(0) || one.has_room_for(600), "less is always possible");
+        assert!(!two.has_room_for(101) && two.has_room_for(100));
+        drop((one, other));
+        assert!(two.has_room_for(800), "it is all that the tenant has here");
+        drop(two);
+        for share in crowd.of(Whose::Client).shares.iter() {
+            assert_eq!(share.bodies.load(Ordering::SeqCst), 0);
+        }
     }
 }

@@ -19,6 +19,7 @@ use super::{
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Ports, Upstream};
+use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 
 impl<P: Ports> Gateway<P> {
@@ -46,7 +47,8 @@ impl<P: Ports> Gateway<P> {
         }
         let trace = trace::of(request.headers());
         match admit::admit(self, request, place).await {
-            Admitted::Pass(request) => self.pass(request).await,
+            Admitted::Pass(request) if place.is_of(None) => self.pass(request).await,
+            Admitted::Pass(_) => self.refused(&crowd::overloaded(self), &trace),
             Admitted::Refused(problem, echo) => {
                 let mut response = self.refused(&problem, &trace);
                 if let Some(echo) = echo {
@@ -71,14 +73,14 @@ impl<P: Ports> Gateway<P> {
         response
     }
 
-    /// A place for a request that a peer forwards, with room for this many bytes of its body: taken before that is read.
+    /// A place for a request of this tenant that a peer forwards, with room for this many bytes of its body: taken before that is read.
     ///
     /// # Errors
     /// What the peer is told where there is none: nothing was stored or sent.
-    pub fn place_for_forward(&self, bytes: usize) -> Result<Place, ForwardReply> {
-        let place = self.place(Whose::Peer).and_then(|place| match place.has_room_for(bytes) {
-            true => Ok(place),
-            false => Err(crowd::overloaded(self)),
+    pub fn place_for_forward(&self, tenant: &Tenant, bytes: usize) -> Result<Place, ForwardReply> {
+        let place = self.place(Whose::Peer).and_then(|place| {
+            let has = place.is_of(Some(tenant)) && place.has_room_for(bytes);
+            has.then_some(place).ok_or_else(|| crowd::overloaded(self))
         });
         place.map_err(|problem| refused_forward(&problem))
     }
@@ -94,14 +96,17 @@ impl<P: Ports> Gateway<P> {
             tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view().epoch(), "refused a forward: not the owner");
             return ForwardReply::NotOwner { epoch: self.view().epoch() };
         }
-        let response = match address::is_asked(&forward.method, forward.target.path()) {
+        let answered = match address::is_asked(&forward.method, forward.target.path()) {
             true => address::here(self, &forward.id, forward.principal).await,
             false => match admit::admit_forward(self, forward, &place) {
-                Ok(ask) => request::answer_here(self, ask).await,
-                Err(problem) => return refused_forward(&problem),
+                Ok(ask) => Ok(request::answer_here(self, ask).await),
+                Err(problem) => Err(problem),
             },
         };
-        ForwardReply::Answer(response.map(|body| place.until_sent(body)))
+        match answered {
+            Ok(response) => ForwardReply::Answer(response.map(|body| place.until_sent(body))),
+            Err(problem) => refused_forward(&problem),
+        }
     }
 
     pub(super) async fn pass(&self, request: Request<Body>) -> Response<Body> {

@@ -61,8 +61,8 @@ pub trait PeerService: Send + Sync + 'static {
     /// What a forward keeps for as long as it is here.
     type Place: Send + Sync;
 
-    /// A place for a forward, with room for this many bytes of its body, before that is read; or what its sender is told.
-    fn place(&self, bytes: usize) -> Result<Self::Place, ForwardReply>;
+    /// A place for a forward, of which the head was read, with room for this many bytes of its body; or what its sender is told.
+    fn place(&self, head: &Forward, bytes: usize) -> Result<Self::Place, ForwardReply>;
 
     /// Answers a forward. Dropped when the peer gives it up: what must go on belongs in a task of its own.
     fn forward(

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
@@ -120,6 +121,8 @@ async fn serve<S: PeerService>(
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .max_concurrent_streams(MOST_STREAMS)
+        // Bodies that are still on their way when their forward is refused: no reason to end a connection that others use.
+        .max_local_error_reset_streams(None)
         .max_header_list_size(HEADER_LIST)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -182,14 +185,17 @@ async fn take_up<S: PeerService>(
     let from = verified(&head, certificates)?;
     match (&head.method, head.uri.path()) {
         (&Method::POST, wire::FORWARD_PATH) => {
-            let announced = body.size_hint().upper().and_then(|most| usize::try_from(most).ok());
-            let bytes = announced.map_or(limits.body_limit, |most| most.min(limits.body_limit));
-            let place = match service.place(bytes) {
+            let mut forward = wire::decode_forward(&head, Bytes::new()).map_err(unreadable)?;
+            let limit = limits.body_limit;
+            let bytes = body.size_hint().upper().map_or(Ok(limit), usize::try_from).unwrap_or(usize::MAX);
+            if bytes > limit {
+                return Err(too_large(limit));
+            }
+            let place = match service.place(&forward, bytes) {
                 Ok(place) => place,
                 Err(refusal) => return Ok(wire::encode_reply(refusal)),
             };
-            let body = whole(body, limits.body_limit, limits.body_time).await?;
-            let forward = wire::decode_forward(&head, body).map_err(unreadable)?;
+            forward.body = whole(body, limit, limits.body_time).await?;
             Ok(wire::encode_reply(service.forward(from, forward, place).await))
         }
         (&Method::POST, ask::ASK_PATH) => {
@@ -260,20 +266,24 @@ fn unreadable(error: wire::WireError) -> Problem {
 }
 
 /// The whole body, within its limits.
-async fn whole(body: Incoming, limit: usize, within: Duration) -> Result<bytes::Bytes, Problem> {
+async fn whole(body: Incoming, limit: usize, within: Duration) -> Result<Bytes, Problem> {
     match collect(streaming(body, Patience::Within(within), None), limit).await {
         Ok(Collected::Whole(bytes)) => Ok(bytes),
-        Ok(Collected::Over(_, _)) => Err(Problem {
-            status: StatusCode::PAYLOAD_TOO_LARGE,
-            code: "peer-body-too-large",
-            title: "The body of the peer's message is too large",
-            detail: format!("at most {limit} bytes are taken here: run one configuration in all regions"),
-        }),
+        Ok(Collected::Over(_, _)) => Err(too_large(limit)),
         Err(BodyError(why)) => Err(Problem {
             status: StatusCode::REQUEST_TIMEOUT,
             code: "peer-body-broken",
             title: "The body of the peer's message did not arrive",
             detail: why,
         }),
+    }
+}
+
+fn too_large(limit: usize) -> Problem {
+    Problem {
+        status: StatusCode::PAYLOAD_TOO_LARGE,
+        code: "peer-body-too-large",
+        title: "The body of the peer's message is too large",
+        detail: format!("at most {limit} bytes are taken here: run one configuration in all regions"),
     }
 }

@@ -74,8 +74,8 @@ impl PublicService for Service {
 impl PeerService for Service {
     type Place = Place;
 
-    fn place(&self, bytes: usize) -> Result<Place, ForwardReply> {
-        self.0.place_for_forward(bytes)
+    fn place(&self, head: &Forward, bytes: usize) -> Result<Place, ForwardReply> {
+        self.0.place_for_forward(head.id.tenant(), bytes)
     }
 
     async fn forward(self: Arc<Self>, from: RegionName, forward: Forward, place: Place) -> ForwardReply {

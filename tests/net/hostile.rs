@@ -23,6 +23,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use crate::peers::{PLACES, dial, forward, not_sent, run};
@@ -234,6 +235,41 @@ async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
         assert_eq!((refused.status(), code(refused).await.as_str()), (StatusCode::CONFLICT, "peer-version"));
         assert!(us.region.asked.lock().unwrap().is_empty());
     }
+}
+
+/// A stream that was ended here may still have data on its way: too many of those are taken for an attack, if nothing is said.
+#[tokio::test]
+async fn refusals_of_bodies_on_their_way_leave_the_connection_to_what_it_serves() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = Arc::new(dial(&pki.identity("eu"), "us", &us.address));
+    let served = tokio::spawn({
+        let peers = peers.clone();
+        async move { peers.forward(&region("us"), forward("/hang")).await }
+    });
+    soon(async {
+        while us.region.seen.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    let left = us.region.places.available_permits();
+    let _all_others = us.region.places.clone().try_acquire_many_owned(left as u32).unwrap();
+    for _ in 0..30 {
+        let mut wave = JoinSet::new();
+        for _ in 0..100 {
+            let (peers, body) = (peers.clone(), vec![b'a'; 1 << 18].into());
+            wave.spawn(
+                async move { peers.forward(&region("us"), Forward { body, ..forward("/large") }).await },
+            );
+        }
+        while let Some(told) = soon(wave.join_next()).await {
+            let told = told.unwrap();
+            assert!(matches!(told, Ok(ForwardReply::Answer(_))), "not known to be refused: {:?}", told.err());
+        }
+    }
+    assert!(!served.is_finished(), "it was served over the same connection");
+    served.abort();
 }
 
 /// Another forward has most of the room.

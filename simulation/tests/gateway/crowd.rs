@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use super::accepted::asked;
 use super::bench::{
-    Bench, ask, forward, key_of, ms, play, region, regions, request, settings, told, unfounded, until,
+    Bench, ask, ask_as_globex, forward, key_of, ms, play, region, regions, request, settings, told,
+    unfounded, until,
 };
 
 const OVERLOADED: (u16, &str) = (503, "overloaded");
@@ -110,6 +111,10 @@ fn peers_are_refused_beyond_their_bound_and_their_clients_are_told_so() {
             "the home is there and cannot say, which does not mean that there is nothing"
         );
         assert_eq!(told["code"], "overloaded");
+        until("what the copy knows to be told", ms(300), async || {
+            asked(&bench.gateway(&us), &first).await.0 == 200
+        })
+        .await;
         assert_eq!(
             ask(&gateway, "/park", &second, "{}").await.status,
             201,
@@ -150,6 +155,37 @@ fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
         assert_eq!(told(gateway.handle(bare).await).await.status, 201, "no body takes no room");
         assert_eq!(first.await.unwrap().status, 201);
         assert_eq!(told(gateway.handle(sized("large", BODY_LIMIT - 10)).await).await.status, 201);
+    });
+}
+
+/// Also where they come over another region.
+#[test]
+fn a_tenant_that_fills_a_gateway_leaves_places_to_the_others() {
+    play(async {
+        let (bench, [eu, us, _]) = (Bench::start(6).await, regions());
+        let gateway = taking(&bench, &eu, 16, BODY_LIMIT * 100).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+        let mut sent = Vec::new();
+        for number in 0..20 {
+            let (gateway, key) = (gateway.clone(), key_of(&eu, &format!("acme-{number}")));
+            sent.push(tokio::spawn(async move { ask(&gateway, "/park", &key, "{}").await }));
+            sent.push(bench.begin(&us, "/park", &key_of(&eu, &format!("over-{number}"))));
+        }
+        until("all that fit to be sent", ms(500), async || bench.arrived(&eu) == 28).await;
+        assert_eq!(ask(&gateway, "/park", &key_of(&eu, "more"), "{}").await.said(), OVERLOADED);
+        let key = key_of(&eu, "globex");
+        let (here, there) = (
+            ask_as_globex(&gateway, "/park", &key, "{}").await,
+            ask_as_globex(&bench.gateway(&us), "/park", &key_of(&eu, "globex-over"), "{}").await,
+        );
+        assert_eq!((here.status, there.status), (201, 201));
+        let mut refused = 0;
+        for one in sent {
+            let told = one.await.unwrap();
+            assert!(told.status == 201 || told.said() == OVERLOADED, "{told:?}");
+            refused += usize::from(told.status != 201);
+        }
+        assert_eq!(refused, 12, "an eighth of sixteen is kept, of clients and of peers");
     });
 }
 

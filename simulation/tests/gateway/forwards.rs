@@ -8,6 +8,7 @@ use simulation::peers::{Answering, LinkMode, Region};
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
+use super::accepted::asked;
 use super::bench::{Bench, ONE_WAY, ask, forward, key_of, ms, play, region, until};
 
 /// A region that counts what arrives, and passes it on to the one behind it or, without one, refuses it as not its own.
@@ -65,6 +66,8 @@ fn regions_that_do_not_agree_on_the_owner_say_moving() {
         let told = bench.send(&us, "/park", &key_of(&eu, "disputed")).await;
         assert_eq!(told.said(), (503, "moving"));
         assert_eq!((*counting.forwards.lock().unwrap(), bench.arrived(&eu), bench.arrived(&us)), (1, 0, 0));
+        let (status, problem) = asked(&bench.gateway(&us), &key_of(&eu, "disputed")).await;
+        assert_eq!((status, &problem["code"]), (503, &"moving".into()), "whoever owns it was not asked");
     });
 }
 

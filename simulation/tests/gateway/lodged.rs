@@ -7,6 +7,7 @@ use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
+use super::accepted::asked;
 use super::bench::{Bench, ONE_WAY, id, key_of, ms, play, region, regions, view};
 
 /// Where the key's claims are lodged.
@@ -72,6 +73,9 @@ fn a_region_without_a_lease_replays_and_refuses() {
         }
         sleep(ms(4_000)).await;
         assert_eq!(bench.send(&eu, "/park", &fresh).await.said(), (503, "not-authoritative"));
+        // Others may run it by now: that it is not here says nothing.
+        assert_eq!(asked(&bench.gateway(&eu), &fresh).await.1["code"], "not-authoritative");
+        assert_eq!(asked(&bench.gateway(&eu), &old).await.1["state"], "settled");
         let told = bench.send(&eu, "/park", &old).await;
         assert_eq!((told.status, told.replayed, bench.arrived(&eu)), (201, true, 1));
     });

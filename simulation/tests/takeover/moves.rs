@@ -138,6 +138,11 @@ pub fn marks_accumulate_over_two_moves() {
         trio.drain(&b(), &b(), true).await.unwrap();
         for _ in 0..40 {
             assert_eq!(trio.send(&c(), "/park", &key).await.said(), (503, "moving"));
+            assert_eq!(
+                trio.asked(&c(), &key).await.said(),
+                (503, "moving"),
+                "it may be among what has not arrived"
+            );
             trio.check();
             sleep(ms(100)).await;
         }

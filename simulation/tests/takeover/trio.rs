@@ -329,6 +329,14 @@ impl Trio {
         node.process.while_alive(asking).await.unwrap_or_default()
     }
 
+    /// What the status address of a region tells of a key.
+    pub async fn asked(&self, at: &RegionName, key: &str) -> Told {
+        let question = Request::get(format!("/.well-known/onceway/requests/{key}"))
+            .header("authorization", "Bearer sk")
+            .body(body::empty());
+        told(self.node(at).gateway.handle(question.unwrap()).await).await
+    }
+
     /// Sends a request in the background.
     pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> tokio::task::JoinHandle<Told> {
         let (trio, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
