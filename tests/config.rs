@@ -7,6 +7,8 @@
 mod accepting;
 #[path = "config/cases.rs"]
 mod cases;
+#[path = "config/certificates.rs"]
+mod certificates;
 #[path = "config/failing_over.rs"]
 mod failing_over;
 #[path = "config/reloading.rs"]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
+use super::certificates;
 use super::reader::{self, Section};
 use super::region::{needed, pem};
 use super::secret::Surroundings;
@@ -112,6 +113,9 @@ fn tls(mut section: Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -
     let certificate =
         pem("certificate", "name the file with the certificate for clients and its intermediates, PEM");
     let key = pem("key", "name the file with the private key of the certificate, PEM");
+    if let (Some(certificate), Some(key)) = (&certificate, &key) {
+        certificates::of_clients(&section, certificate, key, surroundings);
+    }
     section.finish();
     Some(TlsFiles { certificate: certificate?, key: key? })
 }

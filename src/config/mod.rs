@@ -12,6 +12,7 @@
 //! Rules across files are in `across`. It must not open a port or a connection, and must not show a secret.
 
 mod across;
+mod certificates;
 mod credentials;
 mod failover;
 mod jwks;

@@ -7,12 +7,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::certificates;
 use super::listen::socket;
 use super::reader::{At, Problems, Section, Source};
 use super::region::{self, Log, file, needed, pem};
 use super::ring::{self, RingFile, region_name};
 use super::secret::{Need, Secret, Surroundings};
 use super::{Errors, Watched, judged, tokens};
+use crate::adapters::identity::IdentityFiles;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Drift;
 
@@ -88,7 +90,8 @@ pub(super) fn read_text(
     let kept = top.required("file", advice, |value| file(value, base));
     let (peer, admin) = listen(&top).unzip();
     let admin_token = tokens::admin(&top, base, admin, surroundings);
-    let identity = identity(&top, base, surroundings);
+    let me = name.as_ref().map(|name| &name.value);
+    let identity = identity(&top, me, base, surroundings);
     let log = region::log(&top);
     top.finish();
     let ring = ring.and_then(|ring| ring::read(&ring.value, &ring.at, problems));
@@ -97,7 +100,8 @@ pub(super) fn read_text(
     {
         problems.add(&name.at, wrong);
     }
-    let (RingFile { drift, failover, .. }, (certificate, key, ca)) = (ring?, identity?);
+    let RingFile { drift, failover, .. } = ring?;
+    let IdentityFiles { certificate, key, authorities: ca } = identity?;
     Some(WitnessConfig {
         name: name?.value,
         file: kept?,
@@ -135,15 +139,22 @@ fn listen(top: &Section<'_>) -> Option<(SocketAddr, SocketAddr)> {
 
 fn identity(
     top: &Section<'_>,
+    me: Option<&RegionName>,
     base: &Path,
     surroundings: &Surroundings<'_>,
-) -> Option<(PathBuf, PathBuf, PathBuf)> {
+) -> Option<IdentityFiles> {
     let section = needed(top, "peer", "say how regions know it: certificate, key and ca")?;
     let pem = |key, advice| pem(&section, key, advice, base, surroundings);
     let certificate =
         pem("certificate", "name the witness's certificate; `onceway certs` makes one for its name");
     let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");
     let ca = pem("ca", "name the certificate of the deployment's authority; `onceway certs` makes one");
+    let files = certificate.zip(key).zip(ca);
+    let files =
+        files.map(|((certificate, key), authorities)| IdentityFiles { certificate, key, authorities });
+    if let (Some(me), Some(files)) = (me, &files) {
+        certificates::of_peer(&section, me, files, surroundings);
+    }
     section.finish();
-    Some((certificate?, key?, ca?))
+    files
 }
