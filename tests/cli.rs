@@ -338,6 +338,9 @@ fn serve_starts_nothing_before_all_is_valid() {
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("certs/us-east.pem"), "{}", err(&output));
     assert!(!err(&output).contains("listening"), "{}", err(&output));
+    let output = serve.env("ONCEWAY_LOG", "inof").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    assert!(err(&output).contains("ONCEWAY_LOG: \"inof\" is no level"), "{}", err(&output));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod certificates;
 mod credentials;
 mod failover;
 mod jwks;
+pub mod levels;
 pub mod listen;
 mod nearest;
 mod outcomes;

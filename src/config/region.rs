@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::de::DeValue;
-use tracing_subscriber::EnvFilter;
 
 use super::certificates;
+use super::levels;
 use super::listen::{self, Listen};
 use super::provision::{self, Provision};
 use super::reader::{self, At, Located, Problems, Section, Source};
@@ -256,10 +256,7 @@ pub(super) fn log(top: &Section<'_>) -> Log {
 
 fn level(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
-    match EnvFilter::try_new(&text) {
-        Ok(_) => Ok(text),
-        Err(error) => Err(format!("{text:?}: {error}; write a level such as \"info\", or \"onceway=debug\"")),
-    }
+    levels::filter(&text).map(|_| text)
 }
 
 /// A section that must be there.

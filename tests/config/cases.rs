@@ -422,6 +422,12 @@ pub const CASES: &[Case] = &[
     ("region", "[upstream]", "[log]\nformat = \"xml\"\n[upstream]", &[
         "region.toml:12: [log]: format: must be \"text\" or \"json\", not \"xml\"",
     ]),
+    ("region", "[upstream]", "[log]\nlevel = \"inof\"\n[upstream]", &[
+        "region.toml:12: [log]: level: \"inof\" is no level: did you mean \"info\"?",
+    ]),
+    ("region", "[upstream]", "[log]\nlevel = \"onceway=debug,loud\"\n[upstream]", &[
+        "region.toml:12: [log]: level: \"loud\" is no level: write off, error, warn, info, debug or trace, or a part with its level, such as \"onceway=debug\"",
+    ]),
     ("region", "[upstream]", "pool = 1\n[upstream]", &[
         "region.toml:11: [store]: pool: must be a whole number from 2 to 1000",
     ]),
