@@ -198,8 +198,7 @@ pub(super) fn read_text(
     let shadow = top.optional("shadow", reader::flag).unwrap_or(false);
     let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
-    let listen = listen::read(&top, base, surroundings);
-    let admin = listen.as_ref().map(|listen| listen.admin);
+    let (listen, admin) = listen::read(&top, base, surroundings);
     let admin_token = tokens::admin(&top, base, admin, surroundings);
     let accept_key = tokens::accept_key(&top, base, surroundings);
     let store = store(&top, base, surroundings);

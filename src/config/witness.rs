@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::certificates;
-use super::listen::socket;
+use super::listen::{apart, socket};
 use super::reader::{At, Problems, Section, Source};
 use super::region::{self, Log, file, needed, pem};
 use super::ring::{self, RingFile, region_name};
@@ -88,7 +88,7 @@ pub(super) fn read_text(
     let ring = top.required_located("ring", advice, |value| file(value, base));
     let advice = "name the file on a local disk that it keeps its promises in, such as file = \"/var/lib/onceway/witness\"";
     let kept = top.required("file", advice, |value| file(value, base));
-    let (peer, admin) = listen(&top).unzip();
+    let (peer, admin) = listen(&top);
     let admin_token = tokens::admin(&top, base, admin, surroundings);
     let me = name.as_ref().map(|name| &name.value);
     let identity = identity(&top, me, base, surroundings);
@@ -124,17 +124,16 @@ fn not_in(name: &RegionName, ring: &RingFile) -> Option<String> {
     })
 }
 
-fn listen(top: &Section<'_>) -> Option<(SocketAddr, SocketAddr)> {
-    let section = needed(top, "listen", "say where to listen: peer and admin")?;
+fn listen(top: &Section<'_>) -> (Option<SocketAddr>, Option<SocketAddr>) {
+    let Some(section) = needed(top, "listen", "say where to listen: peer and admin") else {
+        return (None, None);
+    };
     let at = |key, advice| section.required(key, advice, socket);
     let peer = at("peer", "say where regions connect, such as peer = \"0.0.0.0:7403\"");
     let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
     section.finish();
-    let (peer, admin) = peer.zip(admin)?;
-    if peer == admin {
-        top.fail_at("listen", "[listen]: peer and admin must be different addresses");
-    }
-    Some((peer, admin))
+    apart(top, &[("peer", peer), ("admin", admin)]);
+    (peer, admin)
 }
 
 fn identity(
