@@ -325,6 +325,8 @@ fn explain_says_it_all() {
     assert_eq!(by_end, said);
     let (_, certificates, _) = explain(&["peer.certificate"]);
     assert!(certificates.contains("us-east.toml") && certificates.contains("witness.toml"), "{certificates}");
+    // It is counted from the newest claim (`protocol::lifetime`).
+    assert!(explain(&["route.retention"]).1.contains("from its newest attempt"));
     let (_, list, _) = explain(&[]);
     let (_, json, _) = explain(&["--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
