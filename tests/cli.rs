@@ -187,6 +187,26 @@ fn reference_files() -> tempfile::TempDir {
 }
 
 #[test]
+fn the_reference_witness_is_right_once_the_ring_has_what_its_head_says() {
+    let folder = reference_files();
+    let (file, ring) = (folder.path().join("witness.toml"), folder.path().join("ring.toml"));
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/witness.toml")).unwrap();
+    std::fs::write(&file, &text).unwrap();
+    let check = || onceway(&["check", file.to_str().unwrap()]);
+    let before = check();
+    assert_eq!(before.status.code(), Some(2));
+    assert!(err(&before).contains("witness-1 is no witness of the ring"), "{}", err(&before));
+    let said = text.lines().filter_map(|line| line.strip_prefix("#        "));
+    let listed = said.fold(String::new(), |lines, line| lines + "\n" + line) + "\n";
+    assert!(listed.contains("[[witness]]"), "{listed}");
+    std::fs::write(&ring, std::fs::read_to_string(&ring).unwrap() + &listed).unwrap();
+    let after = check();
+    assert_eq!(after.status.code(), Some(0), "{}", err(&after));
+    assert_eq!(out(&after).trim_end(), format!("{}: witness witness-1, in order", file.display()));
+}
+
+#[test]
 fn check_warns_of_spans_that_this_build_does_not_export() {
     let folder = reference_files();
     let file = folder.path().join("us-east.toml");
@@ -338,6 +358,9 @@ fn serve_starts_nothing_before_all_is_valid() {
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("certs/us-east.pem"), "{}", err(&output));
     assert!(!err(&output).contains("listening"), "{}", err(&output));
+    let output = serve.env("ONCEWAY_LOG", "inof").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    assert!(err(&output).contains("ONCEWAY_LOG: \"inof\" is no level"), "{}", err(&output));
 }
 
 #[test]

@@ -7,8 +7,12 @@
 mod accepting;
 #[path = "config/cases.rs"]
 mod cases;
+#[path = "config/certificates.rs"]
+mod certificates;
 #[path = "config/failing_over.rs"]
 mod failing_over;
+#[path = "config/listening.rs"]
+mod listening;
 #[path = "config/reloading.rs"]
 mod reloading;
 #[path = "config/secrets.rs"]
@@ -21,6 +25,7 @@ use accepting::ACCEPT_CASES;
 use cases::{CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS};
 use failing_over::FAILOVER_CASES;
 use http::{HeaderMap, HeaderValue, Method};
+use listening::LISTEN_CASES;
 use onceway::config::listen::{PublicLimits, TlsFiles};
 use onceway::config::{Config, Errors};
 use onceway::gateway::crowd::MostAtOnce;
@@ -117,7 +122,7 @@ fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
 fn each_mistake_is_said_at_its_line_and_nothing_else_is() {
     assert!(CASES.len() >= 60);
     for (file, from, to, expected) in
-        CASES.iter().chain(ACCEPT_CASES).chain(FAILOVER_CASES).chain(SECRET_CASES)
+        [CASES, ACCEPT_CASES, FAILOVER_CASES, LISTEN_CASES, SECRET_CASES].into_iter().flatten()
     {
         let folder = files(&[(file, from, to)]);
         assert_eq!(said(folder.path()), *expected, "{file}.toml with {to:?} for {from:?}");

@@ -95,6 +95,37 @@ fn a_file_without_a_key_or_with_one_too_many_would_be_noticed() {
     );
 }
 
+/// What a comment lacks for whoever sees it alone, as `config explain` shows it: beside the default and the bounds it says what the key is for.
+fn says_too_little(entry: &Entry) -> Option<&'static str> {
+    let why = entry.why.to_lowercase();
+    if why.starts_with("...") || why.starts_with("or ") || why.ends_with("...") {
+        return Some("it goes on in another key's comment");
+    }
+    let sentences = why.split(['.', ';']).filter(|sentence| !sentence.contains("default"));
+    let words = sentences.flat_map(str::split_whitespace);
+    let letters = |word: &&str| word.chars().filter(|c| c.is_alphabetic()).count() > 1 && *word != "to";
+    (words.filter(letters).count() < 5).then_some("why?")
+}
+
+#[test]
+fn a_comment_that_leaves_the_why_to_others_would_be_noticed() {
+    let known = reference::entries().into_iter().find(|entry| entry.path == "failover.lease").unwrap();
+    for why in [
+        "0 to 10000",
+        "spelt like a region's",
+        "The path of a file that holds it ...",
+        "... or the name of an environment variable.",
+        "or \"json\", one object per line",
+        "default: none",
+        "its private key. No default.",
+        "",
+    ] {
+        let entry = Entry { why: why.to_owned(), ..known.clone() };
+        assert!(says_too_little(&entry).is_some(), "{why:?}");
+    }
+    assert_eq!(says_too_little(&known), None);
+}
+
 #[test]
 fn every_key_says_its_default_what_it_is_for_and_what_may_stand_there() {
     let mut lacking = Vec::new();
@@ -103,8 +134,8 @@ fn every_key_says_its_default_what_it_is_for_and_what_may_stand_there() {
         if entry.default == Default::Unsaid {
             lacks("no word of its default");
         }
-        if entry.why.len() < 8 {
-            lacks("why?");
+        if let Some(what) = says_too_little(&entry) {
+            lacks(what);
         }
         match reference::must_be(&entry) {
             None => lacks("what may stand there?"),
@@ -198,13 +229,21 @@ fn drifts(entry: &Entry, value: &str) -> bool {
     understood(entry.file, &with) != understood(entry.file, &without)
 }
 
+/// Defaults that are no value: another key's, or that there is nothing.
+const IN_WORDS: [&str; 4] =
+    ["none", "nobody", "new_keys_per_second", "sslrootcert is taken for a path on both"];
+
 #[test]
 fn each_default_is_what_counts_where_the_key_is_absent() {
     let entries = reference::entries();
     let written = |entry: &Entry| match &entry.default {
         Default::Value => Some(entry.value.clone()),
-        // Words that are no value are for people.
-        Default::Words(words) => format!("x = {words}").parse::<toml::Table>().is_ok().then(|| words.clone()),
+        Default::Words(words) if IN_WORDS.contains(&words.as_str()) => None,
+        Default::Words(words) => {
+            let is_value = format!("x = {words}").parse::<toml::Table>().is_ok();
+            assert!(is_value, "{}: {words:?} is no value: is it a comment that was misread?", entry.path);
+            Some(words.clone())
+        }
         Default::None | Default::Unsaid => None,
     };
     let valued: Vec<(&Entry, String)> =
@@ -227,6 +266,39 @@ fn each_default_is_what_counts_where_the_key_is_absent() {
             valued.iter().find(|(entry, _)| entry.path == path).unwrap_or_else(|| panic!("{path}"));
         assert!(drifts(entry, other), "{path} = {other}");
     }
+}
+
+#[test]
+fn what_must_be_written_is_called_required() {
+    let all = reference::entries();
+    let required = |path: &str| {
+        let entry = all.iter().find(|entry| entry.path == path).unwrap_or_else(|| panic!("{path}"));
+        reference::is_required(entry)
+    };
+    for path in [
+        "deployment",
+        "seed",
+        "region.weight",
+        "witness.name",
+        "upstream.shared",
+        "listen.tls.key",
+        "upstream.health.path",
+        "route.recovery",
+    ] {
+        assert!(required(path), "{path}");
+    }
+    // One of several that mean the same, or none at all.
+    for path in ["store.url_env", "accept.key_env", "admin.token_file", "listen.trusted.from", "route.wait"] {
+        assert!(!required(path), "{path}");
+    }
+    let both: Vec<&str> = all
+        .iter()
+        .filter(|entry| entry.shown_default().is_some() && reference::is_required(entry))
+        .map(|entry| entry.path.as_str())
+        .collect();
+    assert!(both.is_empty(), "required, and there is a default: {both:?}");
+    assert!(explain(&["upstream.shared"]).1.contains("default  required\n"));
+    assert!(explain(&["admin.token_file"]).1.contains("default  none\n"));
 }
 
 fn explain(args: &[&str]) -> (Option<i32>, String, String) {
@@ -253,6 +325,8 @@ fn explain_says_it_all() {
     assert_eq!(by_end, said);
     let (_, certificates, _) = explain(&["peer.certificate"]);
     assert!(certificates.contains("us-east.toml") && certificates.contains("witness.toml"), "{certificates}");
+    // It is counted from the newest claim (`protocol::lifetime`).
+    assert!(explain(&["route.retention"]).1.contains("from its newest attempt"));
     let (_, list, _) = explain(&[]);
     let (_, json, _) = explain(&["--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();

@@ -56,6 +56,21 @@ pub enum IdentityError {
     Generate(#[from] rcgen::Error),
 }
 
+impl IdentityError {
+    /// The file that is at fault.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File { path, .. } | Self::Content { path, .. } => Some(path),
+            Self::Generate(_) => None,
+        }
+    }
+
+    /// Whether the file could not even be read.
+    pub fn is_unread(&self) -> bool {
+        matches!(self, Self::File { .. })
+    }
+}
+
 /// Where a region's TLS material is; all PEM.
 #[derive(Clone, Debug)]
 pub struct IdentityFiles {
@@ -102,38 +117,9 @@ impl PeerIdentity {
     /// One line that names the file and what is wrong with it: unreadable, not PEM, a key of another certificate, a
     /// certificate of another region.
     pub fn load(me: RegionName, files: &IdentityFiles) -> Result<Self, IdentityError> {
-        let certificate = read(&files.certificate)?;
-        let key = read(&files.key)?;
-        let authorities = read(&files.authorities)?;
-        Self::from_pem(me, files, &certificate, &key, &authorities)
-    }
-
-    /// The same identity, of a process that speaks these versions.
-    pub fn speaking(self, speaks: Versions) -> Self {
-        Self { speaks, ..self }
-    }
-
-    fn from_pem(
-        me: RegionName,
-        files: &IdentityFiles,
-        certificate: &[u8],
-        key: &[u8],
-        authorities: &[u8],
-    ) -> Result<Self, IdentityError> {
-        let chain = certificates(&files.certificate, certificate)?;
-        if !region_of(&chain, &me) {
-            return Err(content(
-                &files.certificate,
-                format!("the certificate does not name {} as a DNS name", dns_name(&me)),
-            ));
-        }
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|cause| content(&files.key, format!("no PEM private key: {cause}")))?;
-        let mut roots = RootCertStore::empty();
-        for authority in certificates(&files.authorities, authorities)? {
-            roots.add(authority).map_err(|cause| content(&files.authorities, cause.to_string()))?;
-        }
-        let roots = Arc::new(roots);
+        let chain = chain_of(&me, &files.certificate)?;
+        let key = private_key(&files.key)?;
+        let roots = Arc::new(roots(&files.authorities)?);
         let mismatch = |cause: rustls::Error| {
             content(&files.key, format!("cannot be used with {}: {cause}", files.certificate.display()))
         };
@@ -145,6 +131,22 @@ impl PeerIdentity {
             client: Arc::new(ArcSwap::from_pointee(client)),
             server: Arc::new(ArcSwap::from_pointee(server)),
         })
+    }
+
+    /// All that [`PeerIdentity::load`] would refuse, each file by itself: for a check. Blocks.
+    pub fn wrong(me: &RegionName, files: &IdentityFiles) -> Vec<IdentityError> {
+        let certificate = chain_of(me, &files.certificate).err();
+        let alone = [certificate, private_key(&files.key).err(), roots(&files.authorities).err()];
+        let alone: Vec<IdentityError> = alone.into_iter().flatten().collect();
+        match alone.is_empty() {
+            true => Self::load(me.clone(), files).err().into_iter().collect(),
+            false => alone,
+        }
+    }
+
+    /// The same identity, of a process that speaks these versions.
+    pub fn speaking(self, speaks: Versions) -> Self {
+        Self { speaks, ..self }
     }
 
     /// For dialling peers: of the next connection.
@@ -232,7 +234,41 @@ pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'stati
     Ok(all)
 }
 
-fn content(path: &Path, cause: String) -> IdentityError {
+/// A certificate and its intermediate ones. Blocks.
+///
+/// # Errors
+/// Names the file.
+pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    certificates(path, &read(path)?)
+}
+
+/// A private key. Blocks.
+///
+/// # Errors
+/// Names the file.
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, IdentityError> {
+    PrivateKeyDer::from_pem_slice(&read(path)?)
+        .map_err(|cause| content(path, format!("no PEM private key: {cause}")))
+}
+
+fn chain_of(me: &RegionName, path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let chain = chain(path)?;
+    match region_of(&chain, me) {
+        true => Ok(chain),
+        false => Err(content(path, format!("the certificate does not name {} as a DNS name", dns_name(me)))),
+    }
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
+    let mut roots = RootCertStore::empty();
+    for authority in chain(path)? {
+        roots.add(authority).map_err(|cause| content(path, cause.to_string()))?;
+    }
+    Ok(roots)
+}
+
+/// What a file holds cannot be used.
+pub(super) fn content(path: &Path, cause: String) -> IdentityError {
     IdentityError::Content { path: path.to_owned(), cause }
 }
 

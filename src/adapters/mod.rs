@@ -14,6 +14,7 @@ pub mod peers;
 pub mod postgres;
 pub mod streaming;
 pub mod system;
+pub mod tls;
 pub mod upstream;
 pub mod views;
 pub mod wire;

@@ -22,7 +22,9 @@ Examples:
   onceway certs --out certificates --region us-east eu-west ap-south
   onceway certs --out certificates --region sa-east                     one more, under the same authority
 
-Region certificates are valid for two years, the authority for ten. No region may be called ca.")]
+Region certificates are valid for two years, the authority for ten. No region may be called ca.
+
+Exit codes: 0 made; 1 a file is there already, or could not be read or written; 2 wrong arguments.")]
 pub struct Certs {
     /// The folder to write into; made if it is not there.
     #[arg(long, value_name = "DIR")]

@@ -17,7 +17,8 @@ use crate::config::{self, Checked, Errors, Regional};
 /// Check configuration files, and list every mistake in them.
 ///
 /// A region file is checked together with the files it names, a witness file too. Ring, route and credential files can be checked alone. Several
-/// region files are also compared: what all regions must share must be equal. Nothing is connected to.
+/// region files are also compared: what all regions must share must be equal. Certificates and keys are read as a gateway reads them. Nothing is
+/// connected to.
 ///
 /// Secrets, certificates and environment variables that the files name and this machine does not have are warnings: a configuration may be
 /// checked where it is written. --strict is for the machine that it is for, with --serve for one on which only gateways run.

@@ -40,7 +40,7 @@ pub struct Explain {
     /// The key with its tables, or the end of that.
     #[arg(value_name = "KEY")]
     key: Option<String>,
-    /// Print JSON: a list of objects with file, key, default, example, must_be and why.
+    /// Print JSON: a list of objects with file, key, default, required, example, must_be and why.
     #[arg(long)]
     json: bool,
 }
@@ -71,12 +71,17 @@ fn unknown(key: &str, near: Option<&str>) -> Failure {
 fn object(entry: &Entry) -> Value {
     json!({
         "file": entry.file, "key": entry.path, "default": entry.shown_default(), "example": entry.value,
-        "must_be": reference::must_be(entry), "why": entry.why,
+        "required": reference::is_required(entry), "must_be": reference::must_be(entry), "why": entry.why,
     })
 }
 
+/// What counts where the key is absent, or that it must not be.
+fn default(entry: &Entry) -> Option<&str> {
+    entry.shown_default().or_else(|| reference::is_required(entry).then_some("required"))
+}
+
 fn paragraph(entry: &Entry) -> String {
-    let mut rows = vec![["default", entry.shown_default().unwrap_or("none")]];
+    let mut rows = vec![["default", default(entry).unwrap_or("none")]];
     if entry.shown_default() != Some(&entry.value) {
         rows.push(["example", &entry.value]);
     }
@@ -109,15 +114,13 @@ fn list(entries: &[Entry]) -> String {
     let mut files: Vec<&str> = entries.iter().map(|entry| entry.file).collect();
     files.dedup();
     let of_file = |file: &&str| {
-        let row = |entry: &Entry| {
-            vec![format!("  {}", entry.path), entry.shown_default().unwrap_or("-").to_owned()]
-        };
+        let row = |entry: &Entry| vec![format!("  {}", entry.path), default(entry).unwrap_or("-").to_owned()];
         let rows: Vec<Vec<String>> = entries.iter().filter(|entry| entry.file == *file).map(row).collect();
         format!("{file}\n{}", columns(&[Side::Left, Side::Left], &rows))
     };
     let lists: Vec<String> = files.iter().map(of_file).collect();
     format!(
-        "{}\nThe second column is the default. `onceway config explain KEY` says more.\n",
+        "{}\nThe second column is the default; what is required must stand wherever its table does. `onceway config explain KEY` says more.\n",
         lists.join("\n")
     )
 }

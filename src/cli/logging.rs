@@ -11,6 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use super::Failure;
+use crate::config::levels;
 use crate::config::region::LogFormat;
 use crate::server::reload::Levels;
 
@@ -27,9 +28,8 @@ type Beside = Box<dyn Layer<Registry> + Send + Sync>;
 pub fn set_up(format: LogFormat, level: &str, beside: Option<Beside>) -> Result<Levels, Failure> {
     let chosen = std::env::var(VARIABLE).ok().filter(|chosen| !chosen.trim().is_empty());
     let wanted = chosen.as_deref().unwrap_or(level);
-    let filter = EnvFilter::try_new(wanted).map_err(|error| {
-        Failure::Bad(format!("{VARIABLE}={wanted:?}: {error}; write a level such as info, or onceway=debug"))
-    })?;
+    // What a file says was read when the file was.
+    let filter = levels::filter(wanted).map_err(|why| Failure::Bad(format!("{VARIABLE}: {why}")))?;
     let (filter, handle) = reload::Layer::new(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match format {
@@ -47,7 +47,7 @@ fn levels<S: Send + Sync + 'static>(is_chosen: bool, handle: Handle<EnvFilter, S
         if is_chosen {
             return Ok(());
         }
-        let filter = EnvFilter::try_new(level).map_err(|error| error.to_string())?;
+        let filter = levels::filter(level)?;
         handle.reload(filter).map_err(|error| error.to_string())
     })
 }

@@ -43,7 +43,9 @@ impl Command {
 #[command(after_long_help = "\
 Examples:
   onceway ring show --ring config/ring.toml
-  onceway ring show --ring config/ring.toml --json")]
+  onceway ring show --ring config/ring.toml --json
+
+Exit codes: 0 shown; 2 wrong arguments, or the ring file is wrong.")]
 pub struct Show {
     /// The ring file.
     #[arg(long, env = "ONCEWAY_RING", value_name = "FILE")]
@@ -60,7 +62,9 @@ pub struct Show {
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
-  onceway ring explain acme order-1001 --ring config/ring.toml")]
+  onceway ring explain acme order-1001 --ring config/ring.toml
+
+Exit codes: 0 explained; 2 wrong arguments, or the ring file is wrong.")]
 pub struct Explain {
     /// The tenant.
     tenant: String,

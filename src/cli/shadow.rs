@@ -28,7 +28,9 @@ process's memory: a retry that another gateway got, or that came before a restar
 Examples:
   onceway shadow
   onceway shadow --admin http://10.0.0.7:7402 --token-file secrets/admin-token
-  onceway shadow --json | jq .routes")]
+  onceway shadow --json | jq .routes
+
+Exit codes: 0 shown; 1 the gateway does not answer, or is not in shadow mode; 2 wrong arguments.")]
 pub struct Shadow {
     /// The gateway's admin listener.
     #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]

@@ -20,7 +20,9 @@ Examples:
   onceway status                                    the demo's first region
   onceway status --admin http://127.0.0.1:7412      its second one
   onceway status --json | jq .readiness
-  onceway status --admin http://10.0.0.7:7402 --token-file secrets/admin-token")]
+  onceway status --admin http://10.0.0.7:7402 --token-file secrets/admin-token
+
+Exit codes: 0 shown, whatever it says; 1 the gateway does not answer; 2 wrong arguments.")]
 pub struct Status {
     #[command(flatten)]
     gateway: Admin,

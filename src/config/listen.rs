@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
+use super::certificates;
 use super::reader::{self, Section};
 use super::region::{needed, pem};
 use super::secret::Surroundings;
@@ -75,9 +76,14 @@ impl Default for PublicLimits {
     }
 }
 
-/// Reads `[listen]`.
-pub(super) fn read(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Option<Listen> {
-    let section = needed(top, "listen", "say where to listen: public, admin and peer")?;
+/// Reads `[listen]`, and where the admin listener is, whatever is wrong with the rest.
+pub(super) fn read(
+    top: &Section<'_>,
+    base: &Path,
+    surroundings: &Surroundings<'_>,
+) -> (Option<Listen>, Option<SocketAddr>) {
+    let advice = "say where to listen: public, admin and peer";
+    let Some(section) = needed(top, "listen", advice) else { return (None, None) };
     let at = |key, advice| section.required(key, advice, socket);
     let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
     let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
@@ -94,16 +100,28 @@ pub(super) fn read(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'
     let usual = || Some((PublicLimits::default(), MostAtOnce::default()));
     let limits = section.table("limits").map_or_else(usual, limits);
     section.finish();
-    let (limits, at_once) = limits?;
-    let listen =
-        Listen { public: public?, admin: admin?, peer: peer?, trusted: trusted?, tls: tls?, limits, at_once };
-    let mut all = vec![listen.public, listen.admin, listen.peer];
-    all.extend(listen.trusted.as_ref().map(|trusted| trusted.address));
-    all.sort_unstable();
-    if all.windows(2).any(|pair| pair[0] == pair[1]) {
-        top.fail_at("listen", "[listen]: public, admin, peer and trusted must be different addresses");
+    let front = trusted.as_ref().and_then(Option::as_ref).map(|trusted| trusted.address);
+    apart(top, &[("public", public), ("admin", admin), ("peer", peer), ("trusted", front)]);
+    let whole = || -> Option<Listen> {
+        let (limits, at_once) = limits?;
+        let (public, admin, peer) = (public?, admin?, peer?);
+        Some(Listen { public, admin, peer, trusted: trusted?, tls: tls?, limits, at_once })
+    };
+    (whole(), admin)
+}
+
+/// Refuses listeners of which the second one could not be opened, as far as their addresses could be read.
+pub(super) fn apart(top: &Section<'_>, all: &[(&str, Option<SocketAddr>)]) {
+    let known: Vec<_> = all.iter().filter_map(|(name, at)| Some((name, (*at)?))).collect();
+    for (number, (name, at)) in known.iter().enumerate() {
+        for (other, taken) in &known[..number] {
+            let is_any = at.ip().is_unspecified() || taken.ip().is_unspecified();
+            if at.port() == taken.port() && (is_any || at.ip() == taken.ip()) {
+                let text = format!("[listen]: {other} and {name} cannot both listen on port {}", at.port());
+                top.fail_at("listen", text + ": give each a port of its own");
+            }
+        }
     }
-    Some(listen)
 }
 
 fn tls(mut section: Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Option<TlsFiles> {
@@ -112,6 +130,9 @@ fn tls(mut section: Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -
     let certificate =
         pem("certificate", "name the file with the certificate for clients and its intermediates, PEM");
     let key = pem("key", "name the file with the private key of the certificate, PEM");
+    if let (Some(certificate), Some(key)) = (&certificate, &key) {
+        certificates::of_clients(&section, certificate, key, surroundings);
+    }
     section.finish();
     Some(TlsFiles { certificate: certificate?, key: key? })
 }

@@ -12,9 +12,11 @@
 //! Rules across files are in `across`. It must not open a port or a connection, and must not show a secret.
 
 mod across;
+mod certificates;
 mod credentials;
 mod failover;
 mod jwks;
+pub mod levels;
 pub mod listen;
 mod nearest;
 mod outcomes;

@@ -10,23 +10,27 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     (edits <= (word.len().max(candidate.len()) / 3).max(1)).then_some(candidate)
 }
 
-/// How many letters must be put in, taken out or changed (Levenshtein), `-` and `_` being one letter, case ignored.
+/// How many letters must be put in, taken out, changed or swapped with their neighbour, `-` and `_` being one letter, case ignored.
 fn edits(left: &str, right: &str) -> usize {
     let letters = |text: &str| -> Vec<char> {
         text.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()
     };
     let (left, right) = (letters(left), letters(right));
-    let mut row: Vec<usize> = (0..=right.len()).collect();
+    // A row for each beginning of `left`, the last one last.
+    let mut rows: Vec<Vec<usize>> = vec![(0..=right.len()).collect()];
     for (i, a) in left.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
+        let mut row = vec![i + 1];
         for (j, b) in right.iter().enumerate() {
-            let changed = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+            let changed = rows[i][j] + usize::from(a != b);
+            let mut least = changed.min(row[j] + 1).min(rows[i][j + 1] + 1);
+            if i > 0 && j > 0 && (*a, left[i - 1]) == (right[j - 1], *b) {
+                least = least.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(least);
         }
+        rows.push(row);
     }
-    row[right.len()]
+    rows[left.len()][right.len()]
 }
 
 #[cfg(test)]
@@ -52,6 +56,7 @@ mod tests {
     fn edits_are_counted() {
         assert_eq!(edits("kitten", "sitting"), 3);
         assert_eq!(edits("", "abc"), 3);
+        assert_eq!((edits("inof", "info"), edits("debgu", "debug"), edits("ab", "ca")), (1, 1, 2));
         assert_eq!(edits("abc", "abc"), 0);
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeValue;
 
+use super::certificates;
 use super::reader::{self, Problems, Section};
 use super::region::{ByRegion, PLAIN_URL, PUBLISHERS, by_region, database_url, file};
 use super::secret::{Names, Secret, SecretSource, Surroundings, no_password_in_conninfo};
@@ -68,7 +69,7 @@ pub(super) fn read(
     let replication_password = password(&REPLICATION_PASSWORD);
     let publishers_ca = section.optional(PUBLISHERS_CA, |value| file(value, base));
     if let Some(path) = &publishers_ca {
-        surroundings.file(&section, PUBLISHERS_CA, path);
+        certificates::of_publishers(&section, PUBLISHERS_CA, path, surroundings);
     }
     let any = |_: &str| Ok(());
     if let Some(source) = &admin_url {

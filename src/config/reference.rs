@@ -127,9 +127,9 @@ pub fn read(file: &'static str, text: &str) -> Vec<Entry> {
                 (false, Default::Unsaid) if of_table.contains("No defaults.") => Default::None,
                 (false, said) => said,
             };
-            // A key that says nothing itself is explained with its table.
+            // Where keys are names of regions, the table says what they are for.
             let own = said(without_default(trailing));
-            let why = if own.is_empty() { of_table.clone() } else { own };
+            let why = if by_region { [&of_table, own.as_str()].join(" ").trim().to_owned() } else { own };
             block.clear();
             if entries.iter().all(|entry| entry.path != path) {
                 let value = value.to_owned();
@@ -221,6 +221,30 @@ pub fn must_be(entry: &Entry) -> Option<String> {
         .flatten()
         .next()
         .map(|(_, words)| words.replace(", not a table", ""))
+}
+
+/// Whether the key must be written wherever its table stands: its reader misses it where all others are written.
+pub fn is_required(entry: &Entry) -> bool {
+    let Some((_, text)) = FILES.iter().find(|(file, _)| *file == entry.file) else { return false };
+    let missed = format!("{} is missing: ", entry.key());
+    let said = problems(entry.file, &without(text, entry));
+    said.iter()
+        .any(|problem| problem.text.starts_with(&missed) || problem.text.contains(&format!(": {missed}")))
+}
+
+/// The file without a key, all others of its table written if that is commented out.
+fn without(text: &str, entry: &Entry) -> String {
+    let from = entry.table_line.unwrap_or(usize::MAX);
+    let end = text.lines().enumerate().skip(from).find(|(_, line)| !line.starts_with('#'));
+    let table = from..end.map_or(usize::MAX, |(number, _)| number);
+    let lines = text.lines().enumerate().map(|(number, line)| match number {
+        _ if number == entry.line => "",
+        _ if table.contains(&number) && (header(line).is_some() || assignment(line).is_some()) => {
+            line.strip_prefix("# ").unwrap_or(line)
+        }
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
 /// The file with another value at a key, which is not commented out any more, nor is the beginning of its table.

@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toml::de::DeValue;
-use tracing_subscriber::EnvFilter;
 
+use super::certificates;
+use super::levels;
 use super::listen::{self, Listen};
 use super::provision::{self, Provision};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
-use super::secret::{Names, Need, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
+use super::secret::{Names, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
 use super::{quota, tokens, upstream_health};
+use crate::adapters::identity::IdentityFiles;
 use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::quota::Quota;
@@ -196,13 +198,13 @@ pub(super) fn read_text(
     let shadow = top.optional("shadow", reader::flag).unwrap_or(false);
     let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
-    let listen = listen::read(&top, base, surroundings);
-    let admin = listen.as_ref().map(|listen| listen.admin);
+    let (listen, admin) = listen::read(&top, base, surroundings);
     let admin_token = tokens::admin(&top, base, admin, surroundings);
     let accept_key = tokens::accept_key(&top, base, surroundings);
     let store = store(&top, base, surroundings);
     let (upstream, elsewhere, shared) = upstream(&top);
-    let (peer, addresses) = peer(&top, base, surroundings);
+    let me = region.as_ref().map(|region| &region.value);
+    let (peer, addresses) = peer(&top, me, base, surroundings);
     let (provision, publishers) = top
         .table("provision")
         .map(|section| provision::read(section, base, &surroundings.for_store(), problems))
@@ -253,10 +255,7 @@ pub(super) fn log(top: &Section<'_>) -> Log {
 
 fn level(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
-    match EnvFilter::try_new(&text) {
-        Ok(_) => Ok(text),
-        Err(error) => Err(format!("{text:?}: {error}; write a level such as \"info\", or \"onceway=debug\"")),
-    }
+    levels::filter(&text).map(|_| text)
 }
 
 /// A section that must be there.
@@ -279,7 +278,7 @@ fn store(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Opt
     let url =
         source.as_ref().and_then(|source| source.needed_to_serve(&section, &URL, surroundings, database_url));
     if let (Some(source), Some(url)) = (&source, &url) {
-        certificates(url, &section, source.key(&URL), surroundings);
+        certificates::of_store(url, &section, source.key(&URL), surroundings);
     }
     section.finish();
     Some(Store {
@@ -287,16 +286,6 @@ fn store(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Opt
         pool: usize::try_from(pool).unwrap_or(usize::MAX),
         generation: generation.and_then(|number| u32::try_from(number).ok()).unwrap_or(1),
     })
-}
-
-/// A check looks for the certificates that the URL names. A process that serves reads them once, so a change of theirs is none of its configuration.
-fn certificates(url: &Secret, section: &Section<'_>, key: &'static str, surroundings: &Surroundings<'_>) {
-    if surroundings.need == Need::Serve {
-        return;
-    }
-    for path in url.reveal().parse::<Address>().iter().flat_map(Address::files) {
-        surroundings.file(section, key, path);
-    }
 }
 
 fn otlp(section: Section<'_>) -> Option<Otlp> {
@@ -325,7 +314,12 @@ fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bo
     (upstream, elsewhere, shared)
 }
 
-fn peer(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> (Option<Peer>, ByRegion<String>) {
+fn peer(
+    top: &Section<'_>,
+    me: Option<&RegionName>,
+    base: &Path,
+    surroundings: &Surroundings<'_>,
+) -> (Option<Peer>, ByRegion<String>) {
     let advice = "say how peers are known and found: certificate, key, ca and [peer.addresses]";
     let Some(section) = needed(top, "peer", advice) else {
         return (None, by_region(None, top.at(), ADDRESSES, host_and_port));
@@ -334,11 +328,22 @@ fn peer(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> (Opt
     let certificate = pem("certificate", "name the region's certificate; `onceway certs` makes one");
     let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");
     let ca = pem("ca", "name the certificate of the deployment's authority; `onceway certs` makes one");
+    let files = certificate.zip(key).zip(ca);
+    let files =
+        files.map(|((certificate, key), authorities)| IdentityFiles { certificate, key, authorities });
+    if let (Some(me), Some(files)) = (me, &files) {
+        certificates::of_peer(&section, me, files, surroundings);
+    }
     let addresses = by_region(section.table("addresses"), section.at(), ADDRESSES, host_and_port);
     section.finish();
     let values = addresses.clone().values();
-    let files = certificate.zip(key).zip(ca);
-    (files.map(|((certificate, key), ca)| Peer { certificate, key, ca, addresses: values }), addresses)
+    let peer = files.map(|IdentityFiles { certificate, key, authorities: ca }| Peer {
+        certificate,
+        key,
+        ca,
+        addresses: values,
+    });
+    (peer, addresses)
 }
 
 /// How messages name the tables from region to something.

@@ -65,11 +65,16 @@ impl Surroundings<'_> {
         }
     }
 
+    /// Whether what is named must be here, and be right.
+    pub fn checks(&self) -> bool {
+        matches!(self.need, Need::Gateway | Need::All)
+    }
+
     /// A file that is read later, by whoever needs it: where everything is looked for, it must be there.
     pub fn file(&self, section: &Section<'_>, key: &'static str, path: &Path) {
         section.looks_at(path);
-        if matches!(self.need, Need::Gateway | Need::All)
-            && let Err(error) = std::fs::File::open(path)
+        if self.checks()
+            && let Err(error) = std::fs::read(path)
         {
             section.miss_at(key, format!("{key}: cannot read {}: {error}", path.display()));
         }

@@ -7,12 +7,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::listen::socket;
+use super::certificates;
+use super::listen::{apart, socket};
 use super::reader::{At, Problems, Section, Source};
 use super::region::{self, Log, file, needed, pem};
 use super::ring::{self, RingFile, region_name};
 use super::secret::{Need, Secret, Surroundings};
 use super::{Errors, Watched, judged, tokens};
+use crate::adapters::identity::IdentityFiles;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Drift;
 
@@ -86,9 +88,10 @@ pub(super) fn read_text(
     let ring = top.required_located("ring", advice, |value| file(value, base));
     let advice = "name the file on a local disk that it keeps its promises in, such as file = \"/var/lib/onceway/witness\"";
     let kept = top.required("file", advice, |value| file(value, base));
-    let (peer, admin) = listen(&top).unzip();
+    let (peer, admin) = listen(&top);
     let admin_token = tokens::admin(&top, base, admin, surroundings);
-    let identity = identity(&top, base, surroundings);
+    let me = name.as_ref().map(|name| &name.value);
+    let identity = identity(&top, me, base, surroundings);
     let log = region::log(&top);
     top.finish();
     let ring = ring.and_then(|ring| ring::read(&ring.value, &ring.at, problems));
@@ -97,7 +100,8 @@ pub(super) fn read_text(
     {
         problems.add(&name.at, wrong);
     }
-    let (RingFile { drift, failover, .. }, (certificate, key, ca)) = (ring?, identity?);
+    let RingFile { drift, failover, .. } = ring?;
+    let IdentityFiles { certificate, key, authorities: ca } = identity?;
     Some(WitnessConfig {
         name: name?.value,
         file: kept?,
@@ -120,30 +124,36 @@ fn not_in(name: &RegionName, ring: &RingFile) -> Option<String> {
     })
 }
 
-fn listen(top: &Section<'_>) -> Option<(SocketAddr, SocketAddr)> {
-    let section = needed(top, "listen", "say where to listen: peer and admin")?;
+fn listen(top: &Section<'_>) -> (Option<SocketAddr>, Option<SocketAddr>) {
+    let Some(section) = needed(top, "listen", "say where to listen: peer and admin") else {
+        return (None, None);
+    };
     let at = |key, advice| section.required(key, advice, socket);
     let peer = at("peer", "say where regions connect, such as peer = \"0.0.0.0:7403\"");
     let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
     section.finish();
-    let (peer, admin) = peer.zip(admin)?;
-    if peer == admin {
-        top.fail_at("listen", "[listen]: peer and admin must be different addresses");
-    }
-    Some((peer, admin))
+    apart(top, &[("peer", peer), ("admin", admin)]);
+    (peer, admin)
 }
 
 fn identity(
     top: &Section<'_>,
+    me: Option<&RegionName>,
     base: &Path,
     surroundings: &Surroundings<'_>,
-) -> Option<(PathBuf, PathBuf, PathBuf)> {
+) -> Option<IdentityFiles> {
     let section = needed(top, "peer", "say how regions know it: certificate, key and ca")?;
     let pem = |key, advice| pem(&section, key, advice, base, surroundings);
     let certificate =
         pem("certificate", "name the witness's certificate; `onceway certs` makes one for its name");
     let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");
     let ca = pem("ca", "name the certificate of the deployment's authority; `onceway certs` makes one");
+    let files = certificate.zip(key).zip(ca);
+    let files =
+        files.map(|((certificate, key), authorities)| IdentityFiles { certificate, key, authorities });
+    if let (Some(me), Some(files)) = (me, &files) {
+        certificates::of_peer(&section, me, files, surroundings);
+    }
     section.finish();
-    Some((certificate?, key?, ca?))
+    files
 }

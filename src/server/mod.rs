@@ -27,7 +27,6 @@ pub mod replaceable;
 pub mod run;
 #[cfg(feature = "otlp")]
 mod spans;
-pub mod tls;
 mod watching;
 pub mod witness;
 pub mod witness_reload;

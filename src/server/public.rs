@@ -31,11 +31,11 @@ use super::lingering::lingering;
 use super::paced::Paced;
 use super::places::Places;
 use super::replaceable::Replaceable;
-use super::tls::HTTP2;
 use super::watching::{Cut, Watch};
 use super::{Listeners, PublicService, Stop};
 use crate::adapters::headers::strip_hop_by_hop;
 use crate::adapters::streaming::{Patience, streaming};
+use crate::adapters::tls::HTTP2;
 use crate::config::listen::PublicLimits;
 use crate::ports::{Body, observe};
 

@@ -13,8 +13,8 @@ use tokio::signal::unix::Signal;
 use super::certificates::Expiries;
 use super::peer::PeerLimits;
 use super::replaceable::Replaceable;
-use super::run::{identity, peer_limits};
-use super::{certificates, changed, tls};
+use super::run::{clients_tls, identity, peer_limits};
+use super::{certificates, changed};
 use crate::adapters::identity::PeerIdentity;
 use crate::config::listen::PublicLimits;
 use crate::config::running::Running;
@@ -138,7 +138,7 @@ pub(super) async fn watch<P: Ports>(
 /// The certificates that the configuration names, ready for use.
 fn certified(config: Config) -> Result<Box<Read>, Vec<String>> {
     let said = |error: anyhow::Error| vec![format!("{error:#}")];
-    let tls = config.process.listen.tls.as_ref().map(tls::load).transpose().map_err(said)?;
+    let tls = clients_tls(&config).map_err(said)?;
     let identity = identity(&config).map_err(said)?;
     let expiries = certificates::look(&config);
     Ok(Box::new(Read { config, tls, identity, expiries }))

@@ -12,6 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
 use metrics_exporter_prometheus::PrometheusBuilder;
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 #[cfg(feature = "otlp")]
@@ -24,13 +25,14 @@ use super::reload::{Files, Levels, Replaced};
 use super::replaceable::Replaceable;
 #[cfg(feature = "otlp")]
 use super::spans;
-use super::{Listeners, PeerService, PublicService, certificates, public, reload, tls};
+use super::{Listeners, PeerService, PublicService, certificates, public, reload};
 use crate::adapters::bundle::RealPorts;
-use crate::adapters::identity::{IdentityFiles, PeerIdentity};
+use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
 use crate::adapters::postgres::sealing::Sealer;
 use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
+use crate::adapters::tls;
 use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
 use crate::config::Config;
 use crate::config::running::Running;
@@ -107,8 +109,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
     let identity = identity(&config)?.speaking(speaks);
-    let tls: Option<Replaceable<_>> =
-        config.process.listen.tls.as_ref().map(tls::load).transpose()?.map(Into::into);
+    let tls: Option<Replaceable<_>> = clients_tls(&config)?.map(Into::into);
     let ports = ports(&config, &identity)?;
     let settings = Settings { speaks, ..config.settings() };
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
@@ -191,6 +192,17 @@ pub(super) fn identity(config: &Config) -> Result<PeerIdentity> {
         authorities: files.ca.clone(),
     };
     Ok(PeerIdentity::load(config.me.clone(), &files)?)
+}
+
+/// TLS for clients, where there is any.
+pub(super) fn clients_tls(config: &Config) -> Result<Option<ServerConfig>> {
+    let Some(files) = &config.process.listen.tls else { return Ok(None) };
+    let loaded = tls::load(&files.certificate, &files.key);
+    let said = |error: IdentityError| {
+        let setting = if error.path() == Some(&files.key) { "key" } else { "certificate" };
+        anyhow::Error::new(error).context(format!("[listen.tls] {setting}"))
+    };
+    loaded.map(Some).map_err(said)
 }
 
 fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {

@@ -126,6 +126,22 @@ fn checks_end_with_1_where_they_find_something_and_with_3_where_they_cannot_know
 }
 
 #[test]
+fn looks_end_with_0_however_bad_it_is_what_they_show() {
+    for look in [&["status"][..], &["shadow"]] {
+        assert_eq!(code(look, 200, json!({})), Some(0), "{look:?}");
+        assert_eq!(onceway(&[look, &["--admin", NOWHERE]].concat()).status.code(), Some(1), "{look:?}");
+        assert_eq!(onceway(&[look, &["--token-file", "absent"]].concat()).status.code(), Some(2), "{look:?}");
+    }
+    assert_eq!(code(&["shadow"], 404, json!({})), Some(1), "it is not in shadow mode");
+    for look in [&["ring", "show"][..], &["ring", "explain", "acme", "k"]] {
+        for (file, ends) in [("config/ring.toml", 0), ("config/routes.toml", 2)] {
+            assert_eq!(onceway(&[look, &["--ring", file]].concat()).status.code(), Some(ends), "{look:?}");
+        }
+    }
+    assert_eq!(onceway(&["certs", "--out", "/dev/null", "--region", "a"]).status.code(), Some(1));
+}
+
+#[test]
 fn under_json_a_failure_is_one_object_on_stderr() {
     let (address, _) =
         admin(json!({}), (503, json!({ "code": "not-yet", "detail": "acceptor b is silent" })));

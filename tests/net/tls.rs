@@ -1,6 +1,6 @@
 //! TLS on the public listener: both protocols by ALPN, both versions, and clients that do not shake hands.
 //!
-//! Neighbours: `server::tls` has the tables of unusable files. It must not trust anything but the test's own authority.
+//! Neighbours: `adapters::tls` has the tables of unusable files. It must not trust anything but the test's own authority.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::adapters::identity::{files_in, server_name};
-use onceway::config::listen::{PublicLimits, TlsFiles};
-use onceway::server::tls::load;
+use onceway::adapters::tls::load;
+use onceway::config::listen::PublicLimits;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ProtocolVersion, RootCertStore, SupportedProtocolVersion};
@@ -25,7 +25,7 @@ use crate::support::{Pki, region, soon};
 
 async fn secure(pki: &Pki, limits: PublicLimits) -> Running {
     let files = files_in(pki.path(), &region("us"));
-    let tls = load(&TlsFiles { certificate: files.certificate, key: files.key }).unwrap();
+    let tls = load(&files.certificate, &files.key).unwrap();
     run_within(limits, Duration::from_secs(20), Some(tls)).await
 }
 

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
+use super::tls;
 use crate::gateway::percent;
 
 /// Where a Postgres is, who we are there, and how the connection is protected.
@@ -42,6 +43,11 @@ pub(super) struct Own {
 #[error("{0}")]
 pub struct BadAddress(String);
 
+/// What is wrong with a file of authorities, if it is here. Blocks.
+pub fn wrong_authorities(path: &Path) -> Option<String> {
+    tls::wrong_authorities(path)
+}
+
 const WHICH: &str =
     "verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted";
 
@@ -65,6 +71,11 @@ impl Address {
         };
         let own = own.into_iter().flat_map(|own| [&own.certificate, &own.key]);
         authorities.into_iter().chain(own).map(PathBuf::as_path).collect()
+    }
+
+    /// What is wrong with those of them that are here. Blocks.
+    pub fn wrong_files(&self) -> Vec<String> {
+        tls::wrong(&self.protection)
     }
 
     /// A connection string that is libpq's on another machine, and ours for a look: files that it names lie there. `authorities` is where the

@@ -4,18 +4,18 @@
 //! last ones in use, with a warning. Neighbours: `address` says what is wanted, `connect` connects, `errors` tells what went wrong. The handshake and channel
 //! binding are tokio-postgres-rustls'. It must not connect with less than was asked for.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::super::identity;
+use super::super::identity::{self, IdentityError};
 use super::address::{Own, Protection};
 
 /// What newer servers expect where TLS starts without their question; libpq always sends it.
@@ -25,6 +25,12 @@ const ALPN: &[u8] = b"postgresql";
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Unusable(String);
+
+impl From<IdentityError> for Unusable {
+    fn from(error: IdentityError) -> Self {
+        Self(error.to_string())
+    }
+}
 
 /// Makes TLS connections of one kind. Clones share what was read last.
 #[derive(Clone)]
@@ -105,25 +111,13 @@ fn client(protection: &Protection) -> Result<ClientConfig, Unusable> {
             (builder.dangerous().with_custom_certificate_verifier(anyone), own)
         }
         Protection::Verified { authorities, own } => {
-            let pem = identity::read(authorities).map_err(|why| unusable(&why))?;
-            let found = identity::certificates(authorities, &pem).map_err(|why| unusable(&why))?;
-            let mut roots = RootCertStore::empty();
-            // Bundles of public authorities hold some that nobody here can use.
-            if roots.add_parsable_certificates(found).0 == 0 {
-                let path = authorities.display();
-                return Err(Unusable(format!("{path}: no certificate in it can be used as an authority")));
-            }
-            (builder.with_root_certificates(roots), own)
+            (builder.with_root_certificates(roots(authorities)?), own)
         }
     };
     let mut config = match own {
         None => builder.with_no_client_auth(),
         Some(Own { certificate, key }) => {
-            let pem = identity::read(certificate).map_err(|why| unusable(&why))?;
-            let chain = identity::certificates(certificate, &pem).map_err(|why| unusable(&why))?;
-            let pem = identity::read(key).map_err(|why| unusable(&why))?;
-            let private = PrivateKeyDer::from_pem_slice(&pem)
-                .map_err(|why| Unusable(format!("{}: no PEM private key: {why}", key.display())))?;
+            let (chain, private) = (identity::chain(certificate)?, identity::private_key(key)?);
             builder.with_client_auth_cert(chain, private).map_err(|why| {
                 Unusable(format!("{}: cannot be used with {}: {why}", key.display(), certificate.display()))
             })?
@@ -131,6 +125,37 @@ fn client(protection: &Protection) -> Result<ClientConfig, Unusable> {
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
     Ok(config)
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
+    let mut roots = RootCertStore::empty();
+    // Bundles of public authorities hold some that nobody here can use.
+    if roots.add_parsable_certificates(identity::chain(path)?).0 == 0 {
+        return Err(identity::content(path, "no certificate in it can be used as an authority".to_owned()));
+    }
+    Ok(roots)
+}
+
+/// All that a connection would be refused for, but files that are not here; each by itself. Blocks.
+pub(super) fn wrong(protection: &Protection) -> Vec<String> {
+    let (authorities, own) = match protection {
+        Protection::Plain => return Vec::new(),
+        Protection::Encrypted { own } => (None, own.as_ref()),
+        Protection::Verified { authorities, own } => (Some(authorities), own.as_ref()),
+    };
+    let authorities = authorities.and_then(|path| roots(path).err());
+    let chain = own.and_then(|own| identity::chain(&own.certificate).err());
+    let key = own.and_then(|own| identity::private_key(&own.key).err());
+    let alone: Vec<IdentityError> = [authorities, chain, key].into_iter().flatten().collect();
+    match alone.is_empty() {
+        true => client(protection).err().map(|why| why.to_string()).into_iter().collect(),
+        false => alone.iter().filter(|error| !error.is_unread()).map(ToString::to_string).collect(),
+    }
+}
+
+/// What is wrong with a file of authorities that is here.
+pub(super) fn wrong_authorities(path: &Path) -> Option<String> {
+    roots(path).err().filter(|error| !error.is_unread()).map(|error| error.to_string())
 }
 
 /// `sslmode=require`: whoever holds the key of the certificate that it shows.

@@ -1,0 +1,85 @@
+//! The certificates that a region or witness file names, read by the very code that takes them into use: what a start or a reload would refuse, a
+//! check says.
+//!
+//! Neighbours: `region`, `listen`, `provision` and `witness` name the files, `adapters` reads them. That a file is not here is said by
+//! [`Surroundings::file`]; when it expires is a metric's business. It must not keep what it reads, and says nothing where nobody checks.
+
+use std::path::Path;
+
+use super::reader::Section;
+use super::secret::{Need, Secret, Surroundings};
+use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
+use crate::adapters::postgres::address::{self, Address};
+use crate::adapters::tls;
+use crate::protocol::region::RegionName;
+
+/// What a region or witness is known by to its peers.
+pub(super) fn of_peer(
+    section: &Section<'_>,
+    me: &RegionName,
+    files: &IdentityFiles,
+    surroundings: &Surroundings<'_>,
+) {
+    if surroundings.checks() {
+        let keys = [("certificate", &*files.certificate), ("key", &*files.key), ("ca", &*files.authorities)];
+        tell(section, PeerIdentity::wrong(me, files), &keys);
+    }
+}
+
+/// TLS for clients.
+pub(super) fn of_clients(
+    section: &Section<'_>,
+    certificate: &Path,
+    key: &Path,
+    surroundings: &Surroundings<'_>,
+) {
+    if surroundings.checks() {
+        tell(section, tls::wrong(certificate, key), &[("certificate", certificate), ("key", key)]);
+    }
+}
+
+/// Those that the store's URL names. A process that serves reads them for each connection, so a change of theirs is none of its configuration.
+pub(super) fn of_store(
+    url: &Secret,
+    section: &Section<'_>,
+    key: &'static str,
+    surroundings: &Surroundings<'_>,
+) {
+    if surroundings.need == Need::Serve {
+        return;
+    }
+    let Ok(address) = url.reveal().parse::<Address>() else { return };
+    for path in address.files() {
+        surroundings.file(section, key, path);
+    }
+    if surroundings.checks() {
+        for why in address.wrong_files() {
+            section.fail_at(key, format!("{key}: {why}"));
+        }
+    }
+}
+
+/// The authorities of other regions' Postgres.
+pub(super) fn of_publishers(
+    section: &Section<'_>,
+    key: &'static str,
+    path: &Path,
+    surroundings: &Surroundings<'_>,
+) {
+    surroundings.file(section, key, path);
+    if surroundings.checks()
+        && let Some(why) = address::wrong_authorities(path)
+    {
+        section.fail_at(key, format!("{key}: {why}"));
+    }
+}
+
+/// Each at the key that names its file.
+fn tell(section: &Section<'_>, wrong: Vec<IdentityError>, keys: &[(&'static str, &Path)]) {
+    for error in wrong.iter().filter(|error| !error.is_unread()) {
+        let named = keys.iter().find(|(_, path)| error.path() == Some(path));
+        if let Some((key, _)) = named {
+            section.fail_at(key, format!("{key}: {error}"));
+        }
+    }
+}
