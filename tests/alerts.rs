@@ -58,7 +58,7 @@ const GROUPS: [(&str, &[&str]); 12] = [
             "OncewayDoubtsStay",
         ],
     ),
-    ("a window", &["OncewayReplicationLag", "OncewayWindowRunning"]),
+    ("a window", &["OncewayReplicationLag", "OncewayWindowRunning", "OncewayPeerSilent"]),
     ("beyond", &["OncewayLossNeedsOperator", "OncewayNeedsOperator", "OncewayDoubleRuns"]),
     ("ruins", &["OncewaySlotGrows", "OncewaySlotLost", "OncewayRegionRunsNothing"]),
 ];
