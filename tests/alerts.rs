@@ -56,6 +56,7 @@ const GROUPS: [(&str, &[&str]); 12] = [
             "OncewayCertificateExpiresSoon",
             "OncewayConfigNotCurrent",
             "OncewayDoubtsStay",
+            "OncewayJobsWait",
         ],
     ),
     ("a window", &["OncewayReplicationLag", "OncewayWindowRunning", "OncewayPeerSilent"]),
