@@ -56,9 +56,10 @@ const GROUPS: [(&str, &[&str]); 12] = [
             "OncewayCertificateExpiresSoon",
             "OncewayConfigNotCurrent",
             "OncewayDoubtsStay",
+            "OncewayJobsWait",
         ],
     ),
-    ("a window", &["OncewayReplicationLag", "OncewayWindowRunning"]),
+    ("a window", &["OncewayReplicationLag", "OncewayWindowRunning", "OncewayPeerSilent"]),
     ("beyond", &["OncewayLossNeedsOperator", "OncewayNeedsOperator", "OncewayDoubleRuns"]),
     ("ruins", &["OncewaySlotGrows", "OncewaySlotLost", "OncewayRegionRunsNothing"]),
 ];

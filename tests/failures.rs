@@ -205,22 +205,22 @@ fn a_store_that_goes_back_while_it_runs_is_closed() {
         .await;
         refused(home, &key, "store-unavailable").await;
         assert_eq!(effects(&three.ledger, &key), 0);
+        let told = |why: &str| {
+            let log = std::fs::read_to_string(home.gateway_log()).unwrap();
+            log.lines().filter(|line| line.contains("ERROR") && line.contains(why)).count()
+        };
+        // As an error: only a rebuild opens it again.
+        until("it to be told", async || told("the store went back while it ran: ") == 1).await;
 
         // Once it runs anew, peers are asked what they saw of it: that is told once, and looked at again and again.
         home.act(Action::Kill, Part::Both).await.unwrap();
         home.act(Action::Start, Part::Both).await.unwrap();
-        let told = || {
-            let log = std::fs::read_to_string(home.gateway_log()).unwrap();
-            log.lines()
-                .filter(|line| line.contains("ERROR") && line.contains("the store went back: "))
-                .count()
-        };
-        until("the gateway to say why", async || told() > 0).await;
+        until("the gateway to say why", async || told("the store went back: ") > 0).await;
         let other = format!("{}/v1/status", three.regions[0].admin());
         let beat = async || ask(Ask::get(&other)).await.json()["store"]["heartbeat"].as_u64().unwrap();
         let first = beat().await;
         until("some heartbeats", async || beat().await >= first + 8).await;
-        assert_eq!(told(), 1, "said once");
+        assert_eq!(told("the store went back: "), 1, "said once");
 
         // As a rebuilt store would come back.
         in_store(home, "update onceway.heartbeats set seq = seq + 1000000 where origin = 'eu-west#1'").await;

@@ -252,6 +252,10 @@ async fn it_is_an_acceptor_and_nothing_else() {
     assert_eq!(get("/healthz").send(PATIENCE).await.unwrap().text(), "ok\n");
     let metrics = get("/metrics").send(PATIENCE).await.unwrap().text();
     assert!(metrics.contains("\nonceway_witness_refusals_total 2\n"), "{metrics}");
+    for of in ["peer", "authority"] {
+        let expires = format!("\nonceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}} ");
+        assert!(metrics.contains(&expires), "{metrics}");
+    }
     let status = get("/v1/status").send(PATIENCE).await.unwrap().json();
     assert_eq!((&status["witness"], &status["epoch"]), (&"witness-1".into(), &serde_json::Value::Null));
     let mut rebound = std::net::TcpStream::connect(house.admin.trim_start_matches("http://")).unwrap();

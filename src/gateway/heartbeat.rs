@@ -45,7 +45,7 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             Ok(Some(beat)) if went_back || beat.seq <= seen => {
                 // For as long as this process lives: the count runs on from the old copy and would catch up.
                 went_back = true;
-                close(
+                refuse(
                     &gateway,
                     "the store went back while it ran: it is an old copy, has forgotten claims and must be rebuilt from its peers".to_owned(),
                 );
@@ -109,9 +109,9 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
     };
     let answers = gateway.answers_since(since);
     if answers.highest > own {
+        // Not which: the next peer may have seen a later one still, and that would be told as another reason.
         let why = format!(
-            "the store went back: heartbeat {} of this region was seen, the store holds {own}; it was restored from an old copy, has forgotten claims and must be rebuilt from its peers",
-            answers.highest
+            "the store went back: it holds heartbeat {own} of this region, and a later one was seen; it was restored from an old copy, has forgotten claims and must be rebuilt from its peers"
         );
         return refuse(gateway, why);
     }

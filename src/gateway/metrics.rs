@@ -83,8 +83,12 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         for result in ["answered", "not_sent", "unknown", "not_owner", "silent", "version"] {
             counter!(observe::FORWARDS, "to" => peer.to_string(), "result" => result).absolute(0);
         }
-        peer_up(peer, false);
         peer_foreign(peer, false);
+    }
+    // Shadow mode asks neither store nor peers, so it must not say that they do not answer.
+    if !settings.shadow {
+        store_up(false);
+        view.members().keys().filter(|name| **name != settings.me).for_each(|peer| peer_up(peer, false));
     }
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
@@ -92,7 +96,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).set(0.0);
     }
     in_flight(0);
-    store_up(false);
     clock_suspect(false);
     doubts(0);
     heartbeat(0);

@@ -1,25 +1,36 @@
 //! Until when this process' certificates are valid, as metrics.
 //!
-//! Neighbours: whoever takes certificates into use (`run`, `reload`) looks when it reads them and shows once they count; `adapters::expiry` reads
-//! them. A file that cannot be read here changes nothing: whoever loaded it said so. It must not load, watch or judge certificates.
+//! Neighbours: whoever takes certificates into use (`run`, `reload`, `witness`, `witness_reload`) looks when it reads them and shows once they count;
+//! `adapters::expiry` reads them. A file that cannot be read here changes nothing: whoever loaded it said so. It must not load, watch or judge
+//! certificates.
 
 use std::path::Path;
 
 use crate::adapters::expiry::expires;
 use crate::adapters::identity::{certificates, read};
 use crate::config::Config;
+use crate::config::witness::WitnessConfig;
 use crate::ports::observe;
 
 /// What each file is for, and when the first of its certificates expires, in seconds since 1970.
+#[derive(Default)]
 pub(super) struct Expiries(Vec<(&'static str, i64)>);
 
 /// When the certificates that this configuration names expire. Blocks: it reads the files.
 pub(super) fn look(config: &Config) -> Expiries {
     let (peer, public) = (&config.process.peer, &config.process.listen.tls);
-    let files = [("peer", Some(&peer.certificate)), ("authority", Some(&peer.ca))];
-    let public = ("public", public.as_ref().map(|files| &files.certificate));
-    let named = files.into_iter().chain([public]).filter_map(|(of, file)| Some((of, file?)));
-    Expiries(named.filter_map(|(of, file)| Some((of, first(file)?))).collect())
+    let mut files = vec![("peer", &*peer.certificate), ("authority", &*peer.ca)];
+    files.extend(public.as_ref().map(|files| ("public", &*files.certificate)));
+    look_at(&files)
+}
+
+/// Those of a witness. Blocks: it reads the files.
+pub(super) fn look_of_witness(config: &WitnessConfig) -> Expiries {
+    look_at(&[("peer", &*config.certificate), ("authority", &*config.ca)])
+}
+
+fn look_at(files: &[(&'static str, &Path)]) -> Expiries {
+    Expiries(files.iter().filter_map(|(of, file)| Some((*of, first(file)?))).collect())
 }
 
 impl Expiries {
@@ -28,6 +39,14 @@ impl Expiries {
         for (of, at) in &self.0 {
             metrics::gauge!(observe::CERTIFICATE_EXPIRES, "of" => *of).set(*at as f64);
         }
+    }
+
+    /// The same as lines of a page: a witness writes its own.
+    pub fn page(&self) -> String {
+        let name = observe::CERTIFICATE_EXPIRES;
+        let help = observe::ALL.iter().find(|metric| metric.name == name).map_or("", |metric| metric.help);
+        let series = self.0.iter().map(|(of, at)| format!("{name}{{of=\"{of}\"}} {at}\n"));
+        [format!("# HELP {name} {help}\n# TYPE {name} gauge\n")].into_iter().chain(series).collect()
     }
 }
 

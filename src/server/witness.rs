@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::admin::{self, Answer, Key};
+use super::certificates::{self, Expiries};
 use super::peer::{self, PeerLimits};
 use super::reload::Levels;
 use super::replaceable::Replaceable;
@@ -60,6 +61,7 @@ pub struct Witness<A, C> {
     seat: Mutex<Seat>,
     counts: Counts,
     config: Replaceable<ConfigStatus>,
+    expiries: Replaceable<Expiries>,
 }
 
 /// What this process saw since it started.
@@ -113,8 +115,8 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             Seat { watch: GrantWatch::new(drift), admission: Admission::new(drift, longest), chosen: None };
         let config =
             ConfigStatus { loaded_ms: Some(clock.date().as_millis()), current: true, ..Default::default() };
-        let (seat, config) = (Mutex::new(seat), config.into());
-        Self { me, speaks, acceptors, clock, seat, counts: Counts::default(), config }
+        let (seat, config, expiries) = (Mutex::new(seat), config.into(), Expiries::default().into());
+        Self { me, speaks, acceptors, clock, seat, counts: Counts::default(), config, expiries }
     }
 
     /// The same witness, speaking these versions.
@@ -298,6 +300,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
                 "1 while everything that its files say is running",
                 u64::from(self.config.now().current),
             ),
+            self.expiries.now().page(),
         ]
         .concat()
     }
@@ -376,7 +379,8 @@ pub async fn run(
     let witness = Witness::new(config.name.clone(), file, SystemClock, config.drift, config.lease);
     let witness = witness.speaking(speaks);
     let acceptor = witness.look().await?;
-    let says = witness.config.clone();
+    witness.expiries.replace(certificates::look_of_witness(&config));
+    let (says, expiries) = (witness.config.clone(), witness.expiries.clone());
     let witness = Arc::new(witness);
     let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
@@ -390,7 +394,7 @@ pub async fn run(
         biased;
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-        () = witness_reload::watch(config, files, Replaced { identity, token, levels, says }, hangup) => {
+        () = witness_reload::watch(config, files, Replaced { identity, expiries, token, levels, says }, hangup) => {
             // It said why; votes go on by what was read before.
             tokio::select! {
                 biased;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use tokio::signal::unix::Signal;
 
+use super::certificates::{self, Expiries};
 use super::changed;
 use super::reload::Levels;
 use super::replaceable::Replaceable;
@@ -31,6 +32,7 @@ pub struct WitnessFiles {
 /// What is replaced.
 pub(super) struct Replaced {
     pub identity: PeerIdentity,
+    pub expiries: Replaceable<Expiries>,
     pub token: Replaceable<Option<TokenDigest>>,
     pub levels: Levels,
     /// How what runs stands to what the files say.
@@ -66,7 +68,7 @@ pub(super) async fn watch(
             let (config, watched) = WitnessConfig::load_watched(&file);
             let said = |errors: Errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>();
             let certified = |config: WitnessConfig| match identity(&config) {
-                Ok(identity) => Ok((config, identity)),
+                Ok(identity) => Ok((certificates::look_of_witness(&config), config, identity)),
                 Err(error) => Err(vec![format!("{error:#}")]),
             };
             (config.map_err(said).and_then(certified), watched)
@@ -78,7 +80,10 @@ pub(super) async fn watch(
         files.watched = watched;
         match read {
             None => {}
-            Some(Ok((config, identity))) => take(&begun, &config, &identity, &replaced),
+            Some(Ok((expiries, config, identity))) => {
+                replaced.expiries.replace(expiries);
+                take(&begun, &config, &identity, &replaced);
+            }
             Some(Err(problems)) => {
                 changed::not_taken(&problems);
                 let before = replaced.says.now();

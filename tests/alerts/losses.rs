@@ -20,6 +20,7 @@ pub async fn window(stage: &Stage) {
     stage.fires("OncewayReplicationLag", &[US, ("origin", "eu-west")]).await;
     eu.act(Action::Kill, Part::Both).await.unwrap();
     stage.fires("OncewayWindowRunning", &[US]).await;
+    stage.fires("OncewayPeerSilent", &[US, ("peer", "eu-west")]).await;
     for subscriber in [0, 2] {
         fleet.links.heal(subscriber, 1, false).unwrap();
     }
@@ -27,7 +28,7 @@ pub async fn window(stage: &Stage) {
     for region in &fleet.regions {
         region.serves().await.unwrap();
     }
-    for name in ["OncewayReplicationLag", "OncewayWindowRunning"] {
+    for name in ["OncewayReplicationLag", "OncewayWindowRunning", "OncewayPeerSilent"] {
         stage.quiet(name, &[]).await;
     }
 }

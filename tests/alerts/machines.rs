@@ -163,10 +163,14 @@ fn certified(stage: &Stage, region: &RegionName, life: Duration) {
     fs::write(files.certificate, certificate.pem()).unwrap();
 }
 
-/// The certificate of eu-west has ten days left, that of ap-south one; ap-south's file is broken besides; and keys in doubt are left alone.
+/// The certificate of eu-west has ten days left, that of ap-south one; ap-south's file is broken besides; and keys in doubt are left alone, as is an
+/// accepted request whose upstream refuses it over and over.
 pub async fn left_alone(stage: &Stage) {
     let [us, eu, ap] = [&stage.fleet.regions[0], &stage.fleet.regions[1], &stage.fleet.regions[2]];
     let keys = doubts(stage, 2).await;
+    let waiting = stage.key_of(0, None).await;
+    let refused = post(&us.public(), "/v1/notes", &waiting, BODY).with("Demo-Behave", "status=503");
+    stage.told(refused, &[202]).await;
     certified(stage, &eu.name, 10 * DAY);
     certified(stage, &ap.name, DAY);
     for region in [eu, ap] {
@@ -186,8 +190,12 @@ pub async fn left_alone(stage: &Stage) {
     stage.quiet("OncewayCertificateExpiresSoon", &[("region", "eu-west")]).await;
     stage.fires("OncewayDoubtsStay", &[("region", "us-east")]).await;
     ruled(stage, &keys).await;
+    stage.fires("OncewayJobsWait", &[("region", "us-east")]).await;
+    stage.operate(0, &["jobs", "drop", "acme", &waiting, "--reason", "nobody reads it"]).await;
     files::rotate(stage.fleet.dir(), &[us.name.clone(), eu.name.clone(), ap.name.clone()]).unwrap();
-    for name in ["OncewayDoubtsStay", "OncewayCertificateExpires", "OncewayCertificateExpiresSoon"] {
+    for name in
+        ["OncewayDoubtsStay", "OncewayJobsWait", "OncewayCertificateExpires", "OncewayCertificateExpiresSoon"]
+    {
         stage.quiet(name, &[]).await;
     }
 }

@@ -1,8 +1,8 @@
 //! The rules and the scrape configuration of deploy/prometheus, with every time of a rule divided by [`FACTOR`] and nothing else changed.
 //!
 //! A time is `for`, what stands in brackets of an expression (a range) or behind `offset`: a minute of an operator is a second here. Bounds stay, those
-//! in seconds too (a lag, a certificate's days). Of the scrape configuration only the targets and the two intervals are others. Neighbours:
-//! `prometheus` runs what is written here. It must not know a rule by name.
+//! in seconds too (a lag, a certificate's days). Of the scrape configuration only the targets and the two intervals are others, and the job of
+//! witnesses is left out. Neighbours: `prometheus` runs what is written here. It must not know a rule by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +17,8 @@ const FACTOR: u64 = 60;
 const SCRAPE: &str = "1s";
 /// Between two looks at the rules: what the configuration has, divided.
 const LOOK: &str = "250ms";
+/// The job of witnesses.
+const WITNESSES: &str = "onceway-witness";
 
 /// One alert as the rules file has it.
 pub struct Rule {
@@ -89,7 +91,10 @@ pub fn configuration(targets: &BTreeMap<String, Vec<String>>) -> String {
         file["global"][span] = short.into();
     }
     let mut left: BTreeSet<&String> = targets.keys().collect();
-    for job in file["scrape_configs"].as_sequence_mut().expect("jobs") {
+    let jobs = file["scrape_configs"].as_sequence_mut().expect("jobs");
+    // The fleet has no witness.
+    jobs.retain(|job| job["job_name"] != WITNESSES);
+    for job in jobs {
         for group in job["static_configs"].as_sequence_mut().expect("targets") {
             let region = group["labels"]["region"].as_str().expect("targets have a region").to_owned();
             let own = targets.get(&region).unwrap_or_else(|| panic!("{region} is not in the fleet"));

@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Between two requests of the load at each region.
 const BETWEEN: Duration = Duration::from_millis(400);
 
-/// Short holds, so that what is left open is in doubt soon, and a dead letter after two runs.
+/// Short holds, so that what is left open is in doubt soon; a dead letter after two runs, but for notes, which go on.
 const ROUTES: &str = r#"
 [[route]]
 name = "charges"
@@ -66,6 +66,21 @@ mode = "accept"
 max_runs = 2
 backoff = "100ms"
 backoff_most = "200ms"
+
+[[route]]
+name = "notes"
+methods = ["POST"]
+path = "/v1/notes"
+key = "required"
+hold = "8s"
+wait = "200ms"
+upstream_timeout = "3s"
+recovery = "park"
+mode = "accept"
+[route.accept]
+max_runs = 1000
+backoff = "1s"
+backoff_most = "1s"
 
 [[route]]
 name = "search"

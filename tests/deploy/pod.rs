@@ -88,9 +88,9 @@ impl Pod {
         loaded.unwrap_or_else(|errors| panic!("{errors}"))
     }
 
-    /// Starts the container's command, on ports of this machine that are free, in shadow mode, which asks neither store nor peers. What it is asked is
-    /// the admin listener's.
-    fn start(&self) -> Running {
+    /// Starts the container's command, on ports of this machine that are free. What it is asked is the admin listener's. Its store is a port on
+    /// which nobody listens: only in shadow mode, which asks neither store nor peers, it is ready.
+    fn start(&self, shadow: bool) -> Running {
         let mut file = std::fs::read_to_string(self.folder.path().join("region.toml")).unwrap();
         let free: Vec<SocketAddr> = {
             let bound: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
@@ -100,7 +100,7 @@ impl Pod {
             let line = file.lines().find(|line| line.starts_with(&format!("{port} = "))).unwrap().to_owned();
             file = file.replace(&line, &format!("{port} = \"{address}\""));
         }
-        file = file.replace("\n[listen]\n", "\nshadow = true\n\n[listen]\n");
+        file = file.replace("\n[listen]\n", &format!("\nshadow = {shadow}\n\n[listen]\n"));
         std::fs::write(self.folder.path().join("region.toml"), file).unwrap();
         let mount = &container(&self.objects)["volumeMounts"][0]["mountPath"];
         let args = items(&container(&self.objects)["args"]).iter().map(|arg| arg.as_str().unwrap());
@@ -197,11 +197,22 @@ fn asked() -> Vec<(&'static str, String)> {
 #[test]
 fn a_gateway_with_the_pods_files_answers_every_probe() {
     let pod = Pod::of("us-east");
-    let mut running = pod.start();
+    let mut running = pod.start(true);
     let asked = asked();
     assert_eq!(asked.len(), 6);
     for (who, path) in asked {
         assert_eq!(running.status(&path), 200, "{who} asks for {path}");
     }
     assert_eq!(running.status("/v1/status"), 401, "everything else asks for the token");
+}
+
+/// Whoever sends it clients is told to wait; nobody restarts it.
+#[test]
+fn a_gateway_without_a_store_is_alive_and_not_ready() {
+    let pod = Pod::of("us-east");
+    let mut running = pod.start(false);
+    for (who, path) in asked() {
+        let expected = if who == "the liveness probe" { 200 } else { 503 };
+        assert_eq!(running.status(&path), expected, "{who} asks for {path}");
+    }
 }

@@ -7,6 +7,7 @@ use std::fs;
 use onceway::fleet::client::Ask;
 use onceway::fleet::wait;
 use onceway::ports::Peers;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustix::process::Signal;
 
 use crate::net::{Pki, region};
@@ -58,6 +59,22 @@ async fn files_that_change_are_read_again_all_or_none() {
     let said = until("everything to be running", &|said| said["current"] == true).await;
     assert_eq!(said["restart"], serde_json::json!([]));
     assert!(said["loaded_ms"].as_i64() > first["loaded_ms"].as_i64(), "{first} {said}");
+
+    // One more authority, which ended long ago: nobody is known by it, and whoever watches is told once it counts.
+    let mut ended = CertificateParams::new(vec!["ended".to_owned()]).unwrap();
+    ended.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    ended.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ended = ended.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+    let ca = house.path("certs/ca.pem");
+    fs::write(&ca, fs::read_to_string(&ca).unwrap() + &ended).unwrap();
+    running.signal(Signal::HUP);
+    wait::for_some("its end to be shown", BOUND, async || {
+        let page = Ask::get(format!("{}/metrics", house.admin)).send(PATIENCE).await?.text();
+        let shown = "\nonceway_certificate_expires_timestamp_seconds{of=\"authority\"} 978307200\n";
+        Ok(page.contains(shown).then_some(()))
+    })
+    .await
+    .unwrap();
 }
 
 /// A new token counts at once, and no file opens a listener that others reach: the address waits for a restart, so its token stays.

@@ -117,6 +117,26 @@ fn a_store_that_went_back_is_refused_by_what_peers_have_heard_where_its_rows_are
     });
 }
 
+/// us saw some of what eu wrote since the copy; ap saw all of it, and answers later. What changes is told anew.
+#[test]
+fn a_refusal_stays_the_same_as_more_peers_answer() {
+    play(async {
+        let (bench, eu) = (Bench::start(7).await, region("eu"));
+        let copy = bench.world.cluster.copy(&eu);
+        sleep(ms(1_000)).await;
+        bench.world.cluster.hold(&eu, &region("us"), true);
+        bench.world.network.set_link(&region("us"), &eu, LinkMode::Silent, ms(20));
+        sleep(ms(1_000)).await;
+        bench.world.network.set_link(&eu, &region("ap"), LinkMode::Up, ms(300));
+        bench.replace(&eu);
+        bench.world.cluster.restore(&eu, copy);
+        until("the refusal", ms(500), async || reasons(&bench, &eu).contains("went back")).await;
+        let mut told = bench.gateway(&eu).readiness().reasons;
+        told.retain(|why| why.contains("went back"));
+        stays_closed(&bench, &eu, ms(4_000), &told[0]).await;
+    });
+}
+
 /// us, whose copy of eu is old and whose pings did not reach eu, answers first; ap, which has seen more, takes more than half a second.
 #[test]
 fn the_approval_waits_a_while_for_the_peers_that_have_not_answered() {

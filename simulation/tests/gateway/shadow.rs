@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use http::Request;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use onceway::gateway::Gateway;
 use onceway::gateway::shadow::Counts;
 use onceway::ports::{Body, body};
@@ -76,6 +77,26 @@ fn everything_passes_as_it_came_while_store_and_peers_are_gone() {
         assert!(!asked && status.subscriptions.is_none(), "neither store nor peers are asked: {status:?}");
         let covered = gateway.coverage().seen;
         assert!(covered.iter().all(|line| !line.seen.refused), "nothing was refused: {covered:?}");
+    });
+}
+
+/// Alerts go by them, and nobody sets them later where neither store nor peers are asked.
+#[test]
+fn neither_store_nor_peers_are_said_to_be_away() {
+    play(async {
+        let (bench, eu) = (Bench::start(1).await, region("eu"));
+        let begun = |shadow: bool| {
+            let recorder = PrometheusBuilder::new().build_recorder();
+            let settings = onceway::gateway::Settings { shadow, ..settings(&eu) };
+            metrics::with_local_recorder(&recorder, || {
+                Gateway::new(bench.world.ports(&eu), settings, unfounded()).unwrap();
+            });
+            let page = recorder.handle().render();
+            ["onceway_epoch", "onceway_store_up", "onceway_peer_up"]
+                .map(|name| page.lines().any(|line| line.starts_with(name)))
+        };
+        assert_eq!(begun(false), [true; 3]);
+        assert_eq!(begun(true), [true, false, false]);
     });
 }
 
