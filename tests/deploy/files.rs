@@ -133,6 +133,17 @@ fn units_are_such_that_systemd_takes_and_are_hardened() {
 }
 
 #[test]
+fn the_witness_has_its_folder_before_its_first_start() {
+    let unit = text("deploy/systemd/onceway-witness.service");
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
+    let [mode, user, group] = ["StateDirectoryMode", "User", "Group"].map(value);
+    let folder = format!("install -d -m {mode} -o {user} -g {group} /var/lib/{}\n", value("StateDirectory"));
+    let made = text("deploy/README.md");
+    let (_, after) = made.split_once(&folder).unwrap_or_else(|| panic!("deploy/README.md lacks {folder}"));
+    assert!(after.contains(&format!("runuser -u {user} -- onceway witness --config ")));
+}
+
+#[test]
 fn terraform_is_formatted() {
     let Some(mut terraform) = tool("terraform", "the format of deploy/dns/route53") else { return };
     well(terraform.args(["fmt", "-check", "-diff", "-recursive"]).arg(top("deploy/dns")));
