@@ -133,6 +133,22 @@ fn units_are_such_that_systemd_takes_and_are_hardened() {
 }
 
 #[test]
+fn what_an_operator_checks_has_the_environment_of_the_service() {
+    let unit = text("deploy/systemd/onceway.service");
+    let file = unit.lines().find_map(|line| line.strip_prefix("EnvironmentFile=")).unwrap();
+    let check = "onceway check --strict --serve ";
+    assert!(unit.contains(&format!("\nExecReload=/usr/local/bin/{check}")));
+    for document in ["README.md", "deploy/RUNBOOK.md"] {
+        let text = text(document);
+        let typed =
+            text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines());
+        let strict: Vec<&str> = typed.filter(|line| line.contains("check --strict")).collect();
+        assert_eq!(strict.len(), 1, "{document}: {strict:?}");
+        assert!(strict[0].starts_with(&format!("(set -a; . {file}; {check}")), "{document}: {}", strict[0]);
+    }
+}
+
+#[test]
 fn the_witness_has_its_folder_before_its_first_start() {
     let unit = text("deploy/systemd/onceway-witness.service");
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
