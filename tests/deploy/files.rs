@@ -149,6 +149,15 @@ fn what_an_operator_checks_has_the_environment_of_the_service() {
 }
 
 #[test]
+fn no_password_is_typed_on_a_command_line() {
+    for document in ["README.md", "deploy/README.md", "deploy/RUNBOOK.md", "deploy/postgres/README.md"] {
+        for word in ["\"$ONCEWAY_ADMIN_URL\"", "--from-literal", "PGPASSWORD="] {
+            assert!(!text(document).contains(word), "{document}: other users of the machine see {word}");
+        }
+    }
+}
+
+#[test]
 fn the_witness_has_its_folder_before_its_first_start() {
     let unit = text("deploy/systemd/onceway-witness.service");
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();

@@ -74,11 +74,7 @@ pub async fn minor_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     let eu = &fleet.regions[1];
     section.there(eu);
     section.run_again("onceway region drain eu-west --reason").await;
-    section
-        .run("psql --dbname \"$ONCEWAY_ADMIN_URL\" --command checkpoint")
-        .await
-        .ends(&[0])
-        .shows("CHECKPOINT");
+    section.run("psql --command checkpoint").await.ends(&[0]).shows("CHECKPOINT");
     eu.act(Action::Stop, Part::Postgres).await.unwrap();
     eu.act(Action::Start, Part::Postgres).await.unwrap();
     section.run_until("onceway status --admin", "store      open").await;
