@@ -174,6 +174,27 @@ fn terraform_is_formatted() {
     well(terraform.args(["fmt", "-check", "-diff", "-recursive"]).arg(top("deploy/dns")));
 }
 
+#[test]
+fn each_front_has_a_check_of_its_own_in_route_53() {
+    let file = text("deploy/dns/route53/main.tf");
+    let record = |name: &str| {
+        let (_, rest) = file.split_once(&format!("resource \"aws_route53_record\" \"{name}\" {{")).unwrap();
+        rest.split("\n}").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let (front, region) = (record("front"), record("region"));
+    for says in
+        ["records = [each.value.address] ", "health_check_id = aws_route53_health_check.ready[each.key].id "]
+    {
+        assert!(front.contains(says), "{says:?} is not in {front}");
+    }
+    let alias =
+        "alias { name = \"${each.key}.${var.name}\" zone_id = var.zone_id evaluate_target_health = true }";
+    assert!(
+        region.contains(alias) && front.contains("name = \"${each.value.region}.${var.name}\""),
+        "{region}"
+    );
+}
+
 /// The program that asks a region's front, played: it answers for the addresses that it is told.
 fn front(folder: &Path, well: &[&str]) {
     let script = format!(
