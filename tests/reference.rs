@@ -348,3 +348,43 @@ fn a_key_that_is_none_is_refused_with_the_nearest() {
     assert!(code == Some(2) && error.contains("did you mean pool?"), "{error}");
     assert!(explain(&["something-else-entirely"]).2.contains("lists all"));
 }
+
+/// How `onceway check` ends, and its warnings or errors about what everybody knows: file, line and key.
+fn known(args: &[&str]) -> (Option<i32>, Vec<(String, u64, String)>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+    let output =
+        command.args(["check", "--json"]).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let output = output.unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let about = told["problems"].as_array().unwrap().iter();
+    let about = about.filter(|problem| word(&problem["message"]).contains("the reference file"));
+    let place = |problem: &serde_json::Value| {
+        (word(&problem["file"]), problem["line"].as_u64().unwrap_or(0), word(&problem["key"]))
+    };
+    (output.status.code(), about.map(place).collect())
+}
+
+#[test]
+fn check_warns_of_all_that_the_reference_files_show_to_everybody() {
+    let lines = |file: &str, begins: &str, key: &str| -> Vec<(String, u64, String)> {
+        let numbered = text(file).lines().zip(1..).filter(|(line, _)| line.starts_with(begins));
+        numbered.map(|(_, line)| (format!("config/{file}"), line, key.to_owned())).collect()
+    };
+    let seed = lines("ring.toml", "seed = ", "seed");
+    let tokens = lines("credentials.toml", "sha256 = ", "credential.sha256");
+    let keys =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/accounts.jwks.json"));
+    let keys = keys.unwrap().matches("\"kid\"").count();
+    let keys = vec![("config/accounts.jwks.json".to_owned(), 0, String::new()); keys];
+    assert_eq!((seed.len(), tokens.len(), keys.len()), (1, 3, 2));
+    let credentials = [tokens, keys].concat();
+    for (file, expected) in [
+        ("config/ring.toml", seed.clone()),
+        ("config/credentials.toml", credentials.clone()),
+        ("config/us-east.toml", [seed, credentials].concat()),
+    ] {
+        assert_eq!(known(&[file]), (Some(0), expected.clone()), "{file}");
+        assert_eq!(known(&["--strict", "--serve", file]), (Some(2), expected), "{file}");
+    }
+}

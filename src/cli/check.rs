@@ -21,7 +21,7 @@ use crate::config::{self, Checked, Errors, Regional};
 /// connected to.
 ///
 /// Secrets, certificates and environment variables that the files name and this machine does not have are warnings: a configuration may be
-/// checked where it is written. --strict is for the machine that it is for, with --serve for one on which only gateways run.
+/// checked where it is written. So are the seed, tokens and keys of the reference files, which everybody knows. --strict is for the machine that it is for, with --serve for one on which only gateways run.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -127,12 +127,12 @@ impl<'a> All<'a> {
         let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
         let environment = |name: &str| std::env::var(name).ok();
         let what = if has(&["seed", "place_by", "deployment"]) {
-            let ring = self.right(config::load_ring(file));
+            let ring = self.found(config::check_ring(file));
             ring.map(|ring| format!("a ring of {} regions", ring.ring.regions().len()))
         } else if has(&["route"]) {
             self.right(config::load_routes(file)).map(|routes| format!("{} routes", routes.0.len()))
         } else if has(&["credential", "issuer"]) {
-            self.right(config::load_credentials(file)).map(|_| "credentials".to_owned())
+            self.found(config::check_credentials(file)).map(|_| "credentials".to_owned())
         } else if has(&["file"]) {
             let witness = self.found(config::check_witness(file, &environment));
             witness.map(|name| format!("witness {name}"))

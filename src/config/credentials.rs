@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::jwks;
 use super::reader::{self, At, Problems, Section, Source};
 use super::ring::tenant;
+use super::{jwks, published};
 use crate::gateway::credentials::issuer::{Algorithm, Issuer};
 use crate::gateway::credentials::{Caller, Credentials, PRINCIPAL_LIMIT, TokenDigest, Voucher};
 
@@ -85,6 +85,9 @@ impl CredentialsFile {
         }
         let advice = "write the token's digest, as `printf %s TOKEN | sha256sum` prints it";
         let digest = section.required("sha256", advice, digest);
+        if digest.as_ref().is_some_and(published::token) {
+            section.warn_at("sha256", published::TOKEN);
+        }
         if let (Some(tenant), Some(digest)) = (tenant, digest) {
             let caller = Caller::new(tenant, Voucher::File, principal.as_deref());
             if let Some(before) = credentials.insert(digest, caller) {

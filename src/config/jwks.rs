@@ -11,6 +11,7 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
 use jsonwebtoken::{DecodingKey, DecodingKeyKind};
 use serde_json::Value;
 
+use super::published;
 use super::reader::{At, Located, Problems};
 use crate::gateway::credentials::issuer::{Algorithm, VerifyingKey};
 
@@ -60,7 +61,12 @@ pub(super) fn read(
             Ok(Some(key)) if keys.iter().any(|other| other.kid == key.kid && key.kid.is_some()) => {
                 problems.add(&whole, format!("{name}: its kid is that of a key above: give each its own"));
             }
-            Ok(Some(key)) => keys.push(key),
+            Ok(Some(key)) => {
+                if published::key(value) {
+                    problems.warn(&whole, format!("{name}: {}", published::KEY));
+                }
+                keys.push(key);
+            }
             Ok(None) => {}
             Err(why) => problems.add(&whole, format!("{name}: {why}")),
         }

@@ -23,6 +23,7 @@ mod outcomes;
 mod policy;
 mod problems;
 pub mod provision;
+mod published;
 mod quota;
 pub mod reader;
 pub mod reference;
@@ -182,7 +183,7 @@ pub struct Checked<T> {
     pub value: Option<T>,
     /// What is wrong with it.
     pub wrong: Vec<Problem>,
-    /// Secrets and files that it names and that are not on this machine.
+    /// Secrets and files that it names and that are not on this machine, and values that everybody knows.
     pub missing: Vec<Problem>,
 }
 
@@ -195,6 +196,16 @@ pub struct Regional {
     pub shared: Shared,
     /// It names a collector of spans.
     pub exports_spans: bool,
+}
+
+/// Checks a ring file alone.
+pub fn check_ring(path: &Path) -> Checked<RingFile> {
+    checked(|problems| ring::read(path, &At::file(path), problems))
+}
+
+/// Checks a file of credentials alone.
+pub fn check_credentials(path: &Path) -> Checked<Credentials> {
+    checked(|problems| CredentialsFile::new(path, false).read(&At::file(path), problems))
 }
 
 /// Checks a region file and those that it names, and looks for everything they name, as far as `need` goes. Nobody can serve by what it returns:

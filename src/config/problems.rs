@@ -57,6 +57,7 @@ fn one_line(text: &str) -> String {
 pub struct Problems {
     wrong: RefCell<Vec<Problem>>,
     missing: RefCell<Vec<Problem>>,
+    known: RefCell<Vec<Problem>>,
     looked_at: RefCell<Vec<(PathBuf, Stamp)>>,
 }
 
@@ -65,7 +66,7 @@ pub struct Problems {
 pub struct Found {
     /// What is wrong with the files.
     pub wrong: Vec<Problem>,
-    /// What they name and this machine does not have: on another one they may be right.
+    /// What they name and this machine does not have: on another one they may be right. And what is right, and should not stay.
     pub missing: Vec<Problem>,
 }
 
@@ -78,6 +79,11 @@ impl Problems {
     /// Adds something that a file names and this machine does not have. Whoever needs it must refuse to go on.
     pub fn miss(&self, at: &At, text: impl Into<String>) {
         self.missing.borrow_mut().push(Problem::at(at, text));
+    }
+
+    /// Adds a value that everybody knows. It serves all the same; only [`Problems::into_found`] tells of it.
+    pub fn warn(&self, at: &At, text: impl Into<String>) {
+        self.known.borrow_mut().push(Problem::at(at, text));
     }
 
     /// A file is about to be read: whoever watches has to know, whatever comes of it.
@@ -104,7 +110,9 @@ impl Problems {
 
     /// The same, with what is missing apart.
     pub fn into_found(self) -> Found {
-        Found { wrong: sorted(self.wrong.into_inner()), missing: sorted(self.missing.into_inner()) }
+        let mut missing = self.missing.into_inner();
+        missing.extend(self.known.into_inner());
+        Found { wrong: sorted(self.wrong.into_inner()), missing: sorted(missing) }
     }
 }
 

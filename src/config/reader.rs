@@ -134,6 +134,11 @@ impl<'a> Section<'a> {
         self.problems.miss(&self.at_key(key), self.said(text));
     }
 
+    /// Reports that everybody knows the value of a key, at its line.
+    pub fn warn_at(&self, key: &'static str, text: impl fmt::Display) {
+        self.problems.warn(&self.at_key(key), self.said(text));
+    }
+
     /// Reports this key, if it stands there: it is no setting, and `text` says what to write.
     pub fn refuse(&self, key: &'static str, text: impl fmt::Display) {
         self.refused.borrow_mut().push(key);

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::failover;
 use super::reader::{self, At, Located, Problems, Section, Source};
+use super::{failover, published};
 use crate::gateway::authority::Failover;
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
@@ -52,6 +52,9 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
         "write a random number, such as seed = 0x followed by 16 hex digits from `openssl rand -hex 8`; it can never be changed",
         |value| reader::number(value, 0, u64::MAX),
     );
+    if seed.is_some_and(published::seed) {
+        top.warn_at("seed", published::SEED);
+    }
     let place_by = top.required(
         "place_by",
         "say \"tenant\" (a customer's writes stay in one region) or \"key\" (the finest spread); it can never be changed",

@@ -49,11 +49,14 @@ fn in_block(file: &str, block: &str) -> Vec<Line> {
             let is_before =
                 |word: &&String| ["until", "while", "if"].contains(&word.as_str()) || word.contains('=');
             let mut command: Vec<String> = command.iter().skip_while(is_before).cloned().collect();
-            if command.first().is_some_and(|first| first == "cargo")
-                && let Some(at) = command.iter().position(|word| word == "--")
-            {
-                command[at] = "onceway".to_owned();
-                command.drain(..at);
+            let at = command.iter().position(|word| word == "--");
+            match (command.first().map(String::as_str), at) {
+                (Some("cargo"), Some(at)) => {
+                    command[at] = "onceway".to_owned();
+                    command.drain(..at);
+                }
+                (Some("runuser"), Some(at)) => drop(command.drain(..=at)),
+                _ => {}
             }
             if command.first().is_some_and(|first| first == "onceway") {
                 found.push(Line {
@@ -201,6 +204,7 @@ fn a_command_that_does_not_exist_is_found() {
         ),
         ("x=1 onceway audit --days a", "invalid value 'a'"),
         ("cargo run --release -- demo --exitt", "unexpected argument '--exitt'"),
+        ("runuser -u onceway -- onceway witness --innit", "unexpected argument '--innit'"),
     ] {
         let [line] = &block(text)[..] else { panic!("{text}: not one command") };
         assert!(help(line).unwrap_err().contains(what), "{text}: {:?}", help(line));

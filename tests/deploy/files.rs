@@ -133,9 +133,66 @@ fn units_are_such_that_systemd_takes_and_are_hardened() {
 }
 
 #[test]
+fn what_an_operator_checks_has_the_environment_of_the_service() {
+    let unit = text("deploy/systemd/onceway.service");
+    let file = unit.lines().find_map(|line| line.strip_prefix("EnvironmentFile=")).unwrap();
+    let check = "onceway check --strict --serve ";
+    assert!(unit.contains(&format!("\nExecReload=/usr/local/bin/{check}")));
+    for document in ["README.md", "deploy/RUNBOOK.md"] {
+        let text = text(document);
+        let typed =
+            text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines());
+        let strict: Vec<&str> = typed.filter(|line| line.contains("check --strict")).collect();
+        assert_eq!(strict.len(), 1, "{document}: {strict:?}");
+        assert!(strict[0].starts_with(&format!("(set -a; . {file}; {check}")), "{document}: {}", strict[0]);
+    }
+}
+
+#[test]
+fn no_password_is_typed_on_a_command_line() {
+    for document in ["README.md", "deploy/README.md", "deploy/RUNBOOK.md", "deploy/postgres/README.md"] {
+        for word in ["\"$ONCEWAY_ADMIN_URL\"", "--from-literal", "PGPASSWORD="] {
+            assert!(!text(document).contains(word), "{document}: other users of the machine see {word}");
+        }
+    }
+}
+
+#[test]
+fn the_witness_has_its_folder_before_its_first_start() {
+    let unit = text("deploy/systemd/onceway-witness.service");
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
+    let [mode, user, group] = ["StateDirectoryMode", "User", "Group"].map(value);
+    let folder = format!("install -d -m {mode} -o {user} -g {group} /var/lib/{}\n", value("StateDirectory"));
+    let made = text("deploy/README.md");
+    let (_, after) = made.split_once(&folder).unwrap_or_else(|| panic!("deploy/README.md lacks {folder}"));
+    assert!(after.contains(&format!("runuser -u {user} -- onceway witness --config ")));
+}
+
+#[test]
 fn terraform_is_formatted() {
     let Some(mut terraform) = tool("terraform", "the format of deploy/dns/route53") else { return };
     well(terraform.args(["fmt", "-check", "-diff", "-recursive"]).arg(top("deploy/dns")));
+}
+
+#[test]
+fn each_front_has_a_check_of_its_own_in_route_53() {
+    let file = text("deploy/dns/route53/main.tf");
+    let record = |name: &str| {
+        let (_, rest) = file.split_once(&format!("resource \"aws_route53_record\" \"{name}\" {{")).unwrap();
+        rest.split("\n}").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let (front, region) = (record("front"), record("region"));
+    for says in
+        ["records = [each.value.address] ", "health_check_id = aws_route53_health_check.ready[each.key].id "]
+    {
+        assert!(front.contains(says), "{says:?} is not in {front}");
+    }
+    let alias =
+        "alias { name = \"${each.key}.${var.name}\" zone_id = var.zone_id evaluate_target_health = true }";
+    assert!(
+        region.contains(alias) && front.contains("name = \"${each.value.region}.${var.name}\""),
+        "{region}"
+    );
 }
 
 /// The program that asks a region's front, played: it answers for the addresses that it is told.

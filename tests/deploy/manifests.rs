@@ -4,7 +4,9 @@
 //! renders it. It must not talk to a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use onceway::config::Config;
@@ -13,11 +15,34 @@ use serde_json::Value;
 
 use super::pod::Pod;
 use super::schema::Schema;
-use super::{REGIONS, text, tool, top, well};
+use super::{REGIONS, onceway, text, tool, top, well};
 
 const BASE: &str = "deploy/kubernetes/base";
 /// What a gateway needs to end once the drain is over (`server::run` closes its listeners in two seconds), and some air.
 const CLOSING: Duration = Duration::from_secs(5);
+
+/// The blocks of commands in the guide's section.
+fn blocks() -> Vec<String> {
+    let guide = text("deploy/README.md");
+    let (_, section) = guide.split_once("\n## Kubernetes\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    section.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// A copy of the tree in which the section's first block was typed: it makes the files that the manifests take.
+fn typed() -> &'static Path {
+    static TYPED: OnceLock<PathBuf> = OnceLock::new();
+    TYPED.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deployed");
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        well(Command::new("cp").arg("-R").args([top("config"), top("deploy")]).arg(&folder));
+        let programs = Path::new(env!("CARGO_BIN_EXE_onceway")).parent().unwrap().display();
+        let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+        well(Command::new("bash").args(["-e", "-c", &blocks()[0]]).current_dir(&folder).env("PATH", path));
+        folder
+    })
+}
 
 /// The documents of a YAML text.
 pub fn documents(yaml: &str) -> Vec<Value> {
@@ -41,7 +66,7 @@ fn strings(value: &Value) -> impl Iterator<Item = &str> {
     items(value).iter().filter_map(Value::as_str)
 }
 
-/// The objects of a region, base and overlay, and for each generated ConfigMap its files, as `kustomize` names them.
+/// The objects of a region, base and overlay, and for each generated ConfigMap its files, as `kustomize` names them in the copy of the tree.
 pub fn region(name: &str) -> (Vec<Value>, BTreeMap<String, Vec<String>>) {
     let (mut objects, mut maps) = (Vec::new(), BTreeMap::new());
     for folder in [BASE.to_owned(), format!("deploy/kubernetes/{name}")] {
@@ -50,7 +75,8 @@ pub fn region(name: &str) -> (Vec<Value>, BTreeMap<String, Vec<String>>) {
             objects.extend(documents(&text(&format!("{folder}/{resource}"))));
         }
         for map in items(&kustomization["configMapGenerator"]) {
-            let files = strings(&map["files"]).map(|file| format!("{folder}/{file}")).collect();
+            let path = |file: &str| format!("{}/{folder}/{file}", typed().display());
+            let files = strings(&map["files"]).map(path).collect();
             maps.insert(map["name"].as_str().unwrap().to_owned(), files);
         }
     }
@@ -91,7 +117,7 @@ fn what_kubectl_renders_is_right_by_the_schema_and_complete() {
     let schema = Schema::kubernetes();
     for name in REGIONS {
         let Some(mut kubectl) = tool("kubectl", "how the manifests are rendered") else { return };
-        let folder = top(&format!("deploy/kubernetes/{name}"));
+        let folder = typed().join(format!("deploy/kubernetes/{name}"));
         let yaml = well(kubectl.args(["kustomize", "--load-restrictor", "LoadRestrictionsNone"]).arg(folder));
         let rendered = documents(&yaml);
         for object in &rendered {
@@ -284,4 +310,31 @@ fn each_region_of_the_ring_has_an_overlay() {
         }
         assert!(Path::new(&top(&format!("deploy/kubernetes/{name}/region.toml"))).is_file());
     }
+}
+
+#[test]
+fn what_is_rolled_out_is_known_to_nobody_else() {
+    for name in REGIONS {
+        let files: BTreeSet<String> = region(name).1.into_values().flatten().collect();
+        let shared =
+            files.iter().filter(|file| file.ends_with("/ring.toml") || file.ends_with("/credentials.toml"));
+        let shared: Vec<&String> = shared.collect();
+        assert_eq!(shared.len(), 2);
+        well(onceway().args(["check", "--strict"]).args(shared));
+    }
+}
+
+#[test]
+fn what_the_commands_write_and_read_has_its_folder() {
+    let mut seen = 0;
+    for word in blocks().iter().flat_map(|block| block.split_whitespace()) {
+        let written = word.strip_prefix('>').map(|path| typed().join(path).parent().unwrap().to_owned());
+        let read = word.strip_prefix("--from-file=").and_then(|named| named.split_once("=deployment/"));
+        let read = read.map(|(_, path)| typed().join("deployment").join(path));
+        for path in written.iter().chain(&read) {
+            assert!(path.exists(), "{word}: nothing makes {}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 7, "{seen}");
 }

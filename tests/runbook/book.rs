@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use onceway::fleet::cluster::SUPERUSER;
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::Region;
 use tokio::process::Command;
@@ -113,6 +114,7 @@ impl Desk {
         let said = lines.run("export ONCEWAY_ADMIN=").await;
         said.ends(&[0]);
         lines.run("export ONCEWAY_ADMIN_TOKEN_FILE=").await.ends(&[0]);
+        lines.run("export PGSERVICE=onceway ").await.ends(&[0]);
         lines.end();
     }
 
@@ -152,11 +154,17 @@ impl Section<'_> {
         self.at = region.admin();
     }
 
-    /// From here on the example's address is this region's, and `ONCEWAY_ADMIN_URL` its Postgres: the runbook says "there".
+    /// From here on the example's address is this region's, and psql's service its Postgres: the runbook says "there".
     pub fn there(&mut self, region: &Region) {
         self.put.retain(|(from, _)| from != "http://127.0.0.1:7402");
         self.put.push(("http://127.0.0.1:7402".to_owned(), region.admin()));
-        self.env.insert("ONCEWAY_ADMIN_URL", region.cluster.url(onceway::fleet::files::DATABASE));
+        let (port, database) = (region.cluster.port(), onceway::fleet::files::DATABASE);
+        let service =
+            format!("[onceway]\nhost=127.0.0.1\nport={port}\nuser={SUPERUSER}\ndbname={database}\n");
+        let file = self.desk.dir.join("pg_service.conf");
+        std::fs::write(&file, service).unwrap();
+        self.env.insert("PGSERVICEFILE", file.display().to_string());
+        self.env.insert("PGSERVICE", "onceway".to_owned());
     }
 
     /// From here on this stands for that.

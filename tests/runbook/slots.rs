@@ -61,13 +61,8 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     eu.act(Action::Kill, Part::Both).await.unwrap();
     let kept = "onceway_slot_retained_bytes{slot=\"sub_eu_west_from_us_east\"}";
     assert!(page(us).await.contains(kept), "how one notices");
-    section
-        .run("psql --dbname \"$ONCEWAY_ADMIN_URL\" --command \"select slot_name")
-        .await
-        .ends(&[0])
-        .shows("eu_west")
-        .shows("reserved");
-    let bound = section.run("psql --dbname \"$ONCEWAY_ADMIN_URL\" --command \"alter system").await;
+    section.run("psql --command \"select slot_name").await.ends(&[0]).shows("eu_west").shows("reserved");
+    let bound = section.run("psql --command \"alter system").await;
     bound.ends(&[0]).shows("ALTER SYSTEM").shows("CHECKPOINT");
     // 4 GB of WAL would take too long to write: a bound that a few segments exceed.
     let client = us.cluster.connect(DATABASE).await.unwrap();

@@ -1,6 +1,8 @@
 # Global DNS in Route 53: each client gets the region nearest to it (by latency) among those whose /readyz is 200. A gateway is ready while
 # it can serve or forward, so a region that has lost its keys goes on taking requests, and only one that can help nobody leaves DNS.
 # Where all checks fail, Route 53 takes all regions for well: a broken check does not take the name away.
+# Two steps: the name is an alias, by latency, of REGION.NAME; behind that each front has a record with a check of its own, so a dead front is named
+# to nobody while its region goes on. Weighted records, as Route 53 documents them behind latency aliases: one front an answer, each as often.
 
 locals {
   checked = {
@@ -29,33 +31,41 @@ resource "aws_route53_health_check" "ready" {
   }
 }
 
-# A region is well while any of its fronts is.
-resource "aws_route53_health_check" "region" {
-  for_each = var.regions
+resource "aws_route53_record" "front" {
+  for_each = local.checked
 
-  type                   = "CALCULATED"
-  child_health_threshold = 1
-  child_healthchecks = [
-    for key, pair in local.checked : aws_route53_health_check.ready[key].id if pair.region == each.key
-  ]
+  zone_id         = var.zone_id
+  name            = "${each.value.region}.${var.name}"
+  type            = "A"
+  ttl             = var.ttl
+  records         = [each.value.address]
+  set_identifier  = each.value.address
+  health_check_id = aws_route53_health_check.ready[each.key].id
 
-  tags = {
-    Name = "onceway ${each.key}"
+  weighted_routing_policy {
+    weight = 1
   }
 }
 
+# A region is well while any of its fronts is.
 resource "aws_route53_record" "region" {
   for_each = var.regions
 
-  zone_id         = var.zone_id
-  name            = var.name
-  type            = "A"
-  ttl             = var.ttl
-  records         = each.value.addresses
-  set_identifier  = each.key
-  health_check_id = aws_route53_health_check.region[each.key].id
+  zone_id        = var.zone_id
+  name           = var.name
+  type           = "A"
+  set_identifier = each.key
+
+  alias {
+    name                   = "${each.key}.${var.name}"
+    zone_id                = var.zone_id
+    evaluate_target_health = true
+  }
 
   latency_routing_policy {
     region = each.value.aws_region
   }
+
+  # What an alias names has to be there.
+  depends_on = [aws_route53_record.front]
 }
