@@ -207,6 +207,21 @@ fn the_reference_witness_is_right_once_the_ring_has_what_its_head_says() {
 }
 
 #[test]
+fn check_takes_a_ring_by_itself_whatever_its_seed() {
+    let folder = reference_files();
+    let file = folder.path().join("ring.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    for seed in ["0", "0x8000000000000000", "0xffffffffffffffff"] {
+        let other = |line: &str| {
+            if line.starts_with("seed = ") { format!("seed = {seed}\n") } else { format!("{line}\n") }
+        };
+        std::fs::write(&file, text.lines().map(other).collect::<String>()).unwrap();
+        let output = onceway(&["check", "--strict", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{seed}: {}", err(&output));
+    }
+}
+
+#[test]
 fn check_warns_of_spans_that_this_build_does_not_export() {
     let folder = reference_files();
     let file = folder.path().join("us-east.toml");

@@ -17,7 +17,7 @@ impl Region for Arc<Gateway<SimPorts>> {
         Box::pin(async move {
             match self.place_for_forward(forward.id.tenant(), forward.body.len()) {
                 Ok(place) => self.serve_forward(from, forward, place).await,
-                Err(refusal) => refusal,
+                Err(refusal) => *refusal,
             }
         })
     }

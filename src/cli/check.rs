@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
+use toml::de::DeTable;
 
 use super::{Failure, complain, print};
 use crate::config::reader::Problem;
@@ -121,9 +122,10 @@ fn once(problems: Vec<Problem>) -> Vec<Problem> {
 
 impl<'a> All<'a> {
     fn check(&mut self, file: &'a PathBuf, need: Need) {
-        // A file that cannot be read or parsed is taken for a region file, whose reader says what is wrong.
-        let table: toml::Table =
-            std::fs::read_to_string(file).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
+        // A file that cannot be read or parsed is taken for a region file, whose reader says what is wrong. Numbers stay text, as for that reader: a
+        // seed may be larger than TOML's own integers.
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let table = DeTable::parse(&text).map(|table| table.into_inner()).unwrap_or_default();
         let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
         let environment = |name: &str| std::env::var(name).ok();
         let what = if has(&["seed", "place_by", "deployment"]) {

@@ -77,12 +77,12 @@ impl<P: Ports> Gateway<P> {
     ///
     /// # Errors
     /// What the peer is told where there is none: nothing was stored or sent.
-    pub fn place_for_forward(&self, tenant: &Tenant, bytes: usize) -> Result<Place, ForwardReply> {
+    pub fn place_for_forward(&self, tenant: &Tenant, bytes: usize) -> Result<Place, Box<ForwardReply>> {
         let place = self.place(Whose::Peer).and_then(|place| {
             let has = place.is_of(Some(tenant)) && place.has_room_for(bytes);
             has.then_some(place).ok_or_else(|| crowd::overloaded(self))
         });
-        place.map_err(|problem| refused_forward(&problem))
+        place.map_err(|problem| Box::new(refused_forward(&problem)))
     }
 
     /// Answers a request that a peer forwarded, and keeps its place until the answer was sent. It is never forwarded again.

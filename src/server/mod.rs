@@ -61,7 +61,7 @@ pub trait PeerService: Send + Sync + 'static {
     type Place: Send + Sync;
 
     /// A place for a forward, of which the head was read, with room for this many bytes of its body; or what its sender is told.
-    fn place(&self, head: &Forward, bytes: usize) -> Result<Self::Place, ForwardReply>;
+    fn place(&self, head: &Forward, bytes: usize) -> Result<Self::Place, Box<ForwardReply>>;
 
     /// Answers a forward. Dropped when the peer gives it up: what must go on belongs in a task of its own.
     fn forward(

@@ -193,7 +193,7 @@ async fn take_up<S: PeerService>(
             }
             let place = match service.place(&forward, bytes) {
                 Ok(place) => place,
-                Err(refusal) => return Ok(wire::encode_reply(refusal)),
+                Err(refusal) => return Ok(wire::encode_reply(*refusal)),
             };
             forward.body = whole(body, limit, limits.body_time).await?;
             Ok(wire::encode_reply(service.forward(from, forward, place).await))

@@ -76,7 +76,7 @@ impl PublicService for Service {
 impl PeerService for Service {
     type Place = Place;
 
-    fn place(&self, head: &Forward, bytes: usize) -> Result<Place, ForwardReply> {
+    fn place(&self, head: &Forward, bytes: usize) -> Result<Place, Box<ForwardReply>> {
         self.0.place_for_forward(head.id.tenant(), bytes)
     }
 

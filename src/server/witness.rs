@@ -309,7 +309,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
 impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
     type Place = ();
 
-    fn place(&self, _head: &Forward, _bytes: usize) -> Result<(), ForwardReply> {
+    fn place(&self, _head: &Forward, _bytes: usize) -> Result<(), Box<ForwardReply>> {
         Ok(())
     }
 

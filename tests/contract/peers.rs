@@ -117,7 +117,7 @@ impl House {
 impl PeerService for Played {
     type Place = ();
 
-    fn place(&self, _head: &Forward, _bytes: usize) -> Result<(), ForwardReply> {
+    fn place(&self, _head: &Forward, _bytes: usize) -> Result<(), Box<ForwardReply>> {
         Ok(())
     }
 

@@ -52,11 +52,11 @@ impl Drop for Gone {
 impl PeerService for Region {
     type Place = OwnedSemaphorePermit;
 
-    fn place(&self, _head: &Forward, bytes: usize) -> Result<OwnedSemaphorePermit, ForwardReply> {
+    fn place(&self, _head: &Forward, bytes: usize) -> Result<OwnedSemaphorePermit, Box<ForwardReply>> {
         self.places.clone().try_acquire_many_owned(1 + bytes as u32).map_err(|_| {
             let mut refusal = Response::new(full("full"));
             *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            ForwardReply::Answer(refusal)
+            Box::new(ForwardReply::Answer(refusal))
         })
     }
 
