@@ -291,12 +291,6 @@ fn what_must_be_written_is_called_required() {
     for path in ["store.url_env", "accept.key_env", "admin.token_file", "listen.trusted.from", "route.wait"] {
         assert!(!required(path), "{path}");
     }
-    let both: Vec<&str> = all
-        .iter()
-        .filter(|entry| entry.shown_default().is_some() && reference::is_required(entry))
-        .map(|entry| entry.path.as_str())
-        .collect();
-    assert!(both.is_empty(), "required, and there is a default: {both:?}");
     assert!(explain(&["upstream.shared"]).1.contains("default  required\n"));
     assert!(explain(&["admin.token_file"]).1.contains("default  none\n"));
 }
