@@ -3,13 +3,16 @@
 //! Neighbours: `book` runs the lines. A slot is lost here as a failover to a standby loses it: it is not there any more; and by a bound that WAL
 //! exceeds. It must not touch a leaf or a subscription.
 
+use std::sync::Mutex;
+
 use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part, Region};
+use onceway::fleet::wait;
 
 use crate::book::Section;
-use crate::support::{ask, until};
+use crate::support::{BOUND, ask, until};
 
 /// The slot that `by` has at `at` goes.
 async fn drop_slot(at: &Region, by: &str) {
@@ -49,10 +52,14 @@ async fn page(region: &Region) -> String {
 
 /// `onceway store check` ends with 0, and rows stream again.
 async fn is_whole(fleet: &Deployment, number: usize) {
-    until("the store to be whole", async || {
-        fleet.regions[number].run(&["store", "check"]).await.unwrap().status.success()
-    })
-    .await;
+    let last = Mutex::new(String::new());
+    let whole = async || {
+        let told = fleet.regions[number].run(&["store", "check"]).await?;
+        *last.lock().unwrap() = String::from_utf8_lossy(&told.stdout).into_owned();
+        Ok(told.status.success().then_some(()))
+    };
+    let whole = wait::for_some("the store to be whole", BOUND, whole).await;
+    whole.unwrap_or_else(|error| panic!("{error}: {}", last.lock().unwrap()));
 }
 
 pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
@@ -64,9 +71,9 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     section.run("psql --command \"select slot_name").await.ends(&[0]).shows("eu_west").shows("reserved");
     let bound = section.run("psql --command \"alter system").await;
     bound.ends(&[0]).shows("ALTER SYSTEM").shows("CHECKPOINT");
-    // 4 GB of WAL would take too long to write: a bound that a few segments exceed.
+    // 4 GB of WAL would take too long to write: a bound that some segments exceed, and that who is well stays within.
     let client = us.cluster.connect(DATABASE).await.unwrap();
-    client.batch_execute("alter system set max_slot_wal_keep_size = '1MB'").await.unwrap();
+    client.batch_execute("alter system set max_slot_wal_keep_size = '64MB'").await.unwrap();
     client.batch_execute("select pg_reload_conf()").await.unwrap();
     until("the slot to be lost", async || {
         client
@@ -74,6 +81,11 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
             .await
             .unwrap();
         client.batch_execute("checkpoint").await.unwrap();
+        until("ap-south to follow", async || {
+            let near = "select pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) < 33554432 from pg_replication_slots where slot_name like '%ap_south%'";
+            client.query_one(near, &[]).await.unwrap().get(0)
+        })
+        .await;
         let sql = "select from pg_replication_slots where slot_name like '%eu_west%' and wal_status = 'lost'";
         !client.query(sql, &[]).await.unwrap().is_empty()
     })
