@@ -9,10 +9,10 @@ use onceway::ports::store::{
     Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError,
     Subscription, Written,
 };
-use onceway::ports::upkeep::{self, ClaimPage, Entry, ForeignPage, ListedDoubt, Place, Reaped};
+use onceway::ports::upkeep::{self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped};
 use onceway::ports::{Jobs, KeyStore, Replica, Upkeep};
 use onceway::protocol::job::JobState;
-use onceway::protocol::key::KeyId;
+use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::record::{Answer, Nonce, Row};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::time::Date;
@@ -248,6 +248,15 @@ impl Upkeep for SimStore {
 
     async fn rule(&self, attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError> {
         self.call(Effect::Writes, |table| table.rule(attempt, act)).await
+    }
+
+    async fn live_keys(
+        &self,
+        tenant: &Tenant,
+        after: Option<&Key>,
+        most: u32,
+    ) -> Result<KeyStretch, StoreError> {
+        self.call(Effect::Reads, |table| table.live_keys(tenant, after, most)).await
     }
 
     async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {

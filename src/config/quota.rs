@@ -1,6 +1,6 @@
-//! `[quota]` of a region file: how fast each tenant may start keys, ask for what is stored, and ask for what is not.
+//! `[quota]` of a region file: how fast each tenant may start keys, ask for what is stored, and ask for what is not, and how many keys it may have.
 //!
-//! Neighbours: `region` reads the file around it, `gateway::quota` counts. All three are optional, but not all at once. It must not know
+//! Neighbours: `region` reads the file around it, `gateway::quota` counts. All of them are optional, but not all at once. It must not know
 //! what a request costs.
 
 use std::num::NonZeroU32;
@@ -17,9 +17,10 @@ pub(super) fn read(section: Section<'_>) -> Option<Quota> {
         (section.optional("new_keys_per_second", count), section.optional("burst", count));
     let look_ups = section.optional("look_ups_per_second", count);
     let misses = section.optional("misses_per_second", count);
-    let any = ["new_keys_per_second", "look_ups_per_second", "misses_per_second"];
+    let live_keys = section.optional("live_keys", keys);
+    let any = ["new_keys_per_second", "look_ups_per_second", "misses_per_second", "live_keys"];
     if !any.iter().any(|key| section.stands(key)) {
-        section.fail("limits nothing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100, or look_ups_per_second, or misses_per_second");
+        section.fail("limits nothing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100, or look_ups_per_second, misses_per_second or live_keys");
     } else if burst.is_some() && !before {
         section.fail_at("burst", "burst is that of new_keys_per_second, which is missing: add it");
     }
@@ -37,10 +38,19 @@ pub(super) fn read(section: Section<'_>) -> Option<Quota> {
         new_keys: new_keys.map(|per_second| Pace { per_second, burst: burst.unwrap_or(per_second) }),
         look_ups: look_ups.map(even),
         misses: misses.map(even),
+        live_keys,
     })
 }
 
 fn count(value: &DeValue<'_>) -> Result<NonZeroU32, String> {
-    let number = reader::number(value, 1, 1_000_000)?;
+    up_to(value, 1_000_000)
+}
+
+fn keys(value: &DeValue<'_>) -> Result<NonZeroU32, String> {
+    up_to(value, 1_000_000_000)
+}
+
+fn up_to(value: &DeValue<'_>, most: u64) -> Result<NonZeroU32, String> {
+    let number = reader::number(value, 1, most)?;
     u32::try_from(number).ok().and_then(NonZeroU32::new).ok_or_else(|| "is out of range".to_owned())
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::credentials::Credentials;
 use super::crowd::MostAtOnce;
+use super::live_keys::LiveKeys;
 use super::quota::{Quota, Quotas};
 use super::route::Routes;
 use super::{Fixed, Gateway, Settings, metrics, publication};
@@ -87,6 +88,11 @@ impl<P: Ports> Live<P> {
             }
         }
         next
+    }
+
+    /// The quota on live keys, if there is one.
+    pub(super) fn live_keys(&self) -> Option<&Arc<LiveKeys>> {
+        self.quotas.as_ref()?.live_keys.as_ref()
     }
 
     /// What an attempt on this route typically takes.

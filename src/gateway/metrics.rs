@@ -104,9 +104,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
 
 /// The series of store calls that fail.
 fn prepare_store() {
-    const OPS: [&str; 12] = [
-        "claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "take", "lodge", "late",
-        "audit",
+    const OPS: [&str; 13] = [
+        "claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "count", "take",
+        "lodge", "late", "audit",
     ];
     for calls in ["reads", "writes"] {
         gauge!(observe::STORE_BREAKER, "calls" => calls).set(0.0);

@@ -28,6 +28,7 @@ mod jobs;
 mod labels;
 pub mod letters;
 pub mod live;
+mod live_keys;
 mod metrics;
 pub mod operator;
 mod outcome;

@@ -79,7 +79,7 @@ pub enum Problem {
         /// When to ask again.
         after: Duration,
     },
-    /// The tenant starts keys, or asks for them, faster than its quota; nothing was read or sent.
+    /// The tenant starts keys, or asks for them, faster than its quota, or has as many as it may; nothing was stored or sent.
     QuotaExceeded {
         /// When to ask again.
         after: Duration,

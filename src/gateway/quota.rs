@@ -1,8 +1,8 @@
-//! Quotas: how fast a tenant may start keys, look keys up, and ask for keys that are not there, at this gateway, so that one that sprays or
-//! hammers harms neither the store nor its neighbours.
+//! Quotas: how fast a tenant may start keys, look keys up, and ask for keys that are not there, at this gateway, and how many keys it may
+//! have, so that one that sprays or hammers harms neither the store nor its neighbours.
 //!
 //! Neighbours: [`super::admit`] and [`super::address`] charge before a body is read or the store asked; [`super::ending`], [`super::forward`] and
-//! `address` give back what a request turns out not to be. The algorithm is GCRA (ITU-T I.371) by the `governor` crate, over the Clock port and a bounded table of
+//! `address` give back what a request turns out not to be; [`super::live_keys`] counts keys. The algorithm is GCRA (ITU-T I.371) by the `governor` crate, over the Clock port and a bounded table of
 //! tenants. One process's limit, not the fleet's. It must not read a clock of its own, nor refuse for any other reason.
 
 use std::collections::BTreeMap;
@@ -20,6 +20,7 @@ use governor::{Quota as Rate, RateLimiter};
 use super::admit::Ask;
 use super::ending::jittered;
 use super::live::Live;
+use super::live_keys::LiveKeys;
 use super::problems::Problem;
 use super::{Gateway, metrics};
 use crate::ports::{Clock, Ports};
@@ -27,11 +28,11 @@ use crate::protocol::key::Tenant;
 use crate::protocol::time::Moment;
 
 /// The most tenants with a bucket of their own. While all of them are in use, further ones share one.
-const MOST_TENANTS: usize = 10_000;
+pub(super) const MOST_TENANTS: usize = 10_000;
 /// Between two searches of a full table for buckets that are full again: those say nothing and can go.
 const SWEEP_EVERY: u64 = 1_000_000_000;
 
-/// What a tenant may do how fast; `None` is as fast as it likes.
+/// What a tenant may do how fast, and have; `None` is as fast, or as much, as it likes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Start keys.
@@ -40,6 +41,8 @@ pub struct Quota {
     pub look_ups: Option<Pace>,
     /// Ask the status address for keys that are not there.
     pub misses: Option<Pace>,
+    /// Have remembered by the store of this gateway's region, tombstones included.
+    pub live_keys: Option<NonZeroU32>,
 }
 
 /// How fast.
@@ -56,6 +59,7 @@ pub(super) struct Quotas<P: Ports> {
     new_keys: Option<Limiter<P>>,
     look_ups: Option<Limiter<P>>,
     misses: Option<Limiter<P>>,
+    pub(super) live_keys: Option<Arc<LiveKeys>>,
 }
 
 /// A tenant is over one of its quotas.
@@ -74,6 +78,7 @@ impl<P: Ports> Quotas<P> {
             new_keys: limiter(quota.new_keys),
             look_ups: limiter(quota.look_ups),
             misses: limiter(quota.misses),
+            live_keys: quota.live_keys.map(|most| Arc::new(LiveKeys::new(most))),
         }
     }
 
@@ -97,7 +102,7 @@ impl<P: Ports> Quotas<P> {
 
     /// Whether a keyed request can be over one.
     pub(super) fn limits_keys(&self) -> bool {
-        self.new_keys.is_some() || self.look_ups.is_some()
+        self.new_keys.is_some() || self.look_ups.is_some() || self.live_keys.is_some()
     }
 }
 

@@ -178,9 +178,18 @@ pub(super) async fn begin<P: Ports>(
     permit: &Permit,
     stand: Stand,
 ) -> Begun {
+    // A claim finds out by itself whether the key is new, but writes it if it is.
+    let is_new = matches!(stand.basis, Basis::Absent);
+    if is_new && gateway.has_all_its_keys(ask.id.tenant()) {
+        return full(gateway, ask).await;
+    }
     let later = stand.untouched && matches!(ask.by, By::Later { .. });
     let way = if later { Way::Later(Box::new(accept::stored(gateway, ask))) } else { Way::Now };
-    let step = match claim(gateway, ask, permit, stand, way).await {
+    let claimed = claim(gateway, ask, permit, stand, way).await;
+    if is_new && matches!(claimed, Ok(Claimed::Ours(_))) {
+        gateway.started_a_key(ask.id.tenant());
+    }
+    let step = match claimed {
         Ok(Claimed::Ours(claim)) if later => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
         Ok(Claimed::Ours(claim)) => run(gateway, ask, claim).await,
         Ok(Claimed::Found(rows)) => return Begun::Found(rows),
@@ -191,6 +200,19 @@ pub(super) async fn begin<P: Ports>(
         }
     };
     Begun::Done(step)
+}
+
+/// What stands under the key of a tenant that may have no further one: a retry is served as ever.
+async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> Begun {
+    let found = gateway.ports.store().look_up(std::slice::from_ref(&ask.id));
+    let refused = match metrics::store("look_up", &ask.route, gateway, found).await {
+        Ok(mut found) => match found.pop().unwrap_or_default() {
+            rows if rows.is_empty() => gateway.has_too_many_keys(ask.id.tenant()),
+            rows => return Begun::Found(rows),
+        },
+        Err(error) => store_unavailable(gateway, error.to_string()),
+    };
+    Begun::Done(Step::Ended(Reply::Refused(refused, None)))
 }
 
 /// Does what the rows of the key ask for, until there is a reply.

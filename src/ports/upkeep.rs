@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{Attempt, StoreError, Written};
-use crate::protocol::key::KeyId;
+use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{Answer, RequestId, Row, Token};
 use crate::protocol::time::Date;
 
@@ -85,6 +85,15 @@ pub struct ForeignPage {
     pub through: Option<KeyId>,
     /// Whether more rows may follow.
     pub more: bool,
+}
+
+/// One stretch of a tenant's keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyStretch {
+    /// How many.
+    pub keys: u64,
+    /// The last one, if more may follow.
+    pub through: Option<Key>,
 }
 
 /// What an operator rules about an attempt in doubt.
@@ -173,6 +182,14 @@ pub trait Upkeep: Send + Sync + 'static {
     /// Ends an attempt by hand, if it stands in doubt and its time is over: it got an answer, or its hold has run out; or if it
     /// stands claimed and its hold has run out. `Lost` if not.
     fn rule(&self, attempt: &Attempt, act: &Act) -> impl Future<Output = Result<Written, StoreError>> + Send;
+
+    /// One stretch of the keys of this tenant that the own origin remembers, tombstones included, in their order, after a key: at most `most`.
+    fn live_keys(
+        &self,
+        tenant: &Tenant,
+        after: Option<&Key>,
+        most: u32,
+    ) -> impl Future<Output = Result<KeyStretch, StoreError>> + Send;
 
     /// Journals what is about no key. The text holds nothing that a client chose.
     fn note(&self, kind: &str, reason: &str) -> impl Future<Output = Result<(), StoreError>> + Send;

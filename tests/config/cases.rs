@@ -392,12 +392,15 @@ pub const CASES: &[Case] = &[
         "region.toml:2: drain: \"0s\" is out of range: use \"1s\" to \"10m\"",
     ]),
     ("region", "[upstream]", "[quota]\nburst = 0\n[upstream]", &[
-        "region.toml:11: [quota]: limits nothing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100, or look_ups_per_second, or misses_per_second",
+        "region.toml:11: [quota]: limits nothing: say how many keys a tenant may start per second here, such as new_keys_per_second = 100, or look_ups_per_second, misses_per_second or live_keys",
         "region.toml:12: [quota]: burst: must be a whole number from 1 to 1000000",
     ]),
     ("region", "[upstream]", "[quota]\nmisses_per_second = 0\nlook_ups_per_second = 9\nburst = 2\n[upstream]", &[
         "region.toml:12: [quota]: misses_per_second: must be a whole number from 1 to 1000000",
         "region.toml:14: [quota]: burst is that of new_keys_per_second, which is missing: add it",
+    ]),
+    ("region", "[upstream]", "[quota]\nlive_keys = 1000000001\n[upstream]", &[
+        "region.toml:12: [quota]: live_keys: must be a whole number from 1 to 1000000000",
     ]),
     ("region", "[upstream]", "[quota]\nlook_ups_per_second = 9\nnew_keys_per_second = 10\n[upstream]", &[
         "region.toml:12: [quota]: look_ups_per_second 9 must not be below new_keys_per_second 10: each request that starts a key takes one for as long as it runs",

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use onceway::ports::store::{Attempt, Written};
 use onceway::ports::upkeep::{
-    Act, ClaimPage, Entry, ForeignPage, ListedDoubt, OpenAttempt, Place, Reaped, Ruling,
+    Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling,
 };
-use onceway::protocol::key::KeyId;
+use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::Token;
 use onceway::protocol::region::Origin;
@@ -181,6 +181,15 @@ impl Table {
         doubts.retain(|id, _| !self.unanswered(id).is_empty());
         self.doubts = doubts;
         self.doubts.len() as u64
+    }
+
+    pub(crate) fn live_keys(&self, tenant: &Tenant, after: Option<&Key>, most: u32) -> KeyStretch {
+        let own =
+            self.rows.iter().filter(|(id, rows)| id.tenant() == tenant && rows.contains_key(&self.origin));
+        let after = own.map(|(id, _)| id.key()).filter(|key| after.is_none_or(|after| *key > after));
+        let keys: Vec<&Key> = after.take(most as usize).collect();
+        let through = keys.last().filter(|_| keys.len() == most as usize).map(|key| (*key).clone());
+        KeyStretch { keys: keys.len() as u64, through }
     }
 
     pub(crate) fn rule(&mut self, attempt: &Attempt, act: &Act) -> Written {

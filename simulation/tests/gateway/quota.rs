@@ -17,13 +17,16 @@ use simulation::cluster::StoreMode;
 use simulation::ports::SimPorts;
 use tokio::time::{Instant, sleep_until};
 
-use super::bench::{Bench, ask, ask_as_globex, key_of, ms, play, region, settings, unfounded, until};
+use super::bench::{
+    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, play, region, settings, unfounded, until,
+};
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
+const NONE: Quota = Quota { new_keys: None, look_ups: None, misses: None, live_keys: None };
 
 /// A gateway in place of the bench's, where each tenant may start one key per second, two at once.
 async fn limited(bench: &Bench, name: &RegionName, shadow: bool) -> Arc<Gateway<SimPorts>> {
-    let quota = Quota { new_keys: Some(pace(2)), look_ups: None, misses: None };
+    let quota = Quota { new_keys: Some(pace(2)), ..NONE };
     limited_to(bench, name, shadow, quota).await
 }
 
@@ -176,7 +179,7 @@ async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16
 fn whoever_asks_for_keys_too_fast_is_refused_before_the_store_and_starts_keys_all_the_same() {
     play(async {
         let (bench, eu) = (Bench::start(5).await, region("eu"));
-        let quota = Quota { new_keys: None, look_ups: Some(pace(3)), misses: None };
+        let quota = Quota { look_ups: Some(pace(3)), ..NONE };
         let gateway = limited_to(&bench, &eu, false, quota).await;
         let key = |word: &str| key_of(&eu, word);
         for word in ["one", "two", "three", "four", "five"] {
@@ -201,7 +204,7 @@ fn whoever_asks_for_keys_too_fast_is_refused_before_the_store_and_starts_keys_al
 fn questions_for_keys_that_are_not_there_have_a_quota_of_their_own() {
     play(async {
         let (bench, eu, us) = (Bench::start(6).await, region("eu"), region("us"));
-        let quota = Quota { new_keys: None, look_ups: None, misses: Some(pace(2)) };
+        let quota = Quota { misses: Some(pace(2)), ..NONE };
         let near = limited_to(&bench, &us, false, quota).await;
         let (here, there) = (key_of(&us, "here"), key_of(&eu, "there"));
         assert_eq!(ask(&near, "/park", &here, "{}").await.status, 201);
@@ -215,5 +218,68 @@ fn questions_for_keys_that_are_not_there_have_a_quota_of_their_own() {
         assert_eq!(ask(&near, "/park", &there, "{}").await.status, 201, "a new key is no miss");
         sleep_until(Instant::now() + ms(1_000)).await;
         assert_eq!(state(&near, &here, "sk").await.0, 200);
+    });
+}
+
+/// Starts a key, and gives the background time to count.
+async fn start_one(gateway: &Arc<Gateway<SimPorts>>, key: &str) -> (u16, String) {
+    let told = ask(gateway, "/park", key, "{}").await;
+    sleep_until(Instant::now() + ms(1_500)).await;
+    (told.status, told.said().1.to_owned())
+}
+
+#[test]
+fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_those() {
+    play(async {
+        let (bench, eu) = (Bench::start(7).await, region("eu"));
+        let quota = Quota { live_keys: NonZeroU32::new(3), ..NONE };
+        let gateway = limited_to(&bench, &eu, false, quota).await;
+        let key = |word: &str| key_of(&eu, word);
+        // The count that runs beside a request may or may not see its key.
+        let mut started = Vec::new();
+        for word in ["one", "two", "three", "there", "far"] {
+            started.push(start_one(&gateway, &key(word)).await.0);
+        }
+        assert!(started == [201, 201, 201, 429, 429] || started == [201, 201, 201, 201, 429], "{started:?}");
+        let refused = gateway.handle(super::bench::request("/park", &key("four"), "{}")).await;
+        let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((30..=60).contains(&after), "keys are not forgotten within seconds: {after}");
+        assert_eq!(super::bench::told(refused).await.said(), EXCEEDED);
+        assert!(ask(&gateway, "/park", &key("two"), "{}").await.replayed, "what it has is served");
+        assert_eq!(ask(&gateway, "/park", &key("two"), "[]").await.said(), (422, "key-reused"));
+        assert_eq!(state(&gateway, &key("four"), "sk").await, (404, "key-unknown".to_owned()));
+        assert_eq!(bench.effects(&key("four")).len(), 0);
+        assert_eq!(
+            ask_as_globex(&gateway, "/park", "other", "{}").await.status,
+            201,
+            "another tenant has its own"
+        );
+        bench.store(&eu, StoreMode::Refuse);
+        assert_eq!(
+            ask(&gateway, "/park", &key("two"), "{}").await.status,
+            503,
+            "what stands there is not known"
+        );
+    });
+}
+
+#[test]
+fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
+    play(async {
+        let (bench, eu) = (Bench::start(8).await, region("eu"));
+        let other = bench.gateway(&eu);
+        let gateway = limited_to(&bench, &eu, false, Quota { live_keys: NonZeroU32::new(4), ..NONE }).await;
+        let key = |word: &str| key_of(&eu, word);
+        for word in ["one", "two", "three"] {
+            assert_eq!(ask(&other, "/park", &key(word), "{}").await.status, 201, "{word}");
+        }
+        assert_eq!(start_one(&gateway, &key("four")).await.0, 201, "nothing was counted yet");
+        assert_eq!(start_one(&gateway, &key("five")).await, (429, "quota-exceeded".to_owned()));
+        assert_eq!(ask(&other, "/park", &key("five"), "{}").await.status, 201, "that one has no quota");
+        assert!(ask(&gateway, "/park", &key("five"), "{}").await.replayed);
+        // An idle tenant is not counted: the first request after the pause is refused by what was known before it.
+        sleep_until(Instant::now() + RETENTION + TOMBSTONE * 2).await;
+        assert_eq!(start_one(&gateway, &key("six")).await.0, 429);
+        assert_eq!(start_one(&gateway, &key("six")).await.0, 201, "the others were forgotten");
     });
 }

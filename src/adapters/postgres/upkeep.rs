@@ -15,7 +15,7 @@ use super::{Lane, PgStore, statements};
 use crate::ports::Upkeep;
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{
-    Act, ClaimPage, Entry, ForeignPage, ListedDoubt, OpenAttempt, Place, Reaped, Ruling,
+    Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling,
 };
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{RequestId, Token};
@@ -147,6 +147,26 @@ impl Upkeep for PgStore {
         Ok(if open { Written::Lost } else { Written::GateMoved })
     }
 
+    async fn live_keys(
+        &self,
+        tenant: &Tenant,
+        after: Option<&Key>,
+        most: u32,
+    ) -> Result<KeyStretch, StoreError> {
+        const WHAT: &str = "counting a tenant's keys";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.live_keys };
+        // No key is empty: everything comes after the empty one.
+        let after = after.map_or(&b""[..], |key| key.as_bytes());
+        let found = self.on(Lane::Upkeep, call, &[&tenant.as_str(), &after, &i64::from(most)]).await?;
+        let why_not = |why| errors::unreadable(WHAT, Effect::Reads, why);
+        let row = found.first().ok_or_else(|| why_not("no row"))?;
+        let read = || {
+            let through = get::<Option<&[u8]>>(row, "through")?.map(key_of).transpose()?;
+            Ok(KeyStretch { keys: count(row, "keys")?, through })
+        };
+        read().map_err(why_not)
+    }
+
     async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
         let call = Call { what: "a note in the journal", effect: Effect::Writes, sql: &self.sql.note };
         self.on(Lane::Upkeep, call, &[&kind, &reason]).await.map(|_| ())
@@ -203,8 +223,11 @@ pub(super) fn key_id(row: &tokio_postgres::Row) -> Result<KeyId, rows::Unreadabl
 /// A key as it is stored.
 pub(super) fn id_of(tenant: &str, key: &[u8]) -> Result<KeyId, rows::Unreadable> {
     let tenant = Tenant::parse(tenant).map_err(|_| "tenant")?;
-    let key = std::str::from_utf8(key).map_err(|_| "key")?;
-    Ok(KeyId::new(tenant, Key::parse(key).map_err(|_| "key")?))
+    Ok(KeyId::new(tenant, key_of(key)?))
+}
+
+fn key_of(key: &[u8]) -> Result<Key, rows::Unreadable> {
+    Key::parse(std::str::from_utf8(key).map_err(|_| "key")?).map_err(|_| "key")
 }
 
 fn open_attempt(row: &tokio_postgres::Row) -> Result<OpenAttempt, rows::Unreadable> {

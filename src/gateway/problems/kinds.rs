@@ -104,8 +104,8 @@ pub(super) const KINDS: &[Kind] = &[
     },
     Kind {
         code: "quota-exceeded",
-        title: "Too many requests of this tenant in a short time",
-        advice: "Nothing was stored or sent. Send it again with the same key after Retry-After; start keys, retry and ask for their state more slowly.",
+        title: "The tenant is over one of its quotas",
+        advice: "Nothing was stored or sent. Send it again with the same key after Retry-After; start keys, retry and ask for their state more slowly, or fewer keys.",
     },
     Kind {
         code: "overloaded",

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::ports::Upkeep;
 use crate::ports::store::{Attempt, Written};
-use crate::ports::upkeep::{Act, ListedDoubt, OpenAttempt, Ruling};
+use crate::ports::upkeep::{Act, KeyStretch, ListedDoubt, OpenAttempt, Ruling};
 use crate::protocol::decide::Basis;
-use crate::protocol::key::KeyId;
+use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::record::{Nonce, State, Token};
 use crate::protocol::time::Date;
@@ -40,6 +40,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     what_may_still_run_is_not_ruled(bench).await;
     nobody_rules_while_the_gate_is_closed(bench).await;
     a_note_is_found_by_its_kind(bench).await;
+    a_tenants_keys_are_counted_as_far_as_asked(bench).await;
 }
 
 /// An answer whose life is over becomes a tombstone, in storage and not only to the eye, and is still never claimed.
@@ -72,6 +73,37 @@ pub async fn a_released_row_is_reaped_too<B: StoreBench>(bench: &B) {
     bench.pass(SHORT).await;
     reap_all(bench, END).await;
     assert_eq!(row(bench, &attempt.id).await.state, State::Tombstone, "store: it must be a tombstone");
+}
+
+/// Own rows count, whatever became of them; another tenant's and another region's do not.
+pub async fn a_tenants_keys_are_counted_as_far_as_asked<B: StoreBench>(bench: &B) {
+    let (tenant, other) = (bench.tenant("counted"), bench.tenant("counted-too"));
+    let under = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
+    let counted = async |tenant: &Tenant, after: Option<&Key>, most| {
+        bench.store().live_keys(tenant, after, most).await.expect("store: live_keys failed")
+    };
+    let told = |keys, through: Option<&str>| KeyStretch {
+        keys,
+        through: through.map(|name| Key::parse(name).expect("a key")),
+    };
+    assert_eq!(counted(&tenant, None, 9).await, told(0, None), "store: nothing was started");
+    wins(bench, &asks(bench, &under(&tenant, "claimed"), 1).await).await;
+    let (settled, _) = wins(bench, &asks(bench, &under(&tenant, "settled"), 2).await).await;
+    assert_eq!(settle(bench, &settled, &answer()).await, Written::Done);
+    let mut ask = asks(bench, &under(&tenant, "tombstone"), 3).await;
+    ask.lifetime = lived(SHORT, Duration::ZERO);
+    let (released, _) = wins(bench, &ask).await;
+    assert_eq!(release(bench, &released).await, Written::Done);
+    wins(bench, &asks(bench, &under(&other, "claimed"), 4).await).await;
+    bench.arrives(&under(&tenant, "elsewhere"), Foreign::Settled).await;
+    bench.pass(SHORT).await;
+    reap_all(bench, END).await;
+    assert_eq!(row(bench, &released.id).await.state, State::Tombstone);
+    assert_eq!(counted(&tenant, None, 9).await, told(3, None), "store: own rows, and no other tenant's");
+    assert_eq!(counted(&other, None, 9).await, told(1, None), "store: each tenant has its own");
+    let two = counted(&tenant, None, 2).await;
+    assert_eq!(two, told(2, Some("settled")), "store: no further than asked, in order");
+    assert_eq!(counted(&tenant, two.through.as_ref(), 2).await, told(1, None), "store: the next stretch");
 }
 
 /// Claims and doubts stay, whatever their retention.
