@@ -25,6 +25,8 @@ mod requests;
 mod rules;
 #[path = "alerts/stage.rs"]
 mod stage;
+#[path = "alerts/witness.rs"]
+mod witness;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -37,7 +39,7 @@ use stage::Stage;
 use support::{BOUND, run};
 
 /// What is brought about, and the alerts that it must make fire. In this order: the last one leaves no deployment.
-const GROUPS: [(&str, &[&str]); 12] = [
+const GROUPS: [(&str, &[&str]); 14] = [
     (
         "clients and upstream",
         &["OncewayKeysReused", "OncewayInProgress", "OncewayDeadLetters", "OncewayDoubtsGrow"],
@@ -46,6 +48,8 @@ const GROUPS: [(&str, &[&str]); 12] = [
     ("lost rows", &["OncewayClaimsLost", "OncewayLateAnswers"]),
     ("a gateway dies", &["OncewayDown"]),
     ("a gateway alone", &["OncewayGatewayRunsNothing"]),
+    ("a witness", &["OncewayWitnessHasNoVote"]),
+    ("a clock", &["OncewayClockSuspect"]),
     ("a sick upstream", &["OncewayUpstreamSick"]),
     ("a slow store", &["OncewayStoreSlow"]),
     ("a silent store", &["OncewayStoreSilent"]),
@@ -75,6 +79,8 @@ async fn play(group: &str, stage: &Stage) {
         "lost rows" => machines::rows_lost(stage).await,
         "a gateway dies" => machines::gateway_dies(stage).await,
         "a gateway alone" => machines::gateway_alone(stage).await,
+        "a witness" => witness::has_no_vote(stage).await,
+        "a clock" => machines::clock_suspect(stage).await,
         "a sick upstream" => machines::upstream_sick(stage).await,
         "a slow store" => machines::store_slow(stage).await,
         "a silent store" => machines::store_silent(stage).await,

@@ -92,7 +92,7 @@ async fn ask_steadily(public: String, steady: Arc<Steady>) {
 async fn rage(public: String, tenant: usize, number: usize, storm: Arc<Storm>) {
     let connections = Connections::default();
     // Five share a key. One key of five is refused by its upstream, so that each try runs; the others are waited for.
-    let (shared, slow) = (number / 5, number / 5 % 5 != 0);
+    let (shared, slow) = (number / 5, !(number / 5).is_multiple_of(5));
     for round in 0_usize.. {
         let key = format!("storm-{shared}-{}", round / 20);
         let request =

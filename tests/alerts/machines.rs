@@ -1,4 +1,5 @@
-//! What machines and files do: a gateway that dies, a store that loses rows, is slow or silent, a sick upstream, certificates that expire, a wrong file.
+//! What machines and files do: a gateway that dies, a store that loses rows, is slow or silent, a sick upstream, a clock that stepped, certificates that expire, a wrong
+//! file.
 //!
 //! Neighbours: `stage` looks, `losses` takes whole regions away. Everything is mended before the next group. It must not take a majority away.
 
@@ -22,7 +23,7 @@ use crate::support::{BODY, PATIENCE, ask, post, until};
 
 /// Longer than the bound of OncewayStoreSlow.
 const STALL: Duration = Duration::from_millis(350);
-const DAY: Duration = Duration::from_secs(86_400);
+pub const DAY: Duration = Duration::from_secs(86_400);
 
 /// Somebody deletes rows of us-east from its store while their attempts run; their answers find nothing.
 pub async fn rows_lost(stage: &Stage) {
@@ -86,6 +87,21 @@ pub async fn gateway_alone(stage: &Stage) {
     restart(&direct).await;
 }
 
+/// The database's clock of ap-south was found suspect just before its gateway restarted: what its journal says counts for the new process.
+pub async fn clock_suspect(stage: &Stage) {
+    let ap = &stage.fleet.regions[2];
+    let client = ap.cluster.connect(files::DATABASE).await.unwrap();
+    let note = "insert into onceway.journal (kind, reason) values ('clock-suspect', 'a drill')";
+    client.batch_execute(note).await.unwrap();
+    ap.act(Action::Stop, Part::Gateway).await.unwrap();
+    ap.act(Action::Start, Part::Gateway).await.unwrap();
+    stage.fires("OncewayClockSuspect", &[("region", "ap-south")]).await;
+    let key = stage.key_of(2, None).await;
+    stage.told(post(&ap.public(), "/v1/charges", &key, BODY), &[201]).await;
+    stage.quiet("OncewayClockSuspect", &[]).await;
+    ap.serves().await.unwrap();
+}
+
 /// The upstream of eu-west fails its checks.
 pub async fn upstream_sick(stage: &Stage) {
     stage.fleet.set_sick(1, true);
@@ -137,7 +153,7 @@ pub async fn store_silent(stage: &Stage) {
 }
 
 /// A certificate and key of this region under the fleet's authority, in place of those that are there.
-fn certified(stage: &Stage, region: &RegionName, life: Duration) {
+pub fn certified(stage: &Stage, region: &RegionName, life: Duration) {
     let folder = stage.fleet.dir().join("certificates");
     let named = |name: &str| {
         let mut params = CertificateParams::new(Vec::new()).unwrap();

@@ -5,15 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use onceway::fleet::client::Ask;
-use onceway::fleet::{ports, process, wait};
+use onceway::fleet::{files, ports, process, wait};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::rules::{Rules, configuration};
+use crate::rules::{Rules, WITNESS_TARGETS, configuration};
 use crate::support::{BOUND, PATIENCE};
 
 /// Ends the server when the pipe ends, which it does with the one who holds it.
@@ -22,6 +22,7 @@ const GUARD: &str = "\"$@\" & read -r _; kill -9 $! && wait";
 /// A running Prometheus. Dropping it kills it.
 pub struct Prometheus {
     url: String,
+    dir: PathBuf,
     guard: Child,
 }
 
@@ -66,6 +67,7 @@ impl Prometheus {
         fs::create_dir(dir).unwrap();
         fs::write(dir.join("alerts.yml"), &rules.file).unwrap();
         fs::write(dir.join("prometheus.yml"), configuration(targets)).unwrap();
+        fs::write(dir.join(WITNESS_TARGETS), "[]").unwrap();
         let log = dir.join("prometheus.log");
         let address = format!("127.0.0.1:{}", ports::free_run(1).expect("a free port"));
         let out = fs::File::create(&log).unwrap();
@@ -75,7 +77,7 @@ impl Prometheus {
         command.arg(format!("--web.listen-address={address}"));
         command.stdin(Stdio::piped()).stdout(out.try_clone().unwrap()).stderr(out);
         let guard = command.spawn().expect("a shell");
-        let prometheus = Self { url: format!("http://{address}"), guard };
+        let prometheus = Self { url: format!("http://{address}"), dir: dir.to_owned(), guard };
         let all: usize = targets.values().map(Vec::len).sum();
         let up = async || {
             let Ok(up) = prometheus.asked("/api/v1/query", &[("query", "up == 1")]).await else {
@@ -87,6 +89,14 @@ impl Prometheus {
             panic!("{error}: {}", process::tail(&log));
         }
         prometheus
+    }
+
+    /// Looks at the witness of this name at this address from now on, or at none.
+    pub fn look_at_witness(&self, witness: Option<(&str, &str)>) {
+        let targets =
+            witness.map(|(name, address)| json!({ "targets": [address], "labels": { "region": name } }));
+        let targets = Value::from_iter(targets);
+        files::replace(&self.dir, WITNESS_TARGETS, &targets.to_string()).unwrap();
     }
 
     /// The alerts that are pending or firing now.

@@ -1,8 +1,8 @@
 //! The rules and the scrape configuration of deploy/prometheus, with every time of a rule divided by [`FACTOR`] and nothing else changed.
 //!
 //! A time is `for`, what stands in brackets of an expression (a range) or behind `offset`: a minute of an operator is a second here. Bounds stay, those
-//! in seconds too (a lag, a certificate's days). Of the scrape configuration only the targets and the two intervals are others, and the job of
-//! witnesses is left out. Neighbours: `prometheus` runs what is written here. It must not know a rule by name.
+//! in seconds too (a lag, a certificate's days). Of the scrape configuration only the targets and the two intervals are others, and
+//! witnesses are read from a file, for the one that is there for a while. Neighbours: `prometheus` runs what is written here. It must not know a rule by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +19,8 @@ const SCRAPE: &str = "1s";
 const LOOK: &str = "250ms";
 /// The job of witnesses.
 const WITNESSES: &str = "onceway-witness";
+/// The file that says where they are.
+pub const WITNESS_TARGETS: &str = "witnesses.json";
 
 /// One alert as the rules file has it.
 pub struct Rule {
@@ -92,9 +94,13 @@ pub fn configuration(targets: &BTreeMap<String, Vec<String>>) -> String {
     }
     let mut left: BTreeSet<&String> = targets.keys().collect();
     let jobs = file["scrape_configs"].as_sequence_mut().expect("jobs");
-    // The fleet has no witness.
-    jobs.retain(|job| job["job_name"] != WITNESSES);
     for job in jobs {
+        if job["job_name"] == WITNESSES {
+            job.as_mapping_mut().expect("a job").remove("static_configs");
+            let file: BTreeMap<&str, Vec<&str>> = BTreeMap::from([("files", vec![WITNESS_TARGETS])]);
+            job["file_sd_configs"] = serde_yaml_ng::to_value(vec![file]).expect("YAML");
+            continue;
+        }
         for group in job["static_configs"].as_sequence_mut().expect("targets") {
             let region = group["labels"]["region"].as_str().expect("targets have a region").to_owned();
             let own = targets.get(&region).unwrap_or_else(|| panic!("{region} is not in the fleet"));

@@ -1,10 +1,11 @@
 //! What the gateways of a soak use, sampled all along, and whether it stays flat.
 //!
-//! Neighbours: [`super::soak`] starts it and judges by it. Memory is the resident set, descriptors are counted in `/proc/PID/fd`. Judged are the
+//! Neighbours: [`super::soak`] starts it and judges by it. Memory is the resident set, descriptors are counted in `/proc/PID/fd`: connections to the store
+//! apart, since a pool opens them as they are needed at once and keeps them, up to its bound. Judged are the
 //! gateways that live from beginning to end: the first of each region. The others are restarted all the time, so that none of their lives has
 //! quarters to compare. It must not wait for a gateway that does not answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
@@ -24,7 +25,16 @@ pub struct Sample {
     /// Resident set, in KiB.
     pub rss: u64,
     /// Open descriptors.
-    pub descriptors: u64,
+    pub descriptors: Descriptors,
+}
+
+/// Open descriptors of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Connections to its region's store.
+    pub store: u64,
+    /// All others.
+    pub others: u64,
 }
 
 /// How much the median of the last quarter may be above that of the second.
@@ -38,8 +48,11 @@ pub struct Slack {
 
 /// For memory: a tenth, and 8 MiB.
 pub const MEMORY: Slack = Slack { percent: 10, beside: 8 * 1024 };
-/// For descriptors: a tenth, and 16.
-pub const DESCRIPTORS: Slack = Slack { percent: 10, beside: 16 };
+/// For descriptors that are no connections to the store: fewer than anything is done between the middles of the two quarters of half an hour, be it the
+/// rarest, three drains; one that stays open each time is seen.
+pub const DESCRIPTORS: Slack = Slack { percent: 0, beside: 2 };
+/// The most connections to the store: what the reference file says of its default `pool`.
+pub const STORE: u64 = 30;
 
 /// Two medians of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -74,7 +87,8 @@ impl Meter {
         for (number, region) in deployment.regions.iter().enumerate() {
             for (own, gateway) in region.gateways.iter().enumerate() {
                 let Some(pid) = gateway.process().map(|process| process.pid()) else { continue };
-                if let (Some(rss), Some(descriptors)) = (resident(pid), descriptors(pid)) {
+                let store = region.ports.postgres;
+                if let (Some(rss), Some(descriptors)) = (resident(pid), descriptors(pid, store)) {
                     let sample = Sample { at: Instant::now(), pid, rss, descriptors };
                     self.samples.entry((number, own)).or_default().push(sample);
                 }
@@ -97,7 +111,14 @@ impl Meter {
         first.filter_map(|((region, _), samples)| Some((*region, *samples.last()?)))
     }
 
-    /// The medians of a region's first gateway, of memory in KiB and of descriptors; none if it did not live all the time, or was hardly seen.
+    /// The most connections to its store that a region's first gateway had.
+    pub fn most_to_store(&self, region: usize) -> u64 {
+        let samples = self.samples.get(&(region, 0)).into_iter().flatten();
+        samples.map(|sample| sample.descriptors.store).max().unwrap_or(0)
+    }
+
+    /// The medians of a region's first gateway, of memory in KiB and of descriptors that are no connections to the store; none if it did not live all
+    /// the time, or was hardly seen.
     pub fn medians(&self, region: usize, begun: Instant, ended: Instant) -> Option<(Medians, Medians)> {
         let samples = self.samples.get(&(region, 0))?;
         let pid = samples.first()?.pid;
@@ -112,7 +133,7 @@ impl Meter {
         let both = |value: fn(&Sample) -> u64| {
             Some(Medians { second: of(begun + quarter, value)?, last: of(begun + 3 * quarter, value)? })
         };
-        Some((both(|sample| sample.rss)?, both(|sample| sample.descriptors)?))
+        Some((both(|sample| sample.rss)?, both(|sample| sample.descriptors.others)?))
     }
 }
 
@@ -128,8 +149,28 @@ fn resident(pid: u32) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-fn descriptors(pid: u32) -> Option<u64> {
-    u64::try_from(fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count()).ok()
+fn descriptors(pid: u32, store: u16) -> Option<Descriptors> {
+    let to_store = sockets_to(&fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?, store);
+    let mut counted = Descriptors { store: 0, others: 0 };
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        match to_store.contains(&*target.to_string_lossy()) {
+            true => counted.store += 1,
+            false => counted.others += 1,
+        }
+    }
+    Some(counted)
+}
+
+/// The sockets whose other end is this port, as descriptors name them, by the kernel's table (proc_pid_net(5)).
+fn sockets_to(table: &str, port: u16) -> BTreeSet<String> {
+    let ends_there = |line: &str| {
+        let mut fields = line.split_ascii_whitespace().skip(2);
+        let (_, remote) = fields.next()?.rsplit_once(':')?;
+        let inode = fields.nth(6)?;
+        (u16::from_str_radix(remote, 16).ok()? == port).then(|| format!("socket:[{inode}]"))
+    };
+    table.lines().skip(1).filter_map(ends_there).collect()
 }
 
 /// The sum of all series of a counter.
@@ -144,6 +185,8 @@ pub fn total(page: &str, name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
     use super::*;
 
     fn meter(rss: impl Fn(u64) -> u64, restarted: bool) -> (Meter, Instant, Instant) {
@@ -151,7 +194,8 @@ mod tests {
         let at = |second: u64| begun + Duration::from_secs(second);
         let sample = |second: u64| {
             let pid = if restarted && second > 50 { 8 } else { 7 };
-            Sample { at: at(second), pid, rss: rss(second), descriptors: 40 + rss(second) % 2 }
+            let descriptors = Descriptors { store: second, others: 12 + rss(second) % 2 };
+            Sample { at: at(second), pid, rss: rss(second), descriptors }
         };
         let samples = [((0, 0), (0..100).map(sample).collect())].into();
         (Meter { samples, claims_lost: BTreeMap::new() }, begun, at(100))
@@ -170,8 +214,9 @@ mod tests {
         assert!(!grew(|second| if second % 10 == 0 { 200_000 } else { 50_000 }), "a peak now and then");
         let (meter, begun, ended) = meter(|_| 50_000, true);
         assert!(meter.medians(0, begun, ended).is_none(), "two lives have no common median");
-        assert!(Medians { second: 100, last: 127 }.grew(DESCRIPTORS));
-        assert!(!Medians { second: 100, last: 126 }.grew(DESCRIPTORS));
+        assert_eq!(meter.most_to_store(0), 99);
+        assert!(Medians { second: 20, last: 23 }.grew(DESCRIPTORS));
+        assert!(!Medians { second: 20, last: 22 }.grew(DESCRIPTORS));
     }
 
     #[test]
@@ -184,7 +229,13 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_descriptors() {
         let pid = std::process::id();
-        assert!(resident(pid).unwrap() > 1_000 && descriptors(pid).unwrap() > 2);
-        assert!(resident(u32::MAX).is_none() && descriptors(u32::MAX).is_none());
+        assert!(resident(pid).unwrap() > 1_000 && resident(u32::MAX).is_none());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let before = descriptors(pid, port).unwrap();
+        assert!(before.store == 0 && before.others > 2);
+        let _there = [(); 2].map(|()| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap());
+        assert_eq!(descriptors(pid, port).unwrap().store, 2);
+        assert!(descriptors(u32::MAX, port).is_none());
     }
 }

@@ -294,7 +294,9 @@ impl Soak<'_, '_> {
         );
         for (region, sample) in meter.newest() {
             let name = self.run.name(region);
-            let _ = write!(text, ", {name} {} MiB {} descriptors", sample.rss / 1024, sample.descriptors);
+            let open = sample.descriptors;
+            let (mib, to_store) = (sample.rss / 1024, open.store);
+            let _ = write!(text, ", {name} {mib} MiB {to_store}+{} descriptors", open.others);
         }
         text
     }

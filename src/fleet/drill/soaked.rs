@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::ask::Told;
 use super::load::{CLASSES, End, KeyLife, Recovery};
-use super::meter::{DESCRIPTORS, MEMORY, Meter};
+use super::meter::{DESCRIPTORS, MEMORY, Meter, STORE};
 use super::report::Report;
 use super::schedule::Run;
 use crate::fleet::{files, wait};
@@ -144,7 +144,10 @@ fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
             continue;
         };
         memory[&name] = json!({ "second_quarter_kib": rss.second, "last_quarter_kib": rss.last });
-        descriptors[&name] = json!({ "second_quarter": open.second, "last_quarter": open.last });
+        let to_store = soaked.meter.most_to_store(region);
+        descriptors[&name] = json!({
+            "second_quarter": open.second, "last_quarter": open.last, "most_to_store": to_store,
+        });
         if rss.grew(MEMORY) {
             report.broke(format!(
                 "the memory of the first gateway of {name} grew from {} to {} KiB: more than {} % and {} KiB",
@@ -153,8 +156,13 @@ fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
         }
         if open.grew(DESCRIPTORS) {
             report.broke(format!(
-                "the descriptors of the first gateway of {name} grew from {} to {}: more than {} % and {}",
+                "the descriptors of the first gateway of {name} beside its store's grew from {} to {}: more than {} % and {}",
                 open.second, open.last, DESCRIPTORS.percent, DESCRIPTORS.beside
+            ));
+        }
+        if to_store > STORE {
+            report.broke(format!(
+                "the first gateway of {name} had {to_store} connections to its store: more than {STORE}"
             ));
         }
     }
