@@ -6,7 +6,7 @@ use crate::documents::queries;
 use crate::prometheus::Prometheus;
 
 /// Metrics that have nothing to show in a healthy deployment, and why.
-const LATER: [(&str, &str); 8] = [
+const LATER: [(&str, &str); 9] = [
     (
         "onceway_quota_exceeded_total",
         "its series are tenants that went over their quota; nobody has one here",
@@ -17,6 +17,7 @@ const LATER: [(&str, &str); 8] = [
     ("onceway_store_errors_total", "only what is above 0 is shown, and the store is well"),
     ("onceway_store_spared_total", "only what is above 0 is shown, and the store answers"),
     ("onceway_store_breaker_open", "only what is above 0 is shown, and the store answers"),
+    ("onceway_witness_", "three regions need no witness"),
     ("onceway_claims_failed_total", "its series begin with the first claim that the store does not take"),
 ];
 
