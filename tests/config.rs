@@ -116,7 +116,9 @@ fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
     let all = "new_keys_per_second = 50\nlook_ups_per_second = 60\nmisses_per_second = 4";
     assert_eq!(of(all), [(50, 50), (60, 60), (4, 4)]);
     assert_eq!(of("misses_per_second = 4"), [(0, 0), (0, 0), (4, 4)]);
-    assert_eq!(of("live_keys = 1000000000"), [(0, 0); 3]);
+    let folder = files(&[("region", "[upstream]", "[quota]\nlive_keys = 1000000000\n[upstream]")]);
+    let quota = load(folder.path()).unwrap().settings().quota.unwrap();
+    assert_eq!((quota.live_keys.unwrap().get(), quota.new_keys), (1_000_000_000, None));
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub struct Reload {
     pub routes: Routes,
     /// Who may ask.
     pub credentials: Arc<Credentials>,
-    /// How fast each tenant may start keys.
+    /// How fast each tenant may start keys, and how many it may have.
     pub quota: Option<Quota>,
     /// The most requests that it has at once.
     pub most_at_once: MostAtOnce,
@@ -43,6 +43,7 @@ pub(super) struct Live<P: Ports> {
     pub(super) routes: Routes,
     pub(super) credentials: Arc<Credentials>,
     pub(super) quotas: Option<Arc<Quotas<P>>>,
+    pub(super) live_keys: Option<Arc<LiveKeys>>,
     pub(super) publication: Bytes,
     pub(super) shared: Digest32,
     pub(super) most_at_once: MostAtOnce,
@@ -70,17 +71,22 @@ impl<P: Ports> Live<P> {
     fn of(reload: Reload, ports: &Arc<P>) -> Self {
         let Reload { routes, credentials, quota, most_at_once, shared, restart: _ } = reload;
         let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports)));
+        let live_keys = quota.and_then(|quota| Some(Arc::new(LiveKeys::new(quota.live_keys?))));
         let typical = routes.0.iter().map(|route| (route.name.clone(), Typical::default())).collect();
-        let publication =
-            publication::document(&routes, quotas.as_ref().is_some_and(|quotas| quotas.limits_keys())).into();
-        Self { routes, credentials, quotas, publication, shared, most_at_once, quota, typical }
+        let limited = live_keys.is_some() || quotas.as_ref().is_some_and(|quotas| quotas.limits_keys());
+        let publication = publication::document(&routes, limited).into();
+        Self { routes, credentials, quotas, live_keys, publication, shared, most_at_once, quota, typical }
     }
 
-    /// What comes after this: what was observed of a route stays, and so do buckets whose quota is the same.
+    /// What comes after this: what was observed of a route stays, and so do buckets and counts whose quota is the same.
     fn next(&self, reload: Reload, ports: &Arc<P>) -> Self {
         let mut next = Self::of(reload, ports);
         if next.quota == self.quota {
             next.quotas = self.quotas.clone();
+        }
+        let most = |live: &Self| live.quota.and_then(|quota| quota.live_keys);
+        if most(&next) == most(self) {
+            next.live_keys = self.live_keys.clone();
         }
         for (route, typical) in &mut next.typical {
             if let Some(before) = self.typical.get(route) {
@@ -88,11 +94,6 @@ impl<P: Ports> Live<P> {
             }
         }
         next
-    }
-
-    /// The quota on live keys, if there is one.
-    pub(super) fn live_keys(&self) -> Option<&Arc<LiveKeys>> {
-        self.quotas.as_ref()?.live_keys.as_ref()
     }
 
     /// What an attempt on this route typically takes.

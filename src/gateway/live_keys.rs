@@ -1,180 +1,208 @@
 //! The quota on live keys: how many keys of one tenant the region's store may remember, so that one that makes keys without end does not fill it.
 //!
 //! Neighbours: [`super::quota`] has the quotas on rates, [`super::request`] asks here before a claim of a key that is new, `ports::upkeep` counts. The
-//! region's gateways share a store, so each counts there, adds what it started itself since, and counts anew the sooner the less is left; what
-//! the others started since is not known to it. It must not refuse a key that stands in the store, nor hold a request up for a count.
+//! region's gateways share a store, so each counts there, adds what it started itself since, and counts anew the sooner the less is left. What
+//! the others started since is not known to it, nor what is started while it counts. It must not refuse a key that stands in the store, nor hold a
+//! request up for a count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::ending::jittered;
 use super::problems::Problem;
 use super::quota::MOST_TENANTS;
 use super::{Gateway, metrics};
+use crate::ports::upkeep::KeyStretch;
 use crate::ports::{Clock, Ports, Upkeep};
-use crate::protocol::key::Tenant;
+use crate::protocol::key::{Key, Tenant};
 use crate::protocol::time::Moment;
 
-/// A tenant is not counted twice within this.
-const AT_LEAST: Duration = Duration::from_secs(1);
-/// Keys in one look.
-const STRETCH: u32 = 5_000;
-/// Between two looks, and between two counts of one tenant, this many times what they took passes.
+/// Keys in one look, as the reaper takes them: some milliseconds of work.
+const STRETCH: u32 = 500;
+/// Between two looks this many times what the last one took passes.
 const PAUSE: u32 = 4;
+/// After a look that failed.
+const ONCE_MORE: Duration = Duration::from_secs(1);
+/// A count is not doubted within this, whatever was started.
+const FRESH: Duration = Duration::from_secs(1);
+/// A tenant that had all its keys is not counted again within this, and told to ask no sooner: keys are forgotten one by one.
+const FULL: Duration = Duration::from_secs(30);
 /// A tenant is counted anew once this part of what was left to it was started here.
 const PART: u64 = 16;
-
-/// When to ask again, at the least: keys are forgotten one by one.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// How many keys each tenant has, as far as it is known here.
 pub(super) struct LiveKeys {
     most: u64,
-    tenants: Mutex<BTreeMap<Tenant, Known>>,
-    /// One tenant is being counted: the others wait for their turn.
-    counting: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    tenants: BTreeMap<Tenant, Known>,
+    /// Who is counted, in turn: one look each. Each of them stands in `tenants`.
+    turns: VecDeque<Tenant>,
+    /// Somebody takes the turns.
+    counting: bool,
 }
 
 /// What is known of one tenant.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Known {
-    /// What the store said last; `None` before it was asked.
-    counted: Option<u64>,
-    /// Started here since that count.
+    /// What the store said last, and when.
+    counted: Option<(u64, Moment)>,
+    /// Started here since then.
     started: u64,
-    /// Before this it is not counted again.
-    rests_until: Option<Moment>,
+    /// The count that runs, or waits for its first turn.
+    count: Option<Count>,
+}
+
+/// How far a count has come.
+#[derive(Default)]
+struct Count {
+    keys: u64,
+    through: Option<Key>,
+}
+
+/// What a tenant may do.
+#[derive(Debug, PartialEq, Eq)]
+struct Look {
+    /// It has all the keys that it may have: when to ask again.
+    full: Option<Duration>,
+    /// Somebody has to take the turns.
+    begin: bool,
 }
 
 impl Known {
     fn is_full(&self, most: u64) -> bool {
-        self.counted.is_some_and(|counted| counted.saturating_add(self.started) >= most)
+        self.counted.is_some_and(|(keys, _)| keys.saturating_add(self.started) >= most)
     }
 
     fn is_due(&self, most: u64, now: Moment) -> bool {
-        let rested = self.rests_until.is_none_or(|until| until <= now);
-        rested
-            && self.counted.is_none_or(|counted| self.started >= most.saturating_sub(counted).div_ceil(PART))
+        let Some((keys, at)) = self.counted else { return true };
+        let left = most.saturating_sub(keys);
+        now >= at + if left == 0 { FULL } else { FRESH } && self.started >= left.div_ceil(PART)
     }
 }
 
 impl LiveKeys {
     pub(super) fn new(most: NonZeroU32) -> Self {
-        Self { most: most.get().into(), tenants: Mutex::default(), counting: AtomicBool::new(false) }
+        Self { most: most.get().into(), inner: Mutex::default() }
+    }
+
+    /// Whether the tenant has as many as it may. Queues it where it is time to count.
+    fn look(&self, tenant: &Tenant, now: Moment) -> Look {
+        let mut inner = self.lock();
+        let Inner { tenants, turns, counting } = &mut *inner;
+        if tenants.len() >= MOST_TENANTS && !tenants.contains_key(tenant) {
+            tenants.retain(|_, known| known.is_full(self.most) || known.count.is_some());
+            if tenants.len() >= MOST_TENANTS {
+                return Look { full: None, begin: false };
+            }
+        }
+        let known = tenants.entry(tenant.clone()).or_default();
+        if known.count.is_none() && known.is_due(self.most, now) {
+            known.count = Some(Count::default());
+            turns.push_back(tenant.clone());
+        }
+        // What is being counted is not believed for long.
+        let again = if known.count.is_some() { FRESH } else { FULL };
+        let begin = !*counting && !turns.is_empty();
+        *counting |= begin;
+        Look { full: known.is_full(self.most).then_some(again), begin }
     }
 
     /// A key was started here.
     fn started(&self, tenant: &Tenant) {
-        if let Some(known) = self.lock().get_mut(tenant) {
+        if let Some(known) = self.lock().tenants.get_mut(tenant) {
             known.started += 1;
         }
     }
 
-    /// Whether the tenant has as many as it may, and whether it is time to count.
-    fn look(&self, tenant: &Tenant, now: Moment) -> (bool, bool) {
-        let mut tenants = self.lock();
-        if tenants.len() >= MOST_TENANTS && !tenants.contains_key(tenant) {
-            tenants.retain(|_, known| known.is_full(self.most));
-            // None but full ones: each is counted again when it asks.
-            if tenants.len() >= MOST_TENANTS {
-                tenants.clear();
-            }
-        }
-        let known = tenants.entry(tenant.clone()).or_default();
-        (known.is_full(self.most), known.is_due(self.most, now))
+    /// Whose turn it is, and behind which key to go on.
+    fn next(&self) -> Option<(Tenant, Option<Key>)> {
+        let mut inner = self.lock();
+        let tenant = inner.turns.pop_front()?;
+        let count = inner.tenants.get(&tenant)?.count.as_ref()?;
+        let through = count.through.clone();
+        Some((tenant, through))
     }
 
-    /// Begins a count, unless one is running.
-    fn begin(self: &Arc<Self>, tenant: &Tenant) -> Option<Count> {
-        if self.counting.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        Some(Count { keys: self.clone(), tenant: tenant.clone() })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Tenant, Known>> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A count that runs. Dropped, it runs no more.
-struct Count {
-    keys: Arc<LiveKeys>,
-    tenant: Tenant,
-}
-
-impl Count {
-    /// Takes what the store said, if it said something; and when it may be asked again.
-    fn end(self, counted: Option<u64>, rests_until: Moment) {
-        if let Some(known) = self.keys.lock().get_mut(&self.tenant) {
-            known.rests_until = Some(rests_until);
-            if counted.is_some() {
+    /// What a turn brought; none if the store did not say, so that the same stretch is looked at again.
+    fn took(&self, tenant: Tenant, stretch: Option<KeyStretch>, now: Moment) {
+        let mut inner = self.lock();
+        let Some(known) = inner.tenants.get_mut(&tenant) else { return };
+        let Some(count) = known.count.as_mut() else { return };
+        if let Some(stretch) = stretch {
+            count.keys += stretch.keys;
+            count.through = stretch.through;
+            if count.through.is_none() || count.keys >= self.most {
                 // What was started meanwhile may be among them. It is not added: nobody is refused who has some left.
-                (known.counted, known.started) = (counted, 0);
+                *known = Known { counted: Some((count.keys, now)), started: 0, count: None };
+                return;
             }
         }
+        inner.turns.push_back(tenant);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Count {
+/// Who takes the turns. Dropped, nobody does.
+struct Counter(Arc<LiveKeys>);
+
+impl Drop for Counter {
     fn drop(&mut self) {
-        self.keys.counting.store(false, Ordering::Release);
+        self.0.lock().counting = false;
+    }
+}
+
+/// Counts for as long as somebody has a turn, and these are the live ones.
+async fn count_loop<P: Ports>(gateway: Weak<Gateway<P>>, Counter(keys): &Counter) {
+    while let Some(gateway) = gateway.upgrade() {
+        let is_live = gateway.live().live_keys.as_ref().is_some_and(|live| Arc::ptr_eq(live, keys));
+        if !is_live || gateway.is_stopping() {
+            return;
+        }
+        let Some((tenant, after)) = keys.next() else { return };
+        let begun = gateway.ports.clock().now();
+        let stretch = gateway.ports.store().live_keys(&tenant, after.as_ref(), STRETCH);
+        let stretch = metrics::upkeep("count", stretch).await.ok();
+        let ended = gateway.ports.clock().now();
+        let pause = if stretch.is_some() { ended.since(begun) * PAUSE } else { ONCE_MORE };
+        keys.took(tenant, stretch, ended);
+        gateway.rest(ended + pause).await;
     }
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Whether the tenant has as many keys in the store as it may, as far as that is known. Counts in the background when it is time.
-    pub(super) fn has_all_its_keys(self: &Arc<Self>, tenant: &Tenant) -> bool {
+    /// Whether the tenant may start a further key, as far as it is known what it has; `Err`: when to ask again. Counts in the background when
+    /// it is time.
+    pub(super) fn may_start_a_key(self: &Arc<Self>, tenant: &Tenant) -> Result<(), Duration> {
         let live = self.live();
-        let Some(keys) = live.live_keys() else { return false };
-        let (full, due) = keys.look(tenant, self.ports.clock().now());
-        if due && let Some(count) = keys.begin(tenant) {
-            let gateway = self.clone();
-            tokio::spawn(async move { gateway.count_keys(count).await });
+        let Some(keys) = &live.live_keys else { return Ok(()) };
+        let Look { full, begin } = keys.look(tenant, self.ports.clock().now());
+        if begin {
+            let (gateway, counter) = (Arc::downgrade(self), Counter(keys.clone()));
+            tokio::spawn(async move { count_loop(gateway, &counter).await });
         }
-        full
-    }
-
-    async fn count_keys(&self, count: Count) {
-        let clock = self.ports.clock();
-        let begun = clock.now();
-        let counted = self.count_all(&count.tenant, count.keys.most).await;
-        let now = clock.now();
-        count.end(counted, now + AT_LEAST.max(now.since(begun) * PAUSE));
-    }
-
-    /// The tenant's keys in the store, or as many as it may have; `None` if the store did not say.
-    async fn count_all(&self, tenant: &Tenant, most: u64) -> Option<u64> {
-        let (mut counted, mut after) = (0, None);
-        while !self.is_stopping() {
-            let begun = self.ports.clock().now();
-            let stretch = self.ports.store().live_keys(tenant, after.as_ref(), STRETCH);
-            let stretch = metrics::upkeep("count", stretch).await.ok()?;
-            counted += stretch.keys;
-            if stretch.through.is_none() || counted >= most {
-                return Some(counted);
-            }
-            after = stretch.through;
-            let ended = self.ports.clock().now();
-            self.ports.clock().sleep_until(ended + ended.since(begun) * PAUSE).await;
-        }
-        None
-    }
-
-    /// The refusal of a key that would be one too many: until some are forgotten, which is a matter of retention and not of seconds.
-    pub(super) fn has_too_many_keys(&self, tenant: &Tenant) -> Problem {
-        metrics::quota_exceeded(tenant, "live_keys");
-        Problem::QuotaExceeded { after: jittered(self, ASK_AGAIN) }
+        full.map_or(Ok(()), Err)
     }
 
     /// A key that was new was started.
     pub(super) fn started_a_key(&self, tenant: &Tenant) {
-        if let Some(keys) = self.live().live_keys() {
+        if let Some(keys) = &self.live().live_keys {
             keys.started(tenant);
         }
+    }
+
+    /// The refusal of a key that would be one too many.
+    pub(super) fn has_too_many_keys(&self, tenant: &Tenant, again: Duration) -> Problem {
+        metrics::quota_exceeded(tenant, "live_keys");
+        Problem::QuotaExceeded { after: jittered(self, again) }
     }
 }
 
@@ -182,75 +210,104 @@ impl<P: Ports> Gateway<P> {
 mod tests {
     use super::*;
 
+    const SOME: Look = Look { full: None, begin: false };
+    const COUNTED: Look = Look { full: None, begin: true };
+
     fn tenant(name: &str) -> Tenant {
         Tenant::parse(name).unwrap()
     }
 
-    fn keys(most: u32) -> Arc<LiveKeys> {
-        Arc::new(LiveKeys::new(NonZeroU32::new(most).unwrap()))
+    fn keys(most: u32) -> LiveKeys {
+        LiveKeys::new(NonZeroU32::new(most).unwrap())
     }
 
     fn at(seconds: u64) -> Moment {
         Moment::from_nanos(seconds * 1_000_000_000)
     }
 
+    fn told(keys: u64, through: Option<&str>) -> Option<KeyStretch> {
+        Some(KeyStretch { keys, through: through.map(|key| Key::parse(key).unwrap()) })
+    }
+
+    /// The next turn is this tenant's, and this is what comes of it.
+    fn turn(keys: &LiveKeys, who: &str, stretch: Option<KeyStretch>, now: Moment) -> Option<Key> {
+        let (tenant, after) = keys.next().unwrap();
+        assert_eq!(tenant.as_str(), who);
+        keys.took(tenant, stretch, now);
+        after
+    }
+
     #[test]
-    fn the_less_is_left_the_sooner_it_counts_again_and_never_before_it_rested() {
+    fn the_less_is_left_the_sooner_it_counts_again_and_never_before_the_count_is_stale() {
         let (keys, a) = (keys(132), tenant("a"));
-        assert_eq!(keys.look(&a, at(0)), (false, true), "nothing is known");
-        keys.begin(&a).unwrap().end(Some(100), at(1));
-        assert_eq!(keys.look(&a, at(1)), (false, false), "32 are left");
+        assert_eq!((keys.look(&a, at(0)), keys.look(&a, at(0))), (COUNTED, SOME), "one counter, one turn");
+        turn(&keys, "a", told(100, None), at(0));
         keys.started(&a);
-        assert_eq!(keys.look(&a, at(1)), (false, false), "one of them was started");
+        assert_eq!(keys.look(&a, at(9)), SOME);
+        assert!(keys.next().is_none(), "one of 32 that were left was started");
         keys.started(&a);
-        assert_eq!(
-            (keys.look(&a, at(0)), keys.look(&a, at(1))),
-            ((false, false), (false, true)),
-            "a sixteenth"
-        );
-        for _ in 2..32 {
+        assert_eq!(keys.look(&a, at(0)), SOME);
+        assert!(keys.next().is_none(), "the count is fresh");
+        keys.look(&a, at(1));
+        turn(&keys, "a", told(120, None), at(1));
+        for _ in 0..12 {
             keys.started(&a);
         }
-        assert_eq!(
-            (keys.look(&a, at(0)), keys.look(&a, at(1))),
-            ((true, false), (true, true)),
-            "all of them"
-        );
-        keys.begin(&a).unwrap().end(None, at(3));
-        assert_eq!((keys.look(&a, at(2)), keys.look(&a, at(3))), ((true, false), (true, true)), "no news");
-        keys.begin(&a).unwrap().end(Some(120), at(4));
-        assert_eq!(keys.look(&a, at(4)), (false, false), "some were forgotten");
+        assert_eq!(keys.look(&a, at(1)).full, Some(FULL), "all that was left");
+        assert_eq!(keys.look(&a, at(2)).full, Some(FRESH), "which is looked at");
+        turn(&keys, "a", told(132, None), at(3));
+        assert_eq!(keys.look(&a, at(32)).full, Some(FULL));
+        assert!(keys.next().is_none(), "it is not forgotten so soon");
+        assert_eq!(keys.look(&a, at(33)).full, Some(FRESH));
+        turn(&keys, "a", told(131, None), at(34));
+        assert_eq!(keys.look(&a, at(34)), SOME, "some were forgotten");
     }
 
     #[test]
-    fn what_was_started_while_it_counted_is_not_counted_twice() {
-        let (keys, a) = (keys(4), tenant("a"));
-        keys.look(&a, at(0));
-        keys.started(&a);
-        let count = keys.begin(&a).unwrap();
-        assert!(keys.begin(&tenant("b")).is_none(), "one at a time");
-        keys.started(&a);
-        count.end(Some(2), at(1));
-        keys.started(&a);
-        assert_eq!(keys.look(&a, at(1)), (false, true), "three");
-        keys.started(&a);
-        assert!(keys.look(&a, at(1)).0, "four");
-        drop(keys.begin(&tenant("b")).unwrap());
-        assert!(keys.begin(&a).is_some(), "a count that was given up runs no more");
+    fn counts_take_turns_go_on_where_they_were_and_end_where_all_is_had() {
+        let (keys, most) = (keys(1_200), STRETCH.into());
+        for name in ["a", "b"] {
+            keys.look(&tenant(name), at(0));
+        }
+        assert_eq!(turn(&keys, "a", told(most, Some("k5")), at(0)), None);
+        turn(&keys, "b", told(3, None), at(0));
+        assert_eq!(turn(&keys, "a", None, at(0)).unwrap().as_bytes(), b"k5");
+        assert_eq!(turn(&keys, "a", told(most, Some("k8")), at(0)).unwrap().as_bytes(), b"k5", "once more");
+        keys.started(&tenant("a"));
+        assert_eq!(keys.look(&tenant("a"), at(0)).full, None);
+        assert_eq!(turn(&keys, "a", told(most, Some("k9")), at(0)).unwrap().as_bytes(), b"k8");
+        assert!(keys.next().is_none(), "further keys make no difference");
+        assert_eq!(keys.look(&tenant("a"), at(0)).full, Some(FULL));
+        assert_eq!(keys.look(&tenant("b"), at(0)).full, None);
     }
 
     #[test]
-    fn too_many_tenants_forget_those_that_have_some_left() {
+    fn who_stops_counting_is_followed_by_another() {
+        let keys = Arc::new(keys(9));
+        assert!(keys.look(&tenant("a"), at(0)).begin);
+        let counter = Counter(keys.clone());
+        assert!(!keys.look(&tenant("b"), at(0)).begin);
+        drop(counter);
+        assert!(keys.look(&tenant("b"), at(0)).begin);
+    }
+
+    #[test]
+    fn too_many_tenants_forget_those_that_have_some_left_and_no_turn() {
         let keys = keys(1);
-        let full = tenant("full");
-        keys.look(&full, at(0));
-        keys.begin(&full).unwrap().end(Some(1), at(1));
-        for number in 1..MOST_TENANTS {
+        for (number, count) in [(0, 1), (1, 0)] {
+            let name = format!("t{number}");
+            keys.look(&tenant(&name), at(0));
+            turn(&keys, &name, told(count, None), at(0));
+        }
+        for number in 2..MOST_TENANTS {
             keys.look(&tenant(&format!("t{number}")), at(0));
         }
-        assert_eq!(keys.lock().len(), MOST_TENANTS);
-        keys.look(&tenant("one-more"), at(0));
-        assert_eq!(keys.lock().len(), 2);
-        assert!(keys.look(&full, at(0)).0);
+        assert_eq!(keys.lock().tenants.len(), MOST_TENANTS);
+        keys.look(&tenant("more"), at(0));
+        assert!(keys.lock().tenants.contains_key(&tenant("more")), "in the place of who has some left");
+        assert!(!keys.lock().tenants.contains_key(&tenant("t1")));
+        assert!(keys.look(&tenant("t0"), at(0)).full.is_some());
+        assert_eq!(keys.look(&tenant("still-more"), at(0)), SOME, "all the others are being counted");
+        assert_eq!(keys.lock().tenants.len(), MOST_TENANTS);
     }
 }

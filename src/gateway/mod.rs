@@ -99,7 +99,7 @@ pub struct Settings {
     pub seals_requests: bool,
     /// How often, how long.
     pub timings: Timings,
-    /// How fast each tenant may start keys at this gateway; `None` is as fast as it likes.
+    /// How fast each tenant may start keys at this gateway, and how many it may have; `None` is as fast, and as many, as it likes.
     pub quota: Option<Quota>,
     /// The most requests that it has at once.
     pub most_at_once: MostAtOnce,

@@ -20,7 +20,6 @@ use governor::{Quota as Rate, RateLimiter};
 use super::admit::Ask;
 use super::ending::jittered;
 use super::live::Live;
-use super::live_keys::LiveKeys;
 use super::problems::Problem;
 use super::{Gateway, metrics};
 use crate::ports::{Clock, Ports};
@@ -59,7 +58,6 @@ pub(super) struct Quotas<P: Ports> {
     new_keys: Option<Limiter<P>>,
     look_ups: Option<Limiter<P>>,
     misses: Option<Limiter<P>>,
-    pub(super) live_keys: Option<Arc<LiveKeys>>,
 }
 
 /// A tenant is over one of its quotas.
@@ -78,7 +76,6 @@ impl<P: Ports> Quotas<P> {
             new_keys: limiter(quota.new_keys),
             look_ups: limiter(quota.look_ups),
             misses: limiter(quota.misses),
-            live_keys: quota.live_keys.map(|most| Arc::new(LiveKeys::new(most))),
         }
     }
 
@@ -102,7 +99,7 @@ impl<P: Ports> Quotas<P> {
 
     /// Whether a keyed request can be over one.
     pub(super) fn limits_keys(&self) -> bool {
-        self.new_keys.is_some() || self.look_ups.is_some() || self.live_keys.is_some()
+        self.new_keys.is_some() || self.look_ups.is_some()
     }
 }
 

@@ -180,8 +180,8 @@ pub(super) async fn begin<P: Ports>(
 ) -> Begun {
     // A claim finds out by itself whether the key is new, but writes it if it is.
     let is_new = matches!(stand.basis, Basis::Absent);
-    if is_new && gateway.has_all_its_keys(ask.id.tenant()) {
-        return full(gateway, ask).await;
+    if is_new && let Err(again) = gateway.may_start_a_key(ask.id.tenant()) {
+        return full(gateway, ask, again).await;
     }
     let later = stand.untouched && matches!(ask.by, By::Later { .. });
     let way = if later { Way::Later(Box::new(accept::stored(gateway, ask))) } else { Way::Now };
@@ -203,14 +203,17 @@ pub(super) async fn begin<P: Ports>(
 }
 
 /// What stands under the key of a tenant that may have no further one: a retry is served as ever.
-async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> Begun {
+async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Begun {
     let found = gateway.ports.store().look_up(std::slice::from_ref(&ask.id));
     let refused = match metrics::store("look_up", &ask.route, gateway, found).await {
         Ok(mut found) => match found.pop().unwrap_or_default() {
-            rows if rows.is_empty() => gateway.has_too_many_keys(ask.id.tenant()),
+            rows if rows.is_empty() => gateway.has_too_many_keys(ask.id.tenant(), again),
             rows => return Begun::Found(rows),
         },
-        Err(error) => store_unavailable(gateway, error.to_string()),
+        Err(error) => {
+            metrics::claim_failed(&ask.route, ask.id.tenant());
+            store_unavailable(gateway, error.to_string())
+        }
     };
     Begun::Done(Step::Ended(Reply::Refused(refused, None)))
 }

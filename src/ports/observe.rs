@@ -41,7 +41,7 @@ metrics! {
     ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route, tenant and verdict (settled, released, replayed, accepted, in_progress, key_reused, key_expired, in_doubt, refused).";
     REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code; overloaded are those that `[listen.limits]` leaves no room for.";
     DUPLICATES = Counter "onceway_duplicates_total" "Keyed requests that met a record of their key, by tenant: retries of every kind, and keys reused for something else.";
-    QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over a quota, by tenant and quota (new_keys, look_ups, misses, live_keys); nothing was read, stored or sent.";
+    QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over a quota, by tenant and quota (new_keys, look_ups, misses, live_keys); nothing was stored or sent.";
     WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route, tenant and kind (sequential, clock_like, many_bodies).";
     CONNECTIONS_CUT = Counter "onceway_connections_cut_total" "Client connections that this gateway ended, by reason (crowded: one address held too many, late: did not begin in time, idle, stalled: did not read its answer, given_up: asked only to reset).";
     PASSED = Counter "onceway_passed_total" "Requests without key handling passed to the upstream, by result (answered, not_sent, unknown).";

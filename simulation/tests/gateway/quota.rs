@@ -9,12 +9,14 @@ use std::task::{Context, Poll};
 
 use http::Request;
 use http_body_util::BodyExt;
+use onceway::gateway::live::Reload;
 use onceway::gateway::quota::{Pace, Quota};
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::BodyError;
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use simulation::ports::SimPorts;
+use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep_until};
 
 use super::bench::{
@@ -228,25 +230,35 @@ async fn start_one(gateway: &Arc<Gateway<SimPorts>>, key: &str) -> (u16, String)
     (told.status, told.said().1.to_owned())
 }
 
+/// Starts keys until one is refused; how many were started.
+async fn start_all(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName) -> usize {
+    for number in 0..10 {
+        if start_one(gateway, &key_of(at, &format!("all-{number}"))).await.0 == 429 {
+            return number;
+        }
+    }
+    panic!("nothing was refused");
+}
+
+fn live(most: u32) -> Quota {
+    Quota { live_keys: NonZeroU32::new(most), ..NONE }
+}
+
 #[test]
 fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_those() {
     play(async {
         let (bench, eu) = (Bench::start(7).await, region("eu"));
-        let quota = Quota { live_keys: NonZeroU32::new(3), ..NONE };
-        let gateway = limited_to(&bench, &eu, false, quota).await;
+        let gateway = limited_to(&bench, &eu, false, live(3)).await;
         let key = |word: &str| key_of(&eu, word);
         // The count that runs beside a request may or may not see its key.
-        let mut started = Vec::new();
-        for word in ["one", "two", "three", "there", "far"] {
-            started.push(start_one(&gateway, &key(word)).await.0);
-        }
-        assert!(started == [201, 201, 201, 429, 429] || started == [201, 201, 201, 201, 429], "{started:?}");
+        let started = start_all(&gateway, &eu).await;
+        assert!((3..=4).contains(&started), "{started}");
         let refused = gateway.handle(super::bench::request("/park", &key("four"), "{}")).await;
         let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((30..=60).contains(&after), "keys are not forgotten within seconds: {after}");
         assert_eq!(super::bench::told(refused).await.said(), EXCEEDED);
-        assert!(ask(&gateway, "/park", &key("two"), "{}").await.replayed, "what it has is served");
-        assert_eq!(ask(&gateway, "/park", &key("two"), "[]").await.said(), (422, "key-reused"));
+        assert!(ask(&gateway, "/park", &key("all-1"), "{}").await.replayed, "what it has is served");
+        assert_eq!(ask(&gateway, "/park", &key("all-1"), "[]").await.said(), (422, "key-reused"));
         assert_eq!(state(&gateway, &key("four"), "sk").await, (404, "key-unknown".to_owned()));
         assert_eq!(bench.effects(&key("four")).len(), 0);
         assert_eq!(
@@ -256,7 +268,7 @@ fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_thos
         );
         bench.store(&eu, StoreMode::Refuse);
         assert_eq!(
-            ask(&gateway, "/park", &key("two"), "{}").await.status,
+            ask(&gateway, "/park", &key("all-1"), "{}").await.status,
             503,
             "what stands there is not known"
         );
@@ -264,22 +276,84 @@ fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_thos
 }
 
 #[test]
+fn what_a_full_tenant_began_is_run_again_and_what_was_accepted_is_run() {
+    play(async {
+        let (bench, eu) = (Bench::start(9).await, region("eu"));
+        let gateway = limited_to(&bench, &eu, false, live(4)).await;
+        let (released, accepted) = (key_of(&eu, "released"), key_of(&eu, "accepted"));
+        bench.upstream(&eu, UpstreamMode::Refuse);
+        assert_eq!(ask(&gateway, "/park", &released, "{}").await.said(), (502, "upstream-unavailable"));
+        for word in ["one", "two"] {
+            assert_eq!(start_one(&gateway, &key_of(&eu, word)).await.0, 502);
+        }
+        // Its runs are refused, too, until it is given up: seconds from now.
+        assert_eq!(ask(&gateway, "/later", &accepted, "{}").await.status, 202);
+        start_all_refused(&gateway, &eu).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
+        assert_eq!(ask(&gateway, "/park", &released, "{}").await.status, 201, "it is no new key");
+        until("the accepted request to be run", ms(60_000), async || bench.effects(&accepted).len() == 1)
+            .await;
+        assert_eq!(bench.effects(&released).len(), 1);
+        assert_eq!(start_one(&gateway, &key_of(&eu, "more")).await.0, 429);
+    });
+}
+
+/// Starts keys, which the upstream refuses, until one is refused by the quota.
+async fn start_all_refused(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName) {
+    for number in 0..10 {
+        match start_one(gateway, &key_of(at, &format!("refused-{number}"))).await.0 {
+            429 => return,
+            status => assert_eq!(status, 502),
+        }
+    }
+    panic!("nothing was refused");
+}
+
+#[test]
 fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
     play(async {
         let (bench, eu) = (Bench::start(8).await, region("eu"));
         let other = bench.gateway(&eu);
-        let gateway = limited_to(&bench, &eu, false, Quota { live_keys: NonZeroU32::new(4), ..NONE }).await;
-        let key = |word: &str| key_of(&eu, word);
-        for word in ["one", "two", "three"] {
-            assert_eq!(ask(&other, "/park", &key(word), "{}").await.status, 201, "{word}");
+        // More than are counted in one look.
+        let most = 520;
+        for number in 0..most {
+            let key = key_of(&eu, &format!("k{number}"));
+            assert_eq!(ask(&other, "/park", &key, "{}").await.status, 201, "{key}");
         }
+        let gateway = limited_to(&bench, &eu, false, live(most)).await;
+        let key = |word: &str| key_of(&eu, word);
         assert_eq!(start_one(&gateway, &key("four")).await.0, 201, "nothing was counted yet");
         assert_eq!(start_one(&gateway, &key("five")).await, (429, "quota-exceeded".to_owned()));
         assert_eq!(ask(&other, "/park", &key("five"), "{}").await.status, 201, "that one has no quota");
         assert!(ask(&gateway, "/park", &key("five"), "{}").await.replayed);
-        // An idle tenant is not counted: the first request after the pause is refused by what was known before it.
+        // An idle tenant is not counted: the first request after the pause is refused by what was known before it, and told to come again at once.
         sleep_until(Instant::now() + RETENTION + TOMBSTONE * 2).await;
-        assert_eq!(start_one(&gateway, &key("six")).await.0, 429);
+        let refused = gateway.handle(super::bench::request("/park", &key("six"), "{}")).await;
+        let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert_eq!((refused.status().as_u16(), after), (429, 2));
+        sleep_until(Instant::now() + ms(2_000)).await;
         assert_eq!(start_one(&gateway, &key("six")).await.0, 201, "the others were forgotten");
+    });
+}
+
+#[test]
+fn a_reload_that_leaves_the_number_leaves_the_count() {
+    play(async {
+        let (bench, eu) = (Bench::start(10).await, region("eu"));
+        let gateway = limited_to(&bench, &eu, false, live(1)).await;
+        start_all(&gateway, &eu).await;
+        let more = key_of(&eu, "more");
+        let with = |quota: Quota| Reload {
+            routes: settings(&eu).routes,
+            credentials: settings(&eu).credentials,
+            quota: Some(quota),
+            most_at_once: settings(&eu).most_at_once,
+            shared: settings(&eu).shared,
+            restart: Vec::new(),
+        };
+        gateway.reload(with(Quota { misses: Some(pace(2)), ..live(1) }));
+        assert_eq!(ask(&gateway, "/park", &more, "{}").await.said(), EXCEEDED);
+        gateway.reload(with(live(9)));
+        assert_eq!(ask(&gateway, "/park", &more, "{}").await.status, 201);
     });
 }

@@ -220,6 +220,7 @@ mod tests {
             all.open_claims,
             all.doubts,
             all.unlist,
+            all.live_keys,
             all.foreign,
             all.delist,
             all.settle_by_hand,

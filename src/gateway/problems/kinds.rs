@@ -105,7 +105,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind {
         code: "quota-exceeded",
         title: "The tenant is over one of its quotas",
-        advice: "Nothing was stored or sent. Send it again with the same key after Retry-After; start keys, retry and ask for their state more slowly, or fewer keys.",
+        advice: "Nothing was stored or sent. Send it again with the same key after Retry-After; start keys, retry and ask for their state more slowly; a new key may have to wait until older ones are forgotten.",
     },
     Kind {
         code: "overloaded",
