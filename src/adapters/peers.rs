@@ -1,4 +1,5 @@
-//! Other regions over HTTP/2 and mutual TLS: one connection each, made when needed, watched while it lives.
+//! Other regions over HTTP/2 and mutual TLS: one connection each, made when needed, watched while it lives, and made anew now and then: a region's
+//! gateways share one address, and a connection stays with one of them.
 //!
 //! Neighbours: `wire` says what is sent, `identity` who may; `server::peer` is the other end. A connection counts as made only once
 //! the peer answered a hello on it, so everything that can be refused is refused before a forward is written. It must not
@@ -16,17 +17,18 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::connection::describe;
 use super::identity::{ALPN, PeerIdentity, server_name};
 use super::streaming::{Patience, streaming};
+use super::system::SystemDice;
 use super::wire;
 use super::wire::ask::{self, Replied};
-use crate::ports::Peers;
 use crate::ports::body::{Collected, collect};
 use crate::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
+use crate::ports::{Dice, Peers};
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
 
@@ -72,8 +74,18 @@ enum Link {
     Down,
     /// Somebody is making a connection; whoever else needs one waits for that.
     Making(Making),
-    /// A connection, as far as is known.
-    Up(Sender),
+    /// A connection, as far as is known, and when another one is made in its place.
+    Up(Sender, Instant),
+}
+
+/// How long a connection is used while its gateway serves: up to twice as long.
+const RENEW: Duration = Duration::from_secs(120);
+/// And how long while it does not: another gateway of its region may.
+const RENEW_IDLE: Duration = Duration::from_secs(5);
+
+/// When a connection made now is renewed; not all of them at the same time.
+fn next_renewal() -> Instant {
+    Instant::now() + RENEW + SystemDice.jitter(RENEW)
 }
 
 impl HttpPeers {
@@ -118,7 +130,11 @@ impl HttpPeers {
         }
         match collect(streaming(body, Patience::Endless, None), PONG_LIMIT).await {
             Ok(Collected::Whole(json)) => {
-                wire::decode_pong(&json).map_err(|error| PeerError::Unknown(error.to_string()))
+                let pong = wire::decode_pong(&json).map_err(|error| PeerError::Unknown(error.to_string()))?;
+                if let Some(peer) = self.peers.get(to).filter(|_| !pong.serving) {
+                    peer.renew_within(RENEW_IDLE);
+                }
+                Ok(pong)
             }
             Ok(Collected::Over(_, _)) => Err(PeerError::Unknown("the ping's reply is too long".into())),
             Err(error) => Err(PeerError::Unknown(error.to_string())),
@@ -204,10 +220,18 @@ impl Peer {
 
     fn link_or_make(self: &Arc<Self>) -> Result<Sender, Making> {
         let mut link = self.lock();
-        match &*link {
-            Link::Up(sender) if !sender.is_closed() => return Ok(sender.clone()),
+        match &mut *link {
+            Link::Up(sender, renew) if !sender.is_closed() => {
+                let sender = sender.clone();
+                if *renew <= Instant::now() {
+                    // Not twice at a time, and not again at once if it fails.
+                    *renew = Instant::now() + RENEW_IDLE;
+                    self.renew();
+                }
+                return Ok(sender);
+            }
             Link::Making(making) if making.has_changed().is_ok() => return Err(making.clone()),
-            Link::Up(_) | Link::Making(_) | Link::Down => {}
+            Link::Up(..) | Link::Making(_) | Link::Down => {}
         }
         let (tell, making) = watch::channel(None);
         *link = Link::Making(making.clone());
@@ -216,7 +240,7 @@ impl Peer {
         tokio::spawn(async move {
             let made = peer.connect().await;
             *peer.lock() = match &made {
-                Ok(sender) => Link::Up(sender.clone()),
+                Ok(sender) => Link::Up(sender.clone(), next_renewal()),
                 Err(why) => {
                     tracing::debug!(peer = %peer.name, %why, "no connection to peer");
                     Link::Down
@@ -225,6 +249,25 @@ impl Peer {
             tell.send_replace(Some(made));
         });
         Err(making)
+    }
+
+    /// Makes another connection, and puts it in the place of the one that is used: what is under way on that ends there, and where none can be made it
+    /// stays.
+    fn renew(self: &Arc<Self>) {
+        let peer = self.clone();
+        tokio::spawn(async move {
+            match peer.connect().await {
+                Ok(sender) => *peer.lock() = Link::Up(sender, next_renewal()),
+                Err(why) => tracing::debug!(peer = %peer.name, %why, "the connection is not renewed"),
+            }
+        });
+    }
+
+    /// Has the connection renewed within this time.
+    fn renew_within(&self, span: Duration) {
+        if let Link::Up(_, renew) = &mut *self.lock() {
+            *renew = (*renew).min(Instant::now() + span);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Link> {

@@ -3,6 +3,7 @@
 //! Neighbours: `hostile` has the peers that must be refused. It must count what the other region saw: nothing is resent.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub struct Region {
     pub places: Arc<Semaphore>,
     /// Told when a forward to `/hang` was dropped.
     dropped: mpsc::UnboundedSender<()>,
+    /// Whether it says that it serves.
+    serving: AtomicBool,
 }
 
 struct Gone(mpsc::UnboundedSender<()>);
@@ -89,7 +92,7 @@ impl PeerService for Region {
     }
 
     async fn pong(self: Arc<Self>) -> Pong {
-        pong()
+        Pong { serving: self.serving.load(SeqCst), ..pong() }
     }
 
     async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
@@ -131,6 +134,7 @@ pub async fn run(identity: &PeerIdentity, limits: PeerLimits) -> Running {
         stream: Mutex::default(),
         places: Arc::new(Semaphore::new(PLACES)),
         dropped: tell,
+        serving: AtomicBool::new(true),
     });
     let mut listeners = Listeners::new(Duration::from_secs(20));
     listen(&mut listeners, listener, identity, region.clone(), limits);
@@ -218,6 +222,46 @@ async fn answers_stream_and_other_replies_are_told_apart() {
     let elsewhere = soon(peers.forward(&region("us"), forward("/elsewhere"))).await.unwrap();
     assert!(matches!(elsewhere, ForwardReply::NotOwner { epoch: 12 }));
     assert_eq!(soon(peers.ping(&region("us"), Duration::from_secs(20))).await.unwrap(), pong());
+}
+
+/// A front that gives its connections to these addresses in turn.
+async fn in_turn(addresses: Vec<String>) -> String {
+    let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = front.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        for target in addresses.iter().cycle() {
+            let (Ok((mut near, _)), Ok(mut far)) = (front.accept().await, TcpStream::connect(target).await)
+            else {
+                return;
+            };
+            tokio::spawn(async move { copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn who_says_that_it_does_not_serve_is_left_for_its_sibling_and_ends_what_it_has() {
+    let pki = Pki::new(&["eu", "us"]);
+    let one = run(&pki.identity("us"), PeerLimits::default()).await;
+    let other = run(&pki.identity("us"), PeerLimits::default()).await;
+    let address = in_turn(vec![one.address.clone(), other.address.clone()]).await;
+    let (peers, to) = (dial(&pki.identity("eu"), "us", &address), region("us"));
+    let (feed, body) = fed();
+    *one.region.stream.lock().unwrap() = Some(body);
+    let begun = soon(peers.forward(&to, forward("/stream"))).await.unwrap();
+    let ForwardReply::Answer(begun) = begun else { panic!("an answer was given") };
+    one.region.serving.store(false, SeqCst);
+    let moved = async || {
+        let pong = peers.ping(&to, PATIENCE).await?;
+        Ok(pong.serving.then_some(()))
+    };
+    onceway::fleet::wait::for_some("a gateway that serves", PATIENCE, moved).await.unwrap();
+    soon(peers.forward(&to, forward("/v1/c"))).await.unwrap();
+    assert_eq!((one.region.seen.lock().unwrap().len(), other.region.seen.lock().unwrap().len()), (1, 1));
+    let mut begun = begun.into_body();
+    feed.send("still there").unwrap();
+    assert_eq!(piece(&mut begun).await.unwrap().unwrap(), "still there");
 }
 
 #[tokio::test]
