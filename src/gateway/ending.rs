@@ -29,9 +29,13 @@ pub(super) fn read<P: Ports>(gateway: &Gateway<P>, mut rows: Vec<Row>) -> Readin
     resolve(rows, &gateway.reader())
 }
 
-/// `span` and up to as much again, so that those who were refused together do not come back together.
+/// At least `span`, and up to as much again or three seconds more, so that those who were refused together do not come back together: in whole
+/// seconds, each as likely, since `Retry-After` has no others (RFC 9110, section 10.2.3).
 pub(super) fn jittered<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
-    span + gateway.ports.dice().jitter(span)
+    const VALUES: u64 = 4;
+    let least = span.as_secs() + u64::from(span.subsec_nanos() > 0);
+    let below = Duration::from_secs(least.max(VALUES)) - Duration::from_nanos(1);
+    Duration::from_secs(least + gateway.ports.dice().jitter(below).as_secs())
 }
 
 /// When to ask again for a key that is just moving: a move takes well below a second.

@@ -12,6 +12,7 @@ use http::{Method, Request, Response};
 use super::admit::Admitted;
 use super::authority::Here;
 use super::crowd::{self, Place, Whose};
+use super::ending::jittered;
 use super::problems::Problem;
 use super::{
     Gateway, address, admit, generators, metrics, problems, publication, reply, request, shadow, spans, trace,
@@ -121,7 +122,9 @@ impl<P: Ports> Gateway<P> {
             Err(error) => {
                 tracing::warn!(%error, "pass-through failed");
                 let problem = match error {
-                    SendError::NotSent(_) => Problem::UpstreamUnavailable { after: Duration::from_secs(1) },
+                    SendError::NotSent(_) => {
+                        Problem::UpstreamUnavailable { after: jittered(self, Duration::from_secs(1)) }
+                    }
                     SendError::Unknown(_) => Problem::UpstreamBroke,
                 };
                 reply::refuse(&problem)
