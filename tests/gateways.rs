@@ -1,4 +1,4 @@
-//! Three gateways of one region share its store behind one address, under load, while one of them is killed: what they do together.
+//! Three gateways of one region share its store behind one address, under load, while one of them is killed or cut off from it: what they do together.
 //!
 //! Neighbours: `failures.rs` kills the only gateway of a region, `drill.rs` whole regions. Requests go to the region's address, as clients send
 //! them, and to each gateway by its own where copies must meet in the store. It must not know which gateway holds what.
@@ -6,6 +6,8 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +15,9 @@ use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::drill::load::{CLASSES, End, Field, Load, Recovery};
 use onceway::fleet::drill::watching::Watching;
+use onceway::fleet::files;
 use onceway::fleet::region::Action;
+use onceway::fleet::relay::{Direction, Relay};
 use support::{BODY, BOUND, PATIENCE, ask, effects, key, post, program, run, until};
 use tokio::task::JoinSet;
 
@@ -143,6 +147,45 @@ async fn one_dies(site: &Site) {
     region.serves().await.unwrap();
 }
 
+/// One gateway does not reach the store any more, the others do: soon the address sends it nobody, and who is forwarded from another region does not
+/// come to it either.
+async fn one_is_cut_off(site: &Site) {
+    let region = &site.three.regions[SHARED];
+    let way = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, region.cluster.port()))).await.unwrap();
+    let file = format!("us-east-{}.toml", VICTIM + 1);
+    let direct = fs::read_to_string(site.three.dir().join(&file)).unwrap();
+    let at = |port: u16| format!("\nurl = \"postgres://{}@127.0.0.1:{port}/", files::GATEWAY_ROLE);
+    let relayed = direct.replace(&at(region.cluster.port()), &at(way.local_addr().port()));
+    assert_ne!(relayed, direct, "the store's address is found");
+    let restart = async |text: &str| {
+        region.act_on(VICTIM, Action::Stop).await.unwrap();
+        files::replace(site.three.dir(), &file, text).unwrap();
+        region.act_on(VICTIM, Action::Start).await.unwrap();
+        region.serves().await.unwrap();
+    };
+    restart(&relayed).await;
+    way.freeze(Direction::Forward);
+    until("the gateway not to be ready", async || {
+        let readiness = site.status(VICTIM).await["readiness"].clone();
+        readiness["ready"] == false && readiness["forwards_to"].as_array().is_some_and(|to| to.len() == 2)
+    })
+    .await;
+    let elsewhere = site.three.regions[SHARED + 1].public();
+    until("a forward to come to another gateway", async || {
+        ask(post(&elsewhere, "/v1/charges", &site.key("moved"), BODY)).await.status == 201
+    })
+    .await;
+    for _ in 0..12 {
+        for public in [&region.public(), &elsewhere] {
+            let key = site.key("beside");
+            let told = ask(post(public, "/v1/charges", &key, BODY)).await;
+            assert_eq!(told.status, 201, "beside a gateway without a store: {}", told.text());
+        }
+    }
+    way.thaw(Direction::Forward);
+    restart(&direct).await;
+}
+
 /// A drain that one gateway is asked for stops all three, and a return starts them.
 async fn a_drain_stops_all(site: &Site) {
     let region = &site.three.regions[SHARED];
@@ -159,12 +202,13 @@ async fn a_drain_stops_all(site: &Site) {
 }
 
 #[test]
-fn three_gateways_are_one_region_though_one_is_killed() {
+fn three_gateways_are_one_region_though_one_is_killed_or_cut_off() {
     run(async {
         let site = Site::start().await;
         let load = Load::start(&site.field, 8.0);
         copies_meet(&site).await;
         one_dies(&site).await;
+        one_is_cut_off(&site).await;
         let events = site.watching.events();
         let lapsed: Vec<_> = events.iter().filter(|event| event.what.contains("us-east lost")).collect();
         assert!(lapsed.is_empty(), "the region lost its lease: {lapsed:?}");

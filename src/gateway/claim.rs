@@ -152,7 +152,8 @@ pub(super) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Pro
         }
         Ok(_) => {
             let why = "the store restarted and is not approved yet".to_owned();
-            gateway.store.store(Arc::new(StoreHealth::Closed(why.clone())));
+            let since = gateway.ports.clock().now();
+            gateway.store.store(Arc::new(StoreHealth::Closed { why: why.clone(), since }));
             Err(store_unavailable(gateway, why))
         }
         Err(error) => Err(store_unavailable(gateway, error.to_string())),

@@ -336,7 +336,7 @@ fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     let (version, epoch) = (gate.version.0, gate.epoch);
     let was = gateway.store.swap(Arc::new(StoreHealth::Open(gate.clone())));
     authority::took(gateway, gate);
-    if let StoreHealth::Closed(was) = &*was {
+    if let StoreHealth::Closed { why: was, .. } = &*was {
         tracing::info!(was, version, epoch, "the store is open");
     }
     metrics::store_up(true);
@@ -358,12 +358,14 @@ fn refuse<P: Ports>(gateway: &Gateway<P>, why: String) {
 
 /// Whether that is news: it was open, or closed for another reason.
 fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
-    let before = gateway.store.swap(Arc::new(StoreHealth::Closed(why.to_owned())));
+    let before = gateway.store.load_full();
+    let (is_news, since) = match &*before {
+        StoreHealth::Open(_) => (true, gateway.ports.clock().now()),
+        StoreHealth::Closed { why: before, since } => (before != why, *since),
+    };
+    gateway.store.store(Arc::new(StoreHealth::Closed { why: why.to_owned(), since }));
     metrics::store_up(false);
-    match &*before {
-        StoreHealth::Open(_) => true,
-        StoreHealth::Closed(before) => before != why,
-    }
+    is_news
 }
 
 impl<P: Ports> Gateway<P> {

@@ -212,8 +212,13 @@ struct Health {
 enum StoreHealth {
     /// Claims pass, as far as is known.
     Open(Gate),
-    /// They do not; the reason is for status and logs.
-    Closed(String),
+    /// They do not.
+    Closed {
+        /// For status and logs.
+        why: String,
+        /// Since when they do not, for whatever reason.
+        since: Moment,
+    },
 }
 
 /// What is known of one peer.
@@ -301,6 +306,7 @@ impl<P: Ports> Gateway<P> {
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
+        let since = ports.clock().now();
         let routes = Lives::of(&settings.routes);
         let live = Live::first(&settings, &ports);
         let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
@@ -328,7 +334,7 @@ impl<P: Ports> Gateway<P> {
             coverage: Coverage::default(),
             shadow,
             generators: generators::Generators::new(),
-            store: ArcSwap::from_pointee(StoreHealth::Closed(closed.to_owned())),
+            store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
             health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
             clock_watch,
             crowd: Arc::default(),

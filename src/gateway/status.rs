@@ -19,7 +19,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::State;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::majority;
-use crate::protocol::time::Date;
+use crate::protocol::time::{Date, Moment};
 use crate::protocol::view::View;
 
 /// Whether global DNS should send clients here.
@@ -186,6 +186,7 @@ impl<P: Ports> Gateway<P> {
         let peers: Vec<RegionName> = self.health().peers.keys().cloned().collect();
         let (up, down): (Vec<_>, Vec<_>) = peers.into_iter().partition(|name| !self.is_silent(name));
         let mut reasons = Vec::new();
+        let mut alone = false;
         let serves = match &**self.store.load() {
             StoreHealth::Open(_) => {
                 let spares = self.ports.store().spares();
@@ -193,21 +194,33 @@ impl<P: Ports> Gateway<P> {
                 reasons.extend(spares.map(|why| format!("store: {why}")));
                 held
             }
-            StoreHealth::Closed(why) => {
+            StoreHealth::Closed { why, since } => {
                 reasons.push(format!("store: {why}"));
+                alone = self.is_alone_since(*since);
                 false
             }
         };
+        if alone {
+            reasons.push("this region owns keys, which this gateway cannot run".to_owned());
+        }
         reasons.extend(down.iter().map(|name| self.why_silent(name)));
         if self.is_stopping() {
             reasons.push("stopping".to_owned());
         }
         let outgrown = self.outgrown();
         let serves = serves && outgrown.is_none();
-        // It does not know either who owns what.
-        let ready = !self.is_stopping() && outgrown.is_none() && (serves || !up.is_empty());
+        // Who was outgrown does not know either who owns what.
+        let ready = !self.is_stopping() && outgrown.is_none() && (serves || !up.is_empty() && !alone);
         reasons.extend(outgrown);
         Readiness { ready, serves, forwards_to: up.iter().map(ToString::to_string).collect(), reasons }
+    }
+
+    /// Whether this gateway's store has been closed since then for longer than its region could have kept its keys by this gateway alone: so another
+    /// one renews the lease and runs them, or else nobody may take them. Either way its clients are better off elsewhere, even those whose keys it
+    /// could forward. Before that it is ready: a region that is lost as a whole still forwards, and is taken over meanwhile.
+    fn is_alone_since(&self, since: Moment) -> bool {
+        let owns = self.view().serves(&self.settings.me);
+        owns && self.ports.clock().now().since(since) > self.settings.failover.lease * 2
     }
 
     /// What keeps a peer from being heard.
@@ -308,7 +321,7 @@ impl<P: Ports> Gateway<P> {
         let health = self.health();
         let (gate, reason) = match &**self.store.load() {
             StoreHealth::Open(gate) => (Some(gate.version.0), None),
-            StoreHealth::Closed(why) => (None, Some(why.clone())),
+            StoreHealth::Closed { why, .. } => (None, Some(why.clone())),
         };
         let heartbeat = health.beat.map(|(seq, _)| seq);
         drop(health);

@@ -1,5 +1,6 @@
 //! A region is gone: its keys are refused until nothing of it can run any more, then its successors run them; and it comes home.
 
+use onceway::gateway::authority::{Failover, Mode};
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
@@ -153,6 +154,39 @@ fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
         trio.until("somebody serves", LEASE + STABLE + TAKEOVER + TAKEOVER, taken).await;
         assert_eq!(trio.insist(&a(), "/park", &key, STABLE + TAKEOVER).await.status, 201);
         assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+#[test]
+fn a_region_without_its_store_forwards_until_it_is_taken_over_and_nobody_is_sent_away() {
+    play(async {
+        let trio = Trio::start(40).await;
+        trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
+        let gateway = trio.node(&a()).gateway;
+        let begun = Instant::now();
+        while begun.elapsed() < TAKEOVER {
+            let readiness = gateway.readiness();
+            assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
+            sleep(ms(100)).await;
+        }
+        assert_eq!(trio.standing(&a(), &b()), "lost");
+        trio.check();
+    });
+}
+
+#[test]
+fn a_region_without_its_store_that_nobody_may_take_over_sends_its_clients_away() {
+    play(async {
+        let trio = Trio::start_as(41, |failover| Failover { mode: Mode::Manual, ..failover }).await;
+        trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
+        let gateway = trio.node(&a()).gateway;
+        sleep(LEASE * 2 - ms(500)).await;
+        assert!(gateway.readiness().ready, "{:?}", gateway.readiness().reasons);
+        trio.until("its clients to be sent away", ms(2_000), async || !gateway.readiness().ready).await;
+        assert_eq!(trio.standing(&a(), &b()), "serving");
+        trio.world.cluster.set_mode(&a(), StoreMode::Up);
+        trio.until("its clients to be let come", LEASE * 2, async || gateway.readiness().ready).await;
         trio.check();
     });
 }

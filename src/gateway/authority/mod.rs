@@ -302,7 +302,7 @@ impl<P: Ports> Gateway<P> {
         let store = self.store.load();
         let gate = match &**store {
             StoreHealth::Open(gate) => gate,
-            StoreHealth::Closed(why) => return Here::Store(why.clone()),
+            StoreHealth::Closed { why, .. } => return Here::Store(why.clone()),
         };
         // It may be one view behind: keys that are this region's in both go on under the older one until it is adopted.
         let Some(state) = &gate.state else { return Here::Closed(Closed::Moving) };
@@ -452,7 +452,7 @@ impl<P: Ports> Gateway<P> {
             StoreHealth::Open(gate) => {
                 gate.state.clone().map(|state| (gate.version, state, gate.running.clone()))
             }
-            StoreHealth::Closed(_) => None,
+            StoreHealth::Closed { .. } => None,
         }
     }
 }
