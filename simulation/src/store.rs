@@ -165,8 +165,9 @@ impl Jobs for SimStore {
         most: usize,
         away: Duration,
         until: Option<Date>,
+        but_of: &[Tenant],
     ) -> Result<Vec<Job>, StoreError> {
-        self.call(Effect::Writes, |table| table.take(nonce, most, away, until)).await
+        self.call(Effect::Writes, |table| table.take(nonce, most, away, until, but_of)).await
     }
 
     async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {

@@ -5,7 +5,8 @@
 //! settled meanwhile is found there first. It must not send anything itself; a
 //! key that this region does not own any more it hands on to the owner.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
@@ -25,11 +26,15 @@ use crate::ports::jobs::{Content, Job, StoredRequest};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Peers, Ports};
 use crate::protocol::fingerprint;
+use crate::protocol::key::Tenant;
 use crate::protocol::record::{Reading, Row};
 use crate::protocol::region::RegionName;
 
-/// How many jobs one gateway runs at a time.
+/// How many jobs one gateway runs at a time, oldest first.
 const MOST_AT_ONCE: usize = 16;
+/// How many more while those are busy, for tenants that have less than a quarter of them here: one that has thousands leaves these to the others.
+const SPARE: usize = 4;
+const QUARTER: usize = MOST_AT_ONCE / 4;
 /// Between two counts of all jobs.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// How long a job stays away that only another region may run.
@@ -39,12 +44,41 @@ const ELSEWHERE: Duration = Duration::from_secs(30);
 pub(super) struct Workers {
     due: Arc<Notify>,
     free: Arc<Semaphore>,
+    spare: Arc<Semaphore>,
+    busy: Arc<Mutex<BTreeMap<Tenant, usize>>>,
 }
 
 impl Default for Workers {
     fn default() -> Self {
-        Self { due: Arc::default(), free: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+        let places = |most| Arc::new(Semaphore::new(most));
+        Self { due: Arc::default(), free: places(MOST_AT_ONCE), spare: places(SPARE), busy: Arc::default() }
     }
+}
+
+/// One job that runs here, counted for its tenant.
+struct Busy(Arc<Mutex<BTreeMap<Tenant, usize>>>, Tenant);
+
+impl Busy {
+    fn with(busy: &Arc<Mutex<BTreeMap<Tenant, usize>>>, tenant: &Tenant) -> Self {
+        *lock(busy).entry(tenant.clone()).or_default() += 1;
+        Self(busy.clone(), tenant.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut busy = lock(&self.0);
+        if let Some(count) = busy.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                busy.remove(&self.1);
+            }
+        }
+    }
+}
+
+fn lock(busy: &Mutex<BTreeMap<Tenant, usize>>) -> MutexGuard<'_, BTreeMap<Tenant, usize>> {
+    busy.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Workers {
@@ -103,29 +137,48 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
     if !gateway.store_is_open() {
         return;
     }
-    let free = gateway.jobs.free.available_permits();
-    if free == 0 {
-        return;
-    }
     // Counted before the look: a stop that saw nothing in flight has been seen here.
     let taking = InFlight::begin(gateway.clone());
     if gateway.is_stopping() {
         return;
     }
+    let workers = &gateway.jobs;
+    take_for(gateway, &workers.free, &[], span).await;
+    if workers.free.available_permits() == 0 {
+        let much = |(tenant, count): (&Tenant, &usize)| (*count >= QUARTER).then(|| tenant.clone());
+        let much: Vec<Tenant> = lock(&workers.busy).iter().filter_map(much).collect();
+        if !much.is_empty() {
+            take_for(gateway, &workers.spare, &much, span).await;
+        }
+    }
+    drop(taking);
+}
+
+/// Takes for these places, of no tenant named, and runs.
+async fn take_for<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    places: &Arc<Semaphore>,
+    but_of: &[Tenant],
+    span: Option<spans::Begin>,
+) {
+    let free = places.available_permits();
+    if free == 0 {
+        return;
+    }
     let (nonce, until) = (gateway.ports.dice().nonce(), gateway.forgets_until());
-    let taken = gateway.ports.store().take(nonce, free, away(gateway), until);
+    let taken = gateway.ports.store().take(nonce, free, away(gateway), until, but_of);
     for mut job in metrics::upkeep("take", taken).await.unwrap_or_default() {
-        let Ok(permit) = gateway.jobs.free.clone().try_acquire_owned() else { return };
+        let Ok(permit) = places.clone().try_acquire_owned() else { return };
+        let busy = Busy::with(&gateway.jobs.busy, job.taken.id.tenant());
         let (gateway, begun) = (gateway.clone(), InFlight::begin(gateway.clone()));
         let span = spans::job(span, &mut job);
         tokio::spawn(async move {
             run(&gateway, job).instrument(span).await;
-            drop(permit);
+            drop((permit, busy));
             gateway.jobs.due();
             drop(begun);
         });
     }
-    drop(taking);
 }
 
 /// How long a taken job is left to its worker: longer than any run, and than the hold of a worker that died.

@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Uri};
 
 use super::store::{ClaimAsk, ClaimReply, StoreError, Written};
 use crate::protocol::job::JobState;
-use crate::protocol::key::KeyId;
+use crate::protocol::key::{KeyId, Tenant};
 use crate::protocol::record::{Nonce, RequestId};
 use crate::protocol::time::Date;
 
@@ -139,7 +139,7 @@ pub trait Jobs: Send + Sync + 'static {
         keep: Duration,
     ) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
 
-    /// Takes up to `most` due jobs, oldest due first. Each counts one run more and is not due again for `away`, so a worker
+    /// Takes up to `most` due jobs, oldest due first; where tenants are named, one job at most of each other tenant and none of theirs. Each counts one run more and is not due again for `away`, so a worker
     /// that dies gives it back by itself. Two takers never get one job. No retention counts as over that ends after `until`, whatever the
     /// database's clock says; without it none does.
     fn take(
@@ -148,6 +148,7 @@ pub trait Jobs: Send + Sync + 'static {
         most: usize,
         away: Duration,
         until: Option<Date>,
+        but_of: &[Tenant],
     ) -> impl Future<Output = Result<Vec<Job>, StoreError>> + Send;
 
     /// The job is done: it goes, and its request with it.

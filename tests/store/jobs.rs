@@ -55,12 +55,27 @@ async fn a_look_for_due_jobs_reads_only_those() {
     eventually("the sessions to end", || async { gone().await.then_some(()) }).await;
     let before = read().await;
     let looker = region.store();
-    assert_eq!(looker.take(Nonce(9), 16, LONG, None).await.unwrap().len(), 3);
-    assert_eq!(looker.take(Nonce(10), 16, LONG, None).await.unwrap().len(), 0);
+    assert_eq!(looker.take(Nonce(9), 16, LONG, None, &[]).await.unwrap().len(), 3);
+    assert_eq!(looker.take(Nonce(10), 16, LONG, None, &[]).await.unwrap().len(), 0);
     admin.query_one(close, &[]).await.unwrap();
     eventually("the looks to be counted", || async { (read().await.0 >= before.0 + 2).then_some(()) }).await;
     let cost = read().await.1 - before.1;
     assert!(cost < 200, "two looks read {cost} rows for 3 due jobs");
+
+    // And all of that tenant's due, so that what another one has waits behind them.
+    let due = "update onceway.jobs set next_at = accepted_at - interval '1 hour'; insert into onceway.jobs \
+               select 'globex', key, request_id, 1, 0, null, clock_timestamp(), accepted_at, forget_at, sealed, request \
+                 from onceway.jobs where key = 'k-7'; analyze onceway.jobs";
+    admin.batch_execute(due).await.unwrap();
+    let before = read().await;
+    let looker = region.store();
+    let acme = [id("any").tenant().clone()];
+    let taken = looker.take(Nonce(11), 4, LONG, None, &acme).await.unwrap();
+    assert_eq!(taken.iter().map(|job| job.taken.id.tenant().as_str()).collect::<Vec<_>>(), ["globex"]);
+    admin.query_one(close, &[]).await.unwrap();
+    eventually("the look to be counted", || async { (read().await.0 > before.0).then_some(()) }).await;
+    let cost = read().await.1 - before.1;
+    assert!(cost < 200, "a look past {} of another tenant read {cost} rows", 20_003);
 }
 
 /// Either a worker has it or the operator: what was dropped is in nobody's hands, and what is in a worker's hands has its record still.
@@ -81,7 +96,7 @@ async fn a_job_is_dropped_or_taken() {
                     tokio::task::yield_now().await;
                 }
                 if taker {
-                    let jobs = store.take(Nonce(1_000 + number), 16, LONG, None).await.unwrap();
+                    let jobs = store.take(Nonce(1_000 + number), 16, LONG, None, &[]).await.unwrap();
                     return (!jobs.is_empty(), false);
                 }
                 let act = Act { actor: "ada".to_owned(), reason: "a test".to_owned() };

@@ -3,13 +3,14 @@
 //! Neighbours: [`super`] has the records and the gate, [`crate::store`] sends the statements. Jobs are never shipped. It must not
 //! decide what a run came to.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use onceway::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, StoredRequest, Taken};
 use onceway::ports::store::{ClaimAsk, ClaimReply, Written};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::job::JobState;
-use onceway::protocol::key::KeyId;
+use onceway::protocol::key::{KeyId, Tenant};
 use onceway::protocol::record::{Nonce, RequestId};
 use onceway::protocol::time::Date;
 
@@ -78,6 +79,7 @@ impl Table {
         most: usize,
         away: Duration,
         until: Option<Date>,
+        but_of: &[Tenant],
     ) -> Vec<Job> {
         let now = self.clock.micros();
         let mut due: Vec<(i64, KeyId)> = self
@@ -87,6 +89,10 @@ impl Table {
             .map(|(id, job)| (job.next, id.clone()))
             .collect();
         due.sort();
+        if !but_of.is_empty() {
+            let mut had: BTreeSet<Tenant> = but_of.iter().cloned().collect();
+            due.retain(|(_, id)| had.insert(id.tenant().clone()));
+        }
         due.truncate(most);
         let mut taken = Vec::new();
         for (_, id) in due {

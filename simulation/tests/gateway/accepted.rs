@@ -18,7 +18,9 @@ use simulation::ports::SimPorts;
 use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::sleep;
 
-use super::bench::{ACCEPT, Bench, HOLD, ask, id, key_of, ms, play, region, request, until};
+use super::bench::{
+    ACCEPT, Bench, HOLD, ask, ask_as_globex, id, key_of, key_of_globex, ms, play, region, request, until,
+};
 use super::stored::{Left, leave};
 
 type Gate = Arc<Gateway<SimPorts>>;
@@ -451,5 +453,28 @@ fn the_status_address_of_a_bound_key_is_its_principals_only() {
                 assert_eq!(told.status(), status, "{token} at {at}");
             }
         }
+    });
+}
+
+#[test]
+fn a_tenant_with_many_requests_leaves_some_workers_to_the_others() {
+    play(async {
+        let (bench, eu) = (Bench::start(31).await, region("eu"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_000) });
+        let gateway = bench.gateway(&eu);
+        for number in 0..120 {
+            let key = key_of(&eu, &format!("many-{number}"));
+            assert_eq!(ask(&gateway, "/later", &key, "{}").await.status, 202);
+        }
+        let begun = tokio::time::Instant::now();
+        let (few, id) = key_of_globex(&eu, "few");
+        assert_eq!(ask_as_globex(&gateway, "/later", &few, "{}").await.status, 202);
+        let effects = || bench.world.upstreams.effects(&id).len();
+        until("the other tenant's request to be run", ms(10_000), async || effects() == 1).await;
+        assert!(begun.elapsed() < ms(4_000), "behind sixteen at a time: {:?}", begun.elapsed());
+        let done = (0..120)
+            .filter(|number| bench.effects(&key_of(&eu, &format!("many-{number}"))).len() == 1)
+            .count();
+        assert!(done < 60, "it waited for {done} of the others");
     });
 }

@@ -317,6 +317,15 @@ pub fn id(key: &str) -> KeyId {
     KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
 }
 
+/// A key of the bench's second tenant that this region owns, and its id.
+pub fn key_of_globex(owner: &RegionName, word: &str) -> (String, KeyId) {
+    let view = view();
+    let id = |key: &str| KeyId::new(Tenant::parse("globex").unwrap(), Key::parse(key).unwrap());
+    let keys = (0_u32..).map(|number| format!("{word}-{number}"));
+    let mut keys = keys.map(|key| (key.clone(), id(&key)));
+    keys.find(|(_, id)| view.owner(id) == Some(owner)).unwrap()
+}
+
 /// A key that this region owns, the `count`th of its word.
 pub fn key_of(owner: &RegionName, word: &str) -> String {
     let view = view();

@@ -78,12 +78,18 @@ impl Jobs for PgStore {
         most: usize,
         away: Duration,
         until: Option<Date>,
+        but_of: &[Tenant],
     ) -> Result<Vec<Job>, StoreError> {
         const WHAT: &str = "taking jobs";
         let (taken, most) = (Uuid::from_u128(nonce.0), i64::try_from(most).unwrap_or(i64::MAX));
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::JOB_TAKE };
-        let until = until.map(Date::as_millis);
-        let found = self.on(Lane::Jobs, call, &[&taken, &most, &millis(away), &until]).await?;
+        let (away, until) = (millis(away), until.map(Date::as_millis));
+        let but_of: Vec<&str> = but_of.iter().map(Tenant::as_str).collect();
+        let named: Params<'_> = &[&taken, &most, &away, &until];
+        let (sql, params) = match but_of.is_empty() {
+            true => (statements::JOB_TAKE, named.to_vec()),
+            false => (statements::JOB_TAKE_OF_OTHERS, [named, &[&but_of]].concat()),
+        };
+        let found = self.on(Lane::Jobs, Call { what: WHAT, effect: Effect::Writes, sql }, &params).await?;
         let unreadable = |why| errors::unreadable(WHAT, Effect::Writes, why);
         found.iter().map(|row| self.job_of(row, nonce)).collect::<Result<_, _>>().map_err(unreadable)
     }

@@ -46,6 +46,7 @@ pub(super) const CLAIM: &str = include_str!("sql/claim.sql");
 pub(super) const RECLAIM: &str = include_str!("sql/reclaim.sql");
 pub(super) const ACCEPT: &str = include_str!("sql/accept.sql");
 pub(super) const JOB_TAKE: &str = include_str!("sql/job_take.sql");
+pub(super) const JOB_TAKE_OF_OTHERS: &str = include_str!("sql/job_take_of_others.sql");
 pub(super) const JOB_FINISH: &str = include_str!("sql/job_finish.sql");
 pub(super) const JOB_PUT_OFF: &str = include_str!("sql/job_put_off.sql");
 pub(super) const JOB_BURY: &str = include_str!("sql/job_bury.sql");

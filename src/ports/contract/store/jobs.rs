@@ -18,7 +18,7 @@ use crate::ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
 
 use crate::protocol::decide::Basis;
 use crate::protocol::job::JobState;
-use crate::protocol::key::KeyId;
+use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{Nonce, State};
 use crate::protocol::time::Date;
 
@@ -31,6 +31,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     an_acceptance_replaces_a_released_row_only(bench).await;
     the_first_claim_of_a_job_is_the_first_attempt(bench).await;
     one_job_has_one_taker(bench).await;
+    jobs_of_others_are_taken_in_turn(bench).await;
     a_worker_that_dies_gives_its_job_back(bench).await;
     writes_of_an_older_taking_are_lost(bench).await;
     a_letter_waits_for_its_operator(bench).await;
@@ -70,7 +71,7 @@ async fn accepted<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> KeyId {
 }
 
 async fn take<B: StoreBench>(bench: &B, nonce: u128, away: Duration) -> Vec<Job> {
-    bench.store().take(Nonce(nonce), 10, away, Some(LATE)).await.expect("store: take failed")
+    bench.store().take(Nonce(nonce), 10, away, Some(LATE), &[]).await.expect("store: take failed")
 }
 
 /// Takes the one job there is.
@@ -190,12 +191,48 @@ pub async fn the_first_claim_of_a_job_is_the_first_attempt<B: StoreBench>(bench:
     finish(bench, &job.taken).await;
 }
 
+/// Where tenants are named, of every other one that waits the job that is due longest, and not what is put off.
+pub async fn jobs_of_others_are_taken_in_turn<B: StoreBench>(bench: &B) {
+    let (busy, own) = (bench.tenant("busy"), id(bench, "turns").tenant().clone());
+    let of = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
+    let mut nonce = 0;
+    let mut accepts = async |tenant: &Tenant, name: &str| {
+        nonce += 1;
+        let reply = accept(bench, &asks(bench, &of(tenant, name), nonce).await).await;
+        assert!(matches!(reply, ClaimReply::Won { .. }), "store: this request must be accepted: {reply:?}");
+    };
+    for name in ["busy-1", "busy-2", "busy-3"] {
+        accepts(&busy, name).await;
+    }
+    for name in ["turns-1", "turns-2"] {
+        accepts(&own, name).await;
+    }
+    let others = async |nonce, most, of: &[Tenant]| {
+        let taken = bench.store().take(Nonce(nonce), most, LONG, Some(LATE), of).await;
+        taken.expect("store: take failed").into_iter().map(|job| job.taken).collect::<Vec<Taken>>()
+    };
+    let ids = |taken: &[Taken]| taken.iter().map(|taken| taken.id.clone()).collect::<Vec<_>>();
+    let first = others(20, 9, std::slice::from_ref(&busy)).await;
+    assert_eq!(ids(&first), [of(&own, "turns-1")], "store: one of each other tenant, the oldest");
+    let second = others(21, 9, std::slice::from_ref(&busy)).await;
+    assert_eq!(ids(&second), [of(&own, "turns-2")], "store: what was taken is not due");
+    let none = others(22, 9, &[busy.clone(), own.clone()]).await;
+    assert_eq!(ids(&none), [], "store: everybody is named");
+    let third = others(23, 9, std::slice::from_ref(&own)).await;
+    assert_eq!(ids(&third), [of(&busy, "busy-1")]);
+    let rest = others(24, 9, &[]).await;
+    assert_eq!(ids(&rest).len(), 2, "store: oldest first, whosever they are: {rest:?}");
+    for taken in [first, second, third, rest].concat() {
+        finish(bench, &taken).await;
+    }
+}
+
 /// Takers at the same time never get one job; a job that was taken is not due.
 pub async fn one_job_has_one_taker<B: StoreBench>(bench: &B) {
     for (at, name) in ["taken-a", "taken-b", "taken-c", "taken-d"].into_iter().enumerate() {
         accepted(bench, name, at as u128).await;
     }
-    let takers = (10..14).map(|nonce| bench.store().take(Nonce(nonce), 2, LONG, Some(LATE))).collect();
+    let takers = (10..14).map(|nonce| bench.store().take(Nonce(nonce), 2, LONG, Some(LATE), &[])).collect();
     let mut got = Vec::new();
     for taken in together(takers).await {
         got.extend(taken.expect("store: take failed").into_iter().map(|job| job.taken));
@@ -282,10 +319,11 @@ pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench
     assert_eq!(store.erase(LATE).await, Ok(0), "store: a request is kept while its retention runs");
     bench.pass(SHORT).await;
     assert_eq!(store.erase(LATE).await, Ok(0), "store: a waiting one's is kept for its worker");
-    let stepped = store.take(Nonce(4), 10, Duration::ZERO, None).await.expect("store: take failed");
+    let stepped = store.take(Nonce(4), 10, Duration::ZERO, None, &[]).await.expect("store: take failed");
     assert_eq!(stepped.len(), 1, "store: a job is due at the latest when its retention ends");
     assert!(!stepped[0].over, "store: over by a date that nobody believes");
-    let early = store.take(Nonce(5), 10, Duration::ZERO, Some(Date(0))).await.expect("store: take failed");
+    let early =
+        store.take(Nonce(5), 10, Duration::ZERO, Some(Date(0)), &[]).await.expect("store: take failed");
     assert!(early.len() == 1 && !early[0].over, "store: over before the date that is believed");
     let job = takes(bench, 6).await;
     assert!(job.over, "store: the retention of the request is over");

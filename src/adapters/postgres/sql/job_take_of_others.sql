@@ -1,0 +1,34 @@
+-- One look for the jobs of tenants that are not in $5: of each the one that is due longest. From tenant to tenant by the index (a loose index
+-- scan), so that what waits of those in $5 is not read. Bounds stand in scalar sub-selects, because an index cannot be searched with a volatile
+-- function. Locked are those that are taken only; what another gateway took meanwhile is not due any more when its lock is had.
+with recursive walk as (
+    (select tenant, 1 as step from onceway.jobs where state = 1 order by tenant limit 1)
+    union all
+    select (select j.tenant from onceway.jobs j where j.state = 1 and j.tenant > w.tenant order by j.tenant limit 1), w.step + 1
+      from walk w where w.tenant is not null and w.step < 10000
+), first as materialized (
+    select w.tenant, f.key
+      from walk w
+     cross join lateral (
+           select j.key, j.next_at from onceway.jobs j
+            where j.state = 1 and j.tenant = w.tenant and j.next_at <= (select clock_timestamp())
+            order by j.next_at
+            limit 1
+           ) f
+     where w.tenant <> all ($5::text[])
+     order by f.next_at
+     limit $2
+), d as materialized (
+    select j.tenant, j.key
+      from first f
+      join onceway.jobs j on j.tenant = f.tenant and j.key = f.key
+     where j.state = 1 and j.next_at <= (select clock_timestamp())
+       for update of j skip locked
+)
+update onceway.jobs j
+   set runs = j.runs + 1, nonce = $1, next_at = clock_timestamp() + $3::bigint * interval '1 millisecond'
+  from d
+ where j.tenant = d.tenant and j.key = d.key
+returning j.tenant, j.key, j.request_id, j.runs, j.sealed, j.request,
+          $4::bigint is not null
+          and j.forget_at <= least(clock_timestamp(), timestamptz 'epoch' + $4::bigint * interval '1 millisecond') as over
