@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use onceway::config::Config;
+use onceway::server::descriptors;
 
 use super::{onceway, text, tool, top, well};
 
@@ -105,7 +106,7 @@ fn the_unit_leaves_time_for_a_stop_and_room_for_connections() {
     let stop: u64 = value("TimeoutStopSec").parse().unwrap();
     assert!(stop >= reference().process.drain.as_secs() + 5, "a stop is cut short");
     let files: u64 = value("LimitNOFILE").parse().unwrap();
-    assert!(files >= 2 * u64::try_from(reference().process.listen.limits.connections).unwrap());
+    assert!(files >= u64::try_from(descriptors::of_gateway(&reference())).unwrap());
 }
 
 #[test]
