@@ -268,6 +268,18 @@ fn postgres_is_set_as_the_tests_run_it() {
 }
 
 #[test]
+fn store_check_recommends_what_the_file_says() {
+    let source = text("src/adapters/postgres/provision/settings.rs");
+    let (_, rest) = source.split_once("const RECOMMENDED").unwrap();
+    let words: Vec<&str> = rest.split_once("];").unwrap().0.split('"').skip(1).step_by(2).collect();
+    let file = text("deploy/postgres/onceway.conf");
+    let lines =
+        file.lines().filter_map(|line| line.split_once(" = ")).filter(|(name, _)| !name.starts_with('#'));
+    let lines = lines.filter(|(name, _)| *name != "wal_level");
+    assert_eq!(words, lines.flat_map(|(name, value)| [name, value]).collect::<Vec<_>>());
+}
+
+#[test]
 fn roles_are_set_as_store_init_sets_them() {
     let source = text("src/adapters/postgres/provision/roles.rs");
     let (_, rest) = source.split_once("const SETTINGS").unwrap();
