@@ -119,17 +119,54 @@ fn units_are_such_that_systemd_takes_and_are_hardened() {
             users.lines().any(|line| line.starts_with(&format!("u {user} "))),
             "nobody makes the user {user}"
         );
-        let Some(mut verify) = tool("systemd-analyze", "the systemd units") else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(name);
-        std::fs::write(&path, unit.replace("/usr/local/bin/onceway", env!("CARGO_BIN_EXE_onceway"))).unwrap();
-        let output = verify.args(["verify", "--man=no"]).arg(&path).output().unwrap();
-        let said =
-            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-        // It ends well although it ignores a line; then it says so.
-        assert!(output.status.success() && !said.contains(name), "{said}");
-        let threshold = format!("--threshold={MOST_EXPOSED}");
-        well(Command::new("systemd-analyze").args(["security", "--offline=true", &threshold]).arg(&path));
+        let unit = unit.replace("/usr/local/bin/onceway", env!("CARGO_BIN_EXE_onceway"));
+        systemd_takes(&[(name, unit)]);
+    }
+    // The timer is verified with the service that it starts.
+    let zones = text("deploy/dns/coredns/onceway-zones.service");
+    let script = top("deploy/dns/coredns/zones");
+    let zones = zones.replace("/usr/local/bin/onceway-zones", script.to_str().unwrap());
+    let timer = text("deploy/dns/coredns/onceway-zones.timer");
+    systemd_takes(&[("onceway-zones.service", zones), ("onceway-zones.timer", timer)]);
+}
+
+/// Holds units that belong together against systemd, where it is installed: it reads every line, and the first one is hardened.
+fn systemd_takes(units: &[(&str, String)]) {
+    let Some(mut verify) = tool("systemd-analyze", "the systemd units") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for (name, unit) in units {
+        std::fs::write(path(name), unit).unwrap();
+    }
+    let output = verify.args(["verify", "--man=no"]).args(units.iter().map(|(name, _)| path(name)));
+    let output = output.output().unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    // It ends well although it ignores a line; then it says so.
+    assert!(output.status.success() && !units.iter().any(|(name, _)| said.contains(name)), "{said}");
+    let threshold = format!("--threshold={MOST_EXPOSED}");
+    let hardened = path(units[0].0);
+    well(Command::new("systemd-analyze").args(["security", "--offline=true", &threshold]).arg(hardened));
+}
+
+#[test]
+fn the_zones_are_written_where_coredns_looks_and_as_often() {
+    let unit = text("deploy/dns/coredns/onceway-zones.service");
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
+    let folder = format!("/var/lib/{}", value("StateDirectory"));
+    assert!(value("ExecStart").ends_with(&format!(" {folder}")));
+    let corefile = text("deploy/dns/coredns/Corefile");
+    let mut zones = corefile.lines().filter_map(|line| line.trim().strip_prefix("file "));
+    assert!(zones.all(|zone| zone.starts_with(&format!("{folder}/"))), "{corefile}");
+    let timer = text("deploy/dns/coredns/onceway-zones.timer");
+    let every = timer.lines().find_map(|line| line.strip_prefix("OnUnitInactiveSec=")).unwrap();
+    assert!(corefile.contains(&format!("reload {every}\n")), "every {every}");
+    let readme = text("deploy/README.md");
+    let [program, regions, _] = value("ExecStart").split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{unit}")
+    };
+    for made in [format!("zones {program}\n"), format!("regions {regions}\n")] {
+        assert!(readme.contains(&made), "deploy/README.md does not install {made}");
     }
 }
 
