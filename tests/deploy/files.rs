@@ -76,11 +76,12 @@ fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
     }
     // Cargo reads the manifests before it asks the compiler anything; a compiler that only fails shows how far it came.
     let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["check", "--offline", "--locked", "-p", "onceway"])
-        .current_dir(folder.path())
-        .env("RUSTC", "false");
-    cargo.env_remove("RUSTC_WRAPPER").env_remove("RUSTC_WORKSPACE_WRAPPER");
+    let build =
+        instructions(&file, "RUN").into_iter().find(|words| words[..2] == ["cargo", "build"]).unwrap();
+    assert_eq!(instructions(&file, "ARG"), [["FEATURES="]], "no feature by default");
+    assert!(build.ends_with(&["--features", "\"$FEATURES\""]), "{build:?}");
+    cargo.arg("check").args(&build[2..build.len() - 1]).args(["", "--offline"]).current_dir(folder.path());
+    cargo.env("RUSTC", "false").env_remove("RUSTC_WRAPPER").env_remove("RUSTC_WORKSPACE_WRAPPER");
     let output = cargo.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("-vV") && !said.contains("failed to parse manifest"), "{said}");
@@ -97,6 +98,11 @@ fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
     let rust =
         manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
     assert!(file.contains(&format!("rust:{rust}-")), "built with another Rust than {rust}");
+    let named = format!("{file}{}", text("deploy/README.md"));
+    for (at, sign) in named.match_indices("--build-arg FEATURES=") {
+        let feature: String = named[at + sign.len()..].chars().take_while(char::is_ascii_lowercase).collect();
+        assert!(manifest.contains(&format!("\n{feature} = [")), "there is no feature {feature:?}");
+    }
 }
 
 #[test]
