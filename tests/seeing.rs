@@ -110,20 +110,6 @@ fn the_rules_are_valid_and_each_alert_fires_and_stays_quiet_as_its_tests_say() {
 }
 
 #[test]
-fn the_job_for_kubernetes_is_valid_without_its_hashes() {
-    let file = text("deploy/prometheus/prometheus.yml");
-    let (_, job) = file.split_once("\n  # - job_name: ").unwrap();
-    let job = job.split("\n\n").next().unwrap().replace("\n  # ", "\n  ");
-    let file = format!("rule_files: [alerts.yml]\nscrape_configs:\n  - job_name: {job}\n");
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(rules().join("alerts.yml"), folder.path().join("alerts.yml")).unwrap();
-    std::fs::write(folder.path().join("prometheus.yml"), &file).unwrap();
-    // The token is where Prometheus runs.
-    let (words, mut said) = (["check", "config", "--syntax-only", "prometheus.yml"], String::new());
-    assert!(promtool(folder.path(), &words, &mut said), "{file}\n{said}");
-}
-
-#[test]
 fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
     let tests = text("deploy/prometheus/alerts_test.yml");
     let cases: Vec<(&str, bool)> = tests
