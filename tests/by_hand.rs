@@ -16,6 +16,7 @@ use onceway::fleet::janitor::Janitor;
 use onceway::fleet::ledger::Ledger;
 use onceway::fleet::scratch;
 use onceway::fleet::upstream::Upstream;
+use serde_json::json;
 use support::{BODY, ask, key, port_base, post, program, run, until};
 use tokio::process::{Child, Command};
 
@@ -150,6 +151,12 @@ fn two_regions_by_the_commands_of_a_set_up() {
         for name in ["north.toml", "south.toml"] {
             let said = expect(&dir, &["store", "check", "--config", name], 0).await;
             assert!(!said.contains("pending") && !said.contains("broken"), "{said}");
+            // The servers of tests speak no TLS: that is no reason for another exit code.
+            assert!(said.contains("\nhint     ssl = off: ") && !said.contains("jit"), "{said}");
+            let said = expect(&dir, &["store", "check", "--config", name, "--json"], 0).await;
+            let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+            let ssl = json!({ "setting": "ssl", "is": "off", "recommended": "on" });
+            assert!(said["hints"].as_array().unwrap().contains(&ssl), "{said}");
         }
 
         let [_north, mut south] = [serve(&dir, "north"), serve(&dir, "south")];

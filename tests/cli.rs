@@ -246,18 +246,31 @@ fn check_compares_regions() {
     edit("routes.toml", "routes-2.toml", "max_attempts = 3", "max_attempts = 4");
     edit("eu-west.toml", "eu-west.toml", "\"ring.toml\"", "\"ring-2.toml\"");
     edit("ap-south.toml", "ap-south.toml", "\"routes.toml\"", "\"routes-2.toml\"");
-    let output = onceway(&[
-        "check",
-        &at("us-east.toml"),
-        &at("eu-west.toml"),
-        &at("ap-south.toml"),
-        &at("us-east.toml"),
-    ]);
+    let files = ["us-east.toml", "eu-west.toml", "ap-south.toml", "us-east.toml"].map(at);
+    let files = files.each_ref().map(String::as_str);
+    let output = onceway(&[&["check"], &files[..]].concat());
     assert_eq!(output.status.code(), Some(2));
     let said = err(&output);
     assert!(said.contains("3 problems"), "{said}");
-    assert!(said.contains("eu-west.toml: its ring differs"), "{said}");
-    assert!(said.contains("ap-south.toml: its routes, clocks, heartbeat or failover differ"), "{said}");
+    let ring = format!(
+        "{}: region.weight differs from {}, so eu-west and us-east do not share it",
+        at("ring-2.toml"),
+        at("ring.toml")
+    );
+    assert!(said.contains(&ring), "{said}");
+    let text = std::fs::read_to_string(at("routes.toml")).unwrap();
+    let line = text.lines().position(|line| line == "name = \"emails\"").unwrap();
+    let routes = format!(
+        "{}:{line}: route.max_attempts of route \"emails\" differs from {}:{line}, so ap-south and us-east",
+        at("routes-2.toml"),
+        at("routes.toml")
+    );
+    assert!(said.contains(&routes), "{said}");
+    let told: serde_json::Value =
+        serde_json::from_str(&out(&onceway(&[&["check", "--json"], &files[..]].concat()))).unwrap();
+    let keys: Vec<&str> =
+        told["problems"].as_array().unwrap().iter().filter_map(|one| one["key"].as_str()).collect();
+    assert!(keys.contains(&"region.weight") && keys.contains(&"route.max_attempts"), "{told}");
     assert!(said.contains("region us-east is the region of"), "{said}");
 }
 

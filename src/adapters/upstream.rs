@@ -40,7 +40,7 @@ pub struct Base(Authority);
 pub struct BaseError(String);
 
 impl Base {
-    /// Reads an address. Only plain HTTP so far: put the gateway beside its upstream, or a TLS proxy between them.
+    /// Reads an address. Only plain HTTP so far: `config/us-east.toml` says what to do about TLS.
     ///
     /// # Errors
     /// Anything that is not exactly scheme, host and optional port; a trailing `/` is allowed.

@@ -10,10 +10,12 @@ use serde_json::{Value, json};
 use toml::de::DeTable;
 
 use super::{Failure, complain, print};
+use crate::config::disagree::{self, Difference};
 use crate::config::reader::Problem;
 use crate::config::region::NO_OTLP;
 use crate::config::secret::Need;
 use crate::config::{self, Checked, Errors, Regional};
+use crate::protocol::region::RegionName;
 
 /// Check configuration files, and list every mistake in them.
 ///
@@ -168,25 +170,30 @@ impl<'a> All<'a> {
 fn compare(regions: &[(&PathBuf, Regional)]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut seen = BTreeMap::new();
-    let Some((first_file, first)) = regions.first() else { return problems };
+    let Some((_, first)) = regions.first() else { return problems };
     for (file, config) in regions {
-        let mut add =
-            |text: String| problems.push(Problem { file: file.to_path_buf(), line: 0, key: None, text });
         if let Some(before) = seen.insert(&config.me, file) {
-            add(format!("region {} is the region of {} too: give each its own", config.me, before.display()));
+            let text =
+                format!("region {} is the region of {} too: give each its own", config.me, before.display());
+            problems.push(Problem { file: file.to_path_buf(), line: 0, key: None, text });
         }
-        if config.shared.ring.digest() != first.shared.ring.digest() {
-            add(format!(
-                "its ring differs from that of {}: all regions share one ring file",
-                first_file.display()
-            ));
-        }
-        if config.shared.digest != first.shared.digest {
-            add(format!(
-                "its routes, clocks, heartbeat or failover differ from those of {}: all regions share these files",
-                first_file.display()
-            ));
-        }
+        let differing = disagree::first((&config.shared, &config.places), (&first.shared, &first.places));
+        problems.extend(differing.into_iter().flatten().map(|found| differs(found, [&config.me, &first.me])));
     }
     problems
+}
+
+/// A setting that two regions do not have alike, said where the one has it.
+fn differs(found: Difference, regions: [&RegionName; 2]) -> Problem {
+    let Difference { key, route, at: [here, there] } = found;
+    let of = route.map(|name| format!(" of route {name:?}")).unwrap_or_default();
+    let place = match there.line {
+        0 => there.file.display().to_string(),
+        line => format!("{}:{line}", there.file.display()),
+    };
+    let text = format!(
+        "{key}{of} differs from {place}, so {} and {} do not share it, which all regions must",
+        regions[0], regions[1]
+    );
+    Problem { file: here.file.to_path_buf(), line: here.line, key: Some(key.into()), text }
 }

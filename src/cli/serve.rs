@@ -30,6 +30,8 @@ Examples:
 
 Before the first start: `onceway check FILE`, then `onceway store init --config FILE`.
 
+It raises its soft limit of open files to the hard one, and warns where [listen.limits] can need more.
+
 Exit codes: 0 stopped as asked; 1 could not start, or failed; 2 wrong arguments or configuration.")]
 pub struct Serve {
     /// The region file.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Failure, block_on, logging, print};
 use crate::adapters::postgres::address::BadAddress;
-use crate::adapters::postgres::provision::{self, Line, Plan, Report, Role, Script, Status, Whence};
+use crate::adapters::postgres::provision::{self, Hint, Line, Plan, Report, Role, Script, Status, Whence};
 use crate::config::provision::{Provision, conninfo};
 use crate::config::region::LogFormat;
 use crate::config::secret::SecretSource;
@@ -62,7 +62,7 @@ pub struct Init {
     /// person.
     #[arg(long)]
     dry_run: bool,
-    /// Print JSON: region, complete, broken, and parts with part, status and why.
+    /// Print JSON: region, complete, broken, parts with part, status and why, and hints with setting, is and recommended.
     #[arg(long)]
     json: bool,
     /// Print the SQL for psql instead of running it: nothing is asked of any server, and no secret is needed or shown. What stands in the files
@@ -72,6 +72,8 @@ pub struct Init {
 }
 
 /// Say what the region's store has and lacks; change nothing.
+///
+/// A setting of Postgres that is not as deploy/postgres/onceway.conf recommends is a hint: it changes no exit code.
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
@@ -82,7 +84,7 @@ pub struct Check {
     /// The region file.
     #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
     config: PathBuf,
-    /// Print JSON: region, complete, broken, and parts with part, status and why.
+    /// Print JSON: region, complete, broken, parts with part, status and why, and hints with setting, is and recommended.
     #[arg(long)]
     json: bool,
 }
@@ -112,7 +114,7 @@ pub struct Reseed {
     /// is nothing to repair.
     #[arg(long)]
     dry_run: bool,
-    /// Print JSON: region, complete, broken, and parts with part, status and why.
+    /// Print JSON: region, complete, broken, parts with part, status and why, and hints with setting, is and recommended.
     #[arg(long)]
     json: bool,
 }
@@ -205,9 +207,13 @@ fn object(plan: &Plan, report: &Report, dry_run: bool) -> Value {
         };
         json!({ "part": line.what, "status": status, "why": why })
     };
+    let hint =
+        |hint: &Hint| json!({ "setting": hint.setting, "is": hint.is, "recommended": hint.recommended });
     let parts: Vec<Value> = report.lines.iter().map(part).collect();
+    let hints: Vec<Value> = report.hints.iter().map(hint).collect();
     let mut said = json!({
         "region": plan.me.region.as_str(), "complete": report.is_complete(), "broken": report.is_broken(), "parts": parts,
+        "hints": hints,
     });
     if dry_run {
         said["dry_run"] = true.into();

@@ -14,6 +14,7 @@
 mod across;
 mod certificates;
 mod credentials;
+pub mod disagree;
 mod failover;
 mod jwks;
 pub mod levels;
@@ -51,6 +52,7 @@ use crate::gateway::{Settings, Timings};
 use crate::protocol::region::RegionName;
 
 use credentials::CredentialsFile;
+use disagree::Places;
 use problems::Found;
 use reader::{At, Problem, Problems, Source};
 use region::Process;
@@ -194,6 +196,8 @@ pub struct Regional {
     pub me: RegionName,
     /// What all regions have alike.
     pub shared: Shared,
+    /// Where that was written.
+    pub places: Places,
     /// It names a collector of spans.
     pub exports_spans: bool,
 }
@@ -212,9 +216,9 @@ pub fn check_credentials(path: &Path) -> Checked<Credentials> {
 /// secrets may be missing.
 pub fn check_region(region_file: &Path, environment: Environment<'_>, need: Need) -> Checked<Regional> {
     let regional = |problems: &Problems| {
-        let config = read(region_file, &Surroundings { environment, need }, problems)?;
+        let (config, places) = read_placed(region_file, &Surroundings { environment, need }, problems)?;
         let exports_spans = config.process.otlp.is_some();
-        Some(Regional { me: config.me, shared: config.shared, exports_spans })
+        Some(Regional { me: config.me, shared: config.shared, places, exports_spans })
     };
     checked(regional)
 }
@@ -249,9 +253,21 @@ fn judged<T>(value: Option<T>, problems: Problems) -> Result<T, Errors> {
 }
 
 fn read(region_file: &Path, surroundings: &Surroundings<'_>, problems: &Problems) -> Option<Config> {
+    read_placed(region_file, surroundings, problems).map(|(config, _)| config)
+}
+
+fn read_placed(
+    region_file: &Path,
+    surroundings: &Surroundings<'_>,
+    problems: &Problems,
+) -> Option<(Config, Places)> {
     let file = region::read(region_file, surroundings, problems)?;
-    let ring = file.ring.and_then(|ring| ring::read(&ring.value, &ring.at, problems));
-    let routes = file.routes.and_then(|routes| routes::read(&routes.value, &routes.at, problems));
+    let ring = file.ring.as_ref().and_then(|ring| ring::read(&ring.value, &ring.at, problems));
+    let routes = file.routes.as_ref().and_then(|routes| routes::read(&routes.value, &routes.at, problems));
+    let places = |routes: &[RouteAt]| {
+        Some(Places::of(&file.ring.as_ref()?.value, &file.routes.as_ref()?.value, routes))
+    };
+    let places = routes.as_deref().and_then(places);
     let binding = routes.as_deref().and_then(|routes| routes.iter().find(|route| binds(&route.value)));
     if let (Some(route), Some(process)) = (binding, &file.process) {
         across::front_names_principals(route, &process.listen, problems);
@@ -270,7 +286,7 @@ fn read(region_file: &Path, surroundings: &Surroundings<'_>, problems: &Problems
     }
     let shared = together(ring, routes, problems)?;
     let (me, credentials, process) = (file.region?.value, Arc::new(credentials?), file.process?);
-    Some(Config { me, shared, credentials, process })
+    Some((Config { me, shared, credentials, process }, places?))
 }
 
 /// What was read of the two files that all regions share, held against one another.

@@ -6,12 +6,11 @@
 use std::time::Duration;
 
 use super::across;
+use super::disagree;
 use super::listen::Listen;
 use super::reader::{At, Located, Problems};
 use super::region::{Log, Peer, Process, Store, Upstream};
-use super::shared::Shared;
 use super::{Config, timings};
-use crate::gateway::authority::Failover;
 use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::route::Routes;
 
@@ -46,7 +45,8 @@ impl Running {
             }
         };
         differs("region", me != next.me);
-        ring_file(&next.shared, &shared, &mut differs);
+        // Regions, weights and pins are a proposal, which `onceway ring apply` takes; all else waits.
+        disagree::of_ring_files(&next.shared, &shared, &mut differs);
         let Process {
             shadow,
             quota,
@@ -120,29 +120,6 @@ impl Running {
 
 fn longest(routes: &Routes) -> Duration {
     routes.policies().map(|policy| policy.hold + policy.settle_time).max().unwrap_or_default()
-}
-
-/// Regions, weights and pins are a proposal, which `onceway ring apply` takes; all else waits.
-fn ring_file(now: &Shared, read: &Shared, differs: &mut impl FnMut(&str, bool)) {
-    let Shared { deployment, ring: _, drift, skew, heartbeat, failover, routes: _, digest: _ } = read;
-    differs("deployment", *deployment != now.deployment);
-    differs("clock.drift_ppm", drift.ppm != now.drift.ppm);
-    differs("clock.margin", drift.margin != now.drift.margin);
-    differs("clock.skew", *skew != now.skew);
-    differs("heartbeat", *heartbeat != now.heartbeat);
-    let Failover { mode, lease, window, drain_limit, kill_after, stable_for, min_serving, witnesses } =
-        failover;
-    let before = &now.failover;
-    differs("failover.mode", *mode != before.mode);
-    differs("failover.lease", *lease != before.lease);
-    differs("failover.multiple", window.percent != before.window.percent);
-    differs("failover.floor", window.floor != before.window.floor);
-    differs("failover.beyond", window.beyond != before.window.beyond);
-    differs("failover.drain_limit", *drain_limit != before.drain_limit);
-    differs("failover.kill_after", *kill_after != before.kill_after);
-    differs("failover.stable_for", *stable_for != before.stable_for);
-    differs("failover.min_serving", *min_serving != before.min_serving);
-    differs("[[witness]]", *witnesses != before.witnesses);
 }
 
 fn listeners(now: &Listen, read: &Listen, differs: &mut impl FnMut(&str, bool)) {

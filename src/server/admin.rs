@@ -38,7 +38,7 @@ use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
 
 /// The most connections at a time.
-const MOST_CONNECTIONS: usize = 100;
+pub(super) const MOST_CONNECTIONS: usize = 100;
 /// How long a request's head may take.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 

@@ -12,6 +12,7 @@ mod certificates;
 mod changed;
 mod chunks;
 mod console;
+pub mod descriptors;
 pub mod door;
 mod drive;
 mod guard;

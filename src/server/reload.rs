@@ -14,7 +14,7 @@ use super::certificates::Expiries;
 use super::peer::PeerLimits;
 use super::replaceable::Replaceable;
 use super::run::{clients_tls, identity, peer_limits};
-use super::{certificates, changed};
+use super::{certificates, changed, descriptors};
 use crate::adapters::identity::PeerIdentity;
 use crate::config::listen::PublicLimits;
 use crate::config::running::Running;
@@ -158,6 +158,7 @@ fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Rep
     let config = running.config();
     replaced.take(config, tls, &identity);
     expiries.show();
+    descriptors::for_gateway(config);
     changed::taken(&restart);
     gateway.reload(Reload {
         routes: config.shared.routes.clone(),

@@ -25,7 +25,7 @@ use super::reload::{Files, Levels, Replaced};
 use super::replaceable::Replaceable;
 #[cfg(feature = "otlp")]
 use super::spans;
-use super::{Listeners, PeerService, PublicService, certificates, public, reload};
+use super::{Listeners, PeerService, PublicService, certificates, descriptors, public, reload};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
@@ -114,6 +114,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     let settings = Settings { speaks, ..config.settings() };
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
     certificates::look(&config).show();
+    descriptors::for_gateway(&config);
 
     let listen = &config.process.listen;
     let public = bind(listen.public, "public").await?;

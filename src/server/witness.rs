@@ -20,6 +20,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::admin::{self, Answer, Key};
 use super::certificates::{self, Expiries};
+use super::descriptors;
 use super::peer::{self, PeerLimits};
 use super::reload::Levels;
 use super::replaceable::Replaceable;
@@ -379,6 +380,7 @@ pub async fn run(
     let witness = Witness::new(config.name.clone(), file, SystemClock, config.drift, config.lease);
     let witness = witness.speaking(speaks);
     let acceptor = witness.look().await?;
+    descriptors::make_room(descriptors::of_witness(LIMITS.connections), "");
     witness.expiries.replace(certificates::look_of_witness(&config));
     let (says, expiries) = (witness.config.clone(), witness.expiries.clone());
     let witness = Arc::new(witness);

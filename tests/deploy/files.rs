@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use onceway::config::Config;
+use onceway::server::descriptors;
 
 use super::{onceway, text, tool, top, well};
 
@@ -75,11 +76,12 @@ fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
     }
     // Cargo reads the manifests before it asks the compiler anything; a compiler that only fails shows how far it came.
     let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["check", "--offline", "--locked", "-p", "onceway"])
-        .current_dir(folder.path())
-        .env("RUSTC", "false");
-    cargo.env_remove("RUSTC_WRAPPER").env_remove("RUSTC_WORKSPACE_WRAPPER");
+    let build =
+        instructions(&file, "RUN").into_iter().find(|words| words[..2] == ["cargo", "build"]).unwrap();
+    assert_eq!(instructions(&file, "ARG"), [["FEATURES="]], "no feature by default");
+    assert!(build.ends_with(&["--features", "\"$FEATURES\""]), "{build:?}");
+    cargo.arg("check").args(&build[2..build.len() - 1]).args(["", "--offline"]).current_dir(folder.path());
+    cargo.env("RUSTC", "false").env_remove("RUSTC_WRAPPER").env_remove("RUSTC_WORKSPACE_WRAPPER");
     let output = cargo.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("-vV") && !said.contains("failed to parse manifest"), "{said}");
@@ -96,6 +98,11 @@ fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
     let rust =
         manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
     assert!(file.contains(&format!("rust:{rust}-")), "built with another Rust than {rust}");
+    let named = format!("{file}{}", text("deploy/README.md"));
+    for (at, sign) in named.match_indices("--build-arg FEATURES=") {
+        let feature: String = named[at + sign.len()..].chars().take_while(char::is_ascii_lowercase).collect();
+        assert!(manifest.contains(&format!("\n{feature} = [")), "there is no feature {feature:?}");
+    }
 }
 
 #[test]
@@ -105,7 +112,7 @@ fn the_unit_leaves_time_for_a_stop_and_room_for_connections() {
     let stop: u64 = value("TimeoutStopSec").parse().unwrap();
     assert!(stop >= reference().process.drain.as_secs() + 5, "a stop is cut short");
     let files: u64 = value("LimitNOFILE").parse().unwrap();
-    assert!(files >= 2 * u64::try_from(reference().process.listen.limits.connections).unwrap());
+    assert!(files >= u64::try_from(descriptors::of_gateway(&reference())).unwrap());
 }
 
 #[test]
@@ -118,17 +125,54 @@ fn units_are_such_that_systemd_takes_and_are_hardened() {
             users.lines().any(|line| line.starts_with(&format!("u {user} "))),
             "nobody makes the user {user}"
         );
-        let Some(mut verify) = tool("systemd-analyze", "the systemd units") else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(name);
-        std::fs::write(&path, unit.replace("/usr/local/bin/onceway", env!("CARGO_BIN_EXE_onceway"))).unwrap();
-        let output = verify.args(["verify", "--man=no"]).arg(&path).output().unwrap();
-        let said =
-            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-        // It ends well although it ignores a line; then it says so.
-        assert!(output.status.success() && !said.contains(name), "{said}");
-        let threshold = format!("--threshold={MOST_EXPOSED}");
-        well(Command::new("systemd-analyze").args(["security", "--offline=true", &threshold]).arg(&path));
+        let unit = unit.replace("/usr/local/bin/onceway", env!("CARGO_BIN_EXE_onceway"));
+        systemd_takes(&[(name, unit)]);
+    }
+    // The timer is verified with the service that it starts.
+    let zones = text("deploy/dns/coredns/onceway-zones.service");
+    let script = top("deploy/dns/coredns/zones");
+    let zones = zones.replace("/usr/local/bin/onceway-zones", script.to_str().unwrap());
+    let timer = text("deploy/dns/coredns/onceway-zones.timer");
+    systemd_takes(&[("onceway-zones.service", zones), ("onceway-zones.timer", timer)]);
+}
+
+/// Holds units that belong together against systemd, where it is installed: it reads every line, and the first one is hardened.
+fn systemd_takes(units: &[(&str, String)]) {
+    let Some(mut verify) = tool("systemd-analyze", "the systemd units") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for (name, unit) in units {
+        std::fs::write(path(name), unit).unwrap();
+    }
+    let output = verify.args(["verify", "--man=no"]).args(units.iter().map(|(name, _)| path(name)));
+    let output = output.output().unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    // It ends well although it ignores a line; then it says so.
+    assert!(output.status.success() && !units.iter().any(|(name, _)| said.contains(name)), "{said}");
+    let threshold = format!("--threshold={MOST_EXPOSED}");
+    let hardened = path(units[0].0);
+    well(Command::new("systemd-analyze").args(["security", "--offline=true", &threshold]).arg(hardened));
+}
+
+#[test]
+fn the_zones_are_written_where_coredns_looks_and_as_often() {
+    let unit = text("deploy/dns/coredns/onceway-zones.service");
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
+    let folder = format!("/var/lib/{}", value("StateDirectory"));
+    assert!(value("ExecStart").ends_with(&format!(" {folder}")));
+    let corefile = text("deploy/dns/coredns/Corefile");
+    let mut zones = corefile.lines().filter_map(|line| line.trim().strip_prefix("file "));
+    assert!(zones.all(|zone| zone.starts_with(&format!("{folder}/"))), "{corefile}");
+    let timer = text("deploy/dns/coredns/onceway-zones.timer");
+    let every = timer.lines().find_map(|line| line.strip_prefix("OnUnitInactiveSec=")).unwrap();
+    assert!(corefile.contains(&format!("reload {every}\n")), "every {every}");
+    let readme = text("deploy/README.md");
+    let [program, regions, _] = value("ExecStart").split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{unit}")
+    };
+    for made in [format!("zones {program}\n"), format!("regions {regions}\n")] {
+        assert!(readme.contains(&made), "deploy/README.md does not install {made}");
     }
 }
 
@@ -150,8 +194,17 @@ fn what_an_operator_checks_has_the_environment_of_the_service() {
 
 #[test]
 fn no_password_is_typed_on_a_command_line() {
-    for document in ["README.md", "deploy/README.md", "deploy/RUNBOOK.md", "deploy/postgres/README.md"] {
-        for word in ["\"$ONCEWAY_ADMIN_URL\"", "--from-literal", "PGPASSWORD="] {
+    let documents = [
+        "README.md",
+        "deploy/README.md",
+        "deploy/GUIDE.md",
+        "deploy/RUNBOOK.md",
+        "deploy/postgres/README.md",
+    ];
+    for document in documents {
+        for word in
+            ["\"$ONCEWAY_ADMIN_URL\"", "--from-literal", "PGPASSWORD=", "-H \"Authorization: Bearer $("]
+        {
             assert!(!text(document).contains(word), "{document}: other users of the machine see {word}");
         }
     }
@@ -255,6 +308,18 @@ fn postgres_is_set_as_the_tests_run_it() {
         }
     }
     assert!(compared >= 15, "only {compared} settings are those of the tests");
+}
+
+#[test]
+fn store_check_recommends_what_the_file_says() {
+    let source = text("src/adapters/postgres/provision/settings.rs");
+    let (_, rest) = source.split_once("const RECOMMENDED").unwrap();
+    let words: Vec<&str> = rest.split_once("];").unwrap().0.split('"').skip(1).step_by(2).collect();
+    let file = text("deploy/postgres/onceway.conf");
+    let lines =
+        file.lines().filter_map(|line| line.split_once(" = ")).filter(|(name, _)| !name.starts_with('#'));
+    let lines = lines.filter(|(name, _)| *name != "wal_level");
+    assert_eq!(words, lines.flat_map(|(name, value)| [name, value]).collect::<Vec<_>>());
 }
 
 #[test]

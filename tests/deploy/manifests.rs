@@ -312,6 +312,79 @@ fn each_region_of_the_ring_has_an_overlay() {
     }
 }
 
+/// Types the section's second block into a copy of the tree, but for its last line, which takes away what it made: whether it ended well, what it
+/// said, and the files that were checked, by region.
+fn looked_at(tree: &Path) -> (bool, String, BTreeSet<String>) {
+    let made = tempfile::tempdir().unwrap();
+    let block = &blocks()[1];
+    let lines =
+        block.strip_suffix("rm -r $pods\n").unwrap_or_else(|| panic!("it leaves keys behind: {block}"));
+    let programs = Path::new(env!("CARGO_BIN_EXE_onceway")).parent().unwrap().display();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let mut bash = Command::new("bash");
+    bash.args(["-e", "-c", lines]).current_dir(tree).env("PATH", path).env("TMPDIR", made.path());
+    let output = bash.env_remove("ONCEWAY_STORE_URL").output().unwrap();
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    let files = super::files_below(made.path().to_str().unwrap());
+    let below = |file: &String| {
+        let (_, rest) = file[made.path().to_str().unwrap().len() + 1..].split_once('/').unwrap();
+        rest.to_owned()
+    };
+    (output.status.success(), said, files.iter().map(below).collect())
+}
+
+#[test]
+fn what_pods_will_read_is_checked_beforehand_as_they_mount_it() {
+    let (well, said, files) = looked_at(typed());
+    assert!(well, "{said}");
+    // What only the region's cluster has.
+    let there = ["certs/postgres-ca.pem", "secrets/admin-token"];
+    let mounted = REGIONS.iter().flat_map(|name| {
+        let files = Pod::of(name).files().into_iter().filter(|file| !there.contains(&file.as_str()));
+        files.map(move |file| format!("{name}/{file}"))
+    });
+    assert_eq!(files, mounted.collect());
+    for name in REGIONS {
+        assert!(said.contains(&format!("{name}/region.toml: region {name} of example, in order")), "{said}");
+    }
+    for (file, from, to, what) in [
+        ("deploy/kubernetes/eu-west/region.toml", "drain = ", "drian = ", "eu-west/region.toml:"),
+        (
+            "deploy/kubernetes/ap-south/region.toml",
+            "= \"ap-south\"",
+            "= \"eu-west\"",
+            "does not name eu-west.onceway",
+        ),
+        ("deployment/routes.toml", "\nhold = ", "\nholds = ", "routes.toml:"),
+    ] {
+        let tree = tempfile::tempdir().unwrap();
+        let copy = tree.path().join("tree");
+        super::well(Command::new("cp").arg("-R").arg(typed()).arg(&copy));
+        let text = std::fs::read_to_string(copy.join(file)).unwrap();
+        assert!(text.contains(from), "{file} has no {from:?}");
+        std::fs::write(copy.join(file), text.replacen(from, to, 1)).unwrap();
+        let (well, said, _) = looked_at(&copy);
+        assert!(!well && said.contains(what), "{file}: {said}");
+    }
+}
+
+#[test]
+fn prometheus_finds_the_pods_and_gives_them_their_region() {
+    let file = text("deploy/prometheus/prometheus.yml");
+    let (_, job) = file.split_once("\n  # - job_name: ").unwrap();
+    let job = job.split("\n\n").next().unwrap().replace("\n  # ", "\n");
+    let job = &documents(&format!("- job_name: {job}"))[0][0];
+    let found = &job["kubernetes_sd_configs"][0];
+    assert_eq!((&found["role"], &found["namespaces"]["names"][0]), (&"pod".into(), &"onceway".into()));
+    let (objects, _) = region("us-east");
+    let port = job["relabel_configs"][0]["regex"].as_str().unwrap();
+    let port = named(&container(&objects)["ports"], port).expect("a port of the container");
+    assert_eq!(port["containerPort"], Pod::of("us-east").config().process.listen.admin.port());
+    let given = &job["relabel_configs"][1];
+    assert_eq!(given["target_label"], "region");
+    assert!(REGIONS.contains(&given["replacement"].as_str().unwrap()), "{given}");
+}
+
 #[test]
 fn what_is_rolled_out_is_known_to_nobody_else() {
     for name in REGIONS {

@@ -52,6 +52,13 @@ impl Pod {
         Self { objects, folder }
     }
 
+    /// The files of its volume, by their paths below it.
+    pub fn files(&self) -> Vec<String> {
+        let folder = self.folder.path().to_str().unwrap();
+        let all = super::files_below(folder);
+        all.iter().map(|file| file[folder.len() + 1..].to_owned()).collect()
+    }
+
     /// The secrets that the manifests name, each with its key.
     pub fn secrets(objects: &[Value]) -> Vec<(String, String)> {
         let [deployment] = of_kind(objects, "Deployment")[..] else { panic!("one deployment") };

@@ -76,7 +76,7 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
         }
     }
     section
-        .run("onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml")
+        .run("onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml config/sa-east.toml")
         .await
         .ends(&[0]);
     spare.cluster.start().await.unwrap();

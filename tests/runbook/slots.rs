@@ -92,6 +92,9 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     .await;
     client.batch_execute("alter system reset max_slot_wal_keep_size").await.unwrap();
     client.batch_execute("select pg_reload_conf()").await.unwrap();
+    section.run("psql --command \"select pg_drop_replication_slot").await.ends(&[0]);
+    let left = "select from pg_replication_slots where slot_name like '%eu_west%'";
+    assert!(client.query(left, &[]).await.unwrap().is_empty(), "the slot is still there");
     eu.act(Action::Start, Part::Both).await.unwrap();
     section.run("onceway store check --config config/eu-west.toml").await.ends(&[1]).shows("us-east");
     section.run("onceway store reseed --config config/eu-west.toml --from us-east").await.ends(&[0]);

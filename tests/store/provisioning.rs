@@ -55,8 +55,29 @@ async fn two_regions_meet_in_either_order_and_rows_arrive() {
     assert_eq!(seen.len(), 1);
     assert!(seen[0].from == "eu-west" && seen[0].ready && seen[0].streaming, "{seen:?}");
 
+    settings_that_lack_something_are_hints(&us, &us_plan).await;
     a_moved_peer_is_followed(&us, &us_plan).await;
     a_lost_slot_is_reported_and_left_alone(&eu, &us, &us_plan).await;
+}
+
+async fn settings_that_lack_something_are_hints(us: &Region, plan: &Plan) {
+    let hints = async || {
+        let report = provision::check(plan).await.unwrap();
+        assert!(report.is_complete() && !report.is_broken(), "{report}");
+        report.hints.into_iter().map(|hint| format!("{} = {}", hint.setting, hint.is)).collect::<Vec<_>>()
+    };
+    let before = hints().await;
+    let admin = us.admin().await;
+    for (setting, value) in [("jit", "on"), ("log_min_error_statement", "error")] {
+        let sql = format!("alter database {DATABASE} set {setting} = {value}");
+        admin.batch_execute(&sql).await.unwrap();
+    }
+    let all = [&["jit = on", "log_min_error_statement = error"].map(str::to_owned), &before[..]];
+    let (mut expected, mut found) = (all.concat(), hints().await);
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
+    admin.batch_execute(&format!("alter database {DATABASE} reset all")).await.unwrap();
 }
 
 async fn a_moved_peer_is_followed(us: &Region, plan: &Plan) {

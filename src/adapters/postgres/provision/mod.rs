@@ -1,7 +1,7 @@
 //! Makes a region's store, connects it to its peers, and says what is missing: `onceway store init` and `store check`.
 //!
 //! `generations` (which stores), `schema` (migrations, leaves, routines, the gate), `roles` (least rights), `mesh` (publication and subscriptions), `columns` (what is published),
-//! `leaving` (regions that left the ring), `publisher` (a peer), `reseed` (a subscription whose slot was lost), `script` (all of it for psql), `report`.
+//! `leaving` (regions that left the ring), `publisher` (a peer), `reseed` (a subscription whose slot was lost), `script` (all of it for psql), `settings` (hints), `report`.
 //! [`init`] may run in any order of regions, again and again, on a live deployment: it adds what is missing and changes nothing else.
 //! Neighbours: `cli` and `fleet` call it with a [`Plan`]. It must not re-create what may have lost rows (a slot, a leaf's content), must not
 //! touch another region's store, and must not copy a server's DETAIL lines into its report.
@@ -16,6 +16,7 @@ mod reseed;
 mod roles;
 mod schema;
 mod script;
+mod settings;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use super::run::Params;
 use super::{connect, errors, names};
 use crate::protocol::region::{Origin, RegionName};
 
-pub use report::{Line, Report, Status};
+pub use report::{Hint, Line, Report, Status};
 pub(super) use schema::SCHEMA;
 pub use script::{Script, Whence, script};
 
@@ -259,6 +260,7 @@ async fn server(client: &Client, report: &mut Report) -> Result<(), Error> {
             },
         );
     }
+    report.hints = settings::hints(client).await?;
     Ok(())
 }
 

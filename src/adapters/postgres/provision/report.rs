@@ -26,11 +26,24 @@ pub struct Line {
     pub status: Status,
 }
 
+/// A setting of the server that is not as `deploy/postgres/onceway.conf` recommends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// Which.
+    pub setting: String,
+    /// What it is.
+    pub is: String,
+    /// What is recommended.
+    pub recommended: &'static str,
+}
+
 /// All parts of a store, in the order they were looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The parts.
     pub lines: Vec<Line>,
+    /// What might be better; nothing waits for it.
+    pub hints: Vec<Hint>,
 }
 
 impl Report {
@@ -69,6 +82,12 @@ impl fmt::Display for Report {
                 Status::Pending(why) => writeln!(out, "pending  {}: {why}", line.what)?,
                 Status::Broken(why) => writeln!(out, "broken   {}: {why}", line.what)?,
             }
+        }
+        for Hint { setting, is, recommended } in &self.hints {
+            writeln!(
+                out,
+                "hint     {setting} = {is}: deploy/postgres/onceway.conf recommends {recommended}, and says why"
+            )?;
         }
         Ok(())
     }

@@ -1,0 +1,118 @@
+//! How many files a gateway and a witness may open: started with few, they take as many as they are allowed to, and say so where those are too few.
+//!
+//! Real processes whose shell sets the limits; the gateway in shadow mode, in which it asks no store. Neighbour: `deploy/files.rs` holds the unit's limit against
+//! what a gateway can need. It must not touch the limits of this process.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use onceway::fleet::ports::FleetPorts;
+use onceway::fleet::{files, ports, wait};
+use onceway::protocol::region::RegionName;
+
+/// How long a process may take until it listens.
+const BOUND: Duration = Duration::from_secs(30);
+/// Below what either of the two can need here, and above it.
+const FEW: u64 = 1_000;
+const ENOUGH: u64 = 2_000;
+
+/// The files of two regions and a witness.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let names = ["north", "south", "witness-1"].map(|name| RegionName::parse(name).unwrap());
+    files::write_shared(dir, &names[..2], &names).unwrap();
+    let witness = format!("{}\n[[witness]]\nname = \"witness-1\"\n", files::FAILOVER);
+    files::write(dir, "ring.toml", &files::ring(&names[..2], &[1, 1], &witness)).unwrap();
+    let base = ports::free_run(30).unwrap();
+    let [own, other] = &FleetPorts::lay_out(base, 2).unwrap().regions[..] else { panic!("two regions") };
+    let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let peers = vec![(names[1].clone(), at(other.peer)), (names[2].clone(), at(other.admin))];
+    let publishers = vec![(names[1].clone(), at(other.postgres))];
+    let file = files::RegionFile { name: &names[0], ports: *own, peers, publishers };
+    let file = files::write_region(dir, &file).unwrap();
+    let limits = "[listen.limits]\nconnections = 50\nconnections_per_ip = 50\nrequests = 100\n\n[store]\n";
+    let text = fs::read_to_string(&file).unwrap().replacen("[store]\n", limits, 1);
+    fs::write(file, format!("shadow = true\n{text}")).unwrap();
+    let text = format!(
+        "name = \"witness-1\"\nring = \"ring.toml\"\nfile = \"witness.state\"\n[listen]\npeer = \"{}\"\nadmin = \"{}\"\n[peer]\n\
+         certificate = \"certificates/witness-1.pem\"\nkey = \"certificates/witness-1.key\"\nca = \"certificates/ca.pem\"\n",
+        at(other.admin),
+        at(other.public),
+    );
+    files::write(dir, "witness.toml", &text).unwrap();
+    folder
+}
+
+struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    /// Starts the program under limits that a shell sets before, and waits until it listens.
+    async fn start(dir: &Path, limits: &str, args: &[&str]) -> Running {
+        let log = dir.join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{limits} && exec \"$@\""), "sh", env!("CARGO_BIN_EXE_onceway")]);
+        command.args(args).current_dir(dir).env_remove("ONCEWAY_LOG");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+        let running = Running { child: command.spawn().unwrap(), log };
+        let listens = async || Ok(running.said().contains(" listening ").then_some(()));
+        let listens = wait::for_some("the program to listen", BOUND, listens).await;
+        listens.unwrap_or_else(|error| panic!("{error}: {}", running.said()));
+        running
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// How many files it may open: the soft limit and the hard one (proc_pid_limits(5)).
+    fn limits(&self) -> [u64; 2] {
+        let text = fs::read_to_string(format!("/proc/{}/limits", self.child.id())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Max open files ")).unwrap();
+        let mut words = line.split_whitespace().map(|word| word.parse().unwrap());
+        [words.next().unwrap(), words.next().unwrap()]
+    }
+}
+
+/// What either does under a soft limit that it may raise far enough, and under one that it may not.
+async fn takes_what_it_may(dir: &Path, args: &[&str], lower: bool) {
+    let raised = Running::start(dir, &format!("ulimit -S -n 100 && ulimit -H -n {ENOUGH}"), args).await;
+    assert_eq!(raised.limits(), [ENOUGH, ENOUGH]);
+    assert!(!raised.said().contains("files"), "{}", raised.said());
+    drop(raised);
+    let short = Running::start(dir, &format!("ulimit -S -n 100 && ulimit -H -n {FEW}"), args).await;
+    assert_eq!(short.limits(), [FEW, FEW]);
+    let said = short.said();
+    let line = said.lines().find(|line| line.contains("WARN") && line.contains("fewer files may be open"));
+    let line = line.unwrap_or_else(|| panic!("nothing of files in\n{said}"));
+    assert!(line.contains("limit=1000") && line.contains("LimitNOFILE"), "{line}");
+    assert_eq!(line.contains("[listen.limits]"), lower, "{line}");
+}
+
+#[tokio::test]
+async fn a_gateway_opens_as_many_files_as_it_may_and_warns_of_too_few() {
+    let folder = folder();
+    takes_what_it_may(folder.path(), &["serve", "--config", "north.toml"], true).await;
+}
+
+#[tokio::test]
+async fn a_witness_opens_as_many_files_as_it_may_and_warns_of_too_few() {
+    let folder = folder();
+    let args = ["witness", "--config", "witness.toml"];
+    let mut init = Command::new(env!("CARGO_BIN_EXE_onceway"));
+    let made = init.args(args).arg("--init").current_dir(folder.path()).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    takes_what_it_may(folder.path(), &args, false).await;
+}
