@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use onceway::ports::jobs::{Act, Acted, Job, JobLoad, JobRow, StoredRequest, Taken};
+use onceway::ports::jobs::{Act, Acted, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
 use onceway::ports::store::{
     Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError,
     Subscription, Written,
@@ -165,9 +165,9 @@ impl Jobs for SimStore {
         most: usize,
         away: Duration,
         until: Option<Date>,
-        but_of: &[Tenant],
+        turns: Option<&Turns>,
     ) -> Result<Vec<Job>, StoreError> {
-        self.call(Effect::Writes, |table| table.take(nonce, most, away, until, but_of)).await
+        self.call(Effect::Writes, |table| table.take(nonce, most, away, until, turns)).await
     }
 
     async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {

@@ -22,13 +22,14 @@ use super::race::{Won, race};
 use super::reply::{self, Reply};
 use super::route::{Matched, Policy};
 use super::{Gateway, metrics, request, spans, trace};
-use crate::ports::jobs::{Content, Job, StoredRequest};
+use crate::ports::jobs::{Content, Job, StoredRequest, Turns};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Peers, Ports};
 use crate::protocol::fingerprint;
 use crate::protocol::key::Tenant;
 use crate::protocol::record::{Reading, Row};
 use crate::protocol::region::RegionName;
+use crate::protocol::time::Moment;
 
 /// How many jobs one gateway runs at a time, oldest first.
 const MOST_AT_ONCE: usize = 16;
@@ -46,12 +47,21 @@ pub(super) struct Workers {
     free: Arc<Semaphore>,
     spare: Arc<Semaphore>,
     busy: Arc<Mutex<BTreeMap<Tenant, usize>>>,
+    turns: Mutex<Turn>,
+}
+
+/// Who had a spare worker last, and when it is looked again for whom to give one.
+#[derive(Default)]
+struct Turn {
+    after: Option<Tenant>,
+    from: Option<Moment>,
 }
 
 impl Default for Workers {
     fn default() -> Self {
         let places = |most| Arc::new(Semaphore::new(most));
-        Self { due: Arc::default(), free: places(MOST_AT_ONCE), spare: places(SPARE), busy: Arc::default() }
+        let (free, spare) = (places(MOST_AT_ONCE), places(SPARE));
+        Self { due: Arc::default(), free, spare, busy: Arc::default(), turns: Mutex::default() }
     }
 }
 
@@ -77,8 +87,8 @@ impl Drop for Busy {
     }
 }
 
-fn lock(busy: &Mutex<BTreeMap<Tenant, usize>>) -> MutexGuard<'_, BTreeMap<Tenant, usize>> {
-    busy.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Workers {
@@ -143,32 +153,57 @@ async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
         return;
     }
     let workers = &gateway.jobs;
-    take_for(gateway, &workers.free, &[], span).await;
-    if workers.free.available_permits() == 0 {
-        let much = |(tenant, count): (&Tenant, &usize)| (*count >= QUARTER).then(|| tenant.clone());
-        let much: Vec<Tenant> = lock(&workers.busy).iter().filter_map(much).collect();
-        if !much.is_empty() {
-            take_for(gateway, &workers.spare, &much, span).await;
-        }
+    take_for(gateway, &workers.free, None, span).await;
+    if workers.free.available_permits() == 0 && !gateway.is_stopping() {
+        spare(gateway, span).await;
     }
     drop(taking);
 }
 
-/// Takes for these places, of no tenant named, and runs.
+/// Gives spare workers to tenants that have few, in turn.
+async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
+    let (workers, begun) = (&gateway.jobs, gateway.ports.clock().now());
+    let much = |(tenant, count): (&Tenant, &usize)| (*count >= QUARTER).then(|| tenant.clone());
+    let but_of: Vec<Tenant> = lock(&workers.busy).iter().filter_map(much).collect();
+    let mut turns = {
+        let turn = lock(&workers.turns);
+        let rests = turn.from.is_some_and(|from| begun < from);
+        if but_of.is_empty() || rests || workers.spare.available_permits() == 0 {
+            return;
+        }
+        Turns { but_of, after: turn.after.clone() }
+    };
+    let mut last = take_for(gateway, &workers.spare, Some(&turns), span).await;
+    if last.is_none() && turns.after.take().is_some() {
+        // From the first one again.
+        last = take_for(gateway, &workers.spare, Some(&turns), span).await;
+    }
+    let ended = gateway.ports.clock().now();
+    // Whoever it is that wakes the workers, this is a fifth of the time at most; and nobody else may have anything due.
+    let pause = match last {
+        Some(_) => ended.since(begun) * 4,
+        None => gateway.settings.timings.jobs_poll,
+    };
+    *lock(&workers.turns) = Turn { after: last, from: Some(ended + pause) };
+}
+
+/// Takes for these places, and runs. Returns the last of the tenants whose jobs were taken, by name.
 async fn take_for<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     places: &Arc<Semaphore>,
-    but_of: &[Tenant],
+    turns: Option<&Turns>,
     span: Option<spans::Begin>,
-) {
+) -> Option<Tenant> {
     let free = places.available_permits();
     if free == 0 {
-        return;
+        return None;
     }
     let (nonce, until) = (gateway.ports.dice().nonce(), gateway.forgets_until());
-    let taken = gateway.ports.store().take(nonce, free, away(gateway), until, but_of);
+    let taken = gateway.ports.store().take(nonce, free, away(gateway), until, turns);
+    let mut last = None;
     for mut job in metrics::upkeep("take", taken).await.unwrap_or_default() {
-        let Ok(permit) = places.clone().try_acquire_owned() else { return };
+        let Ok(permit) = places.clone().try_acquire_owned() else { return last };
+        last = last.max(Some(job.taken.id.tenant().clone()));
         let busy = Busy::with(&gateway.jobs.busy, job.taken.id.tenant());
         let (gateway, begun) = (gateway.clone(), InFlight::begin(gateway.clone()));
         let span = spans::job(span, &mut job);
@@ -179,6 +214,7 @@ async fn take_for<P: Ports>(
             drop(begun);
         });
     }
+    last
 }
 
 /// How long a taken job is left to its worker: longer than any run, and than the hold of a worker that died.

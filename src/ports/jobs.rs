@@ -115,6 +115,15 @@ pub enum Acted {
     GateMoved,
 }
 
+/// Whose jobs are taken, if not those that are due longest: one of each tenant in the order of their names, the one that is due longest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// Of these none.
+    pub but_of: Vec<Tenant>,
+    /// Only of those behind this one.
+    pub after: Option<Tenant>,
+}
+
 /// All jobs of a region in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobLoad {
@@ -139,7 +148,7 @@ pub trait Jobs: Send + Sync + 'static {
         keep: Duration,
     ) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
 
-    /// Takes up to `most` due jobs, oldest due first; where tenants are named, one job at most of each other tenant and none of theirs. Each counts one run more and is not due again for `away`, so a worker
+    /// Takes up to `most` due jobs, oldest due first; or by turns. Each counts one run more and is not due again for `away`, so a worker
     /// that dies gives it back by itself. Two takers never get one job. No retention counts as over that ends after `until`, whatever the
     /// database's clock says; without it none does.
     fn take(
@@ -148,7 +157,7 @@ pub trait Jobs: Send + Sync + 'static {
         most: usize,
         away: Duration,
         until: Option<Date>,
-        but_of: &[Tenant],
+        turns: Option<&Turns>,
     ) -> impl Future<Output = Result<Vec<Job>, StoreError>> + Send;
 
     /// The job is done: it goes, and its request with it.

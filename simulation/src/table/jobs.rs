@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use onceway::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, StoredRequest, Taken};
+use onceway::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
 use onceway::ports::store::{ClaimAsk, ClaimReply, Written};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::job::JobState;
@@ -79,7 +79,7 @@ impl Table {
         most: usize,
         away: Duration,
         until: Option<Date>,
-        but_of: &[Tenant],
+        turns: Option<&Turns>,
     ) -> Vec<Job> {
         let now = self.clock.micros();
         let mut due: Vec<(i64, KeyId)> = self
@@ -89,9 +89,10 @@ impl Table {
             .map(|(id, job)| (job.next, id.clone()))
             .collect();
         due.sort();
-        if !but_of.is_empty() {
+        if let Some(Turns { but_of, after }) = turns {
             let mut had: BTreeSet<Tenant> = but_of.iter().cloned().collect();
-            due.retain(|(_, id)| had.insert(id.tenant().clone()));
+            due.retain(|(_, id)| Some(id.tenant()) > after.as_ref() && had.insert(id.tenant().clone()));
+            due.sort_by(|(_, one), (_, other)| one.tenant().cmp(other.tenant()));
         }
         due.truncate(most);
         let mut taken = Vec::new();

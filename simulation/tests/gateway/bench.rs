@@ -288,8 +288,19 @@ pub fn request(path: &str, key: &str, text: &str) -> Request<onceway::ports::Bod
 
 /// Asks one gateway as the bench's second tenant, globex.
 pub async fn ask_as_globex(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
+    ask_as("globex", gateway, path, key, text).await
+}
+
+/// Asks one gateway as another tenant: globex or initech.
+pub async fn ask_as(
+    tenant: &str,
+    gateway: &Arc<Gateway<SimPorts>>,
+    path: &str,
+    key: &str,
+    text: &str,
+) -> Told {
     let mut request = request(path, key, text);
-    request.headers_mut().insert("authorization", "Bearer sk-globex".parse().unwrap());
+    request.headers_mut().insert("authorization", format!("Bearer sk-{tenant}").parse().unwrap());
     told(gateway.handle(request).await).await
 }
 
@@ -317,10 +328,10 @@ pub fn id(key: &str) -> KeyId {
     KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
 }
 
-/// A key of the bench's second tenant that this region owns, and its id.
-pub fn key_of_globex(owner: &RegionName, word: &str) -> (String, KeyId) {
+/// A key of another tenant that this region owns, and its id.
+pub fn key_of_tenant(tenant: &str, owner: &RegionName, word: &str) -> (String, KeyId) {
     let view = view();
-    let id = |key: &str| KeyId::new(Tenant::parse("globex").unwrap(), Key::parse(key).unwrap());
+    let id = |key: &str| KeyId::new(Tenant::parse(tenant).unwrap(), Key::parse(key).unwrap());
     let keys = (0_u32..).map(|number| format!("{word}-{number}"));
     let mut keys = keys.map(|key| (key.clone(), id(&key)));
     keys.find(|(_, id)| view.owner(id) == Some(owner)).unwrap()
@@ -379,8 +390,10 @@ fn credentials() -> Credentials {
         let caller = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal);
         credentials.insert(digest(token.as_bytes()), caller);
     }
-    let globex = Caller::new(Tenant::parse("globex").unwrap(), Voucher::File, None);
-    credentials.insert(digest(b"sk-globex"), globex);
+    for tenant in ["globex", "initech"] {
+        let caller = Caller::new(Tenant::parse(tenant).unwrap(), Voucher::File, None);
+        credentials.insert(digest(format!("sk-{tenant}").as_bytes()), caller);
+    }
     credentials
 }
 

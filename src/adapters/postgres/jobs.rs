@@ -11,7 +11,7 @@ use super::errors::{self, Effect};
 use super::keys::{big, claim_reply, millis, small};
 use super::run::{Call, Params};
 use super::{Lane, PgStore, rows, sealing, statements};
-use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken};
+use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken, Turns};
 use crate::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
 use crate::protocol::decide::Basis;
 use crate::protocol::job::JobState;
@@ -78,18 +78,23 @@ impl Jobs for PgStore {
         most: usize,
         away: Duration,
         until: Option<Date>,
-        but_of: &[Tenant],
+        turns: Option<&Turns>,
     ) -> Result<Vec<Job>, StoreError> {
         const WHAT: &str = "taking jobs";
         let (taken, most) = (Uuid::from_u128(nonce.0), i64::try_from(most).unwrap_or(i64::MAX));
         let (away, until) = (millis(away), until.map(Date::as_millis));
-        let but_of: Vec<&str> = but_of.iter().map(Tenant::as_str).collect();
         let named: Params<'_> = &[&taken, &most, &away, &until];
-        let (sql, params) = match but_of.is_empty() {
-            true => (statements::JOB_TAKE, named.to_vec()),
-            false => (statements::JOB_TAKE_OF_OTHERS, [named, &[&but_of]].concat()),
+        let call = |sql| Call { what: WHAT, effect: Effect::Writes, sql };
+        let found = match turns {
+            None => self.on(Lane::Jobs, call(statements::JOB_TAKE), named).await?,
+            Some(Turns { but_of, after }) => {
+                let but_of: Vec<&str> = but_of.iter().map(Tenant::as_str).collect();
+                // No tenant is empty: everybody comes after the empty one.
+                let after = after.as_ref().map_or("", Tenant::as_str);
+                let params = [named, &[&but_of, &after]].concat();
+                self.on(Lane::Jobs, call(statements::JOB_TAKE_BY_TURNS), &params).await?
+            }
         };
-        let found = self.on(Lane::Jobs, Call { what: WHAT, effect: Effect::Writes, sql }, &params).await?;
         let unreadable = |why| errors::unreadable(WHAT, Effect::Writes, why);
         found.iter().map(|row| self.job_of(row, nonce)).collect::<Result<_, _>>().map_err(unreadable)
     }

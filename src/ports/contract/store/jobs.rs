@@ -13,7 +13,7 @@ use super::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, finds, gate, id, known, open, release,
     row, rows, settle, wins,
 };
-use crate::ports::jobs::{Act, Acted, Content, Job, Jobs, StoredRequest, Taken};
+use crate::ports::jobs::{Act, Acted, Content, Job, Jobs, StoredRequest, Taken, Turns};
 use crate::ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
 
 use crate::protocol::decide::Basis;
@@ -31,7 +31,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     an_acceptance_replaces_a_released_row_only(bench).await;
     the_first_claim_of_a_job_is_the_first_attempt(bench).await;
     one_job_has_one_taker(bench).await;
-    jobs_of_others_are_taken_in_turn(bench).await;
+    jobs_are_taken_by_turns(bench).await;
     a_worker_that_dies_gives_its_job_back(bench).await;
     writes_of_an_older_taking_are_lost(bench).await;
     a_letter_waits_for_its_operator(bench).await;
@@ -71,7 +71,7 @@ async fn accepted<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> KeyId {
 }
 
 async fn take<B: StoreBench>(bench: &B, nonce: u128, away: Duration) -> Vec<Job> {
-    bench.store().take(Nonce(nonce), 10, away, Some(LATE), &[]).await.expect("store: take failed")
+    bench.store().take(Nonce(nonce), 10, away, Some(LATE), None).await.expect("store: take failed")
 }
 
 /// Takes the one job there is.
@@ -191,8 +191,8 @@ pub async fn the_first_claim_of_a_job_is_the_first_attempt<B: StoreBench>(bench:
     finish(bench, &job.taken).await;
 }
 
-/// Where tenants are named, of every other one that waits the job that is due longest, and not what is put off.
-pub async fn jobs_of_others_are_taken_in_turn<B: StoreBench>(bench: &B) {
+/// By turns: of each tenant behind the one that had its turn last the job that is due longest, but for those that are named.
+pub async fn jobs_are_taken_by_turns<B: StoreBench>(bench: &B) {
     let (busy, own) = (bench.tenant("busy"), id(bench, "turns").tenant().clone());
     let of = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
     let mut nonce = 0;
@@ -207,21 +207,33 @@ pub async fn jobs_of_others_are_taken_in_turn<B: StoreBench>(bench: &B) {
     for name in ["turns-1", "turns-2"] {
         accepts(&own, name).await;
     }
-    let others = async |nonce, most, of: &[Tenant]| {
-        let taken = bench.store().take(Nonce(nonce), most, LONG, Some(LATE), of).await;
+    let turns = async |nonce, but_of: &[&Tenant], after: Option<&Tenant>| {
+        let but_of = but_of.iter().map(|tenant| (*tenant).clone()).collect();
+        let turns = Turns { but_of, after: after.cloned() };
+        let taken = bench.store().take(Nonce(nonce), 9, LONG, Some(LATE), Some(&turns)).await;
         taken.expect("store: take failed").into_iter().map(|job| job.taken).collect::<Vec<Taken>>()
     };
-    let ids = |taken: &[Taken]| taken.iter().map(|taken| taken.id.clone()).collect::<Vec<_>>();
-    let first = others(20, 9, std::slice::from_ref(&busy)).await;
+    let ids = |taken: &[Taken]| {
+        let mut ids: Vec<KeyId> = taken.iter().map(|taken| taken.id.clone()).collect();
+        ids.sort();
+        ids
+    };
+    let first = turns(20, &[&busy], None).await;
     assert_eq!(ids(&first), [of(&own, "turns-1")], "store: one of each other tenant, the oldest");
-    let second = others(21, 9, std::slice::from_ref(&busy)).await;
-    assert_eq!(ids(&second), [of(&own, "turns-2")], "store: what was taken is not due");
-    let none = others(22, 9, &[busy.clone(), own.clone()]).await;
-    assert_eq!(ids(&none), [], "store: everybody is named");
-    let third = others(23, 9, std::slice::from_ref(&own)).await;
-    assert_eq!(ids(&third), [of(&busy, "busy-1")]);
-    let rest = others(24, 9, &[]).await;
-    assert_eq!(ids(&rest).len(), 2, "store: oldest first, whosever they are: {rest:?}");
+    let last = busy.clone().max(own.clone());
+    assert_eq!(ids(&turns(21, &[], Some(&last)).await), [], "store: nobody is behind the last one");
+    let first_of = |tenant: &Tenant| if *tenant == busy { of(&busy, "busy-1") } else { of(&own, "turns-2") };
+    let second = turns(22, &[], Some(&busy.clone().min(own.clone()))).await;
+    assert_eq!(
+        ids(&second),
+        [first_of(&last)],
+        "store: what was taken is not due, and who was had is behind"
+    );
+    assert_eq!(ids(&turns(23, &[&busy, &own], None).await), [], "store: everybody is named");
+    let third = turns(24, &[&last], None).await;
+    assert_eq!(ids(&third), [first_of(&busy.clone().min(own.clone()))]);
+    let rest: Vec<Taken> = take(bench, 25, LONG).await.into_iter().map(|job| job.taken).collect();
+    assert_eq!(rest.len(), 2, "store: all that is due, whosever it is: {rest:?}");
     for taken in [first, second, third, rest].concat() {
         finish(bench, &taken).await;
     }
@@ -232,7 +244,7 @@ pub async fn one_job_has_one_taker<B: StoreBench>(bench: &B) {
     for (at, name) in ["taken-a", "taken-b", "taken-c", "taken-d"].into_iter().enumerate() {
         accepted(bench, name, at as u128).await;
     }
-    let takers = (10..14).map(|nonce| bench.store().take(Nonce(nonce), 2, LONG, Some(LATE), &[])).collect();
+    let takers = (10..14).map(|nonce| bench.store().take(Nonce(nonce), 2, LONG, Some(LATE), None)).collect();
     let mut got = Vec::new();
     for taken in together(takers).await {
         got.extend(taken.expect("store: take failed").into_iter().map(|job| job.taken));
@@ -319,11 +331,11 @@ pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench
     assert_eq!(store.erase(LATE).await, Ok(0), "store: a request is kept while its retention runs");
     bench.pass(SHORT).await;
     assert_eq!(store.erase(LATE).await, Ok(0), "store: a waiting one's is kept for its worker");
-    let stepped = store.take(Nonce(4), 10, Duration::ZERO, None, &[]).await.expect("store: take failed");
+    let stepped = store.take(Nonce(4), 10, Duration::ZERO, None, None).await.expect("store: take failed");
     assert_eq!(stepped.len(), 1, "store: a job is due at the latest when its retention ends");
     assert!(!stepped[0].over, "store: over by a date that nobody believes");
     let early =
-        store.take(Nonce(5), 10, Duration::ZERO, Some(Date(0)), &[]).await.expect("store: take failed");
+        store.take(Nonce(5), 10, Duration::ZERO, Some(Date(0)), None).await.expect("store: take failed");
     assert!(early.len() == 1 && !early[0].over, "store: over before the date that is believed");
     let job = takes(bench, 6).await;
     assert!(job.over, "store: the retention of the request is over");

@@ -1,8 +1,8 @@
--- One look for the jobs of tenants that are not in $5: of each the one that is due longest. From tenant to tenant by the index (a loose index
--- scan), so that what waits of those in $5 is not read. Bounds stand in scalar sub-selects, because an index cannot be searched with a volatile
+-- One look for the jobs of tenants behind $6 that are not in $5: of each the one that is due longest. From tenant to tenant by the index (a loose
+-- index scan), as far as needed, so that neither what waits of those in $5 is read nor everybody's first. Bounds stand in scalar sub-selects, because an index cannot be searched with a volatile
 -- function. Locked are those that are taken only; what another gateway took meanwhile is not due any more when its lock is had.
 with recursive walk as (
-    (select tenant, 1 as step from onceway.jobs where state = 1 order by tenant limit 1)
+    (select tenant, 1 as step from onceway.jobs where state = 1 and tenant > $6 order by tenant limit 1)
     union all
     select (select j.tenant from onceway.jobs j where j.state = 1 and j.tenant > w.tenant order by j.tenant limit 1), w.step + 1
       from walk w where w.tenant is not null and w.step < 10000
@@ -10,13 +10,12 @@ with recursive walk as (
     select w.tenant, f.key
       from walk w
      cross join lateral (
-           select j.key, j.next_at from onceway.jobs j
+           select j.key from onceway.jobs j
             where j.state = 1 and j.tenant = w.tenant and j.next_at <= (select clock_timestamp())
             order by j.next_at
             limit 1
            ) f
      where w.tenant <> all ($5::text[])
-     order by f.next_at
      limit $2
 ), d as materialized (
     select j.tenant, j.key
