@@ -124,21 +124,11 @@ impl HttpPeers {
     async fn ask_how(&self, to: &RegionName) -> Result<Pong, PeerError> {
         let response =
             self.exchange(to, wire::encode_get(&self.me, self.speaks, to, wire::PING_PATH)).await?;
-        let (head, body) = response.into_parts();
-        if head.status != StatusCode::OK {
-            return Err(PeerError::Unknown(format!("the ping was answered with {}", head.status)));
+        let pong = read_pong(response).await?;
+        if let Some(peer) = self.peers.get(to).filter(|_| !pong.serving) {
+            peer.renew_within(RENEW_IDLE);
         }
-        match collect(streaming(body, Patience::Endless, None), PONG_LIMIT).await {
-            Ok(Collected::Whole(json)) => {
-                let pong = wire::decode_pong(&json).map_err(|error| PeerError::Unknown(error.to_string()))?;
-                if let Some(peer) = self.peers.get(to).filter(|_| !pong.serving) {
-                    peer.renew_within(RENEW_IDLE);
-                }
-                Ok(pong)
-            }
-            Ok(Collected::Over(_, _)) => Err(PeerError::Unknown("the ping's reply is too long".into())),
-            Err(error) => Err(PeerError::Unknown(error.to_string())),
-        }
+        Ok(pong)
     }
 
     async fn put(&self, to: &RegionName, question: Question) -> Result<Told, PeerError> {
@@ -167,6 +157,20 @@ impl HttpPeers {
                 Err(PeerError::NotSent(format!("{refused}: {}", why.unwrap_or_default())))
             }
         }
+    }
+}
+
+async fn read_pong(response: Response<Incoming>) -> Result<Pong, PeerError> {
+    let (head, body) = response.into_parts();
+    if head.status != StatusCode::OK {
+        return Err(PeerError::Unknown(format!("the ping was answered with {}", head.status)));
+    }
+    match collect(streaming(body, Patience::Endless, None), PONG_LIMIT).await {
+        Ok(Collected::Whole(json)) => {
+            wire::decode_pong(&json).map_err(|error| PeerError::Unknown(error.to_string()))
+        }
+        Ok(Collected::Over(_, _)) => Err(PeerError::Unknown("the ping's reply is too long".into())),
+        Err(error) => Err(PeerError::Unknown(error.to_string())),
     }
 }
 
@@ -251,16 +255,25 @@ impl Peer {
         Err(making)
     }
 
-    /// Makes another connection, and puts it in the place of the one that is used: what is under way on that ends there, and where none can be made it
-    /// stays.
+    /// Makes another connection, and puts it in the place of the one that is used: what is under way on that ends there. Where none can be made to a gateway
+    /// that serves, it stays.
     fn renew(self: &Arc<Self>) {
         let peer = self.clone();
         tokio::spawn(async move {
             match peer.connect().await {
-                Ok(sender) => *peer.lock() = Link::Up(sender, next_renewal()),
+                Ok(sender) if peer.serves(sender.clone()).await => {
+                    *peer.lock() = Link::Up(sender, next_renewal());
+                }
+                Ok(_) => tracing::debug!(peer = %peer.name, "not renewed: the other gateway does not serve"),
                 Err(why) => tracing::debug!(peer = %peer.name, %why, "the connection is not renewed"),
             }
         });
+    }
+
+    async fn serves(&self, mut sender: Sender) -> bool {
+        let ping = wire::encode_get(&self.me, self.identity.speaks, &self.name, wire::PING_PATH);
+        let pong = async { read_pong(sender.send_request(ping.map(Full::new)).await.ok()?).await.ok() };
+        timeout(CONNECT, pong).await.ok().flatten().is_some_and(|pong| pong.serving)
     }
 
     /// Has the connection renewed within this time.

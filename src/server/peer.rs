@@ -37,7 +37,8 @@ use crate::ports::{Body, BodyError};
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
 
-/// The most messages of one connection that are answered at a time; a peer region has one connection.
+/// The most messages of one connection that are answered at a time; each gateway of a peer region has one connection, or two
+/// while it is renewed.
 const MOST_STREAMS: u32 = 4096;
 /// How often an idle peer is tried.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
