@@ -9,10 +9,11 @@ use std::time::Duration;
 use super::admit::Ask;
 use super::authority::{Permit, took};
 use super::ending::jittered;
+use super::heartbeat::shut;
 use super::outcome::{self, Claim};
 use super::problems::Problem;
 use super::route::Policy;
-use super::{Gateway, StoreHealth, escrow, metrics};
+use super::{Gateway, escrow, metrics};
 use crate::ports::jobs::StoredRequest;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
@@ -152,8 +153,7 @@ pub(super) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Pro
         }
         Ok(_) => {
             let why = "the store restarted and is not approved yet".to_owned();
-            let since = gateway.ports.clock().now();
-            gateway.store.store(Arc::new(StoreHealth::Closed { why: why.clone(), since }));
+            shut(gateway, &why);
             Err(store_unavailable(gateway, why))
         }
         Err(error) => Err(store_unavailable(gateway, error.to_string())),

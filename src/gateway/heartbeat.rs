@@ -356,8 +356,8 @@ fn refuse<P: Ports>(gateway: &Gateway<P>, why: String) {
     }
 }
 
-/// Whether that is news: it was open, or closed for another reason.
-fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
+/// Closes the store; whether that is news: it was open, or closed for another reason.
+pub(super) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
     let before = gateway.store.load_full();
     let (is_news, since) = match &*before {
         StoreHealth::Open(_) => (true, gateway.ports.clock().now()),

@@ -45,6 +45,8 @@ struct Inner {
     turns: VecDeque<Tenant>,
     /// Somebody takes the turns.
     counting: bool,
+    /// When a full table was looked through last for tenants that can go.
+    swept: Option<Moment>,
 }
 
 /// What is known of one tenant.
@@ -94,9 +96,12 @@ impl LiveKeys {
     /// Whether the tenant has as many as it may. Queues it where it is time to count.
     fn look(&self, tenant: &Tenant, now: Moment) -> Look {
         let mut inner = self.lock();
-        let Inner { tenants, turns, counting } = &mut *inner;
+        let Inner { tenants, turns, counting, swept } = &mut *inner;
         if tenants.len() >= MOST_TENANTS && !tenants.contains_key(tenant) {
-            tenants.retain(|_, known| known.is_full(self.most) || known.count.is_some());
+            if swept.is_none_or(|swept| now >= swept + FRESH) {
+                tenants.retain(|_, known| known.is_full(self.most) || known.count.is_some());
+                *swept = Some(now);
+            }
             if tenants.len() >= MOST_TENANTS {
                 return Look { full: None, begin: false };
             }

@@ -165,12 +165,12 @@ fn a_region_without_its_store_forwards_until_it_is_taken_over_and_nobody_is_sent
         trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
         let gateway = trio.node(&a()).gateway;
         let begun = Instant::now();
-        while begun.elapsed() < TAKEOVER {
+        while begun.elapsed() < TAKEOVER + LEASE * 2 {
             let readiness = gateway.readiness();
             assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
             sleep(ms(100)).await;
         }
-        assert_eq!(trio.standing(&a(), &b()), "lost");
+        assert_eq!((trio.standing(&a(), &b()), trio.standing(&a(), &a())), ("lost", "lost"));
         trio.check();
     });
 }
