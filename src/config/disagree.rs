@@ -3,7 +3,7 @@
 //! Neighbours: `shared` digests the same settings, by which peers find out; [`super::running`] asks here what of `ring.toml` waits for a restart; `cli::check`
 //! tells. Every setting is named here, so that a new one is decided on. It must not show a value: the seed is one.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::problems::At;
 use super::routes::RouteAt;
@@ -23,7 +23,7 @@ pub struct Places {
 }
 
 impl Places {
-    pub(super) fn of(ring: &PathBuf, routes: &PathBuf, all: &[RouteAt]) -> Self {
+    pub(super) fn of(ring: &Path, routes: &Path, all: &[RouteAt]) -> Self {
         let each = all.iter().map(|route| route.at.clone()).collect();
         Self { ring: At::file(ring), routes: (At::file(routes), each) }
     }
