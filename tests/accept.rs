@@ -273,6 +273,12 @@ fn poison_ends_in_the_dead_letters_and_an_operator_decides() {
             listed.contains(&key) && listed.contains("answered 503") && listed.contains("run 3 times"),
             "{listed}"
         );
+        let first_lines = Ask::get(format!("{}/console/now", solo.region.admin()));
+        until("the console to ask for somebody", async || {
+            let said = ask(first_lines.clone()).await.text();
+            said.contains("1 accepted request failed for good") && !said.contains("Nothing asks for you")
+        })
+        .await;
 
         let (output, said) = onceway(&solo, &["jobs", "retry", "acme", "no-such-key", "--reason", "x"]).await;
         assert!(!output.status.success() && said.contains("no job of that key"), "{said}");

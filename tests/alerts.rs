@@ -39,7 +39,7 @@ use stage::Stage;
 use support::{BOUND, run};
 
 /// What is brought about, and the alerts that it must make fire. In this order: the last one leaves no deployment.
-const GROUPS: [(&str, &[&str]); 14] = [
+const GROUPS: [(&str, &[&str]); 16] = [
     (
         "clients and upstream",
         &["OncewayKeysReused", "OncewayInProgress", "OncewayDeadLetters", "OncewayDoubtsGrow"],
@@ -50,6 +50,8 @@ const GROUPS: [(&str, &[&str]); 14] = [
     ("a gateway alone", &["OncewayGatewayRunsNothing"]),
     ("a witness", &["OncewayWitnessHasNoVote"]),
     ("a clock", &["OncewayClockSuspect"]),
+    ("settings that differ", &["OncewaySettingsDiffer"]),
+    ("a store of errors", &["OncewayRequestsFail"]),
     ("a sick upstream", &["OncewayUpstreamSick"]),
     ("a slow store", &["OncewayStoreSlow"]),
     ("a silent store", &["OncewayStoreSilent"]),
@@ -81,6 +83,8 @@ async fn play(group: &str, stage: &Stage) {
         "a gateway alone" => machines::gateway_alone(stage).await,
         "a witness" => witness::has_no_vote(stage).await,
         "a clock" => machines::clock_suspect(stage).await,
+        "settings that differ" => machines::settings_differ(stage).await,
+        "a store of errors" => machines::store_of_errors(stage).await,
         "a sick upstream" => machines::upstream_sick(stage).await,
         "a slow store" => machines::store_slow(stage).await,
         "a silent store" => machines::store_silent(stage).await,

@@ -1,8 +1,9 @@
 //! Logs: to stderr, as text or as JSON, chosen by `ONCEWAY_LOG` or the configuration.
 //!
-//! Neighbours: commands that run for long set it up once, before anything else. What is logged is the other rooms' business; keys
+//! Neighbours: commands that run for long set it up once, before anything else; [`super::stderr`] writes the lines. What is logged is the other rooms' business; keys
 //! and tokens never are. It must not write to stdout: that is for answers.
 
+use std::fmt::Display;
 use std::io::IsTerminal;
 
 use tracing_subscriber::layer::SubscriberExt;
@@ -11,6 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use super::Failure;
+use super::stderr::Lines;
 use crate::config::levels;
 use crate::config::region::LogFormat;
 use crate::server::reload::Levels;
@@ -21,25 +23,28 @@ const VARIABLE: &str = "ONCEWAY_LOG";
 /// What looks on beside the log, with a filter of its own.
 type Beside = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Sets logging up for this process, and `beside` with it; what it returns says what is logged from then on, unless `ONCEWAY_LOG` does.
+/// Sets logging up for this process, and `beside` with it. What it returns says what is logged from then on, unless `ONCEWAY_LOG` does, and is held
+/// to the end, when the last lines are written.
 ///
 /// # Errors
 /// `ONCEWAY_LOG` cannot be read, or logging is set up already.
-pub fn set_up(format: LogFormat, level: &str, beside: Option<Beside>) -> Result<Levels, Failure> {
+pub fn set_up(format: LogFormat, level: &str, beside: Option<Beside>) -> Result<(Levels, Lines), Failure> {
     let chosen = std::env::var(VARIABLE).ok().filter(|chosen| !chosen.trim().is_empty());
     let wanted = chosen.as_deref().unwrap_or(level);
     // What a file says was read when the file was.
     let filter = levels::filter(wanted).map_err(|why| Failure::Bad(format!("{VARIABLE}: {why}")))?;
     let (filter, handle) = reload::Layer::new(filter);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let failed = |error: &dyn Display| Failure::Failed(format!("cannot set logging up: {error}"));
+    let written = Lines::to_stderr().map_err(|error| failed(&error))?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(written.writer());
     let lines = match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
     };
     let layers: Vec<Beside> = beside.into_iter().chain([lines]).collect();
     let set_up = tracing_subscriber::registry().with(layers).try_init();
-    set_up.map_err(|error| Failure::Failed(format!("cannot set logging up: {error}")))?;
-    Ok(levels(chosen.is_some(), handle))
+    set_up.map_err(|error| failed(&error))?;
+    Ok((levels(chosen.is_some(), handle), written))
 }
 
 fn levels<S: Send + Sync + 'static>(is_chosen: bool, handle: Handle<EnvFilter, S>) -> Levels {

@@ -32,6 +32,7 @@ mod sample_upstream;
 mod serve;
 mod shadow;
 mod status;
+mod stderr;
 mod store;
 mod table;
 mod top;

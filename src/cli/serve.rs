@@ -53,7 +53,7 @@ impl Serve {
             .unzip();
         #[cfg(not(feature = "otlp"))]
         let layer = None;
-        let levels = logging::set_up(log.format, &log.level, layer)?;
+        let (levels, _lines) = logging::set_up(log.format, &log.level, layer)?;
         if otlp.is_some() && !cfg!(feature = "otlp") {
             tracing::warn!("{NO_OTLP}");
         }

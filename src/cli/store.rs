@@ -231,6 +231,7 @@ struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     fn read(file: &'a Path) -> Result<Self, Failure> {
         let config = Config::load_for_command(file)?;
+        // It says less than any pipe takes, so nothing of it waits to be written at the end.
         drop(logging::set_up(LogFormat::Text, "info", None)?);
         let written = config.process.provision.clone();
         let provision =

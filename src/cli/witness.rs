@@ -81,7 +81,7 @@ impl Witness {
             let shown = config.file.display();
             return print(&format!("{shown}: made for {}, acceptor {:032x}\n", config.name, id.0));
         }
-        let levels = logging::set_up(config.log.format, &config.log.level, None)?;
+        let (levels, _lines) = logging::set_up(config.log.format, &config.log.level, None)?;
         let file = AcceptorFile::open(&config.file, &config.name).map_err(bad)?;
         let files = WitnessFiles { file: self.config.clone(), watched };
         let speaks = self.speech.versions();

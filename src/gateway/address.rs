@@ -11,14 +11,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{Method, Request, Response, Uri};
 use serde::Serialize;
 
 use super::authority::Here;
 use super::ending::{jittered, read, shortly};
 use super::problems::Problem;
 use super::race::{Won, race};
-use super::{Gateway, admit, metrics, percent, reply};
+use super::trace::{self, Trace};
+use super::{Gateway, admit, elsewhere, metrics, percent, reply, spans};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
 use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Peers, Ports};
@@ -78,63 +79,98 @@ struct ToldAnswer {
 
 /// Answers a client: from a final record here, else from the owner, else from the copy here.
 pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request<Body>) -> Response<Body> {
-    let (head, _) = request.into_parts();
+    let (mut head, _) = request.into_parts();
     let asked = asked(gateway, &head).and_then(|(id, principal)| {
         let charged = gateway.charge_question(&gateway.live(), id.tenant())?;
         Ok((id, principal, charged))
     });
     let (id, principal, charged) = match asked {
         Ok(asked) => asked,
-        Err(problem) => {
-            metrics::refused(&problem);
-            return reply::refuse(&problem);
-        }
+        Err(problem) => return gateway.refused(&problem, &trace::of(&head.headers)),
     };
-    let response = found(gateway, &id, principal, head.uri).await;
+    trace::follow(&mut head.headers, gateway.ports.dice().request_id());
+    let trace = trace::of(&head.headers);
+    let (verdict, code, response) = found(gateway, &id, principal, head).await;
+    looked_up(gateway, &id, trace, (verdict, code, response.status().as_u16()));
     if !reply::says_nothing_is_there(&response) {
         charged.missed_nothing(id.tenant());
     }
     response
 }
 
+/// The answer, with the verdict and the code of its line: the key's state, or that another region told it.
 async fn found<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     id: &KeyId,
     principal: Option<Digest32>,
-    uri: Uri,
-) -> Response<Body> {
+    head: Parts,
+) -> (&'static str, &'static str, Response<Body>) {
+    let from_elsewhere =
+        |response: Response<Body>| ("forwarded", elsewhere::code(response.headers()), response);
     let mut refusal = None;
     if let Some(owner) = gateway.view().owner(id).filter(|owner| **owner != gateway.settings.me)
         && !is_final(gateway, id).await
     {
-        match from_owner(gateway, id, principal, owner, uri).await {
-            Some(response) if !response.status().is_server_error() => return response,
+        match from_owner(gateway, id, principal, owner, head).await {
+            Some(response) if !response.status().is_server_error() => return from_elsewhere(response),
             other => refusal = other,
         }
     }
     match (here(gateway, id, principal).await, refusal) {
-        (Ok(copy), _) => copy,
+        (Ok((state, copy)), _) => (state, "-", copy),
         // An owner that is there and could not say is no proof that there is nothing.
-        (Err(Problem::KeyUnknown), Some(refusal)) => refusal,
+        (Err(Problem::KeyUnknown), Some(refusal)) => from_elsewhere(refusal),
         (Err(problem), _) => {
             metrics::refused(&problem);
-            reply::refuse(&problem)
+            ("refused", problem.code(), reply::refuse(&problem))
         }
     }
 }
 
-/// What this region's store says.
+/// Answers a peer: what this region's store says.
+///
+/// # Errors
+/// As of [`here`].
+pub(super) async fn told_peer<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    forward: &Forward,
+) -> Result<Response<Body>, Problem> {
+    let told = here(gateway, &forward.id, forward.principal).await;
+    let words = match &told {
+        Ok((state, response)) => (*state, "-", response.status().as_u16()),
+        Err(problem) => ("refused", problem.code(), reply::status(problem).as_u16()),
+    };
+    looked_up(gateway, &forward.id, trace::of(&forward.headers), words);
+    told.map(|(_, response)| response)
+}
+
+/// The one line per question, at each gateway that it came to.
+fn looked_up<P: Ports>(
+    gateway: &Gateway<P>,
+    id: &KeyId,
+    trace: Trace,
+    (verdict, code, status): (&'static str, &'static str, u16),
+) {
+    let (region, epoch) = (&gateway.settings.me, gateway.view().epoch());
+    spans::looked_up(id, region, epoch);
+    spans::answered(verdict, code, status);
+    tracing::info!(
+        tenant = %id.tenant(), key = %id.digest(), %region, verdict, code, status, epoch, %trace, "looked up"
+    );
+}
+
+/// What this region's store says: the key's state as a word, and as an answer.
 ///
 /// # Errors
 /// That there is no such key; or that this cannot be told: the store is silent, or it is this region that would have to know and it does not serve the key.
-pub(super) async fn here<P: Ports>(
+async fn here<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     id: &KeyId,
     principal: Option<Digest32>,
-) -> Result<Response<Body>, Problem> {
+) -> Result<(&'static str, Response<Body>), Problem> {
     let after = jittered(gateway, Duration::from_secs(1));
     match told(gateway, id, principal).await {
-        Ok(Some(told)) => Ok(reply::state(&told, &gateway.settings.me)),
+        Ok(Some(told)) => Ok((told.state, reply::state(&told, &gateway.settings.me))),
         Ok(None) => Err(match gateway.here(id) {
             Here::Run(_) | Here::Elsewhere(_) => Problem::KeyUnknown,
             Here::Closed(Closed::Moving | Closed::CatchingUp) => Problem::Moving { after: shortly(gateway) },
@@ -170,7 +206,7 @@ async fn from_owner<P: Ports>(
     id: &KeyId,
     principal: Option<Digest32>,
     owner: &RegionName,
-    uri: Uri,
+    head: Parts,
 ) -> Option<Response<Body>> {
     if gateway.is_silent(owner) {
         return None;
@@ -180,8 +216,8 @@ async fn from_owner<P: Ports>(
         id: id.clone(),
         principal,
         method: Method::GET,
-        target: uri.into_parts().path_and_query.map(Uri::from)?,
-        headers: HeaderMap::new(),
+        target: head.uri.into_parts().path_and_query.map(Uri::from)?,
+        headers: trace::alone(&head.headers),
         body: Bytes::new(),
         request_id: gateway.ports.dice().request_id(),
         epoch: gateway.view().epoch(),

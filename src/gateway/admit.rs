@@ -1,7 +1,7 @@
 //! Admission: from an HTTP request to what it asks, or to a refusal.
 //!
 //! Neighbours: [`super::route`] (policies), [`super::credentials`] (tenants), [`super::canonical`] (the JSON digest);
-//! [`super::request`] takes over from here. The whole body is read and fingerprinted before anything is claimed, so a body that
+//! [`super::request`] and [`super::pass`] take over from here. The whole body is read and fingerprinted before anything is claimed, so a body that
 //! breaks off leaves nothing behind. It must not touch the store, the peers or the upstream.
 
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::canonical::canonical_json;
 use super::credentials::{Caller, Vouched};
 use super::crowd::Place;
 use super::live::Live;
+use super::pass::{NO_ROUTE, Passing};
 use super::problems::Problem;
 use super::quota::Charged;
 use super::race::{Won, race};
@@ -37,7 +38,7 @@ use crate::protocol::time::Moment;
 /// What a request is, once admitted.
 pub enum Admitted {
     /// Streams straight through to the local upstream.
-    Pass(Request<Body>),
+    Pass(Box<Request<Body>>, Passing),
     /// Is to take effect once.
     Keyed(Box<Ask>),
     /// Refused, with the echo of its key where it had one.
@@ -114,13 +115,11 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
     let with_key = request.headers().contains_key(&reply::KEY);
     gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused));
     let (route, policy) = match matched {
-        Matched::PassThrough => return Admitted::Pass(request),
+        Matched::PassThrough => return pass(gateway, NO_ROUTE.into(), request),
         Matched::Refused => return Admitted::Refused(Problem::NoRoute, None),
         Matched::Route(route) => match &route.protection {
-            Protection::Off => return Admitted::Pass(request),
-            Protection::Optional(_) if !with_key => {
-                return Admitted::Pass(request);
-            }
+            Protection::Off => return pass(gateway, route.name.clone(), request),
+            Protection::Optional(_) if !with_key => return pass(gateway, route.name.clone(), request),
             Protection::Optional(policy) | Protection::Required(policy) => {
                 (route.name.clone(), policy.clone())
             }
@@ -134,6 +133,13 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
             Admitted::Refused(problem, echo.filter(|_| !malformed))
         }
     }
+}
+
+/// A request that passes belongs to a trace like any other.
+fn pass<P: Ports>(gateway: &Gateway<P>, route: Arc<str>, mut request: Request<Body>) -> Admitted {
+    trace::follow(request.headers_mut(), gateway.ports().dice().request_id());
+    let passing = Passing::of(gateway, route, request.headers());
+    Admitted::Pass(Box::new(request), passing)
 }
 
 async fn keyed<P: Ports>(

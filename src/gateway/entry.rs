@@ -1,25 +1,22 @@
 //! The two ways into a gateway: a client's request, and one that a peer forwarded.
 //!
 //! Neighbours: `server` feeds them in, [`super::crowd`] has a place for each, [`super::admit`] says what it is, [`super::request`] answers what has a
-//! key. It must not look at a key itself.
+//! key, [`super::pass`] lets through what has none. It must not look at a key itself.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Method, Request, Response};
 
 use super::admit::Admitted;
 use super::authority::Here;
 use super::crowd::{self, Place, Whose};
-use super::ending::jittered;
 use super::problems::Problem;
 use super::{
     Gateway, address, admit, generators, metrics, problems, publication, reply, request, shadow, spans, trace,
 };
 use crate::ports::peers::{Forward, ForwardReply};
-use crate::ports::upstream::SendError;
-use crate::ports::{Body, Ports, Upstream};
+use crate::ports::{Body, Ports};
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 
@@ -48,8 +45,8 @@ impl<P: Ports> Gateway<P> {
         }
         let trace = trace::of(request.headers());
         match admit::admit(self, request, place).await {
-            Admitted::Pass(request) if place.is_of(None) => self.pass(request).await,
-            Admitted::Pass(_) => self.refused(&crowd::overloaded(self), &trace),
+            Admitted::Pass(request, passing) if place.is_of(None) => self.pass(passing, *request).await,
+            Admitted::Pass(..) => self.refused(&crowd::overloaded(self), &trace),
             Admitted::Refused(problem, echo) => {
                 let mut response = self.refused(&problem, &trace);
                 if let Some(echo) = echo {
@@ -65,7 +62,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The refusal of a request that was not admitted, counted and logged.
-    fn refused(&self, problem: &Problem, trace: &impl fmt::Display) -> Response<Body> {
+    pub(super) fn refused(&self, problem: &Problem, trace: &impl fmt::Display) -> Response<Body> {
         metrics::refused(problem);
         let response = reply::refuse(problem);
         let (region, code, status) = (&self.settings.me, problem.code(), response.status().as_u16());
@@ -98,7 +95,7 @@ impl<P: Ports> Gateway<P> {
             return ForwardReply::NotOwner { epoch: self.view().epoch() };
         }
         let answered = match address::is_asked(&forward.method, forward.target.path()) {
-            true => address::here(self, &forward.id, forward.principal).await,
+            true => address::told_peer(self, &forward).await,
             false => match admit::admit_forward(self, forward, &place) {
                 Ok(ask) => Ok(request::answer_here(self, ask).await),
                 Err(problem) => Err(problem),
@@ -107,28 +104,6 @@ impl<P: Ports> Gateway<P> {
         match answered {
             Ok(response) => ForwardReply::Answer(response.map(|body| place.until_sent(body))),
             Err(problem) => refused_forward(&problem),
-        }
-    }
-
-    pub(super) async fn pass(&self, request: Request<Body>) -> Response<Body> {
-        let answered = self.ports.upstream().pass(request).await;
-        self.passed(answered)
-    }
-
-    pub(super) fn passed(&self, answered: Result<Response<Body>, SendError>) -> Response<Body> {
-        metrics::passed(&answered);
-        match answered {
-            Ok(response) => response,
-            Err(error) => {
-                tracing::warn!(%error, "pass-through failed");
-                let problem = match error {
-                    SendError::NotSent(_) => {
-                        Problem::UpstreamUnavailable { after: jittered(self, Duration::from_secs(1)) }
-                    }
-                    SendError::Unknown(_) => Problem::UpstreamBroke,
-                };
-                reply::refuse(&problem)
-            }
         }
     }
 }

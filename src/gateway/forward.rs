@@ -16,7 +16,7 @@ use super::ending::{finish, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
-use super::{Gateway, metrics, request, spans, trace};
+use super::{Gateway, elsewhere, metrics, request, spans, trace};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
 use crate::protocol::decide::{same_request, settlement};
@@ -117,13 +117,7 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
         Won::First(Ok(ForwardReply::Answer(response))) => {
             metrics::forward(owner, "answered");
             gateway.give_back(ask, response.headers().contains_key(&reply::REPLAYED));
-            spans::asked(ask, &gateway.settings.me, gateway.view().epoch());
-            spans::forwarded(owner, response.status().as_u16());
-            tracing::info!(
-                request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
-                region = %gateway.settings.me, %owner, status = response.status().as_u16(),
-                epoch = gateway.view().epoch(), trace = %trace::of(&ask.headers), "forwarded"
-            );
+            forwarded(gateway, ask, owner, &response);
             return Hop::Answered(response);
         }
         Won::First(Ok(ForwardReply::NotOwner { epoch })) => {
@@ -154,6 +148,20 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
         }
     };
     Hop::Refused(reply)
+}
+
+/// The line of a request that the owner answered.
+fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, response: &Response<Body>) {
+    let (verdict, code) = elsewhere::verdict(ask.id.key(), &ask.policy.outcomes, response);
+    let (status, epoch) = (response.status().as_u16(), gateway.view().epoch());
+    spans::asked(ask, &gateway.settings.me, epoch);
+    spans::forwarded(owner);
+    spans::answered(verdict, code, status);
+    tracing::info!(
+        request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
+        region = %gateway.settings.me, %owner, verdict, code, status, epoch, trace = %trace::of(&ask.headers),
+        "forwarded"
+    );
 }
 
 enum GivenUp {

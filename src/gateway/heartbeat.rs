@@ -213,6 +213,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
         gateway.goes_by(pong.protocol);
     }
     let trouble = gateway.disagreement(&pong);
+    metrics::peer_disagrees(name, trouble.is_some());
     let mut health = gateway.health();
     let Some(peer) = health.peers.get_mut(name) else { return };
     if peer.heard.is_none() || peer.trouble != trouble {

@@ -75,16 +75,12 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         observe::CLAIMS_UNCONFIRMED,
         observe::SENDS_REFUSED,
         observe::SETTLES_RETRIED,
+        observe::LOG_DROPPED,
     ];
     for name in plain {
         counter!(name).absolute(0);
     }
-    for peer in view.members().keys().filter(|name| **name != settings.me) {
-        for result in ["answered", "not_sent", "unknown", "not_owner", "silent", "version"] {
-            counter!(observe::FORWARDS, "to" => peer.to_string(), "result" => result).absolute(0);
-        }
-        peer_foreign(peer, false);
-    }
+    view.members().keys().filter(|name| **name != settings.me).for_each(prepare_peer);
     // Shadow mode asks neither store nor peers, so it must not say that they do not answer.
     if !settings.shadow {
         store_up(false);
@@ -100,6 +96,15 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     doubts(0);
     heartbeat(0);
     hindrances(&[]);
+}
+
+/// The series of what this region has to do with a peer.
+fn prepare_peer(peer: &RegionName) {
+    for result in ["answered", "not_sent", "unknown", "not_owner", "silent", "version"] {
+        counter!(observe::FORWARDS, "to" => peer.to_string(), "result" => result).absolute(0);
+    }
+    peer_foreign(peer, false);
+    peer_disagrees(peer, false);
 }
 
 /// The series of store calls that fail.
@@ -452,6 +457,11 @@ pub(super) fn peer_up(peer: &RegionName, up: bool) {
 /// Whether a peer speaks no version that this process speaks.
 pub(super) fn peer_foreign(peer: &RegionName, foreign: bool) {
     gauge!(observe::PEER_FOREIGN, "peer" => peer.to_string()).set(f64::from(u8::from(foreign)));
+}
+
+/// Whether a peer said of itself what does not agree with this region.
+pub(super) fn peer_disagrees(peer: &RegionName, disagrees: bool) {
+    gauge!(observe::PEER_DISAGREES, "peer" => peer.to_string()).set(f64::from(u8::from(disagrees)));
 }
 
 /// A measured round trip.

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::admit::{identify, take_fingerprint};
 use super::live::Live;
+use super::pass::{NO_ROUTE, Passing};
 use super::problems::Problem;
 use super::quota::Charged;
 use super::reply;
@@ -33,8 +34,6 @@ use tee::{Copied, tee};
 
 /// The most keys that one process remembers.
 const MOST_KEYS: usize = 100_000;
-/// The route of requests that no route takes.
-const NO_ROUTE: &str = "-";
 
 /// What was counted, and what is remembered.
 #[derive(Debug)]
@@ -182,6 +181,8 @@ pub(super) async fn pass<P: Ports>(
         },
         Matched::PassThrough => None,
     };
+    // Its trace stays the client's: it goes as it came.
+    let passing = Passing::of(gateway, route.clone(), &head.headers);
     let trial = match policy {
         Some(policy) => try_out(gateway, &live, shadow, route, policy, &head),
         None => {
@@ -192,8 +193,8 @@ pub(super) async fn pass<P: Ports>(
         }
     };
     match trial {
-        Some(trial) => watch(gateway, trial, head, body).await,
-        None => gateway.pass(Request::from_parts(head, body)).await,
+        Some(trial) => watch(gateway, trial, &passing, head, body).await,
+        None => gateway.pass(passing, Request::from_parts(head, body)).await,
     }
 }
 
@@ -234,7 +235,13 @@ fn try_out<P: Ports>(
 }
 
 /// Passes a keyed request whose body is copied as it streams by.
-async fn watch<P: Ports>(gateway: &Arc<Gateway<P>>, trial: Trial, head: Parts, body: Body) -> Response<Body> {
+async fn watch<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    trial: Trial,
+    passing: &Passing,
+    head: Parts,
+    body: Body,
+) -> Response<Body> {
     let trial = Arc::new(trial);
     let at_end = {
         let (trial, ports) = (trial.clone(), gateway.ports.clone());
@@ -252,7 +259,7 @@ async fn watch<P: Ports>(gateway: &Arc<Gateway<P>>, trial: Trial, head: Parts, b
         Err(SendError::Unknown(_)) => (Outcome::Unknown, None),
     };
     trial.answered(answer, gateway.ports.clock().now());
-    gateway.passed(answered)
+    gateway.passed(passing, answered)
 }
 
 /// One keyed request on its way: its body and its answer may end in either order.

@@ -11,6 +11,7 @@ use tracing::{Span, trace_span};
 use super::admit::Ask;
 use crate::ports::jobs::{Content, Job};
 use crate::ports::observe::SPANS;
+use crate::protocol::key::KeyId;
 use crate::protocol::region::RegionName;
 
 /// Begins a span in the trace that headers name, and has them name it.
@@ -56,8 +57,23 @@ pub(super) fn answered(verdict: &'static str, code: &'static str, status: u16) {
 }
 
 /// Who answered it.
-pub(super) fn forwarded(owner: &RegionName, status: u16) {
-    Span::current().record("owner", display(owner)).record("status", status);
+pub(super) fn forwarded(owner: &RegionName) {
+    Span::current().record("owner", display(owner));
+}
+
+/// What passes without a key.
+pub(super) fn passed(route: &str, region: &RegionName, epoch: u64) {
+    Span::current().record("route", route).record("region", display(region)).record("epoch", epoch);
+}
+
+/// Which key's state is asked for.
+pub(super) fn looked_up(id: &KeyId, region: &RegionName, epoch: u64) {
+    let span = Span::current();
+    if span.is_disabled() {
+        return;
+    }
+    span.record("tenant", display(id.tenant())).record("key", display(id.digest()));
+    span.record("region", display(region)).record("epoch", epoch);
 }
 
 /// What a run of a job came to.

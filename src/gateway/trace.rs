@@ -72,6 +72,14 @@ pub(super) fn follow(headers: &mut HeaderMap, request: RequestId) {
     headers.insert(TRACEPARENT, line.expect("hex digits and dashes are visible ASCII"));
 }
 
+/// Those of these headers that say which trace a request belongs to.
+pub(super) fn alone(headers: &HeaderMap) -> HeaderMap {
+    let lines = [TRACEPARENT, TRACESTATE].into_iter();
+    let lines =
+        lines.flat_map(|name| headers.get_all(&name).iter().map(move |line| (name.clone(), line.clone())));
+    lines.collect()
+}
+
 /// What a header line says (section 3.2): later versions may say more after what this one knows.
 fn read(line: &[u8]) -> Option<Parent> {
     let (known, more) = line.split_at_checked(LENGTH)?;
@@ -154,6 +162,23 @@ mod tests {
         let mut after = before.clone();
         follow(&mut after, RequestId(7));
         assert_eq!((of(&after), after), (Trace(Some(ID)), before));
+    }
+
+    #[test]
+    fn what_names_the_trace_goes_on_without_the_rest() {
+        let lines = [
+            ("tracestate", "a=1"),
+            ("authorization", "Bearer t"),
+            ("traceparent", GOOD),
+            ("tracestate", "b=2"),
+        ];
+        let mut map = HeaderMap::new();
+        for (name, line) in lines {
+            map.append(name, HeaderValue::from_static(line));
+        }
+        let left = alone(&map);
+        let states: Vec<&str> = left.get_all(TRACESTATE).iter().map(|line| line.to_str().unwrap()).collect();
+        assert_eq!((left.len(), of(&left), states), (3, Trace(Some(ID)), vec!["a=1", "b=2"]));
     }
 
     #[test]

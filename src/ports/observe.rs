@@ -39,7 +39,7 @@ macro_rules! metrics {
 
 metrics! {
     ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route, tenant and verdict (settled, released, replayed, accepted, in_progress, key_reused, key_expired, in_doubt, refused).";
-    REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code; overloaded are those that `[listen.limits]` leaves no room for.";
+    REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code; overloaded are those that `[listen.limits]` leaves no room for, and upstream-unavailable, store-unavailable, escrow-unavailable, home-unavailable and not-authoritative those of which a part that they need is missing.";
     DUPLICATES = Counter "onceway_duplicates_total" "Keyed requests that met a record of their key, by tenant: retries of every kind, and keys reused for something else.";
     QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over a quota, by tenant and quota (new_keys, look_ups, misses, live_keys); nothing was stored or sent.";
     WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route, tenant and kind (sequential, clock_like, many_bodies).";
@@ -94,13 +94,15 @@ metrics! {
     HEARTBEAT = Gauge "onceway_heartbeat_seq" "Number of this region's newest heartbeat.";
     PEER_UP = Gauge "onceway_peer_up" "1 while a peer answers pings, else 0, by peer.";
     PEER_FOREIGN = Gauge "onceway_peer_foreign" "1 while a peer speaks no protocol version that this process speaks, so that nothing is exchanged with it, else 0, by peer.";
+    PEER_DISAGREES = Gauge "onceway_peer_disagrees" "1 while a peer, as it said last, does not agree with this region, else 0, by peer: its shared settings are others (routes.toml, ring.toml), its ring before the founding, its view of the same epoch, or the build of its store; `onceway status` says which.";
     PEER_RTT_SECONDS = Gauge "onceway_peer_rtt_seconds" "Newest measured round trip to a peer, in seconds, by peer.";
     LAG_SECONDS = Gauge "onceway_observed_lag_seconds" "Observed replication lag behind a region, an upper bound, in seconds, by origin.";
     LAG_MAX_SECONDS = Gauge "onceway_observed_lag_max_seconds" "Largest observed replication lag of the trailing ten minutes, kept over restarts, in seconds, by origin.";
     SLOT_RETAINED_BYTES = Gauge "onceway_slot_retained_bytes" "WAL that this region's Postgres keeps on its disk for a replication slot, in bytes, by slot; 0 once the slot is lost or dropped.";
     SLOT_LOST = Gauge "onceway_slot_lost" "1 for a replication slot whose WAL was given up (max_slot_wal_keep_size): its subscriber must be rebuilt; else 0, by slot.";
     OTLP_SPANS = Counter "onceway_otlp_spans_total" "Spans for the collector that [otlp] names, by result (exported, dropped: the queue was full, failed: the collector did not take them).";
-    CERTIFICATE_EXPIRES = Gauge "onceway_certificate_expires_timestamp_seconds" "When the first certificate of a file in use expires, in seconds since 1970, by what it is for (of: peer, authority, public).";
+    LOG_DROPPED = Counter "onceway_log_lines_dropped_total" "Lines of the log that were dropped because whoever reads standard error stood still; a line tells of them once it goes on.";
+    CERTIFICATE_EXPIRES = Gauge "onceway_certificate_expires_timestamp_seconds" "When the first certificate of a file in use expires, in seconds since 1970, by what it is for (of: peer, authority, public, store: what the store is shown); of store_authority, the authorities that the store's server is believed by, the last.";
 }
 
 #[cfg(test)]

@@ -77,8 +77,8 @@ impl<P: Ports> Admin<P> {
         match &path[..] {
             [""] if head.method != Method::POST => return Ok(console::redirect()),
             ["console", page @ ..] => {
-                let door = (&self.key, &self.tries);
-                return Ok(console::answer(&self.gateway, door, page, &head, body).await);
+                let (shown, door) = ((&self.gateway, &self.metrics), (&self.key, &self.tries));
+                return Ok(console::answer(shown, door, page, &head, body).await);
             }
             _ => {}
         }

@@ -1,22 +1,56 @@
 //! Until when this process' certificates are valid, as metrics.
 //!
 //! Neighbours: whoever takes certificates into use (`run`, `reload`, `witness`, `witness_reload`) looks when it reads them and shows once they count;
-//! `adapters::expiry` reads them. A file that cannot be read here changes nothing: whoever loaded it said so. It must not load, watch or judge
+//! `adapters::expiry` reads them. Those of the store are read for each connection, so they are looked at over and over. A file that cannot be read here changes nothing: whoever loaded it said so. It must not load, watch or judge
 //! certificates.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::adapters::expiry::expires;
 use crate::adapters::identity::{certificates, read};
+use crate::adapters::postgres::address::Address;
 use crate::config::Config;
 use crate::config::witness::WitnessConfig;
 use crate::ports::observe;
+
+/// Between two looks at those of the store.
+const EVERY: Duration = Duration::from_secs(60);
 
 /// What each file is for, and when the first of its certificates expires, in seconds since 1970.
 #[derive(Default)]
 pub(super) struct Expiries(Vec<(&'static str, i64)>);
 
-/// When the certificates that this configuration names expire. Blocks: it reads the files.
+/// Shows those that a process starts with, and goes on to look at the store's.
+pub(super) fn start(config: &Config) {
+    look(config).show();
+    // Nothing is said of the parser's error: it may quote the URL, and whoever connects has said it.
+    if let Ok(address) = config.process.store.url.reveal().parse() {
+        tokio::spawn(watch_store(address));
+    }
+}
+
+/// Goes on for as long as it is polled.
+async fn watch_store(address: Address) {
+    loop {
+        let named = address.clone();
+        if let Ok(found) = tokio::task::spawn_blocking(move || look_of_store(&named)).await {
+            found.show();
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Those that the store's URL names. Blocks: it reads the files.
+fn look_of_store(address: &Address) -> Expiries {
+    let (own, authorities) = address.certificates();
+    let own = own.and_then(first).map(|at| ("store", at));
+    // A bundle of public authorities holds many that nobody here needs, and any of them may expire next week.
+    let authorities = authorities.and_then(|file| ends(file).into_iter().max());
+    Expiries(own.into_iter().chain(authorities.map(|at| ("store_authority", at))).collect())
+}
+
+/// When the certificates that this configuration names expire, but for the store's. Blocks: it reads the files.
 pub(super) fn look(config: &Config) -> Expiries {
     let (peer, public) = (&config.process.peer, &config.process.listen.tls);
     let mut files = vec![("peer", &*peer.certificate), ("authority", &*peer.ca)];
@@ -51,8 +85,13 @@ impl Expiries {
 }
 
 fn first(file: &Path) -> Option<i64> {
-    let chain = read(file).and_then(|pem| certificates(file, &pem)).ok()?;
-    chain.iter().filter_map(expires).min()
+    ends(file).into_iter().min()
+}
+
+/// When each certificate of a file expires; nothing of one that cannot be read.
+fn ends(file: &Path) -> Vec<i64> {
+    let chain = read(file).and_then(|pem| certificates(file, &pem)).unwrap_or_default();
+    chain.iter().filter_map(expires).collect()
 }
 
 #[cfg(test)]
@@ -91,5 +130,39 @@ mod tests {
         assert_eq!(shown().as_deref(), Some("1893456000"));
         fs::remove_file(&file).unwrap();
         assert_eq!(shown().as_deref(), Some("1893456000"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_of_the_store_are_looked_at_over_and_over_and_of_its_authorities_the_last_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        fs::write(file("own.pem"), pem(2041) + &pem(2031)).unwrap();
+        fs::write(file("ca.pem"), pem(2030) + &pem(2041)).unwrap();
+        let named = |name: &str| file(name).display().to_string();
+        let address = format!(
+            "host=db user=u sslmode=verify-full sslrootcert={} sslcert={} sslkey=/k",
+            named("ca.pem"),
+            named("own.pem")
+        );
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let _here = metrics::set_default_local_recorder(&recorder);
+        let shows = async |of: &str, at: i64| {
+            let line = format!("onceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}} {at}\n");
+            let mut looks = tokio::time::interval(EVERY);
+            while !recorder.handle().render().contains(&line) {
+                looks.tick().await;
+            }
+        };
+        let seen = async {
+            shows("store", 1_924_992_000).await;
+            shows("store_authority", 2_240_611_200).await;
+            fs::write(file("own.pem"), pem(2030)).unwrap();
+            shows("store", 1_893_456_000).await;
+        };
+        tokio::select! {
+            biased;
+            () = watch_store(address.parse().unwrap()) => {}
+            seen = tokio::time::timeout(EVERY * 100, seen) => seen.unwrap(),
+        }
     }
 }

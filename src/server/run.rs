@@ -113,7 +113,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     let ports = ports(&config, &identity)?;
     let settings = Settings { speaks, ..config.settings() };
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
-    certificates::look(&config).show();
+    certificates::start(&config);
     descriptors::for_gateway(&config);
 
     let listen = &config.process.listen;

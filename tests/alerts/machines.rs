@@ -1,5 +1,5 @@
-//! What machines and files do: a gateway that dies, a store that loses rows, is slow or silent, a sick upstream, a clock that stepped, certificates that expire, a wrong
-//! file.
+//! What machines and files do: a gateway that dies, a store that loses rows, is slow, silent or answers errors, a sick upstream, a clock that stepped, settings that differ, certificates
+//! that expire, a wrong file.
 //!
 //! Neighbours: `stage` looks, `losses` takes whole regions away. Everything is mended before the next group. It must not take a majority away.
 
@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use onceway::adapters::identity::files_in;
+use onceway::fleet::client::Ask;
 use onceway::fleet::region::{Action, Part};
 use onceway::fleet::relay::{Direction, Relay};
 use onceway::fleet::{files, wait};
@@ -100,6 +101,46 @@ pub async fn clock_suspect(stage: &Stage) {
     stage.told(post(&ap.public(), "/v1/charges", &key, BODY), &[201]).await;
     stage.quiet("OncewayClockSuspect", &[]).await;
     ap.serves().await.unwrap();
+}
+
+/// eu-west goes by routes of its own: its file names others, and it is asked to read it again.
+pub async fn settings_differ(stage: &Stage) {
+    let (dir, eu) = (stage.fleet.dir(), &stage.fleet.regions[1]);
+    let read = |file: &str| fs::read_to_string(dir.join(file)).unwrap();
+    let (file, routes) = (read("eu-west.toml"), read("routes.toml"));
+    let (others, elsewhere) =
+        (routes.replacen("200ms", "300ms", 1), file.replace("routes.toml", "others.toml"));
+    assert!(others != routes && elsewhere != file, "what is changed is found");
+    fs::write(dir.join("others.toml"), others).unwrap();
+    files::replace(dir, "eu-west.toml", &elsewhere).unwrap();
+    eu.process().unwrap().hang_up();
+    stage.fires("OncewaySettingsDiffer", &[("region", "us-east"), ("peer", "eu-west")]).await;
+    stage.quiet("OncewaySettingsDiffer", &[("region", "us-east"), ("peer", "ap-south")]).await;
+    files::replace(dir, "eu-west.toml", &file).unwrap();
+    eu.process().unwrap().hang_up();
+    stage.quiet("OncewaySettingsDiffer", &[]).await;
+}
+
+/// Somebody takes the gateways' right to write ap-south's records away: its store answers each claim with an error. Its heartbeats go on, so its lease and
+/// its keys stay with it, and no breaker opens.
+pub async fn store_of_errors(stage: &Stage) {
+    let ap = &stage.fleet.regions[2];
+    let client = ap.cluster.connect(files::DATABASE).await.unwrap();
+    let right = |verb: &str, to: &str| {
+        format!("{verb} insert on onceway.records_ap_south_g1 {to} {}", files::GATEWAY_ROLE)
+    };
+    client.batch_execute(&right("revoke", "from")).await.unwrap();
+    let key = stage.key_of(2, None).await;
+    let request = post(&ap.public(), "/v1/charges", &key, BODY);
+    let told = ask(request.clone()).await;
+    assert!(told.text().contains("store-unavailable"), "{} {}", told.status, told.text());
+    stage.fires("OncewayRequestsFail", &[("region", "ap-south")]).await;
+    ap.serves().await.unwrap();
+    let page = ask(Ask::get(format!("{}/metrics", ap.admin()))).await.text();
+    assert!(page.contains("onceway_store_breaker_open{calls=\"writes\"} 0"), "no breaker opens for answers");
+    client.batch_execute(&right("grant", "to")).await.unwrap();
+    stage.quiet("OncewayRequestsFail", &[]).await;
+    stage.told(request, &[201]).await;
 }
 
 /// The upstream of eu-west fails its checks.

@@ -73,6 +73,16 @@ impl Address {
         authorities.into_iter().chain(own).map(PathBuf::as_path).collect()
     }
 
+    /// Of these our own certificate, and the authorities to trust.
+    pub fn certificates(&self) -> (Option<&Path>, Option<&Path>) {
+        let (authorities, own) = match &self.protection {
+            Protection::Plain => (None, None),
+            Protection::Encrypted { own } => (None, own.as_ref()),
+            Protection::Verified { authorities, own } => (Some(&**authorities), own.as_ref()),
+        };
+        (own.map(|own| &*own.certificate), authorities)
+    }
+
     /// What is wrong with those of them that are here. Blocks.
     pub fn wrong_files(&self) -> Vec<String> {
         tls::wrong(&self.protection)

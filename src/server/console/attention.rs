@@ -1,11 +1,14 @@
 //! What somebody should look at now: the first lines of the console, gathered from everything below them.
 //!
-//! Neighbours: [`super::now`] shows it, `gateway::status` says it. It adds no judgement of its own: each line is something that a gateway says is
-//! wrong, waits, or is not as at home.
+//! Neighbours: [`super::now`] shows it, `gateway::status` says it, and what is counted but in no status is read off the gateway's own page of metrics. It adds
+//! no judgement of its own: each line is something that a gateway says is wrong, waits, or is not as at home, by the bounds of
+//! deploy/prometheus/alerts.yml.
 
+use crate::gateway::audit::FindingsPage;
 use crate::gateway::authority::status::AuthorityStatus;
 use crate::gateway::operator::Doubts;
 use crate::gateway::status::Status;
+use crate::ports::observe;
 
 use super::frame::span;
 
@@ -20,8 +23,55 @@ pub(super) struct Line {
     pub(super) at: &'static str,
 }
 
+/// How long before its end a certificate is spoken of: as OncewayCertificateExpires has it.
+const EXPIRES_WITHIN: i64 = 14 * 86_400_000;
+
+/// What the gateway counts of its region and has in no status.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Dead letters.
+    dead: usize,
+    /// Slots of the region's store that are lost.
+    slots: Vec<String>,
+    /// What certificates are for, and when they expire, in milliseconds since 1970.
+    certificates: Vec<(String, i64)>,
+}
+
+impl Counted {
+    /// Reads it off the gateway's page of metrics.
+    pub(super) fn of(page: &str) -> Self {
+        let series = |name: &'static str| {
+            page.lines().filter_map(move |line| {
+                let (labels, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
+                let label = match labels {
+                    "" => "",
+                    _ => labels.strip_prefix('{')?.split_once("=\"")?.1.strip_suffix("\"}")?,
+                };
+                Some((label.to_owned(), value.parse::<f64>().ok()?))
+            })
+        };
+        let lost = series(observe::SLOT_LOST).filter(|(_, lost)| *lost > 0.0);
+        let ends = series(observe::CERTIFICATE_EXPIRES).map(|(of, at)| (of, (at * 1_000.0) as i64));
+        Self {
+            dead: series(observe::JOBS_DEAD).map(|(_, dead)| dead as usize).sum(),
+            slots: lost.map(|(slot, _)| slot).collect(),
+            certificates: ends.collect(),
+        }
+    }
+}
+
+/// What a gateway knows beside its status.
+pub(super) struct Beside<'a> {
+    /// One page of the keys in doubt.
+    pub(super) doubts: Option<&'a Doubts>,
+    /// One page of what the journal found lately.
+    pub(super) findings: Option<&'a FindingsPage>,
+    /// What it counts.
+    pub(super) counted: &'a Counted,
+}
+
 /// Everything there is, what has to be acted on first.
-pub(super) fn lines(status: &Status, doubts: Option<&Doubts>) -> Vec<Line> {
+pub(super) fn lines(status: &Status, beside: &Beside<'_>) -> Vec<Line> {
     let mut all = Vec::new();
     let mut say = |act, text: String, at| all.push(Line { act, text, at });
     for reason in &status.readiness.reasons {
@@ -62,18 +112,50 @@ pub(super) fn lines(status: &Status, doubts: Option<&Doubts>) -> Vec<Line> {
         say(false, format!("rows of {} do not stream in", copy.from), "regions");
     }
     authority(&status.authority, &mut say);
-    if let Some(doubts) = doubts.filter(|doubts| !doubts.doubts.is_empty()) {
-        let count = doubts.doubts.len();
-        let more = if doubts.more { " at least" } else { "" };
-        let text = if count == 1 {
-            "1 key is in doubt".to_owned()
-        } else {
-            format!("{count} keys{more} are in doubt")
-        };
-        say(true, text, "doubts");
-    }
+    waiting(beside, status.at_ms, &mut say);
     all.sort_by_key(|line| !line.act);
     all
+}
+
+/// What waits for a person, or will soon.
+fn waiting(beside: &Beside<'_>, now_ms: i64, say: &mut impl FnMut(bool, String, &'static str)) {
+    if let Some(page) = beside.findings {
+        let (more, all) = (page.next.is_some(), &page.findings);
+        let doubles = all.iter().filter(|finding| finding.entry.kind == "double").count();
+        if let Some(keys) = some(doubles, more, "key") {
+            say(true, format!("{keys} ran in two regions"), "audit");
+        }
+        if let Some(answers) = some(all.len() - doubles, more, "answer") {
+            say(true, format!("{answers} came too late, to what may have run twice"), "audit");
+        }
+    }
+    let Counted { dead, slots, certificates } = beside.counted;
+    if let Some(requests) = some(*dead, false, "accepted request") {
+        say(true, format!("{requests} failed for good: `onceway jobs`"), "summary");
+    }
+    for slot in slots {
+        say(true, format!("slot {slot} is lost: its subscriber needs `onceway store reseed`"), "regions");
+    }
+    for (of, at_ms) in certificates.iter().filter(|(_, at_ms)| at_ms - now_ms < EXPIRES_WITHIN) {
+        let left = u64::try_from(at_ms - now_ms).ok().filter(|left| *left > 0);
+        let text = match left {
+            Some(left) => format!("the {of} certificate expires in {}", span(left)),
+            None => format!("the {of} certificate is expired"),
+        };
+        say(true, text, "summary");
+    }
+    if let Some(doubts) = beside.doubts
+        && let Some(keys) = some(doubts.doubts.len(), doubts.more, "key")
+    {
+        let is = if doubts.doubts.len() == 1 { "is" } else { "are" };
+        say(true, format!("{keys} {is} in doubt"), "doubts");
+    }
+}
+
+/// So many, if there are any.
+fn some(count: usize, more: bool, of: &str) -> Option<String> {
+    let (plural, more) = (if count == 1 { "" } else { "s" }, if more { " at least" } else { "" });
+    (count > 0).then(|| format!("{count} {of}{plural}{more}"))
 }
 
 fn authority(authority: &AuthorityStatus, say: &mut impl FnMut(bool, String, &'static str)) {
@@ -94,5 +176,95 @@ fn authority(authority: &AuthorityStatus, say: &mut impl FnMut(bool, String, &'s
     }
     if let Some(epoch) = authority.pending {
         say(false, format!("keys are given up for epoch {epoch}, which is not agreed yet"), "leases");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::audit::FindingStatus;
+    use crate::gateway::operator::JournalEntry;
+
+    const DAY: i64 = 86_400_000;
+
+    fn said(beside: &Beside<'_>, now_ms: i64) -> Vec<(String, &'static str)> {
+        let mut said = Vec::new();
+        waiting(beside, now_ms, &mut |act, text, at| {
+            assert!(act, "{text}");
+            said.push((text, at));
+        });
+        said
+    }
+
+    #[test]
+    fn what_is_counted_is_read_off_the_page_and_said_where_it_asks_for_somebody() {
+        let page = "# HELP onceway_jobs_dead Dead letters.\n# TYPE onceway_jobs_dead gauge\nonceway_jobs_dead 2\n\
+                    onceway_jobs_waiting 7\nonceway_slot_lost{slot=\"sub_eu_from_us\"} 1\nonceway_slot_lost{slot=\"other\"} 0\n\
+                    onceway_slot_retained_bytes{slot=\"other\"} 9\n\
+                    onceway_certificate_expires_timestamp_seconds{of=\"peer\"} 1728000\n\
+                    onceway_certificate_expires_timestamp_seconds{of=\"authority\"} 2073600\n\
+                    onceway_certificate_expires_timestamp_seconds{of=\"store\"} 864000\n";
+        let counted = Counted::of(page);
+        let expected = Counted {
+            dead: 2,
+            slots: vec!["sub_eu_from_us".to_owned()],
+            certificates: vec![
+                ("peer".to_owned(), 20 * DAY),
+                ("authority".to_owned(), 24 * DAY),
+                ("store".to_owned(), 10 * DAY),
+            ],
+        };
+        assert_eq!(counted, expected);
+        let beside = Beside { doubts: None, findings: None, counted: &counted };
+        // Ten days before the first of them ends: fourteen and more are no business of today's.
+        let told = said(&beside, 10 * DAY);
+        let texts: Vec<&str> = told.iter().map(|(text, _)| text.as_str()).collect();
+        let expected = [
+            "2 accepted requests failed for good: `onceway jobs`",
+            "slot sub_eu_from_us is lost: its subscriber needs `onceway store reseed`",
+            "the peer certificate expires in 10 d 0 h",
+            "the store certificate is expired",
+        ];
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn where_nothing_is_counted_nothing_asks_for_anybody() {
+        let quiet = "onceway_jobs_dead 0\nonceway_slot_lost{slot=\"other\"} 0\n\
+                     onceway_certificate_expires_timestamp_seconds{of=\"peer\"} 1209600\n";
+        let counted = Counted::of(quiet);
+        let findings = FindingsPage { region: "us".to_owned(), findings: Vec::new(), next: None };
+        let doubts = Doubts { region: "us".to_owned(), doubts: Vec::new(), more: false, next: None };
+        let beside = Beside { doubts: Some(&doubts), findings: Some(&findings), counted: &counted };
+        assert_eq!(said(&beside, 0), []);
+        assert_eq!(said(&beside, 1).len(), 1, "a certificate has less than fourteen days");
+    }
+
+    #[test]
+    fn what_the_journal_found_is_told_by_what_it_is() {
+        let finding = |kind: &str| FindingStatus {
+            tenant: "acme".to_owned(),
+            key: "k".to_owned(),
+            entry: JournalEntry {
+                at_ms: 0,
+                kind: kind.to_owned(),
+                token: None,
+                request_id: None,
+                status: None,
+                actor: None,
+                reason: None,
+            },
+        };
+        let told = |kinds: &[&str], next: Option<&str>| {
+            let findings = kinds.iter().map(|kind| finding(kind)).collect();
+            let page = FindingsPage { region: "us".to_owned(), findings, next: next.map(str::to_owned) };
+            said(&Beside { doubts: None, findings: Some(&page), counted: &Counted::default() }, 0)
+        };
+        assert_eq!(told(&["double"], None), [("1 key ran in two regions".to_owned(), "audit")]);
+        let both = [
+            ("2 keys at least ran in two regions".to_owned(), "audit"),
+            ("1 answer at least came too late, to what may have run twice".to_owned(), "audit"),
+        ];
+        assert_eq!(told(&["double", "late", "double"], Some("9")), both);
     }
 }

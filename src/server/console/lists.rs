@@ -23,6 +23,8 @@ use crate::server::admin_acts;
 const MOST: u32 = 50;
 /// How far back the journal is listed: as `onceway audit` does it.
 const BACK: Duration = Duration::from_secs(30 * 86_400);
+/// How far back what it found is among the first lines: over a weekend, and no longer than somebody needs to see to it.
+const LATELY: Duration = Duration::from_secs(7 * 86_400);
 
 /// Where the page of a key is.
 pub(super) fn place(tenant: &str, key: &str) -> String {
@@ -59,9 +61,21 @@ fn silent(error: &StoreError) -> Markup {
 /// One page of the keys in doubt.
 pub(super) async fn doubts<P: Ports>(visit: &Visit<'_, P>) -> Result<Doubts, StoreError> {
     if is_shadow(visit) {
-        return Err(StoreError::Definite("shadow mode: it is not asked".to_owned()));
+        return Err(shadowed());
     }
     visit.gateway.doubts(after(visit, "doubts").as_ref(), MOST).await
+}
+
+/// One page of what the journal found lately.
+pub(super) async fn found_lately<P: Ports>(visit: &Visit<'_, P>) -> Result<FindingsPage, StoreError> {
+    if is_shadow(visit) {
+        return Err(shadowed());
+    }
+    visit.gateway.findings(None, LATELY, MOST).await
+}
+
+fn shadowed() -> StoreError {
+    StoreError::Definite("shadow mode: it is not asked".to_owned())
 }
 
 /// Whether the store must not be asked.

@@ -29,6 +29,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use maud::Markup;
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::{Instant, timeout};
 
 use self::tries::Tried;
@@ -86,6 +87,7 @@ impl Access {
 /// What a page is made from: who it is for, and what was asked.
 pub(super) struct Visit<'a, P: Ports> {
     gateway: &'a Arc<Gateway<P>>,
+    metrics: &'a PrometheusHandle,
     /// Whether there is a session to end.
     signed_in: bool,
     query: &'a str,
@@ -105,7 +107,7 @@ pub(super) fn redirect() -> Answer {
 
 /// Answers what is asked below `/console`; `path` is what follows.
 pub(super) async fn answer<P, B>(
-    gateway: &Arc<Gateway<P>>,
+    (gateway, metrics): (&Arc<Gateway<P>>, &PrometheusHandle),
     (key, tries): (&Key, &Tries),
     path: &[&str],
     head: &Parts,
@@ -132,7 +134,7 @@ where
         Access::Open => false,
         Access::Known => true,
     };
-    let visit = Visit { gateway, signed_in, query: head.uri.query().unwrap_or_default() };
+    let visit = Visit { gateway, metrics, signed_in, query: head.uri.query().unwrap_or_default() };
     match (&head.method, path) {
         (&Method::POST, ["sign-in"]) => elsewhere("/console"),
         (&Method::POST, ["sign-out"]) => match session::is_own(&head.headers) {

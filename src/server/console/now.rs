@@ -1,13 +1,13 @@
 //! The console's page, and what of it changes by the second: ring, regions, leases, windows, lag.
 //!
 //! Neighbours: `gateway::status` and `gateway::trail` are what it shows, [`super::lists`] has what comes from the store, [`super::attention`] the first
-//! lines. The words are those of `onceway status`. It must not ask the store for more than one page.
+//! lines. The words are those of `onceway status`. It must not ask the store for more than one page of each.
 
 use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::attention::{self, Line};
+use super::attention::{self, Beside, Counted, Line};
 use super::chart;
 use super::frame::{self, NOTHING, countdown, mark, millis, or_nothing, section, span, table, thousands};
 use super::{Visit, key, lists};
@@ -40,9 +40,12 @@ pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
 
 async fn sections<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let gateway = visit.gateway;
-    let (status, doubts) = tokio::join!(gateway.status(), lists::doubts(visit));
+    let (status, doubts, findings) =
+        tokio::join!(gateway.status(), lists::doubts(visit), lists::found_lately(visit));
     let trails = gateway.lag_trails();
-    let lines = attention::lines(&status, doubts.as_ref().ok());
+    let counted = Counted::of(&visit.metrics.render());
+    let (doubts_page, findings) = (doubts.as_ref().ok(), findings.as_ref().ok());
+    let lines = attention::lines(&status, &Beside { doubts: doubts_page, findings, counted: &counted });
     html! {
         (first_lines(&lines))
         (section("summary", "This gateway", LIVE, &summary(&status)))
