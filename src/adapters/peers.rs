@@ -38,6 +38,10 @@ const CONNECT: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// How long the other side may take to answer that.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(2);
+/// How long a connection is used while its gateway serves: up to twice as long.
+const RENEW: Duration = Duration::from_secs(120);
+/// And how long while it does not: another gateway of its region may.
+const RENEW_IDLE: Duration = Duration::from_secs(5);
 /// The largest reply to a ping, in bytes.
 const PONG_LIMIT: usize = 64 * 1024;
 /// The most that may be told in answer to one question, in bytes: one row with the largest answer that a route may keep (256 MiB), as
@@ -77,11 +81,6 @@ enum Link {
     /// A connection, as far as is known, and when another one is made in its place.
     Up(Sender, Instant),
 }
-
-/// How long a connection is used while its gateway serves: up to twice as long.
-const RENEW: Duration = Duration::from_secs(120);
-/// And how long while it does not: another gateway of its region may.
-const RENEW_IDLE: Duration = Duration::from_secs(5);
 
 /// When a connection made now is renewed; not all of them at the same time.
 fn next_renewal() -> Instant {

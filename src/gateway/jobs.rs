@@ -46,7 +46,7 @@ pub(super) struct Workers {
     due: Arc<Notify>,
     free: Arc<Semaphore>,
     spare: Arc<Semaphore>,
-    busy: Arc<Mutex<BTreeMap<Tenant, usize>>>,
+    busy: Counts,
     turns: Mutex<Turn>,
 }
 
@@ -65,11 +65,14 @@ impl Default for Workers {
     }
 }
 
+/// How many jobs of each tenant run here.
+type Counts = Arc<Mutex<BTreeMap<Tenant, usize>>>;
+
 /// One job that runs here, counted for its tenant.
-struct Busy(Arc<Mutex<BTreeMap<Tenant, usize>>>, Tenant);
+struct Busy(Counts, Tenant);
 
 impl Busy {
-    fn with(busy: &Arc<Mutex<BTreeMap<Tenant, usize>>>, tenant: &Tenant) -> Self {
+    fn with(busy: &Counts, tenant: &Tenant) -> Self {
         *lock(busy).entry(tenant.clone()).or_default() += 1;
         Self(busy.clone(), tenant.clone())
     }

@@ -45,8 +45,10 @@ const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint,
 pub(super) const CLAIM: &str = include_str!("sql/claim.sql");
 pub(super) const RECLAIM: &str = include_str!("sql/reclaim.sql");
 pub(super) const ACCEPT: &str = include_str!("sql/accept.sql");
-pub(super) const JOB_TAKE: &str = include_str!("sql/job_take.sql");
-pub(super) const JOB_TAKE_BY_TURNS: &str = include_str!("sql/job_take_by_turns.sql");
+pub(super) const JOB_TAKE: &str =
+    concat!(include_str!("sql/job_take.sql"), include_str!("sql/job_taken.sql"));
+pub(super) const JOB_TAKE_BY_TURNS: &str =
+    concat!(include_str!("sql/job_take_by_turns.sql"), include_str!("sql/job_taken.sql"));
 pub(super) const JOB_FINISH: &str = include_str!("sql/job_finish.sql");
 pub(super) const JOB_PUT_OFF: &str = include_str!("sql/job_put_off.sql");
 pub(super) const JOB_BURY: &str = include_str!("sql/job_bury.sql");
