@@ -186,18 +186,18 @@ impl<P: Ports> Gateway<P> {
         let peers: Vec<RegionName> = self.health().peers.keys().cloned().collect();
         let (up, down): (Vec<_>, Vec<_>) = peers.into_iter().partition(|name| !self.is_silent(name));
         let mut reasons = Vec::new();
-        let mut alone = false;
-        let serves = match &**self.store.load() {
+        let (serves, alone) = match &**self.store.load() {
             StoreHealth::Open(_) => {
+                let held = self.has_authority(&mut reasons);
                 let spares = self.ports.store().spares();
-                let held = self.has_authority(&mut reasons) && spares.is_none();
-                reasons.extend(spares.map(|why| format!("store: {why}")));
-                held
+                reasons.extend(spares.as_ref().map(|why| format!("store: {why}")));
+                let founded = self.view().epoch() > 0;
+                let alone = founded && !held && self.is_alone_since(self.unleased_since());
+                (held && spares.is_none(), alone)
             }
             StoreHealth::Closed { why, since } => {
                 reasons.push(format!("store: {why}"));
-                alone = self.is_alone_since(*since);
-                false
+                (false, self.is_alone_since(*since))
             }
         };
         if alone {
@@ -215,9 +215,9 @@ impl<P: Ports> Gateway<P> {
         Readiness { ready, serves, forwards_to: up.iter().map(ToString::to_string).collect(), reasons }
     }
 
-    /// Whether this gateway's store has been closed since then for longer than its region could have kept its keys by this gateway alone: so another
-    /// one renews the lease and runs them, or else nobody may take them. Either way its clients are better off elsewhere, even those whose keys it
-    /// could forward. Before that it is ready: a region that is lost as a whole still forwards, and is taken over meanwhile.
+    /// Whether this gateway has been without its store, or without the lease, since then for longer than its region could have kept its keys by this
+    /// gateway alone: so another one renews the lease and runs them, or else nobody may take them. Either way its clients are better off elsewhere,
+    /// even those whose keys it could forward. Before that it is ready: a region that is lost as a whole still forwards, and is taken over meanwhile.
     fn is_alone_since(&self, since: Moment) -> bool {
         let owns = self.view().serves(&self.settings.me);
         owns && self.ports.clock().now().since(since) > self.settings.failover.lease * 2

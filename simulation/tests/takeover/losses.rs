@@ -1,11 +1,15 @@
 //! A region is gone: its keys are refused until nothing of it can run any more, then its successors run them; and it comes home.
 
+use std::sync::Arc;
+
 use onceway::gateway::authority::{Failover, Mode};
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
 
-use super::trio::{FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions};
+use super::trio::{
+    FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions, witness,
+};
 use tokio::time::{Instant, sleep};
 
 #[test]
@@ -185,8 +189,82 @@ fn a_region_without_its_store_that_nobody_may_take_over_sends_its_clients_away()
         assert!(gateway.readiness().ready, "{:?}", gateway.readiness().reasons);
         trio.until("its clients to be sent away", ms(2_000), async || !gateway.readiness().ready).await;
         assert_eq!(trio.standing(&a(), &b()), "serving");
+        // Another process in its place, which has never seen the store.
+        trio.node(&a()).process.kill();
+        trio.begin_process(&a());
+        let gateway = trio.node(&a()).gateway;
+        trio.until("its clients to be sent away again", LEASE * 4, async || !gateway.readiness().ready).await;
         trio.world.cluster.set_mode(&a(), StoreMode::Up);
         trio.until("its clients to be let come", LEASE * 2, async || gateway.readiness().ready).await;
+        trio.check();
+    });
+}
+
+/// With a witness there are four voters, so that one region that answers leaves it without a majority.
+async fn reaches_only_b(seed: u64, mode: Mode) -> Arc<Trio> {
+    let with_witness = |failover| Failover { mode, witnesses: vec![witness()], ..failover };
+    let trio = Trio::start_as(seed, with_witness).await;
+    for other in [c(), witness()] {
+        trio.world.network.set_link(&a(), &other, LinkMode::Silent, ONE_WAY);
+        trio.world.network.set_link(&other, &a(), LinkMode::Silent, ONE_WAY);
+    }
+    trio
+}
+
+#[test]
+fn a_region_without_a_lease_forwards_until_it_is_taken_over_and_nobody_is_sent_away() {
+    play(async {
+        let trio = reaches_only_b(42, Mode::Automatic).await;
+        let gateway = trio.node(&a()).gateway;
+        let begun = Instant::now();
+        while begun.elapsed() < TAKEOVER + LEASE * 2 {
+            let readiness = gateway.readiness();
+            assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
+            sleep(ms(100)).await;
+        }
+        assert_eq!((trio.standing(&a(), &b()), trio.standing(&a(), &a())), ("lost", "lost"));
+        trio.check();
+    });
+}
+
+#[test]
+fn a_region_without_a_lease_that_nobody_may_take_over_sends_its_clients_away() {
+    play(async {
+        let trio = reaches_only_b(43, Mode::Manual).await;
+        let gateway = trio.node(&a()).gateway;
+        trio.until("the lease to end", LEASE * 2, async || !trio.serves(&a())).await;
+        sleep(LEASE * 2 - ms(500)).await;
+        let readiness = gateway.readiness();
+        assert!(readiness.ready, "{:?}", readiness.reasons);
+        assert_eq!(readiness.forwards_to, [b().as_str()]);
+        trio.until("its clients to be sent away", ms(2_000), async || !gateway.readiness().ready).await;
+        assert_eq!(trio.standing(&a(), &b()), "serving");
+        for other in [c(), witness()] {
+            trio.world.network.set_link(&a(), &other, LinkMode::Up, ONE_WAY);
+            trio.world.network.set_link(&other, &a(), LinkMode::Up, ONE_WAY);
+        }
+        trio.until("its clients to be let come", LEASE * 3, async || gateway.readiness().ready).await;
+        assert!(gateway.readiness().serves);
+        trio.check();
+    });
+}
+
+#[test]
+fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
+    play(async {
+        let trio = Trio::start(44).await;
+        let gateway = trio.node(&a()).gateway;
+        trio.drain(&b(), &a(), false).await.unwrap();
+        sleep(LEASE * 4).await;
+        assert!(gateway.readiness().ready, "it forwards");
+        trio.ask(async || gateway.resume(&a(), "test").await).await.unwrap();
+        let begun = Instant::now();
+        while !trio.is_home(&a()) || !trio.serves(&a()) {
+            assert!(begun.elapsed() < ms(20_000), "a is not home");
+            let readiness = gateway.readiness();
+            assert!(readiness.ready, "{:?}", readiness.reasons);
+            sleep(ms(2)).await;
+        }
         trio.check();
     });
 }

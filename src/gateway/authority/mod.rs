@@ -85,9 +85,9 @@ pub struct Failover {
     pub witnesses: Vec<RegionName>,
 }
 
-/// Why a deployment whose register was not founded runs no keys.
 /// Why the gateway of a replaced store runs nothing.
 const REPLACED: &str = "this store was replaced: by the view the region has another generation of it";
+/// Why a deployment whose register was not founded runs no keys.
 const NOT_FOUNDED: &str = "the register is not founded: run `onceway init` once, when all regions are up";
 
 /// How often the views that the store keeps are read again: how old they are ends the risk of stores that were replaced long ago.
@@ -119,7 +119,7 @@ pub(super) struct Authority {
     proposing: tokio::sync::Mutex<()>,
     finishing: AtomicBool,
     learning: Mutex<()>,
-    /// When a view let this region serve that did not serve before, by the boot clock; 0 if never.
+    /// As in `Authority::given`, by the boot clock.
     given: AtomicU64,
     /// When the views that the store keeps were read, by the boot clock; 0 if never.
     recalled: AtomicU64,
@@ -140,6 +140,8 @@ pub(super) struct Authority {
 pub(super) struct Leased {
     tenure: Tenure,
     held: Option<Held>,
+    /// Until when it was granted last, if ever.
+    last: Moment,
 }
 
 /// What a claim is made under: exactly this version of the gate. What was claimed may be sent as long as the tenure stays.
@@ -170,7 +172,7 @@ pub(super) enum Here {
 impl Authority {
     pub(super) fn new(view: Arc<View>, lease: Lease, drift: Drift, proposer: u64) -> Self {
         let ttl = lease.ttl();
-        let leased = Leased { tenure: lease.tenure(), held: None };
+        let leased = Leased { tenure: lease.tenure(), held: None, last: Moment::default() };
         Self {
             view: ArcSwap::new(view),
             views: ArcSwap::default(),
@@ -246,13 +248,9 @@ impl Authority {
         self.heartbeat_epochs.store(Arc::new(epochs));
     }
 
-    /// Changes the lease, and shows requests what it is then.
-    fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
-        let mut lease: MutexGuard<'_, Lease> = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-        let value = change(&mut lease);
-        let leased = Leased { tenure: lease.tenure(), held: lease.current().cloned() };
-        self.leased.store(Arc::new(leased));
-        value
+    /// When a view let this region serve that did not serve before; 0 if never.
+    fn given(&self) -> Moment {
+        Moment::from_nanos(self.given.load(Ordering::SeqCst))
     }
 }
 
@@ -320,7 +318,7 @@ impl<P: Ports> Gateway<P> {
 
     /// Whether this region was let serve less than a lease ago.
     fn was_just_given(&self, now: Moment) -> bool {
-        let given = Moment::from_nanos(self.authority.given.load(Ordering::SeqCst));
+        let given = self.authority.given();
         given.as_nanos() > 0 && now.since(given) < self.settings.failover.lease / 3
     }
 
@@ -422,16 +420,6 @@ impl<P: Ports> Gateway<P> {
     /// The chosen view of that epoch, if it is kept here.
     pub(super) fn known_view(&self, epoch: u64) -> Option<Arc<View>> {
         self.authority.views.load().get(&epoch).cloned()
-    }
-
-    /// How much longer this gateway may rely on its region's lease; zero if it holds none.
-    pub(super) fn lease_left(&self, now: Moment) -> Duration {
-        self.authority.leased.load().held.as_ref().map_or(Duration::ZERO, |held| now.until(held.until))
-    }
-
-    /// Whether this gateway holds its region's lease at `now`.
-    pub(super) fn holds_lease(&self, now: Moment) -> bool {
-        !self.lease_left(now).is_zero()
     }
 
     /// Asks a peer for views that it knows and this region does not.

@@ -4,21 +4,51 @@
 //! store does not renew: the lease is the failure detector. A loop that stalls gives up by itself, as validity counts from before
 //! the renewal was sent. It must not decide who takes over.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use super::{Gateway, asking, learn};
+use super::{Authority, Gateway, Leased, asking, learn};
 use crate::gateway::{metrics, race};
 use crate::ports::store::Boot;
 use crate::ports::{Clock, Ports};
 use crate::protocol::digest::{Digest32, digest};
-use crate::protocol::lease::Renewal;
+use crate::protocol::lease::{Lease, Renewal};
 use crate::protocol::register::Message;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
 /// Before a renewal that could not be sent, or was not answered by enough, is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
+
+impl Authority {
+    /// Changes the lease, and shows requests what it is then.
+    pub(super) fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
+        let mut lease: MutexGuard<'_, Lease> = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = change(&mut lease);
+        let held = lease.current().cloned();
+        let last = held.as_ref().map_or_else(|| self.leased.load().last, |held| held.until);
+        let leased = Leased { tenure: lease.tenure(), held, last };
+        self.leased.store(Arc::new(leased));
+        value
+    }
+}
+
+impl<P: Ports> Gateway<P> {
+    /// How much longer this gateway may rely on its region's lease; zero if it holds none.
+    pub(in crate::gateway) fn lease_left(&self, now: Moment) -> Duration {
+        self.authority.leased.load().held.as_ref().map_or(Duration::ZERO, |held| now.until(held.until))
+    }
+
+    /// Whether this gateway holds its region's lease at `now`.
+    pub(in crate::gateway) fn holds_lease(&self, now: Moment) -> bool {
+        !self.lease_left(now).is_zero()
+    }
+
+    /// Since when this gateway has been without the lease although its region is to serve; when it will be, where it holds it.
+    pub(in crate::gateway) fn unleased_since(&self) -> Moment {
+        self.begun.max(self.authority.given()).max(self.authority.leased.load().last)
+    }
+}
 
 /// Renews until the gateway is dropped.
 pub(super) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Uri;
 use serde::Serialize;
 
-use super::{Gateway, Ordering, members, moves};
+use super::{Gateway, members, moves};
 use crate::gateway::metrics;
 use crate::ports::{Clock, Ports, Upkeep, Upstream};
 use crate::protocol::health::{self, Facts, Health};
@@ -90,7 +90,7 @@ async fn look<P: Ports>(
     if !gateway.upstream_is_sick() || !view.serves(me) || !gateway.holds_lease(now) || gateway.is_stopping() {
         return Ok(());
     }
-    let given = Moment::from_nanos(gateway.authority.given.load(Ordering::SeqCst));
+    let given = gateway.authority.given();
     let facts = Facts {
         others_well: others_well(gateway, &view),
         min_serving: gateway.settings.failover.min_serving,
