@@ -15,7 +15,7 @@ use crate::ports::SimPorts;
 impl Region for Arc<Gateway<SimPorts>> {
     fn forward(&self, from: RegionName, forward: Forward) -> Answering<'_, ForwardReply> {
         Box::pin(async move {
-            match self.place_for_forward(forward.id.tenant(), forward.body.len()) {
+            match self.place_for_forward(&forward, forward.body.len()) {
                 Ok(place) => self.serve_forward(from, forward, place).await,
                 Err(refusal) => *refusal,
             }

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Body, Ports};
-use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 
 impl<P: Ports> Gateway<P> {
@@ -71,16 +70,17 @@ impl<P: Ports> Gateway<P> {
         response
     }
 
-    /// A place for a request of this tenant that a peer forwards, with room for this many bytes of its body: taken before that is read.
+    /// A place for a request that a peer forwards, with room for this many bytes of its body: taken before that is read.
     ///
     /// # Errors
     /// What the peer is told where there is none: nothing was stored or sent.
-    pub fn place_for_forward(&self, tenant: &Tenant, bytes: usize) -> Result<Place, Box<ForwardReply>> {
+    pub fn place_for_forward(&self, head: &Forward, bytes: usize) -> Result<Place, Box<ForwardReply>> {
         let place = self.place(Whose::Peer).and_then(|place| {
-            let has = place.is_of(Some(tenant)) && place.has_room_for(bytes);
+            let has = place.is_of(Some(head.id.tenant())) && place.has_room_for(bytes);
             has.then_some(place).ok_or_else(|| crowd::overloaded(self))
         });
-        place.map_err(|problem| Box::new(refused_forward(&problem)))
+        let refused = |problem| ForwardReply::Answer(self.refused(&problem, &trace::of(&head.headers)));
+        place.map_err(|problem| Box::new(refused(problem)))
     }
 
     /// Answers a request that a peer forwarded, and keeps its place until the answer was sent. It is never forwarded again.
@@ -94,21 +94,20 @@ impl<P: Ports> Gateway<P> {
             tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view().epoch(), "refused a forward: not the owner");
             return ForwardReply::NotOwner { epoch: self.view().epoch() };
         }
-        let answered = match address::is_asked(&forward.method, forward.target.path()) {
-            true => address::told_peer(self, &forward).await,
-            false => match admit::admit_forward(self, forward, &place) {
-                Ok(ask) => Ok(request::answer_here(self, ask).await),
-                Err(problem) => Err(problem),
-            },
+        let response = match address::is_asked(&forward.method, forward.target.path()) {
+            // It has its line.
+            true => address::told_peer(self, &forward).await.unwrap_or_else(|problem| {
+                metrics::refused(&problem);
+                reply::refuse(&problem)
+            }),
+            false => {
+                let trace = trace::of(&forward.headers);
+                match admit::admit_forward(self, forward, &place) {
+                    Ok(ask) => request::answer_here(self, ask).await,
+                    Err(problem) => self.refused(&problem, &trace),
+                }
+            }
         };
-        match answered {
-            Ok(response) => ForwardReply::Answer(response.map(|body| place.until_sent(body))),
-            Err(problem) => refused_forward(&problem),
-        }
+        ForwardReply::Answer(response.map(|body| place.until_sent(body)))
     }
-}
-
-fn refused_forward(problem: &Problem) -> ForwardReply {
-    metrics::refused(problem);
-    ForwardReply::Answer(reply::refuse(problem))
 }

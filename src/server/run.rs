@@ -77,7 +77,7 @@ impl PeerService for Service {
     type Place = Place;
 
     fn place(&self, head: &Forward, bytes: usize) -> Result<Place, Box<ForwardReply>> {
-        self.0.place_for_forward(head.id.tenant(), bytes)
+        self.0.place_for_forward(head, bytes)
     }
 
     async fn forward(self: Arc<Self>, from: RegionName, forward: Forward, place: Place) -> ForwardReply {

@@ -2,7 +2,8 @@
 //!
 //! Neighbours: `onceway::gateway::crowd`, whose own tests count places. It must not be about how fast requests come: `quota.rs` is.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex};
 
 use http::Response;
 use onceway::gateway::crowd::MostAtOnce;
@@ -10,6 +11,7 @@ use onceway::gateway::{Gateway, Settings};
 use onceway::ports::Body;
 use onceway::ports::peers::{Forward, ForwardReply};
 use onceway::protocol::region::RegionName;
+use serde_json::Value;
 use simulation::peers::Region;
 use simulation::ports::SimPorts;
 use simulation::upstream::UpstreamMode;
@@ -123,6 +125,50 @@ fn peers_are_refused_beyond_their_bound_and_their_clients_are_told_so() {
         assert_eq!(running.await.unwrap().status, 201);
         assert!(bench.send(&us, "/park", &second).await.replayed);
     });
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_forward_that_is_refused_has_a_line_at_both_gateways_under_one_trace() {
+    let log = Log::default();
+    let writer = log.clone();
+    let lines = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());
+    let lines = lines.finish();
+    // Where there is just one subscriber, tracing asks the thread that comes to a line first whether it has one: here that is another test's.
+    let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
+    tracing::subscriber::with_default(lines, || {
+        play(async {
+            let (bench, [eu, us, _]) = (Bench::start(6).await, regions());
+            let _gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
+            let running = bench.begin(&us, "/park", &key_of(&eu, "first"));
+            until("the first to be sent", ms(500), async || bench.arrived(&eu) == 1).await;
+            assert_eq!(bench.send(&us, "/park", &key_of(&eu, "second")).await.said(), OVERLOADED);
+            assert_eq!(running.await.unwrap().status, 201);
+        });
+    });
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let owner = lines.iter().find(|line| line["message"] == "not admitted").expect("the owner's line");
+    assert_eq!([&owner["region"], &owner["code"]], ["eu", "overloaded"]);
+    assert_eq!(owner["trace"].as_str().map(str::len), Some(32), "{owner}");
+    let of_it: Vec<&Value> = lines.iter().filter(|line| line["trace"] == owner["trace"]).collect();
+    let [_, first] = &of_it[..] else { panic!("{of_it:#?}") };
+    assert_eq!([&first["region"], &first["message"], &first["code"]], ["us", "forwarded", "overloaded"]);
 }
 
 #[test]
