@@ -92,6 +92,17 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     .await;
     client.batch_execute("alter system reset max_slot_wal_keep_size").await.unwrap();
     client.batch_execute("select pg_reload_conf()").await.unwrap();
+    // The lost slot stands there still: the repair replaces it.
+    eu.act(Action::Start, Part::Both).await.unwrap();
+    let repaired = eu.run(&["store", "reseed", "--from", "us-east"]).await.unwrap();
+    assert!(repaired.status.success(), "{repaired:?}");
+    is_whole(fleet, 1).await;
+    eu.act(Action::Kill, Part::Both).await.unwrap();
+    until("nobody to stream to the dead one", async || {
+        let idle = "select from pg_replication_slots where slot_name like '%eu_west%' and not active";
+        !client.query(idle, &[]).await.unwrap().is_empty()
+    })
+    .await;
     section.run("psql --command \"select pg_drop_replication_slot").await.ends(&[0]);
     let left = "select from pg_replication_slots where slot_name like '%eu_west%'";
     assert!(client.query(left, &[]).await.unwrap().is_empty(), "the slot is still there");
