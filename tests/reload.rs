@@ -283,13 +283,19 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
             site.edit(
                 &file,
                 "[upstream]",
-                "[quota]\nnew_keys_per_second = 1\n[log]\nlevel = \"info,onceway=debug\"\n[upstream]",
+                "[quota]\nnew_keys_per_second = 1\nlive_keys = 1000000\n[log]\nlevel = \"info,onceway=debug\"\n[upstream]",
             );
             hang_up(solo);
         })
         .await;
         let statuses = async || ask(post(&public, "/v1/charges", &key("quick"), BODY)).await.status.as_u16();
         assert_eq!([statuses().await, statuses().await], [201, 429]);
+        until("the tenant's keys to be counted", async || {
+            let page = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+            let told = page.lines().find_map(|line| line.strip_prefix("onceway_live_keys{tenant=\"acme\"} "));
+            told.is_some_and(|keys| keys.parse::<f64>().unwrap() >= 1.0)
+        })
+        .await;
         until("a line that only debug has", async || {
             let nobody = Ask::post(format!("{public}/v1/charges"), BODY.to_owned())
                 .with("Authorization", "Bearer sk_nobody");

@@ -1,23 +1,30 @@
 //! Labels of tenants: a bounded number of them, because a label that grows with the clients would take all memory.
 //!
-//! Neighbours: [`super::metrics`] labels with it. Tenants come from verified credentials, but how many there are is nobody's promise:
+//! Neighbours: [`super::metrics`] labels with [`tenant_label`]. Tenants come from verified credentials, but how many there are is nobody's promise:
 //! tokens of an issuer may name any number. It must not label anything by a tenant that was not verified.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use metrics::SharedString;
 
 use crate::protocol::key::Tenant;
 
 /// The most tenants that one process labels by name.
-pub(super) const MOST_TENANTS: usize = 1_000;
+const MOST_TENANTS: usize = 1_000;
 
 /// What all further tenants are counted as together. No tenant can be called so: parentheses are not in the alphabet.
 pub(super) const OTHER: &str = "(other)";
 
+/// What a tenant is called in labels: itself, or [`OTHER`] beyond the first 1,000 tenants of this process.
+pub(super) fn tenant_label(tenant: &Tenant) -> SharedString {
+    static LABELS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST_TENANTS));
+    SharedString::from_shared(LABELS.of(tenant))
+}
+
 /// The tenants seen so far, up to a bound. A look-up takes no lock; a new tenant copies the set, at most `most` times ever.
-pub(super) struct Labels {
+struct Labels {
     seen: ArcSwap<BTreeSet<Arc<str>>>,
     growing: Mutex<()>,
     most: usize,
@@ -25,12 +32,12 @@ pub(super) struct Labels {
 
 impl Labels {
     /// No tenant seen yet.
-    pub(super) fn new(most: usize) -> Self {
+    fn new(most: usize) -> Self {
         Self { seen: ArcSwap::default(), growing: Mutex::new(()), most }
     }
 
     /// The tenant's own label, or [`OTHER`] if too many were seen before it. A tenant keeps the label it had first.
-    pub(super) fn of(&self, tenant: &Tenant) -> Arc<str> {
+    fn of(&self, tenant: &Tenant) -> Arc<str> {
         let seen = self.seen.load();
         if let Some(label) = seen.get(tenant.as_str()) {
             return label.clone();

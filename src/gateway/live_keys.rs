@@ -143,6 +143,7 @@ impl LiveKeys {
             count.keys += stretch.keys;
             count.through = stretch.through;
             if count.through.is_none() || count.keys >= self.most {
+                metrics::live_keys(&tenant, count.keys);
                 // What was started meanwhile may be among them. It is not added: nobody is refused who has some left.
                 *known = Known { counted: Some((count.keys, now)), started: 0, count: None };
                 return;

@@ -2,11 +2,11 @@
 //!
 //! Neighbours: every flow of the gateway calls it, `server::admin` renders. Every series that the configuration names is touched at the
 //! start, so that the first scrape shows HELP and TYPE and a zero for each; those of a tenant begin with its first request.
-//! It must not decide anything, and no label may hold what a client chose: tenants are verified, and bounded by [`tenant_label`].
+//! It must not decide anything, and no label may hold what a client chose: tenants are verified, and bounded by [`super::labels`].
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
@@ -14,7 +14,7 @@ use metrics::{SharedString, counter, gauge, histogram};
 use tracing::Instrument;
 
 use super::crowd::Whose;
-use super::labels::{Labels, MOST_TENANTS};
+use super::labels::{OTHER, tenant_label};
 use super::problems::{CODES, Problem};
 use super::route::Routes;
 use super::{Gateway, Settings, spans};
@@ -160,12 +160,6 @@ pub(super) fn drained_by_health() {
     counter!(observe::DRAINED_BY_HEALTH).increment(1);
 }
 
-/// What a tenant is called in labels: itself, or `(other)` beyond the first 1,000 tenants of this process.
-pub(super) fn tenant_label(tenant: &Tenant) -> SharedString {
-    static LABELS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST_TENANTS));
-    SharedString::from_shared(LABELS.of(tenant))
-}
-
 fn route_label(route: &Arc<str>) -> SharedString {
     SharedString::from_shared(route.clone())
 }
@@ -216,6 +210,14 @@ pub(super) fn shadow_diverged(route: &Arc<str>) {
 /// One request refused because its tenant was over that quota.
 pub(super) fn quota_exceeded(tenant: &Tenant, of: &'static str) {
     counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant), "quota" => of).increment(1);
+}
+
+/// How many keys a tenant had when they were counted. Of the tenants that share a label the next one would overwrite the last.
+pub(super) fn live_keys(tenant: &Tenant, keys: u64) {
+    let label = tenant_label(tenant);
+    if label.as_ref() != OTHER {
+        gauge!(observe::LIVE_KEYS, "tenant" => label).set(keys as f64);
+    }
 }
 
 /// One time that the configuration was read again.

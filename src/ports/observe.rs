@@ -42,6 +42,7 @@ metrics! {
     REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code; overloaded are those that `[listen.limits]` leaves no room for, and upstream-unavailable, store-unavailable, escrow-unavailable, home-unavailable and not-authoritative those of which a part that they need is missing.";
     DUPLICATES = Counter "onceway_duplicates_total" "Keyed requests that met a record of their key, by tenant: retries of every kind, and keys reused for something else.";
     QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over a quota, by tenant and quota (new_keys, look_ups, misses, live_keys); nothing was stored or sent.";
+    LIVE_KEYS = Gauge "onceway_live_keys" "Keys of each tenant that its region remembers of those that it started, as counted last; counted only where `[quota] live_keys` is set, and no further than that.";
     WEAK_KEYS = Counter "onceway_weak_keys_total" "Requests whose key is one of a client's habit of making keys badly, by route, tenant and kind (sequential, clock_like, many_bodies).";
     CONNECTIONS_CUT = Counter "onceway_connections_cut_total" "Client connections that this gateway ended, by reason (crowded: one address held too many, late: did not begin in time, idle, stalled: did not read its answer, given_up: asked only to reset).";
     PASSED = Counter "onceway_passed_total" "Requests without key handling passed to the upstream, by result (answered, not_sent, unknown).";

@@ -6,11 +6,12 @@ use crate::documents::queries;
 use crate::prometheus::Prometheus;
 
 /// Metrics that have nothing to show in a healthy deployment, and why.
-const LATER: [(&str, &str); 9] = [
+const LATER: [(&str, &str); 10] = [
     (
         "onceway_quota_exceeded_total",
         "its series are tenants that went over their quota; nobody has one here",
     ),
+    ("onceway_live_keys", "keys are counted where they are bounded; nobody bounds them here"),
     ("onceway_connections_cut_total", "only what is above 0 is shown, and no client misbehaves here"),
     ("onceway_shadow_total", "only a gateway in shadow mode counts it"),
     ("onceway_shadow_diverged_total", "only a gateway in shadow mode counts it"),
