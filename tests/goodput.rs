@@ -31,7 +31,7 @@ const STORM: usize = 2_000;
 const STORM_FOR: Duration = Duration::from_secs(3);
 /// How long goodput may take to come back, and to how much of what it was.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
-const BACK_TO: f64 = 0.8;
+const BACK_TO: f64 = 0.9;
 
 /// What becomes of the steady clients' requests.
 #[derive(Default)]
@@ -132,8 +132,8 @@ async fn weather(solo: &Solo, steady: &Steady, tenant: usize) -> usize {
 
     let ended = Instant::now();
     let back = async || {
-        // The second that is looked at lies behind the storm.
-        let is_back = ended.elapsed() >= second && steady.goodput(second) >= before * BACK_TO;
+        // The seconds that are looked at lie behind the storm.
+        let is_back = ended.elapsed() >= 3 * second && steady.goodput(3 * second) >= before * BACK_TO;
         Ok(is_back.then(|| ended.elapsed()))
     };
     let back = wait::for_some("goodput to be back", BACK_WITHIN, back).await;

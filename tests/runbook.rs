@@ -129,7 +129,7 @@ fn the_sections_do_what_they_say() {
 
 async fn at_the_desk(fleet: Deployment, titles: &[&str]) {
     let desk = Desk::set_up(&fleet);
-    desk.preamble().await;
+    desk.preamble(&fleet.regions[0]).await;
     for title in titles {
         let began = std::time::Instant::now();
         play(title, &fleet, &desk).await;

@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use onceway::fleet::deployment::{Deployment, Options};
+use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part};
 
 use crate::browser::Browser;
-use crate::support::{key, key_status, port_base, program, run, until};
+use crate::support::{BODY, ask, key, key_status, port_base, post, program, run, until};
 use crate::{TOKEN, alone, doubt, retry, solo};
 
 /// A window long enough to be looked at.
@@ -92,6 +93,7 @@ fn an_incident_is_seen_and_a_key_in_doubt_is_settled() {
         healthy(&browser, &deployment, &evil).await;
         settled(&browser, &deployment, &evil).await;
         lost(&browser, &deployment).await;
+        audited(&browser, &deployment).await;
         nothing_was_blocked(&browser).await;
         browser.close().await;
         deployment.shut_down().await.unwrap();
@@ -116,6 +118,11 @@ async fn healthy(browser: &Browser, deployment: &Deployment, evil: &str) {
     assert!(browser.text("#windows").await.contains("Nothing"), "{}", browser.text("#windows").await);
     assert_eq!(browser.run("return document.querySelectorAll('#lag svg.trail').length").await, 2);
     assert!(browser.text("#doubts").await.contains(evil), "{}", browser.text("#doubts").await);
+    let audit = browser.text("#audit").await;
+    assert!(
+        audit.contains("No key ran at risk.") && audit.contains("No double and no late answer"),
+        "{audit}"
+    );
     assert_eq!(browser.run("return document.images.length + (document.title === '1')").await, 0);
     until_seen(browser, "the page to be live", "#fresh", "live").await;
     // What comes later is shown without a reload, and so is what goes.
@@ -228,6 +235,33 @@ async fn lost(browser: &Browser, deployment: &Deployment) {
         }
         browser.picture(picture).await;
     }
+}
+
+/// The window is over: a key that the lost region may have run is in the audit, and so is what the journal found.
+async fn audited(browser: &Browser, deployment: &Deployment) {
+    let (home, gone) = (&deployment.regions[0], &deployment.regions[1]);
+    let (names, mut risky) = ([gone.name.as_str(), home.name.as_str()], key("risky"));
+    while key_status(home, &risky).await["order"].as_array().unwrap()[..2] != names {
+        risky = key("risky");
+    }
+    let request = post(&home.public(), "/v1/notes", &risky, BODY);
+    until("the window to be over", async || ask(request.clone()).await.status == 201).await;
+    let client = home.cluster.connect(DATABASE).await.unwrap();
+    let double = "insert into onceway.journal (kind, tenant, key) values ('double', 'acme', 'charged-twice')";
+    client.batch_execute(double).await.unwrap();
+    browser.open(&format!("{}/console", home.admin())).await;
+    let audit = browser.text("#audit").await;
+    let row = |key: &str| {
+        audit
+            .lines()
+            .find(|line| line.contains(key))
+            .unwrap_or_else(|| panic!("no {key}: {audit}"))
+            .to_owned()
+    };
+    let run = row(&risky);
+    assert!(run.contains("possible") && run.contains("notes") && run.contains(gone.name.as_str()), "{run}");
+    assert!(row("charged-twice").contains("double"));
+    browser.picture("audit").await;
 }
 
 /// Every visible text stands out from what is behind it by 4.5 to 1 (WCAG 2.2, 1.4.3).

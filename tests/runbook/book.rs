@@ -108,13 +108,34 @@ impl Desk {
         Self { book: Book::read(), dir, admin: fleet.regions[0].admin() }
     }
 
-    /// The lines before the first section: they set what the commands after them go by.
-    pub async fn preamble(&self) {
+    /// The lines before the first section, which set what the commands after them go by, each with a command that goes by it.
+    pub async fn preamble(&self, region: &Region) {
         let mut lines = self.open("");
-        let said = lines.run("export ONCEWAY_ADMIN=").await;
-        said.ends(&[0]);
-        lines.run("export ONCEWAY_ADMIN_TOKEN_FILE=").await.ends(&[0]);
-        lines.run("export PGSERVICE=onceway ").await.ends(&[0]);
+        lines.there(region);
+        // Nothing but these lines leads anywhere.
+        lines.at = "http://127.0.0.1:1".to_owned();
+        lines.env.remove("PGSERVICE");
+        let address = lines.next("export ONCEWAY_ADMIN=");
+        lines.shell(&format!("{address}\nonceway status")).await.ends(&[0]).shows(region.name.as_str());
+
+        let token = lines.next("export ONCEWAY_ADMIN_TOKEN_FILE=");
+        let with_token = format!("{address}\n{token}\nonceway status");
+        lines.shell(&with_token).await.ends(&[2]).shows("secrets/admin-token");
+        std::fs::create_dir(self.dir.join("secrets")).unwrap();
+        std::fs::write(self.dir.join("secrets/admin-token"), "a-token-that-nobody-asks-for").unwrap();
+        lines.shell(&with_token).await.ends(&[0]);
+
+        // The fleet's files hold what the guide's have in variables: here one variable has to reach the command.
+        let file = format!("config/{}.toml", region.name);
+        std::fs::write(self.dir.join("environment"), "").unwrap();
+        std::fs::write(self.dir.join("provision"), format!("FILE={file}\n")).unwrap();
+        lines.put("/etc/onceway/environment", "./environment");
+        lines.put("/etc/onceway/provision", "./provision");
+        lines.put("/etc/onceway/region.toml", "$FILE");
+        lines.run("(set -a; . ").await.ends(&[0]);
+
+        let service = lines.next("export PGSERVICE=onceway ");
+        lines.shell(&format!("{service}\npsql --command 'select 41 + 1'")).await.ends(&[0]).shows("42");
         lines.end();
     }
 
