@@ -249,14 +249,13 @@ async fn audited(browser: &Browser, deployment: &Deployment) {
     let client = home.cluster.connect(DATABASE).await.unwrap();
     let double = "insert into onceway.journal (kind, tenant, key) values ('double', 'acme', 'charged-twice')";
     client.batch_execute(double).await.unwrap();
+    browser.size(1280, 900).await;
     browser.open(&format!("{}/console", home.admin())).await;
-    let audit = browser.text("#audit").await;
+    let rows =
+        browser.run("return [...document.querySelectorAll('#audit tr')].map((row) => row.innerText)").await;
     let row = |key: &str| {
-        audit
-            .lines()
-            .find(|line| line.contains(key))
-            .unwrap_or_else(|| panic!("no {key}: {audit}"))
-            .to_owned()
+        let mut texts = rows.as_array().unwrap().iter().filter_map(|row| row.as_str());
+        texts.find(|text| text.contains(key)).unwrap_or_else(|| panic!("no {key}: {rows}"))
     };
     let run = row(&risky);
     assert!(run.contains("possible") && run.contains("notes") && run.contains(gone.name.as_str()), "{run}");

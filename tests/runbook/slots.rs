@@ -94,7 +94,7 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     client.batch_execute("select pg_reload_conf()").await.unwrap();
     // The lost slot stands there still: the repair replaces it.
     eu.act(Action::Start, Part::Both).await.unwrap();
-    let repaired = eu.run(&["store", "reseed", "--from", "us-east"]).await.unwrap();
+    let repaired = eu.run(&["store", "reseed", "--from", "us-east", "--wait", "60s"]).await.unwrap();
     assert!(repaired.status.success(), "{repaired:?}");
     is_whole(fleet, 1).await;
     eu.act(Action::Kill, Part::Both).await.unwrap();
