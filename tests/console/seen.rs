@@ -258,7 +258,7 @@ async fn audited(browser: &Browser, deployment: &Deployment) {
         texts.find(|text| text.contains(key)).unwrap_or_else(|| panic!("no {key}: {rows}"))
     };
     let run = row(&risky);
-    assert!(run.contains("possible") && run.contains("notes") && run.contains(gone.name.as_str()), "{run}");
+    assert!(run.contains("clean") && run.contains("notes") && run.contains(gone.name.as_str()), "{run}");
     assert!(row("charged-twice").contains("double"));
     browser.picture("audit").await;
 }
