@@ -117,6 +117,7 @@ async fn healthy(browser: &Browser, deployment: &Deployment, evil: &str) {
     until_seen(browser, "the lease to be held", "#leases", "held, ").await;
     assert!(browser.text("#windows").await.contains("Nothing"), "{}", browser.text("#windows").await);
     assert_eq!(browser.run("return document.querySelectorAll('#lag svg.trail').length").await, 2);
+    assert!(!browser.text("#lag").await.contains("when it last answered"));
     assert!(browser.text("#doubts").await.contains(evil), "{}", browser.text("#doubts").await);
     let audit = browser.text("#audit").await;
     assert!(

@@ -321,7 +321,8 @@ fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoi
             let points = trails.get(name).map_or(&[][..], Vec::as_slice);
             vec![
                 html! { "behind " (name) },
-                html! { span.number { (millis(peer.lag_ms)) } },
+                // Nothing is known to be missing of who says nothing: what it was behind last is no news.
+                html! { span.number { (millis(peer.lag_ms)) } @if !peer.up { " " span.soft { "when it last answered" } } },
                 html! { span.number { (millis(peer.lag_max_ms)) } },
                 chart::trail(&story(name, points, &over), points, minutes, most),
             ]
