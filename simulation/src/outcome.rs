@@ -158,7 +158,8 @@ pub struct FaultSpan {
     pub from_ms: u64,
     /// When it was mended.
     pub to_ms: u64,
-    /// Whether meanwhile, or in the second after, a request was not answered at once, or a view was agreed on.
+    /// Whether meanwhile, or in the second after, a request that has to do with its place was not answered at once, or a view changed how a region
+    /// of its place stands or what it weighs.
     pub mattered: bool,
 }
 

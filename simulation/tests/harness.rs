@@ -247,9 +247,9 @@ fn everything_that_is_wrong_with_a_scenario_is_said_with_its_line() {
     for (line, what) in [
         (7, "length"),
         (8, "unknown key \"lenght\": did you mean \"length\"?"),
-        (15, "no route of the routes file takes a POST with a key to \"/v1/refunds\": there are /v1/charges"),
-        (32, "\"region-lost\""),
-        (33, "there is no region \"mars\" in the ring file: it has ap-south, eu-west, us-east"),
+        (17, "no route of the routes file takes a POST with a key to \"/v1/refunds\": there are /v1/charges"),
+        (35, "\"region-lost\""),
+        (36, "there is no region \"mars\" in the ring file: it has ap-south, eu-west, us-east"),
     ] {
         let place = format!("{file}:{line}: ");
         let found = said.lines().any(|text| text.starts_with(&place) && text.contains(what));
@@ -279,6 +279,7 @@ fn what_cannot_be_played_is_refused_in_a_line() {
         (&["run", "swarm", "--set", "failover.lease=1h"], "lease"),
         (&["run", "swarm", "--set", "failover"], "write KEY=VALUE"),
         (&["seeds", "swarm", "--count", "many"], "--count"),
+        (&["seeds", "swarm", "--count", "0"], "0 is not in 1..=10000000"),
         (&["plants", "nowhere"], "there is no scenario"),
         (&["play"], "play"),
     ] {

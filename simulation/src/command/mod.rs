@@ -81,7 +81,7 @@ enum Command {
         #[command(flatten)]
         what: What,
         /// How many.
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
         count: u64,
         /// The first seed.
         #[arg(long, default_value_t = 0)]
@@ -193,7 +193,7 @@ const REPORTS: &str = "Examples:
 struct Described {
     /// A scenario's file, or the name of one that comes along.
     scenario: String,
-    /// Change one value of the scenario, its ring file (failover., clock., heartbeat) or all its routes (route.), such as
+    /// Change one value of the scenario, its ring file (failover., clock., pin., heartbeat) or all its routes (route.), such as
     /// failover.multiple=3. May be given more than once.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,

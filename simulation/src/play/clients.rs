@@ -42,8 +42,8 @@ pub async fn run(
     let scenario = deployment.scenario().clone();
     let workload = &scenario.workloads[number];
     let (mut clients, mut sent) = (JoinSet::new(), Vec::new());
-    // The mean between two keys; none ever comes at a rate of 0.
-    let mean = Duration::from_secs(100).checked_div(workload.rate).unwrap_or(Duration::from_secs(1 << 32));
+    // The mean between two keys. None ever comes at a rate of 0, and nobody waits for it.
+    let Some(mean) = Duration::from_secs(100).checked_div(workload.rate) else { return sent };
     loop {
         sleep(chance.about(mean)).await;
         if Instant::now() >= end {

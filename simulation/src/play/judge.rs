@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::clients::Sent;
 use super::log::{Asked, Log};
+use super::mattered::{self, Seen};
 use crate::checker::{self, Checker};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{
@@ -28,8 +29,6 @@ use crate::upstream::Happening;
 
 /// More breaches than this say nothing that the first ones do not.
 const MOST_BREACHES: usize = 20;
-/// For how long after it was mended a fault may have mattered.
-const AFTERWARDS: Duration = Duration::from_secs(1);
 
 /// Who looks on.
 pub struct Judge {
@@ -147,7 +146,7 @@ impl Judge {
             seconds: self.seconds(&asked),
             ..Outcome::default()
         };
-        outcome.faults = self.fault_spans(&asked, &outcome.views);
+        outcome.faults = self.fault_spans(&asked, &outcome.views, &views);
         outcome.happened = happened(&asked, &truths, &views, &outcome);
         outcome.breaches = std::mem::take(&mut self.breaches);
         outcome
@@ -289,16 +288,24 @@ impl Judge {
         seconds
     }
 
-    fn fault_spans(&self, asked: &[Asked], views: &[ViewSpan]) -> Vec<FaultSpan> {
+    fn fault_spans(
+        &self,
+        asked: &[Asked],
+        spans: &[ViewSpan],
+        views: &BTreeMap<u64, Arc<View>>,
+    ) -> Vec<FaultSpan> {
         let end = Instant::now();
+        let ring = &self.deployment.scenario().shared.ring;
+        let seen = |asked: &Asked| Seen {
+            from_ms: self.since(asked.begun),
+            to_ms: self.since(asked.ended),
+            regions: mattered::touched(asked, ring.order(&asked.id).names().next()),
+        };
+        let mut all: Vec<Seen> = asked.iter().filter(|asked| !is_answer(&asked.reply)).map(seen).collect();
+        all.extend(mattered::changes(spans, views));
         let span = |broken: super::log::Broken| {
-            let (from, to) = (broken.from, broken.to.unwrap_or(end));
-            let late = to + AFTERWARDS;
-            let unwell =
-                |asked: &Asked| asked.ended >= from && asked.begun <= late && !is_answer(&asked.reply);
-            let (from_ms, to_ms) = (self.since(from), self.since(to));
-            let agreed = |view: &ViewSpan| (from_ms..=self.since(late)).contains(&view.at_ms);
-            let mattered = asked.iter().any(unwell) || views.iter().any(agreed);
+            let (from_ms, to_ms) = (self.since(broken.from), self.since(broken.to.unwrap_or(end)));
+            let mattered = mattered::mattered(&broken.place, from_ms, to_ms, &all);
             FaultSpan { kind: broken.kind.to_owned(), place: broken.place, from_ms, to_ms, mattered }
         };
         self.log.all_broken().into_iter().map(span).collect()

@@ -10,6 +10,7 @@ pub mod clients;
 pub mod faults;
 pub mod judge;
 pub mod log;
+pub mod mattered;
 pub mod operator;
 pub mod organs;
 pub mod story;

@@ -7,6 +7,8 @@ pub mod directed;
 pub mod fault;
 pub mod find;
 pub mod kept;
+#[cfg(test)]
+pub(crate) mod reference;
 pub mod shipped;
 pub mod vary;
 pub mod workload;
@@ -16,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use onceway::config::reader::{self, At, Problem, Problems, Section};
+use onceway::config::reader::{self, At, Problem, Problems, Section, Source};
 use onceway::config::shared::Shared;
 use onceway::config::{self, Errors};
 use onceway::protocol::region::RegionName;
@@ -143,8 +145,14 @@ pub struct Expects {
 /// All problems of all three files.
 pub fn load(path: &Path, settings: &[Setting]) -> Result<Scenario, Errors> {
     let problems = Problems::default();
-    let here = At::file(path);
-    let Some(mut source) = shipped::read(path, &here, &problems) else { return Err(errors(problems)) };
+    match shipped::read(path, &At::file(path), &problems) {
+        Some(source) => of(source, path, settings, problems),
+        None => Err(errors(problems)),
+    }
+}
+
+/// The same of a text that stands at this path.
+fn of(mut source: Source, path: &Path, settings: &[Setting], problems: Problems) -> Result<Scenario, Errors> {
     vary::apply(&mut source, vary::Of::Scenario, settings, &problems);
     let Some(document) = source.parse(&problems) else { return Err(errors(problems)) };
     let top = Section::top(&source, &document, &problems);

@@ -1,0 +1,189 @@
+//! Whether `scenarios/swarm.toml` is the reference that it says it is: every setting with its default, what is commented out included.
+//!
+//! Neighbours: the root's `tests/reference.rs` does the like for the files of gateways. Everything is asked of the very reader that plays; no key is
+//! listed here, so that a setting that is added must be entered there. It must not play anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onceway::config::Errors;
+use onceway::config::reader::{Problems, Source};
+
+use super::{Scenario, find, of, shipped};
+
+/// A key that no reader knows and that is near to none.
+const STRANGE: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz = 1";
+
+/// Reads a text as if it stood beside the scenarios that come along.
+pub(crate) fn scenario(text: &str) -> Result<Scenario, Errors> {
+    let path = find::find("swarm").unwrap().with_file_name("text.toml");
+    of(Source::of(&path, text.to_owned()), &path, &[], Problems::default())
+}
+
+/// The text of a scenario that comes along.
+fn text(name: &str) -> String {
+    let path = find::find(name).unwrap();
+    let problems = Problems::default();
+    shipped::read(&path, &onceway::config::reader::At::file(&path), &problems).unwrap().text().to_owned()
+}
+
+/// A line that opens a table, or sets a key, be it commented out or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Line {
+    Table(String),
+    Key(String),
+}
+
+fn line(text: &str) -> Option<Line> {
+    let text = text.strip_prefix("# ").unwrap_or(text);
+    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|c| c.is_ascii_lowercase() || c == b'_');
+    if let Some(name) = text.strip_prefix('[') {
+        let name = name.split(']').next()?.trim_start_matches('[');
+        return is_name(name).then(|| Line::Table(name.to_owned()));
+    }
+    let (key, _) = text.split_once(" = ")?;
+    is_name(key).then(|| Line::Key(key.to_owned()))
+}
+
+/// The text with all that is commented out in force.
+fn open(text: &str) -> String {
+    let opened = |text: &str| {
+        if line(text).is_some() {
+            text.strip_prefix("# ").unwrap_or(text).to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
+    text.lines().map(opened).collect::<Vec<_>>().join("\n")
+}
+
+/// Every table with the keys that stand in it, the top one with the tables' names as well; tables of one name are one.
+fn written(text: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut table = String::new();
+    for found in text.lines().filter_map(line) {
+        match found {
+            Line::Table(name) => {
+                all.entry(String::new()).or_default().insert(name.clone());
+                table = name;
+            }
+            Line::Key(key) => _ = all.entry(table.clone()).or_default().insert(key),
+        }
+    }
+    all
+}
+
+/// The keys that the reader accepts in each table: it lists them where it meets one that nothing is near to.
+fn accepted(text: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let text = open(text);
+    let mut places = vec![(String::new(), 0)];
+    for (number, found) in text.lines().enumerate() {
+        if let Some(Line::Table(name)) = line(found) {
+            places.push((name, number + 1));
+        }
+    }
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, number) in places {
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.insert(number, STRANGE);
+        let Err(Errors(said)) = scenario(&lines.join("\n")) else { panic!("{name:?} takes any key") };
+        let lists = said.iter().filter_map(|problem| problem.text.split_once("known here are "));
+        all.entry(name).or_default().extend(lists.flat_map(|(_, list)| list.split(", ").map(str::to_owned)));
+    }
+    all
+}
+
+#[test]
+fn the_swarm_names_every_key_that_a_scenario_may_have_and_no_other() {
+    let text = text("swarm");
+    let (written, accepted) = (written(&text), accepted(&text));
+    assert!(accepted.len() > 8 && accepted.values().all(|keys| !keys.is_empty()), "{accepted:?}");
+    assert_eq!(written, accepted);
+}
+
+#[test]
+fn a_key_that_the_swarm_left_out_would_be_noticed() {
+    let text = text("swarm");
+    let without: String = text
+        .lines()
+        .filter(|line| !line.starts_with("# near = "))
+        .fold(String::new(), |all, line| all + line + "\n");
+    assert!(without.len() < text.len());
+    assert_ne!(written(&without), accepted(&without));
+}
+
+#[test]
+fn what_is_commented_out_may_be_written_so() {
+    let text = open(&text("swarm"));
+    if let Err(errors) = scenario(&text) {
+        panic!("{errors}");
+    }
+}
+
+/// What a line says of its key's default: the value that counts where the key is absent.
+fn default_of(line: &str) -> Option<String> {
+    let (setting, comment) = line.rsplit_once("# default")?;
+    let said = comment.split(';').next()?.trim();
+    let value = setting.split_once(" = ")?.1.trim();
+    Some(if said.is_empty() { value.to_owned() } else { said.to_owned() })
+}
+
+#[test]
+fn every_key_says_its_default_and_that_is_what_counts_without_it() {
+    let text = open(&text("swarm"));
+    let (mut table, mut met, mut compared) = (String::new(), BTreeSet::new(), 0);
+    for (number, stands) in text.lines().enumerate() {
+        match line(stands) {
+            Some(Line::Table(name)) => table = name,
+            Some(Line::Key(key)) if met.insert((table.clone(), key.clone())) => {
+                let above =
+                    number.checked_sub(1).and_then(|above| text.lines().nth(above)).unwrap_or_default();
+                let says = |line: &str| line.contains("default");
+                assert!(
+                    says(stands) || (above.starts_with('#') && says(above)),
+                    "[{table}] {key} says nothing of its default"
+                );
+                let Some(default) = default_of(stands) else { continue };
+                let with = |line: &str| {
+                    let mut lines: Vec<&str> = text.lines().collect();
+                    lines[number] = line;
+                    scenario(&lines.join("\n"))
+                        .map(|scenario| format!("{scenario:?}"))
+                        .unwrap_or_else(|errors| panic!("[{table}] {key}: {errors}"))
+                };
+                assert_eq!(with(""), with(&format!("{key} = {default}")), "[{table}] {key}");
+                compared += 1;
+            }
+            Some(Line::Key(_)) | None => {}
+        }
+    }
+    assert!(compared > 20, "{compared}");
+}
+
+/// The lines of blocks, and whether each has a comment above it. One comment is enough for workloads, and for links, that follow one another.
+fn explained(text: &str) -> Vec<(usize, bool)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut all = Vec::new();
+    let mut before = "";
+    for (number, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with('[')) {
+        let above = number > 0 && lines[number - 1].starts_with('#');
+        let goes_on = ["[[workload]]", "[[link]]"].contains(line) && before == *line;
+        all.push((number + 1, above || goes_on));
+        before = line;
+    }
+    all
+}
+
+#[test]
+fn every_block_of_every_scenario_says_why_it_is_there() {
+    assert_eq!(
+        explained("a = 1\n\n[[fault]]\n# why\n[[workload]]\n[[workload]]\n[[fault]]\n"),
+        [(3, false), (5, true), (6, true), (7, false)]
+    );
+    let mut lacking = Vec::new();
+    for name in find::names() {
+        let text = text(&name);
+        let blocks = explained(&text).into_iter().filter(|(_, explained)| !explained);
+        lacking.extend(blocks.map(|(line, _)| format!("{name}.toml:{line}")));
+    }
+    assert_eq!(lacking, Vec::<String>::new());
+}
