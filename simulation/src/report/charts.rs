@@ -93,7 +93,9 @@ struct Bar {
 
 /// A bar per view, as long as it was the newest one.
 fn views(outcome: &Outcome) -> Vec<Bar> {
-    let shown = outcome.seconds.len() as u64 * 1_000;
+    // The last one is drawn for as long as anything is.
+    let ends = outcome.serving.iter().map(|span| span.to_ms).chain([outcome.seconds.len() as u64 * 1_000]);
+    let shown = ends.max().unwrap_or_default();
     let bar = |(number, view): (usize, &crate::outcome::ViewSpan)| {
         let next = outcome.views.get(number + 1).map_or(shown, |next| next.at_ms);
         let (epoch, from_ms, to_ms) = (view.epoch, view.at_ms, next.max(view.at_ms));

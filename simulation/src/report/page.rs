@@ -247,6 +247,7 @@ mod tests {
         let shown = Outcome {
             leases: vec![LeaseSpan { region: "a".to_owned(), epoch: 7, from_ms: 100, to_ms: 900 }],
             views: vec![span(7, 0), span(8, 4_000), span(9, 4_010)],
+            serving: vec![ServingSpan { region: "a".to_owned(), from_ms: 100, to_ms: 12_000 }],
             seconds: vec![Second::default(); 10],
             ..Outcome::default()
         };
@@ -254,7 +255,7 @@ mod tests {
         for bar in [
             "view 7, 0 to 4000 ms: a lost",
             "view 8, 4000 to 4010 ms: a lost",
-            "view 9, 4010 to 10000 ms: a lost",
+            "view 9, 4010 to 12000 ms: a lost",
             "a holds a lease of view 7, 100 to 900 ms",
         ] {
             assert_eq!(drawn.matches(bar).count(), 1, "{bar}");
