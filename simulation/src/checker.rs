@@ -21,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::words::moment;
 use crate::world::World;
 use news::{Cursors, News};
 
@@ -143,6 +144,12 @@ impl Invariant {
     }
 }
 
+impl fmt::Display for Invariant {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.number(), self.name())
+    }
+}
+
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Breach {
@@ -157,23 +164,33 @@ pub struct Breach {
 impl fmt::Display for Breach {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at, invariant, text } = self;
-        write!(out, "{} {} at {at:?}: {text}", invariant.number(), invariant.name())
+        write!(out, "{invariant} at {at:?}: {text}")
     }
 }
 
 /// The breaches of one look.
 #[derive(Default)]
-struct Found(Vec<Breach>);
+struct Found {
+    all: Vec<Breach>,
+    /// What the moments in texts count from.
+    zero: Duration,
+}
 
 impl Found {
     fn push(&mut self, invariant: Invariant, at: Duration, text: String) {
-        self.0.push(Breach { at, invariant, text });
+        self.all.push(Breach { at, invariant, text });
+    }
+
+    /// A moment, as a story tells it.
+    fn moment(&self, at: Duration) -> String {
+        moment(at, self.zero)
     }
 }
 
 /// Judges one world, bit by bit.
 pub struct Checker {
     cursors: Cursors,
+    zero: Duration,
     reruns: BTreeSet<Arc<str>>,
     views: views::Views,
     records: records::Records,
@@ -187,12 +204,19 @@ impl Checker {
     pub fn new(reruns: BTreeSet<Arc<str>>, floor: Duration) -> Self {
         Self {
             cursors: Cursors::default(),
+            zero: Duration::ZERO,
             reruns,
             views: views::Views::new(floor),
             records: records::Records::default(),
             leases: leases::Leases::default(),
             sends: sends::Sends::default(),
         }
+    }
+
+    /// The same, whose texts count time from `zero` on, as a story does.
+    #[must_use]
+    pub fn counting_from(self, zero: Duration) -> Self {
+        Self { zero, ..self }
     }
 
     /// Every breach in what happened since the last look; none is told twice.
@@ -207,14 +231,14 @@ impl Checker {
     /// The same, and what can be said at the end of a scenario only, when nothing is under way any more: which doubles no journal has.
     pub fn finish(&mut self, world: &World) -> Vec<Breach> {
         let mut breaches = self.step(world);
-        let mut found = Found::default();
+        let mut found = Found { zero: self.zero, ..Found::default() };
         doubles::doubles_are_journalled(&world.upstreams.ledger(), &world.cluster.truths(), &mut found);
-        breaches.append(&mut found.0);
+        breaches.append(&mut found.all);
         breaches
     }
 
     fn judge(&mut self, news: News) -> Vec<Breach> {
-        let mut found = Found::default();
+        let mut found = Found { zero: self.zero, ..Found::default() };
         let News { now, stores, votes, granted, arrivals, effects } = news;
         // First what was agreed on, then what stores did, then what was sent: each is judged by the ones before.
         self.leases.voted(&votes);
@@ -231,6 +255,6 @@ impl Checker {
         for effect in effects {
             self.sends.happened(&effect, &self.reruns, &self.views, &self.records, &mut found);
         }
-        found.0
+        found.all
     }
 }

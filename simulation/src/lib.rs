@@ -27,4 +27,5 @@ pub mod sums;
 pub mod table;
 pub mod upstream;
 pub mod witness;
+pub mod words;
 pub mod world;

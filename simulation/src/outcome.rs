@@ -57,6 +57,8 @@ pub struct Outcome {
     pub views: Vec<ViewSpan>,
     /// When which region ran keys, to a tenth of a second.
     pub serving: Vec<ServingSpan>,
+    /// When which region held a lease by what acceptors had granted, view by view.
+    pub leases: Vec<LeaseSpan>,
     /// What requests were told, second by second, until their clients were done.
     pub seconds: Vec<Second>,
     /// How often things happened that a batch of seeds must have seen.
@@ -66,10 +68,13 @@ pub struct Outcome {
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Breach {
-    /// Which: its number in the protocol reference and its name, such as `5 effects`; `progress` for what did not end.
+    /// Which: its number in the protocol reference and its name, such as `3 one-sender`; `progress` for what did not end, `panic` for a gateway
+    /// that died of itself.
     pub invariant: String,
     /// When it was noticed.
     pub at_ms: u64,
+    /// When it broke, in microseconds: where the story has it. What is missing has no moment but that at which it was missed.
+    pub broke_us: u64,
     /// What was seen.
     pub text: String,
 }
@@ -185,6 +190,20 @@ pub struct ServingSpan {
     pub to_ms: u64,
 }
 
+/// A time in which a majority of acceptors had granted a region its lease, all under one view. A gateway stops before its end: it takes its own
+/// clock to be slow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeaseSpan {
+    /// The region.
+    pub region: String,
+    /// The view's number.
+    pub epoch: u64,
+    /// Since when.
+    pub from_ms: u64,
+    /// Before this nobody may call it over.
+    pub to_ms: u64,
+}
+
 /// What requests that ended in one second were told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Second {
@@ -196,6 +215,13 @@ pub struct Second {
     pub refused: u64,
     /// Broken or timed out.
     pub failed: u64,
+}
+
+impl Breach {
+    /// What goes by the number alone.
+    pub fn number(&self) -> &str {
+        self.invariant.split(' ').next().unwrap_or_default()
+    }
 }
 
 impl Outcome {

@@ -12,6 +12,7 @@ use onceway::protocol::region::RegionName;
 use super::{Found, Invariant};
 use crate::table::Truth;
 use crate::upstream::Happening;
+use crate::words::key;
 
 /// 7: of a key that ran twice, and of which some store shows both answers, a journal says so.
 pub(super) fn doubles_are_journalled(
@@ -28,7 +29,7 @@ pub(super) fn doubles_are_journalled(
     for (id, effects) in ledger.iter().filter(|(id, effects)| effects.len() > 1 && !noted.contains(id)) {
         if let Some(rows) = stores.iter().find_map(|store| answered_twice(store, id)) {
             let at = effects.iter().map(|effect| effect.at).max().unwrap_or(Duration::ZERO);
-            let text = format!("{id:?} ran twice, and no journal says so of {rows}");
+            let text = format!("{} ran twice, and no journal says so of {rows}", key(id));
             found.push(Invariant::DoublesJournalled, at, text);
         }
     }

@@ -13,6 +13,7 @@ use onceway::protocol::view::AcceptorId;
 use super::news::{Sent, Voter};
 use super::{Found, Invariant};
 use crate::table::{Granted, Held};
+use crate::words::key;
 
 /// What each acceptor granted to each region, in order.
 #[derive(Default)]
@@ -73,8 +74,9 @@ impl Leases {
         };
         if !running.iter().any(is_majority) {
             let (count, Sent { at, by, id, token }) = (by.len(), sent);
+            let (id, when) = (key(id), found.moment(*at));
             let text = format!(
-                "{id:?} {token} was sent by {by} at {at:?} while {count} grants for it ran: no majority"
+                "{id} {token} was sent by {by} at {when} while {count} grants for it ran: no majority"
             );
             found.push(Invariant::GrantedWhenSent, *at, text);
         }
@@ -85,8 +87,9 @@ impl Leases {
 fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
     let (is, Granted { at, id, region, .. }) = (granted.view.epoch(), granted);
     if let Some(was) = before.map(|before| before.view.epoch()).filter(|was| *was > is) {
+        let when = found.moment(*at);
         let text =
-            format!("{id:?} granted {region} a lease of epoch {is} at {at:?}, after one of epoch {was}");
+            format!("{id:?} granted {region} a lease of epoch {is} at {when}, after one of epoch {was}");
         found.push(Invariant::GrantsStay, *at, text);
     }
 }
@@ -96,7 +99,8 @@ fn silent_at_first(granted: &Granted, since: Duration, found: &mut Found) {
     let Granted { at, id, region, until, view: _ } = granted;
     let over = since + until.saturating_sub(*at);
     if *at < over {
-        let text = format!("{id:?} granted {region} a lease at {at:?}: it became a voter at {since:?}");
+        let (when, since) = (found.moment(*at), found.moment(since));
+        let text = format!("{id:?} granted {region} a lease at {when}: it became a voter at {since}");
         found.push(Invariant::SilentAtFirst, *at, text);
     }
 }

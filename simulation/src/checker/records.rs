@@ -15,6 +15,7 @@ use super::news::{Sent, StoreNews};
 use super::views::Views;
 use super::{Found, Invariant};
 use crate::table::{Gated, Lodgment, Record, Standing, Write};
+use crate::words::key;
 
 /// A claim, and where it was written.
 pub(super) struct Claim {
@@ -135,7 +136,8 @@ fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Foun
         owns(&state.view) && !given_up && (caught_up || proven)
     };
     if !views.gates_at(*store, *at).iter().any(|gate| lets(&gate.state)) {
-        let text = format!("{origin} claimed {id:?} under {} while its gate was closed for it", record.token);
+        let (id, token) = (key(id), record.token);
+        let text = format!("{origin} claimed {id} under {token} while its gate was closed for it");
         found.push(Invariant::OpenWhenCovered, *at, text);
     }
 }
@@ -154,7 +156,7 @@ fn lodged_under_its_view(
         view.epoch() == token.epoch && view.origin(&origin.region).as_ref() == Some(origin)
     };
     if !views.gates_at(number, *at).iter().any(|gate| knows(&gate)) {
-        let text = format!("{origin} lodged {id:?} {token} at {at_store}, which went by another view");
+        let text = format!("{origin} lodged {} {token} at {at_store}, which went by another view", key(id));
         found.push(Invariant::LodgedUnderItsView, *at, text);
     }
 }
@@ -169,7 +171,7 @@ fn final_stays(
     found: &mut Found,
 ) {
     if beside_open && last.is_some_and(|last| last.standing == Standing::Tombstone) {
-        let text = format!("{origin} forgot {id:?} while another region's open row of it stood there");
+        let text = format!("{origin} forgot {} while another region's open row of it stood there", key(id));
         found.push(Invariant::FinalStays, at, text);
     }
 }
@@ -198,8 +200,8 @@ fn arrows_are_followed(
         (Settled | Tombstone, Claimed | InDoubt | Released) | (Tombstone, Settled) => false,
     };
     if !follows {
-        let (from, to) = (was.standing, is.standing);
-        let text = format!("{origin} moved {id:?} from {from:?} {} to {to:?} {}", was.token, is.token);
+        let (id, from, to) = (key(id), was.standing, is.standing);
+        let text = format!("{origin} moved {id} from {from:?} {} to {to:?} {}", was.token, is.token);
         found.push(Invariant::Arrows, at, text);
     }
 }
@@ -207,7 +209,7 @@ fn arrows_are_followed(
 /// 9: each claim of a key has a greater token than the one before.
 fn tokens_grow(origin: &Origin, id: &KeyId, was: &Record, is: &Record, at: Duration, found: &mut Found) {
     if is.standing == Standing::Claimed && is.token <= was.token {
-        let text = format!("{origin} claimed {id:?} under {} after {}", is.token, was.token);
+        let text = format!("{origin} claimed {} under {} after {}", key(id), is.token, was.token);
         found.push(Invariant::TokensGrow, at, text);
     }
 }
@@ -222,7 +224,8 @@ fn boot_is_approved(
     found: &mut Found,
 ) {
     if !approved {
-        let text = format!("{origin} claimed {id:?} under {} while its boot was not approved", record.token);
+        let (id, token) = (key(id), record.token);
+        let text = format!("{origin} claimed {id} under {token} while its boot was not approved");
         found.push(Invariant::BootApproved, at, text);
     }
 }

@@ -14,6 +14,7 @@ use super::news::Sent;
 use super::records::{Claim, Records};
 use super::views::Views;
 use super::{Found, Invariant};
+use crate::words::key;
 
 /// What is known of sends.
 #[derive(Default)]
@@ -57,16 +58,16 @@ impl Sends {
 }
 
 /// A send, as texts name it.
-fn what(sent: &Sent) -> String {
+fn what(sent: &Sent, found: &Found) -> String {
     let Sent { at, by, id, token } = sent;
-    format!("{id:?} {token} by {by} at {at:?}")
+    format!("{} {token} by {by} at {}", key(id), found.moment(*at))
 }
 
 /// 4: each send has its claim durable before it. Returns the claim.
 fn sent_is_claimed<'a>(sent: &Sent, records: &'a Records, found: &mut Found) -> Option<&'a Claim> {
     let claim = records.claim(sent);
     if claim.is_none() {
-        let text = format!("{} was sent without a claim", what(sent));
+        let text = format!("{} was sent without a claim", what(sent, found));
         found.push(Invariant::ClaimedBeforeSent, sent.at, text);
     }
     claim
@@ -78,7 +79,7 @@ fn sent_is_lodged(sent: &Sent, claim: &Claim, views: &Views, records: &Records, 
     let escrowed = view.escrow().contains(&claim.record.route);
     let owed = escrowed && view.owner(&sent.id) == Some(&sent.by) && view.target(&sent.id).is_some();
     if owed && !records.is_lodged(sent, &claim.origin) {
-        let text = format!("{} was sent without its escrow", what(sent));
+        let text = format!("{} was sent without its escrow", what(sent, found));
         found.push(Invariant::ClaimedBeforeSent, sent.at, text);
     }
 }
@@ -86,7 +87,8 @@ fn sent_is_lodged(sent: &Sent, claim: &Claim, views: &Views, records: &Records, 
 /// 3: nothing is sent by a region that somebody goes by the loss of.
 fn sent_before_the_loss(sent: &Sent, views: &Views, found: &mut Found) {
     if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
-        let text = format!("{} was sent though the region was lost at {since:?}", what(sent));
+        let since = found.moment(since);
+        let text = format!("{} was sent though the region was lost at {since}", what(sent, found));
         found.push(Invariant::OneSender, sent.at, text);
     }
 }
@@ -97,8 +99,8 @@ fn sent_while_owned(sent: &Sent, claim: &Claim, views: &Views, records: &Records
     let gates = views.gates_between(claim.store, at, sent.at);
     let lost = gates.iter().find(|gate| gate.state.view.owner(&sent.id) != Some(&sent.by));
     if let Some(gate) = lost {
-        let text =
-            format!("{} was sent though the key was another's at {:?}, after its claim", what(sent), gate.at);
+        let (sent_so, since) = (what(sent, found), found.moment(gate.at));
+        let text = format!("{sent_so} was sent though the key was another's at {since}, after its claim");
         found.push(Invariant::OneSender, sent.at, text);
     }
 }
@@ -106,7 +108,8 @@ fn sent_while_owned(sent: &Sent, claim: &Claim, views: &Views, records: &Records
 /// 3: attempts of a key are sent in the order of their tokens.
 fn sent_in_order(sent: &Sent, other: &Sent, found: &mut Found) {
     if other.token >= sent.token {
-        let text = format!("{} was sent after {} by {} at {:?}", what(sent), other.token, other.by, other.at);
+        let (one, Sent { by, token, .. }) = (what(sent, found), other);
+        let text = format!("{one} was sent after {token} by {by} at {}", found.moment(other.at));
         found.push(Invariant::OneSender, sent.at, text);
     }
 }
@@ -121,8 +124,12 @@ fn other_was_known(sent: &Sent, claim: &Claim, other: &Sent, records: &Records, 
     let known =
         !record.risk.is_empty() || records.names(record, other) || records.is_released(other, sent.at);
     if !known {
-        let text =
-            format!("{} knew nothing of {} by {} and runs at no risk", what(sent), other.token, other.by);
+        let text = format!(
+            "{} knew nothing of {} by {} and runs at no risk",
+            what(sent, found),
+            other.token,
+            other.by
+        );
         found.push(Invariant::KnewOfOthers, sent.at, text);
     }
 }
@@ -146,7 +153,7 @@ fn second_effect_is_accounted_for(
         true => Invariant::OneEffectUnderEscrow,
         false => Invariant::SecondEffectAtRisk,
     };
-    found.push(invariant, effect.at, format!("{:?} took effect again under {}", effect.id, effect.token));
+    found.push(invariant, effect.at, format!("{} took effect again", what(effect, found)));
 }
 
 /// 5: under escrow no risk is taken of an attempt whose claim is lodged where it can be asked for: with a region that was not lost since, unless
@@ -179,7 +186,7 @@ fn lodged_claims_are_asked_for(
         if let Some(holder) = records.holders(other, claim.at).find(asked).filter(|_| !waived) {
             let text = format!(
                 "{} took effect again, at risk of {}, whose claim {} was lodged at {holder} all the time",
-                what(effect),
+                what(effect, found),
                 other.by,
                 other.token
             );

@@ -7,6 +7,7 @@ mod gates;
 mod leases;
 mod lodged;
 mod random;
+mod told;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -471,7 +472,7 @@ fn a_double_that_some_store_shows_is_in_a_journal() {
         let ledger = BTreeMap::from([(id.clone(), vec![effect.clone(); effects])]);
         let mut found = Found::default();
         doubles::doubles_are_journalled(&ledger, &[store], &mut found);
-        found.0.into_iter().map(|breach| breach.invariant).collect()
+        found.all.into_iter().map(|breach| breach.invariant).collect()
     };
     assert_eq!(breaks(2, &["a", "b"], "double"), []);
     assert_eq!(breaks(1, &["a", "b"], "late"), [], "an upstream that honours keys");

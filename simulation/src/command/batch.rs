@@ -60,7 +60,7 @@ pub fn play(scenario: &Arc<Scenario>, design: Design, seed: u64, check: Option<P
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
         let text = text.unwrap_or_else(|| "a panic".to_owned());
-        let breach = Breach { invariant: "panic".to_owned(), at_ms: 0, text };
+        let breach = Breach { invariant: "panic".to_owned(), at_ms: 0, broke_us: 0, text };
         Outcome { seed, breaches: vec![breach], ..Outcome::default() }
     })
 }

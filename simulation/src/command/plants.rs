@@ -76,10 +76,10 @@ fn row(check: Plant, seeds: &Seeds, found: &BTreeMap<u64, String>) -> String {
     format!("{:<22} {name:<18} {noticed:>12} {mean:>10.1}  {}", check.name(), first_of(found))
 }
 
-/// Which invariant each broken seed broke first.
+/// Which invariant each broken seed broke first, by its number.
 fn broken(scenario: &Arc<Scenario>, count: u64, check: Option<Plant>) -> BTreeMap<u64, String> {
     let batch = Batch::play(scenario, 0, count, check);
-    batch.broke.into_iter().map(|broke| (broke.seed, broke.breach.invariant)).collect()
+    batch.broke.into_iter().map(|broke| (broke.seed, broke.breach.number().to_owned())).collect()
 }
 
 /// How often each invariant broke first, the most frequent one first.

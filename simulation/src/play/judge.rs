@@ -15,6 +15,7 @@ use onceway::protocol::key::KeyId;
 use onceway::protocol::view::{Standing as InView, View};
 use tokio::time::Instant;
 
+use super::agreed;
 use super::clients::Sent;
 use super::log::{Asked, Log};
 use super::mattered::{self, Seen};
@@ -26,9 +27,13 @@ use crate::outcome::{
 use crate::rivals::Design;
 use crate::table::{Standing, Truth};
 use crate::upstream::Happening;
+use crate::words;
 
 /// More breaches than this say nothing that the first ones do not.
 const MOST_BREACHES: usize = 20;
+
+/// What only clients can tell, by the protocol reference's number and a name: the checker has all others.
+pub(crate) const SAME_ANSWER: &str = "14 same-answer";
 
 /// Who looks on.
 pub struct Judge {
@@ -36,6 +41,8 @@ pub struct Judge {
     log: Arc<Log>,
     begun: Instant,
     checker: Checker,
+    /// Whether somebody wants the story: then it looks at what gateways wait for, too.
+    tells: bool,
     breaches: Vec<Breach>,
     /// When everything was mended and the clients were done, and how many hops there had been by then.
     mended: (Instant, u64),
@@ -43,14 +50,15 @@ pub struct Judge {
 
 impl Judge {
     /// Clients begin to ask at `begun`.
-    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, begun: Instant) -> Self {
+    pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, begun: Instant, tells: bool) -> Self {
         let rerun = |route: &&Route| {
             route.policy().is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }))
         };
         let routes = deployment.scenario().shared.routes.0.iter();
         let floor = deployment.scenario().shared.failover.window.floor;
-        let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect(), floor);
-        Self { deployment, log, begun, checker, breaches: Vec::new(), mended: (begun, 0) }
+        let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect(), floor)
+            .counting_from(deployment.world.elapsed().saturating_sub(begun.elapsed()));
+        Self { deployment, log, begun, checker, tells, breaches: Vec::new(), mended: (begun, 0) }
     }
 
     /// When clients began to ask.
@@ -72,22 +80,38 @@ impl Judge {
             // The invariants are those of onceway's protocol: no other design writes what they judge.
             return;
         }
+        if self.tells {
+            for region in self.deployment.regions() {
+                let node = self.deployment.node(region);
+                if !node.process.is_dead() {
+                    self.log.waits(region, &node.gateway.authority_status().opening);
+                }
+            }
+        }
         let breaches = self.checker.step(&self.deployment.world);
         self.tell(breaches);
     }
 
     fn tell(&mut self, breaches: Vec<checker::Breach>) {
         for breach in breaches {
-            self.breach(breach.invariant.number(), breach.text);
+            self.broke(breach.invariant.to_string(), breach.at, breach.text);
         }
     }
 
-    /// An invariant does not hold.
+    /// An invariant does not hold, as is seen now.
     pub fn breach(&mut self, invariant: &str, text: String) {
+        self.broke(invariant.to_owned(), self.deployment.world.elapsed(), text);
+    }
+
+    /// An invariant was broken at this time, since the world began.
+    fn broke(&mut self, invariant: String, at: Duration, text: String) {
         // Another design promises nothing.
         if self.deployment.design() == Design::Onceway && self.breaches.len() < MOST_BREACHES {
             let at_ms = millis(self.begun.elapsed());
-            self.breaches.push(Breach { invariant: invariant.to_owned(), at_ms, text });
+            let before = self.deployment.world.elapsed().saturating_sub(at);
+            let broke_us = u64::try_from(self.begun.elapsed().saturating_sub(before).as_micros());
+            let broke_us = broke_us.unwrap_or(u64::MAX);
+            self.breaches.push(Breach { invariant, at_ms, broke_us, text });
         }
     }
 
@@ -112,21 +136,20 @@ impl Judge {
             let effects: &Vec<Happening> = ledger.get(&key.id).unwrap_or(&none);
             let Some(told) = answers.get(&key.id) else { continue };
             if told.iter().any(|body| effects.iter().all(|effect| effect.body != **body)) {
-                self.breach("14", format!("{:?} was answered with what no upstream said", key.id));
+                let text = format!("{} was answered with what no upstream said", words::key(&key.id));
+                self.breach(SAME_ANSWER, text);
             }
             if told.len() > effects.len().max(1) {
-                self.breach(
-                    "14",
-                    format!("{:?} has {} answers of {} effects", key.id, told.len(), effects.len()),
-                );
+                let (key, effects) = (words::key(&key.id), effects.len());
+                self.breach(SAME_ANSWER, format!("{key} has {} answers of {effects} effects", told.len()));
             }
         }
     }
 
     /// What came of it.
     pub fn outcome(&mut self, seed: u64, simulated: Duration, sent: &[Sent]) -> Outcome {
-        let asked = self.log.all_asked();
-        let truths = self.deployment.world.cluster.truths();
+        let (asked, world) = (self.log.all_asked(), &self.deployment.world);
+        let truths = world.cluster.truths();
         let views = views(&truths);
         let routes = self.keys(&asked, sent, &truths);
         let mut keys = Keys::default();
@@ -134,7 +157,7 @@ impl Judge {
         let mut outcome = Outcome {
             seed,
             simulated_ms: millis(simulated),
-            events: self.deployment.world.events(),
+            events: world.events(),
             keys,
             routes,
             hops: self.mended.1,
@@ -143,6 +166,7 @@ impl Judge {
             outages: self.outages(&asked, sent),
             views: self.view_spans(&truths, &views),
             serving: self.serving_spans(),
+            leases: agreed::lease_spans(world, &truths, world.elapsed().saturating_sub(self.begun.elapsed())),
             seconds: self.seconds(&asked),
             ..Outcome::default()
         };

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use onceway::gateway::authority::status::HindranceStatus;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::region::RegionName;
 use tokio::time::Instant;
@@ -59,6 +60,8 @@ struct Inner {
     acted: Vec<(Instant, String)>,
     serving: BTreeMap<RegionName, Served>,
     served: Vec<Served>,
+    waits: BTreeMap<RegionName, Vec<(&'static str, String)>>,
+    waited: Vec<(Instant, String)>,
 }
 
 /// The log of one play.
@@ -114,6 +117,26 @@ impl Log {
             (false, Some(served)) => inner.served.push(served),
             (false, None) => {}
         }
+    }
+
+    /// What keeps keys that a region gained from starting, as its gateway says; kept where it is something else than before.
+    pub fn waits(&self, region: &RegionName, missing: &[HindranceStatus]) {
+        let kinds: Vec<_> = missing.iter().map(|one| (one.what, one.region.clone())).collect();
+        let mut inner = self.lock();
+        if inner.waits.get(region).map(Vec::as_slice).unwrap_or_default() == kinds {
+            return;
+        }
+        let left =
+            |one: &HindranceStatus| one.left_ms.map_or(String::new(), |left| format!(" for {left} ms more"));
+        let texts = missing.iter().map(|one| format!("{}{}", one.text, left(one))).collect::<Vec<_>>();
+        let text = if texts.is_empty() { "nothing is missing any more".to_owned() } else { texts.join("; ") };
+        inner.waits.insert(region.clone(), kinds);
+        inner.waited.push((Instant::now(), format!("{region}: {text}")));
+    }
+
+    /// What regions waited for, and since when.
+    pub fn all_waited(&self) -> Vec<(Instant, String)> {
+        self.lock().waited.clone()
     }
 
     /// Keys that their clients gave up.

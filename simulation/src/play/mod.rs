@@ -5,6 +5,7 @@
 //! let anything but the seed decide.
 
 pub mod acts;
+pub mod agreed;
 pub mod chance;
 pub mod clients;
 pub mod faults;
@@ -28,6 +29,7 @@ use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, Outcome};
 use crate::rivals::Design;
 use crate::scenario::Scenario;
+use crate::words;
 use chance::Chance;
 use clients::Sent;
 use faults::Faults;
@@ -80,6 +82,7 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story:
             let breach = Breach {
                 invariant: "progress".to_owned(),
                 at_ms: 0,
+                broke_us: 0,
                 text: format!("the regions never served: {why}"),
             };
             let outcome = Outcome { seed, breaches: vec![breach], ..Outcome::default() };
@@ -87,7 +90,7 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story:
         }
     };
     let log = Arc::new(Log::default());
-    let mut judge = Judge::new(deployment.clone(), log.clone(), Instant::now());
+    let mut judge = Judge::new(deployment.clone(), log.clone(), Instant::now(), with_story);
     let organs = Arc::new(Organs::default());
     let mut on_call = JoinSet::new();
     if deployment.design() == Design::Onceway {
@@ -212,7 +215,12 @@ async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<
             }
         }
         if Instant::now() >= end {
-            return Err(format!("{:?} of {} does not end: {}", key.id, workload.name, story::told(&reply)));
+            return Err(format!(
+                "{} of {} does not end: {}",
+                words::key(&key.id),
+                workload.name,
+                story::told(&reply)
+            ));
         }
         sleep(Duration::from_millis(500)).await;
     }

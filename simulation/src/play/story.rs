@@ -1,49 +1,112 @@
-//! The story of one play: who asked what, who ran it, who agreed on what, and what was broken, in the order of simulated time.
+//! The story of one play: who asked what, who ran it, who agreed on what, who held a lease, what it waited for, and what was broken, in the order
+//! of simulated time.
 //!
 //! Neighbours: it reads what [`super::log`] and the world kept; `onceway-sim replay` prints it. The same seed tells the same story, to the
 //! byte. It must not judge, but for repeating what the outcome says.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::protocol::authority::GateState;
-use onceway::protocol::key::KeyId;
 use onceway::protocol::region::RegionName;
-use onceway::protocol::view;
+use onceway::protocol::view::{self, View};
 use tokio::time::Instant;
 
+use super::agreed::{self, Chosen, Lease};
 use super::log::Log;
 use crate::deployment::{Deployment, Reply};
-use crate::outcome::Outcome;
+use crate::outcome::{Breach, Outcome};
 use crate::table::{Record, Standing, Truth};
+use crate::words::{key, moment};
 
 /// A line and its moment, since the world began.
 type Line = (Duration, String);
 
-/// All lines. Lines of one moment keep this order: faults and who serves, stores, upstreams, clients.
+/// All lines. Lines of one moment keep this order: faults and who serves, views and leases, stores, upstreams, clients, breaches.
 pub fn tell(deployment: &Arc<Deployment>, log: &Log, begun: Instant, outcome: &Outcome) -> Vec<String> {
     let zero = deployment.world.elapsed().saturating_sub(begun.elapsed());
     let since = |at: Instant| at.saturating_duration_since(begun) + zero;
     let mut lines = breaking(log, &since);
-    for store in deployment.world.cluster.truths() {
-        lines.extend(of_store(&store));
-    }
+    let truths = deployment.world.cluster.truths();
+    lines.extend(chosen(&agreed::chosen(&deployment.world, &truths)));
+    lines.extend(leased(&agreed::leases(&deployment.world, &truths), deployment.world.elapsed()));
+    truths.iter().for_each(|store| lines.extend(of_store(store)));
     lines.extend(upstreams(deployment));
     for asked in log.all_asked() {
         let (id, at) = (key(&asked.id), &asked.at);
         lines.push((since(asked.begun), format!("CLIENT     {at} is sent {id}")));
         lines.push((since(asked.ended), format!("CLIENT     {id} has {} of {at}", told(&asked.reply))));
     }
+    let broke = |breach: &Breach| zero + Duration::from_micros(breach.broke_us);
+    for breach in &outcome.breaches {
+        lines.push((broke(breach), format!("BREACH     {}: {}", breach.invariant, breach.text)));
+    }
     lines.sort_by_key(|(at, _)| *at);
     let mut story: Vec<String> =
-        lines.into_iter().map(|(at, text)| format!("{} {text}", clock(at, zero))).collect();
-    story.extend(
-        outcome
-            .breaches
-            .iter()
-            .map(|breach| format!("BREACH     {} at {} ms: {}", breach.invariant, breach.at_ms, breach.text)),
-    );
+        lines.into_iter().map(|(at, text)| format!("{} {text}", column(at, zero))).collect();
+    // And once more where everybody looks first.
+    let told =
+        |breach: &Breach| format!("BROKE      {} at {}", breach.invariant, moment(broke(breach), zero));
+    story.extend(outcome.breaches.iter().map(told));
     story
+}
+
+/// Which views were chosen, and what each changed.
+fn chosen(all: &[Chosen]) -> Vec<Line> {
+    let line = |number: usize| {
+        let Chosen { at, view, by } = &all[number];
+        let by = by.iter().map(RegionName::as_str).collect::<Vec<_>>().join(", ");
+        let what = changes(&all[..number], view);
+        (*at, format!("VIEW       {} is chosen by {by}: {what}", view.epoch()))
+    };
+    (0..all.len()).map(line).collect()
+}
+
+fn changes(earlier: &[Chosen], view: &View) -> String {
+    let mut all = Vec::new();
+    let Some(before) = earlier.last().map(|chosen| &chosen.view) else { return "the first one".to_owned() };
+    for (name, member) in view.members() {
+        let (is, was) = (in_view(member.standing), before.standing(name).map(in_view));
+        if was != Some(is) {
+            let same = |chosen: &&Chosen| chosen.view.standing(name).map(in_view) == was;
+            let since = earlier.iter().rev().take_while(same).last().map_or(0, |chosen| chosen.view.epoch());
+            all.push(match was {
+                Some(was) => format!("{name} is {is}, was {was} since view {since}"),
+                None => format!("{name} is new"),
+            });
+        }
+        let generation = before.members().get(name).map(|before| before.generation);
+        if generation.is_some_and(|before| before != member.generation) {
+            all.push(format!("{name} has another store, number {}", member.generation));
+        }
+    }
+    if before.ring().digest() != view.ring().digest() {
+        all.push("another ring".to_owned());
+    }
+    if before.voters() != view.voters() {
+        let names: Vec<&str> = view.voters().keys().map(RegionName::as_str).collect();
+        all.push(format!("{} vote from now on", names.join(", ")));
+    }
+    if all.is_empty() { "everybody stands as before".to_owned() } else { all.join("; ") }
+}
+
+/// When each region was first granted a lease of each view, and when none was left. Renewals are not told.
+fn leased(all: &[Lease], now: Duration) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for lease in all {
+        let Lease { region, epoch, from, to } = lease;
+        let others = || all.iter().filter(|other| other.region == *region && *other != lease);
+        let runs = others().any(|other| other.from < *from && *from <= other.to);
+        let what = if runs { "is renewed under" } else { "is granted under" };
+        lines.push((*from, format!("LEASE      {region}: {what} view {epoch}")));
+        if *to < now && !others().any(|other| other.from <= *to && *to < other.to) {
+            lines.push((*to, format!("LEASE      {region}: has run out, nobody renewed it")));
+        }
+    }
+    lines
 }
 
 fn breaking(log: &Log, since: &impl Fn(Instant) -> Duration) -> Vec<Line> {
@@ -57,6 +120,9 @@ fn breaking(log: &Log, since: &impl Fn(Instant) -> Duration) -> Vec<Line> {
     }
     for (at, why) in log.all_not_possible() {
         lines.push((since(at), format!("FAULT      not possible: {why}")));
+    }
+    for (at, what) in log.all_waited() {
+        lines.push((since(at), format!("WAITS      {what}")));
     }
     for (at, what) in log.all_acted() {
         lines.push((since(at), format!("OPERATOR   {what}")));
@@ -122,14 +188,9 @@ fn upstreams(deployment: &Deployment) -> Vec<Line> {
     lines
 }
 
-/// Seconds since clients began, with microseconds; what came before has a minus.
-fn clock(at: Duration, zero: Duration) -> String {
-    let (sign, span) = if at >= zero { (' ', at - zero) } else { ('-', zero - at) };
-    format!("{sign}{:>4}.{:06}", span.as_secs(), span.subsec_micros())
-}
-
-fn key(id: &KeyId) -> String {
-    format!("{}/{}", id.tenant(), id.key().as_str())
+/// A moment at the width of its column.
+fn column(at: Duration, zero: Duration) -> String {
+    format!("{:>12}", moment(at, zero))
 }
 
 fn standing(standing: Standing) -> &'static str {

@@ -17,6 +17,8 @@ const BOTTOM: f64 = 46.0;
 /// How high a bar of a timeline is, and its lane.
 const BAR: f64 = 12.0;
 const LANE: f64 = 17.0;
+/// How wide a digit is, about.
+const DIGIT: f64 = 8.0;
 /// How many colours lines take in turn.
 const COLOURS: usize = 10;
 
@@ -85,11 +87,40 @@ struct Bar {
     from_ms: u64,
     to_ms: u64,
     text: String,
+    /// What stands on it; empty for nothing.
+    label: String,
 }
 
-/// What was broken where, who served, and when views were agreed on.
+/// A bar per view, as long as it was the newest one.
+fn views(outcome: &Outcome) -> Vec<Bar> {
+    // The last one is drawn for as long as anything is.
+    let ends = outcome.serving.iter().map(|span| span.to_ms).chain([outcome.seconds.len() as u64 * 1_000]);
+    let shown = ends.max().unwrap_or_default();
+    let bar = |(number, view): (usize, &crate::outcome::ViewSpan)| {
+        let next = outcome.views.get(number + 1).map_or(shown, |next| next.at_ms);
+        let (epoch, from_ms, to_ms) = (view.epoch, view.at_ms, next.max(view.at_ms));
+        let standings: Vec<String> =
+            view.standings.iter().map(|(region, standing)| format!("{region} {standing}")).collect();
+        let text = format!("view {epoch}, {from_ms} to {to_ms} ms: {}", standings.join(", "));
+        Bar { class: "epoch", from_ms, to_ms, text, label: epoch.to_string() }
+    };
+    outcome.views.iter().enumerate().map(bar).collect()
+}
+
+/// The bars of a region's leases, one for each view that they were granted under.
+fn leases(outcome: &Outcome, region: &str) -> Vec<Bar> {
+    let of_region = outcome.leases.iter().filter(|span| span.region == region);
+    let bar = |span: &crate::outcome::LeaseSpan| {
+        let (epoch, from_ms, to_ms) = (span.epoch, span.from_ms, span.to_ms);
+        let text = format!("{region} holds a lease of view {epoch}, {from_ms} to {to_ms} ms");
+        Bar { class: "lease", from_ms, to_ms, text, label: String::new() }
+    };
+    of_region.map(bar).collect()
+}
+
+/// What was broken where, which view was the newest one, who held a lease, and who served.
 pub fn timeline(outcome: &Outcome) -> String {
-    let mut lanes: Vec<(String, Vec<Bar>)> = Vec::new();
+    let mut lanes: Vec<(String, Vec<Bar>)> = vec![("view".to_owned(), views(outcome))];
     let mut regions: Vec<&String> = outcome.views.iter().flat_map(|view| view.standings.keys()).collect();
     regions.sort();
     regions.dedup();
@@ -100,7 +131,9 @@ pub fn timeline(outcome: &Outcome) -> String {
             from_ms: span.from_ms,
             to_ms: span.to_ms,
             text: format!("{region} serves, {} to {} ms", span.from_ms, span.to_ms),
+            label: String::new(),
         };
+        lanes.push((format!("{region} lease"), leases(outcome, region)));
         lanes.push((format!("{region} serves"), serving.map(bar).collect()));
         faults(outcome, region, &mut lanes);
     }
@@ -114,7 +147,7 @@ pub fn timeline(outcome: &Outcome) -> String {
     let top = 30.0;
     let height = lanes.len() as f64 * LANE;
     let title = format!(
-        "Seed {}: what was broken where, which region served, and when views were agreed on",
+        "Seed {}: which view was the newest, which region held a lease and served, and what was broken where",
         outcome.seed
     );
     let mut svg = Svg::new("timeline", &title, WIDTH, top + height + BOTTOM);
@@ -123,15 +156,18 @@ pub fn timeline(outcome: &Outcome) -> String {
         let y = top + number as f64 * LANE;
         svg.text((LEFT - 8.0, y + BAR), Anchor::End, name);
         for bar in bars {
-            let from = across(bar.from_ms as f64 / most);
+            let from = across((bar.from_ms as f64 / most).min(1.0));
             let to = across((bar.to_ms as f64 / most).min(1.0));
             svg.rect(bar.class, (from, y + 2.0), (to - from, BAR), &bar.text);
+            // A number that does not fit would stand on the next bar.
+            if !bar.label.is_empty() && to - from >= DIGIT * bar.label.len() as f64 {
+                svg.text(((from + to) / 2.0, y + BAR), Anchor::Middle, &bar.label);
+            }
         }
     }
     for view in outcome.views.iter().filter(|view| view.at_ms > 0) {
         let x = across(view.at_ms as f64 / most);
         svg.line("view", (x, top - 6.0), (x, top + height));
-        svg.text((x, top - 10.0), Anchor::Middle, &format!("view {}", view.epoch));
     }
     svg.finish()
 }
@@ -141,7 +177,8 @@ fn faults(outcome: &Outcome, place: &String, lanes: &mut Vec<(String, Vec<Bar>)>
     let mut kinds: BTreeMap<&String, Vec<Bar>> = BTreeMap::new();
     for fault in outcome.faults.iter().filter(|fault| fault.place == *place) {
         let text = format!("{} at {place}, {} to {} ms", fault.kind, fault.from_ms, fault.to_ms);
-        let bar = Bar { class: "fault", from_ms: fault.from_ms, to_ms: fault.to_ms, text };
+        let (from_ms, to_ms) = (fault.from_ms, fault.to_ms);
+        let bar = Bar { class: "fault", from_ms, to_ms, text, label: String::new() };
         kinds.entry(&fault.kind).or_default().push(bar);
     }
     let name = |kind: &String| if place.contains('>') { format!("{kind} {place}") } else { kind.clone() };

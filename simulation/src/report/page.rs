@@ -20,7 +20,8 @@ h1, h2 { line-height: 1.25; } p.soft, figcaption, small { color: var(--soft); }
 figure { margin: 1rem 0; } svg { width: 100%; height: auto; } svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
 .grid { stroke: var(--line); } .guide { fill: none; stroke: var(--soft); stroke-dasharray: 4 4; } .bound { stroke: var(--soft); stroke-width: 1.5; }
 .view { stroke: var(--ink); stroke-dasharray: 2 3; } circle.safe { fill: var(--safe); } circle.unsafe { fill: var(--back); stroke: var(--unsafe); stroke-width: 2.5; }
-rect.serving { fill: var(--serving); } rect.fault { fill: var(--fault); } rect.answered { fill: var(--serving); } rect.replayed { fill: var(--replayed); }
+rect.serving { fill: var(--serving); } rect.lease { fill: var(--replayed); } rect.epoch { fill: var(--line); stroke: var(--soft); }
+ rect.fault { fill: var(--fault); } rect.answered { fill: var(--serving); } rect.replayed { fill: var(--replayed); }
 rect.refused { fill: var(--fault); } rect.failed { fill: var(--failed); } .series { fill: none; stroke-width: 2; }
 .c0 { stroke: var(--c0); stroke-dasharray: 6 3; } .c1 { stroke: var(--c1); stroke-dasharray: 6 3; } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
 .c4 { stroke: var(--c4); } .c5 { stroke: var(--c5); } .c6 { stroke: var(--c6); stroke-dasharray: 2 2; } .c7 { stroke: var(--c7); stroke-dasharray: 2 2; }
@@ -61,7 +62,9 @@ pub fn html(report: &Report) -> String {
     ));
     page.push_str(&section(
         "What happened in one seed",
-        &format!("Seed {} of the scenario as it is. A region serves while it holds its lease and a view has given it keys.", shown.seed),
+        &format!("Seed {} of the scenario as it is. A region serves while it holds its lease, a view has given it keys, and these are \
+             open. Its lease is drawn by what acceptors granted: they wait until its end, the gateway stops a little before. A bar of the first lane \
+             is a view, with its number: it lasts until the next one.", shown.seed),
         &charts::timeline(shown),
         &folded("As a table", &events(shown)),
     ));
@@ -124,6 +127,10 @@ fn events(outcome: &Outcome) -> String {
     for span in &outcome.serving {
         rows.push(line(span.from_ms, Some(span.to_ms), format!("{} serves", span.region)));
     }
+    for span in &outcome.leases {
+        let what = format!("{} holds a lease of view {}", span.region, span.epoch);
+        rows.push(line(span.from_ms, Some(span.to_ms), what));
+    }
     for view in &outcome.views {
         let standings: Vec<String> =
             view.standings.iter().map(|(region, standing)| format!("{region} {standing}")).collect();
@@ -163,7 +170,7 @@ fn advice(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{FaultSpan, Second, ServingSpan, ViewSpan};
+    use crate::outcome::{FaultSpan, LeaseSpan, Second, ServingSpan, ViewSpan};
     use crate::study::Row;
 
     /// Goes through all tags: each that is opened is closed, in order.
@@ -208,6 +215,7 @@ mod tests {
             FaultSpan { kind: text.to_owned(), place: text.to_owned(), from_ms: 1, to_ms: 2, mattered: true };
         let shown = Outcome {
             serving: vec![ServingSpan { region: text.to_owned(), from_ms: 0, to_ms: 9_000 }],
+            leases: vec![LeaseSpan { region: text.to_owned(), epoch: 2, from_ms: 0, to_ms: 700 }],
             faults: vec![FaultSpan { place: "a>b".to_owned(), ..fault.clone() }, fault],
             views: vec![ViewSpan {
                 epoch: 2,
@@ -231,6 +239,33 @@ mod tests {
             is_well_formed("<!DOCTYPE html><p><b></p>").is_err()
                 && is_well_formed("<!DOCTYPE html><p>&x</p>").is_err()
         );
+    }
+
+    #[test]
+    fn the_timeline_has_a_bar_for_each_view_and_each_lease() {
+        let span = |epoch, at_ms| ViewSpan { epoch, at_ms, standings: [("a".into(), "lost".into())].into() };
+        let shown = Outcome {
+            leases: vec![LeaseSpan { region: "a".to_owned(), epoch: 7, from_ms: 100, to_ms: 900 }],
+            views: vec![span(7, 0), span(8, 4_000), span(9, 4_010)],
+            serving: vec![ServingSpan { region: "a".to_owned(), from_ms: 100, to_ms: 12_000 }],
+            seconds: vec![Second::default(); 10],
+            ..Outcome::default()
+        };
+        let drawn = charts::timeline(&shown);
+        for bar in [
+            "view 7, 0 to 4000 ms: a lost",
+            "view 8, 4000 to 4010 ms: a lost",
+            "view 9, 4010 to 12000 ms: a lost",
+            "a holds a lease of view 7, 100 to 900 ms",
+        ] {
+            assert_eq!(drawn.matches(bar).count(), 1, "{bar}");
+        }
+        assert_eq!((drawn.matches("\"epoch\"").count(), drawn.matches("\"lease\"").count()), (3, 1));
+        let is_labelled = |label: &str| drawn.contains(&format!(">{label}</text>"));
+        assert!(is_labelled("7") && !is_labelled("8") && is_labelled("9"), "8 is too short for its number");
+        let page = html(&Report { shown, ..report("plain") });
+        assert!(page.contains("rect.epoch {") && page.contains("rect.lease {"), "colours");
+        assert!(page.contains("<td>a holds a lease of view 7</td>"), "the table beside it");
     }
 
     #[test]

@@ -1,0 +1,34 @@
+//! What a breach says can be looked up: its number and name in the README's table, its key and its time in a story.
+//!
+//! Neighbours: [`super`] forges the histories. It must not need a gateway.
+
+use super::*;
+
+#[test]
+fn the_readme_names_each_invariant() {
+    let readme = include_str!("../../../README.md");
+    let (_, table) = readme.split_once("\n## The invariants\n").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | `"));
+    let known: BTreeSet<String> = rows
+        .map(|(number, rest)| {
+            let (name, demands) = rest.split_once("` | ").unwrap();
+            assert!(demands.len() > 20, "{number} {name} demands nothing");
+            format!("{number} {name}")
+        })
+        .collect();
+    let mut all: BTreeSet<String> = Invariant::ALL.iter().map(ToString::to_string).collect();
+    all.insert(crate::play::judge::SAME_ANSWER.to_owned());
+    assert_eq!(known, all);
+}
+
+#[test]
+fn a_breach_names_its_key_and_its_time_as_a_story_does() {
+    let mut checker = Checker::new(BTreeSet::new(), FLOOR).counting_from(ms(10));
+    let (id, token) = (key(&first()), token(1, 1));
+    let history = founded().into_iter().chain([arrives([sent(30, "a", &id, token)])]);
+    let breaches: Vec<Breach> = history.flat_map(|news| checker.judge(news)).collect();
+    let broken = breaches.iter().find(|breach| breach.invariant == Invariant::ClaimedBeforeSent).unwrap();
+    let name = format!("{}/{}", id.tenant(), id.key().as_str());
+    assert_eq!(broken.text, format!("{name} {token} by a at 0.020000 was sent without a claim"));
+}

@@ -1,0 +1,184 @@
+//! What acceptors agreed on: which view was chosen when, and who held a lease by their grants, whatever gateways believe.
+//!
+//! Neighbours: stores and witnesses write down each vote and each grant ([`crate::table::History`]); [`super::story`] and the outcome tell what
+//! is found here, [`crate::checker`] judges it. It must not read a gateway.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceway::protocol::digest::Digest32;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::register::{Ballot, majority};
+use onceway::protocol::view::{AcceptorId, View};
+
+use crate::outcome::LeaseSpan;
+use crate::table::{Granted, Held, Truth};
+use crate::world::World;
+
+/// A view that a majority accepted.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// When its last vote was cast, since the world began.
+    pub at: Duration,
+    /// The view.
+    pub view: Arc<View>,
+    /// Who had voted for it by then.
+    pub by: Vec<RegionName>,
+}
+
+/// A time in which grants of a majority ran, all of one view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Whose.
+    pub region: RegionName,
+    /// The epoch of the view.
+    pub epoch: u64,
+    /// Since when, since the world began.
+    pub from: Duration,
+    /// Before this moment nobody may call it over.
+    pub to: Duration,
+}
+
+/// Every view that was chosen, in order.
+pub fn chosen(world: &World, truths: &[Truth]) -> Vec<Chosen> {
+    let mut all: Vec<Held> = truths.iter().flat_map(|store| store.history.acceptors.clone()).collect();
+    all.extend(world.witnesses().iter().flat_map(|witness| witness.history_since(&mut 0)));
+    chosen_by(all)
+}
+
+fn chosen_by(mut all: Vec<Held>) -> Vec<Chosen> {
+    all.sort_by_key(|held| held.at);
+    let mut votes: BTreeMap<(Ballot, Digest32), BTreeSet<AcceptorId>> = BTreeMap::new();
+    let mut chosen: BTreeMap<u64, Chosen> = BTreeMap::new();
+    for Held { at, id, promised: _, accepted } in all {
+        let Some(accepted) = accepted else { continue };
+        let view = accepted.view;
+        let ids = votes.entry((accepted.ballot, view.digest())).or_default();
+        ids.insert(id);
+        let agreed = |voters: &BTreeMap<RegionName, AcceptorId>| {
+            voters.values().filter(|id| ids.contains(id)).count() >= majority(voters.len())
+        };
+        if agreed(view.voters()) && agreed(view.voters_before()) {
+            let by = view.voters().iter().filter(|(_, id)| ids.contains(id));
+            let by = by.map(|(name, _)| name.clone()).collect();
+            chosen.entry(view.epoch()).or_insert(Chosen { at, view, by });
+        }
+    }
+    chosen.into_values().collect()
+}
+
+/// Who held a lease when, by region and then in order.
+pub fn leases(world: &World, truths: &[Truth]) -> Vec<Lease> {
+    let mut all: Vec<Granted> = truths.iter().flat_map(|store| store.history.granted.clone()).collect();
+    all.extend(world.witnesses().iter().flat_map(|witness| witness.granted_since(&mut 0)));
+    leased_by(all, world.elapsed())
+}
+
+/// None lasts beyond `now`.
+fn leased_by(mut all: Vec<Granted>, now: Duration) -> Vec<Lease> {
+    all.sort_by_key(|granted| granted.at);
+    let mut running: BTreeMap<(RegionName, u64), BTreeMap<AcceptorId, Duration>> = BTreeMap::new();
+    let mut leases: BTreeMap<(RegionName, u64), Vec<Lease>> = BTreeMap::new();
+    for Granted { at, id, region, until, view } in all {
+        let key = (region.clone(), view.epoch());
+        let grants = running.entry(key.clone()).or_default();
+        grants.insert(id, until);
+        let voters = view.voters();
+        let mut ends: Vec<Duration> =
+            voters.values().filter_map(|id| grants.get(id).copied()).filter(|until| *until > at).collect();
+        ends.sort_unstable();
+        // It runs for as long as the last majority of grants does.
+        let Some(last) = ends.len().checked_sub(majority(voters.len())) else { continue };
+        let to = ends[last].min(now);
+        let before = leases.entry(key).or_default();
+        match before.last_mut().filter(|lease| lease.to >= at) {
+            Some(lease) => lease.to = to.max(lease.to),
+            None => before.push(Lease { region, epoch: view.epoch(), from: at, to }),
+        }
+    }
+    let mut all: Vec<Lease> = leases.into_values().flatten().collect();
+    all.sort_by(|one, other| {
+        (&one.region, one.from, one.epoch).cmp(&(&other.region, other.from, other.epoch))
+    });
+    all
+}
+
+/// The leases as an outcome has them; clients began at `zero`, since the world began.
+pub fn lease_spans(world: &World, truths: &[Truth], zero: Duration) -> Vec<LeaseSpan> {
+    let ms = |at: Duration| u64::try_from(at.saturating_sub(zero).as_millis()).unwrap_or(u64::MAX);
+    let span = |lease: Lease| LeaseSpan {
+        region: lease.region.to_string(),
+        epoch: lease.epoch,
+        from_ms: ms(lease.from),
+        to_ms: ms(lease.to),
+    };
+    leases(world, truths).into_iter().filter(|lease| lease.to > zero).map(span).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use onceway::protocol::register::Accepted;
+    use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+
+    use super::*;
+
+    fn name(text: &str) -> RegionName {
+        RegionName::parse(text).unwrap()
+    }
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn view() -> Arc<View> {
+        let names = ["a", "b", "c"];
+        let regions = names.map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
+        let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+        let voters = (1..).zip(names).map(|(id, text)| (name(text), AcceptorId(id))).collect();
+        Arc::new(View::founding(1, Arc::new(Ring::build(&spec).unwrap()), BTreeSet::new(), voters))
+    }
+
+    #[test]
+    fn a_lease_runs_while_a_majority_has_granted_it() {
+        let view = view();
+        let grant = |at, id, until| Granted {
+            at: ms(at),
+            id: AcceptorId(id),
+            region: name("a"),
+            until: ms(until),
+            view: view.clone(),
+        };
+        let of = |all: &[Granted]| -> Vec<(Duration, Duration)> {
+            leased_by(all.to_vec(), ms(900)).into_iter().map(|lease| (lease.from, lease.to)).collect()
+        };
+        assert_eq!(of(&[grant(0, 1, 100)]), [], "one of three");
+        assert_eq!(of(&[grant(0, 1, 100), grant(10, 2, 90)]), [(ms(10), ms(90))]);
+        // A renewal in time makes it longer, a late one begins another; nothing is known beyond now.
+        assert_eq!(of(&[grant(0, 1, 100), grant(10, 2, 90), grant(50, 3, 150)]), [(ms(10), ms(100))]);
+        let late = [
+            grant(0, 1, 100),
+            grant(10, 2, 90),
+            grant(200, 1, 300),
+            grant(210, 3, 2_000),
+            grant(220, 1, 2_000),
+        ];
+        assert_eq!(of(&late), [(ms(10), ms(90)), (ms(210), ms(900))]);
+    }
+
+    #[test]
+    fn a_view_is_chosen_by_its_last_vote() {
+        let view = view();
+        let ballot = Ballot { counter: 1, region: name("a"), proposer: 0 };
+        let vote = |at, id| Held {
+            at: ms(at),
+            id: AcceptorId(id),
+            promised: None,
+            accepted: Some(Accepted { ballot: ballot.clone(), view: view.clone() }),
+        };
+        assert!(chosen_by(vec![vote(5, 1), vote(6, 1)]).is_empty(), "the same one twice");
+        let chosen = chosen_by(vec![vote(9, 2), vote(5, 1), vote(12, 3)]);
+        assert_eq!(chosen.len(), 1);
+        assert_eq!((chosen[0].at, &chosen[0].by), (ms(9), &vec![name("a"), name("b")]));
+    }
+}

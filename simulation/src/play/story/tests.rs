@@ -1,0 +1,45 @@
+//! A story that is read from its end: the breach, its key's life, and what the regions went by then.
+//!
+//! Neighbours: [`super`] tells it; `tests/harness.rs` plays stories in two processes. It must not compare whole stories.
+
+use std::sync::Arc;
+
+use onceway::protocol::plant::{Plant, planted};
+
+use crate::play;
+use crate::scenario::{self, find};
+
+#[test]
+fn a_breach_is_found_in_its_own_story() {
+    let scenario = Arc::new(scenario::load(&find::find("second-lease").unwrap(), &[]).unwrap());
+    let plant = Plant::ALL.iter().copied().find(|plant| plant.name() == "grant-on-accept").unwrap();
+    let played = |with_story| planted(plant, || play::play(&scenario, 0, with_story));
+    let play::Played { outcome, story } = played(true);
+    assert_eq!(played(false).outcome, outcome, "nothing changes by being told");
+
+    let breach = outcome.breaches.first().unwrap();
+    assert_eq!((breach.invariant.as_str(), breach.number()), ("3 one-sender", "3"));
+    let of = |tag: &str| -> Vec<&String> {
+        story.iter().filter(|line| line.split_whitespace().nth(1) == Some(tag)).collect()
+    };
+    let told = of("BREACH")[0];
+    assert_eq!(of("BREACH").len(), outcome.breaches.len());
+    assert!(told.ends_with(&format!("BREACH     3 one-sender: {}", breach.text)), "{told}");
+    // It goes by the names and the times of all other lines.
+    let (key, at) = (breach.text.split(' ').next().unwrap(), told.split_whitespace().next().unwrap());
+    assert!(breach.text.contains(&format!(" at {at} ")), "{told}");
+    assert!(
+        of("UPSTREAM").iter().any(|line| line.contains(&format!("{at} ")) && line.contains(key)),
+        "{told}"
+    );
+    let last = &story[story.len() - outcome.breaches.len()..];
+    assert_eq!(last[0], format!("BROKE      3 one-sender at {at}"));
+    assert!(last.iter().all(|line| line.starts_with("BROKE ")));
+
+    // Why: who was lost, whose lease ran by whose word, and what the others waited for.
+    let is_told = |tag: &str, text: &str| of(tag).iter().any(|line| line.contains(text));
+    assert!(is_told("VIEW", "us-east is lost, was serving since view"));
+    assert!(is_told("LEASE", ": is granted under view 1") && is_told("LEASE", ": is renewed under view"));
+    assert!(is_told("WAITS", "the window after the loss of us-east runs for "));
+    assert!(is_told("WAITS", "nothing is missing any more"));
+}
