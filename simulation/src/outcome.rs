@@ -18,6 +18,7 @@ pub const HAPPENINGS: &[&str] = &[
     "refused while a window runs",
     "refused while keys move",
     "replayed across regions",
+    "replayed after a takeover",
     "return",
     "ring change",
     "risk accepted",

@@ -56,6 +56,9 @@ plants! {
     LossUntilHeard "loss-until-heard" "A region that is back is a risk until it was heard of."
     SealedAsked "sealed-asked" "A sealed region that may hold what is needed of a lost one is asked for it."
     Window "window" "The window of a loss is waited for."
+    WindowBegins "window-begins" "The window of a loss begins when that is adopted, not at the last contact."
+    LeaseAtSend "lease-at-send" "The lease is asked for between the claim and the send, and not before alone."
+    RestoredVotes "restored-votes" "An acceptor promises nothing before the start of its store is approved: it may have forgotten promises."
 }
 
 #[cfg(any(test, feature = "plant"))]

@@ -172,8 +172,21 @@ impl Judge {
         };
         outcome.faults = self.fault_spans(&asked, &outcome.views, &views);
         outcome.happened = happened(&asked, &truths, &views, &outcome);
+        let after = self.replayed_after_takeovers(&asked, &outcome.views);
+        outcome.happened.insert("replayed after a takeover".to_owned(), after);
         outcome.breaches = std::mem::take(&mut self.breaches);
         outcome
+    }
+
+    /// Retries that were given the answer of a region that was lost by then: it was settled before the takeover.
+    fn replayed_after_takeovers(&self, asked: &[Asked], views: &[ViewSpan]) -> u64 {
+        let is_after = |asked: &&Asked| {
+            let Reply::Told { replayed: true, by, .. } = &asked.reply else { return false };
+            let begun = self.since(asked.begun);
+            let view = views.iter().take_while(|view| view.at_ms <= begun).last();
+            view.is_some_and(|view| view.standings.get(by).is_some_and(|standing| standing == "lost"))
+        };
+        asked.iter().filter(is_after).count() as u64
     }
 
     fn since(&self, at: Instant) -> u64 {

@@ -49,5 +49,8 @@ pub fn directed(check: Plant) -> Directed {
         Plant::LossUntilHeard => seeds(30, "late-rows"),
         Plant::SealedAsked => seeds(2, "sealed-keeper"),
         Plant::Window => seeds(1, "late-rows"),
+        Plant::WindowBegins => seeds(1, "late-rows"),
+        Plant::LeaseAtSend => seeds(2, "sleeping-handler"),
+        Plant::RestoredVotes => seeds(20, "swarm"),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use onceway::ports::store::{GateVersion, Written};
 use onceway::protocol::authority::GateState;
+use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use onceway::protocol::view::View;
 
@@ -22,7 +23,7 @@ impl Table {
     /// An acceptor that holds nothing has nothing to forget: its founding needs no approved boot.
     pub(crate) fn set_acceptor(&mut self, version: u64, acceptor: &Acceptor) -> Written {
         let (current, held) = &self.acceptor;
-        if held.accepted.is_some() && !self.is_open() {
+        if held.accepted.is_some() && !self.is_open() && !removed(Plant::RestoredVotes) {
             return Written::GateMoved;
         }
         if *current != version {

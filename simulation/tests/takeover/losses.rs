@@ -13,7 +13,7 @@ use super::trio::{
 use tokio::time::{Instant, sleep};
 
 #[test]
-fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() {
+pub fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() {
     play(async {
         let trio = Trio::start(1).await;
         let (known, fresh) = (key_of(&a(), &b(), "known"), key_of(&a(), &b(), "fresh"));

@@ -7,7 +7,7 @@ use std::panic::catch_unwind;
 
 use onceway::protocol::plant::{Plant, planted, removed};
 
-use super::{early, gates, imports, moves, pauses, risk};
+use super::{early, gates, imports, losses, moves, pauses, risk};
 
 #[test]
 fn without_its_check_the_scenario_of_each_rule_fails() {
@@ -23,6 +23,8 @@ fn without_its_check_the_scenario_of_each_rule_fails() {
         (Plant::SealedAsked, imports::a_frontier_is_raised_by_what_a_loser_has_seen),
         (Plant::Over, risk::a_release_at_risk_does_not_hide_the_lost_regions_doubt),
         (Plant::BootClock, pauses::a_region_that_wakes_after_its_takeover_sends_nothing),
+        (Plant::LeaseAtSend, pauses::a_handler_that_slept_through_takeover_and_return_sends_nothing),
+        (Plant::WindowBegins, losses::a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window),
     ];
     let mut unnoticed = Vec::new();
     for (plant, scenario) in rules {

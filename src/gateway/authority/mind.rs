@@ -18,6 +18,7 @@ use crate::ports::store::{GateVersion, PeerMemory, StoreError, Written};
 use crate::ports::{Authority as _, Clock, Escrows, Imports, Peers, Ports, Replica};
 use crate::protocol::authority::GateState;
 use crate::protocol::opening::{self, Facts, Hindrance};
+use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -144,7 +145,8 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
             tracing::info!(%origin, at, ?lag, applied, "the window of a lost store begins");
             gathered.converted.remove(&origin);
             gathered.told.retain(|(_, lost), _| *lost != origin);
-            gathered.windows.insert(origin.clone(), Window::begin(at, lag, applied, now));
+            let contact = peer.and_then(|peer| peer.heard).filter(|_| removed(Plant::WindowBegins));
+            gathered.windows.insert(origin.clone(), Window::begin(at, lag, applied, contact.unwrap_or(now)));
         }
         if let Some(window) = gathered.windows.get_mut(&origin) {
             window.saw(applied, now);
