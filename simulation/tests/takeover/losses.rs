@@ -162,20 +162,23 @@ fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
     });
 }
 
+async fn a_is_taken_over_and_ready_all_along(trio: &Trio) {
+    let (gateway, begun) = (trio.node(&a()).gateway, Instant::now());
+    while begun.elapsed() < TAKEOVER + LEASE * 2 {
+        let readiness = gateway.readiness();
+        assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
+        sleep(ms(100)).await;
+    }
+    assert_eq!((trio.standing(&a(), &b()), trio.standing(&a(), &a())), ("lost", "lost"));
+    trio.check();
+}
+
 #[test]
 fn a_region_without_its_store_forwards_until_it_is_taken_over_and_nobody_is_sent_away() {
     play(async {
         let trio = Trio::start(40).await;
         trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
-        let gateway = trio.node(&a()).gateway;
-        let begun = Instant::now();
-        while begun.elapsed() < TAKEOVER + LEASE * 2 {
-            let readiness = gateway.readiness();
-            assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
-            sleep(ms(100)).await;
-        }
-        assert_eq!((trio.standing(&a(), &b()), trio.standing(&a(), &a())), ("lost", "lost"));
-        trio.check();
+        a_is_taken_over_and_ready_all_along(&trio).await;
     });
 }
 
@@ -215,15 +218,7 @@ async fn reaches_only_b(seed: u64, mode: Mode) -> Arc<Trio> {
 fn a_region_without_a_lease_forwards_until_it_is_taken_over_and_nobody_is_sent_away() {
     play(async {
         let trio = reaches_only_b(42, Mode::Automatic).await;
-        let gateway = trio.node(&a()).gateway;
-        let begun = Instant::now();
-        while begun.elapsed() < TAKEOVER + LEASE * 2 {
-            let readiness = gateway.readiness();
-            assert!(readiness.ready, "{:?} after {:?}", readiness.reasons, begun.elapsed());
-            sleep(ms(100)).await;
-        }
-        assert_eq!((trio.standing(&a(), &b()), trio.standing(&a(), &a())), ("lost", "lost"));
-        trio.check();
+        a_is_taken_over_and_ready_all_along(&trio).await;
     });
 }
 
