@@ -280,7 +280,7 @@ impl Table {
             let masked = || named(over) || rows.values().any(|other| named(&other.over));
             match row.phase {
                 Phase::Settled(..) | Phase::Tombstone => false,
-                Phase::Claimed | Phase::InDoubt(_) => masked(),
+                Phase::Claimed | Phase::InDoubt(_) => masked() || removed(Plant::Over),
                 Phase::Released => masked() || row.token.attempt <= attempt,
             }
         })

@@ -42,7 +42,7 @@ plants! {
     HeartbeatOfEpoch "heartbeat-of-epoch" "11: a heartbeat has come from the epoch that a proof by escrow begins with."
     ForeignFirst "foreign-first" "12: what somebody else began is finished first."
     BootInGate "boot-in-gate" "13: a claim passes only while the running server is the approved one."
-    Over "over" "14: a row hides another origin's only if it names it."
+    Over "over" "14: a row hides another origin's only if it names it, in the statement that claims too."
     NewVoterSilent "new-voter-silent" "15: a new voter is silent for one grant."
     BootClock "boot-clock" "16: processes go by a clock that counts the time in which they slept."
     MaskingKept "masking-kept" "17: what masks another origin's open row outlives it."

@@ -22,6 +22,7 @@ files! {
     "scenarios/disk-lost.toml"
     "scenarios/five-regions.toml"
     "scenarios/flapping.toml"
+    "scenarios/hidden-doubt.toml"
     "scenarios/isolated.toml"
     "scenarios/lag-spike.toml"
     "scenarios/last-region.toml"
