@@ -51,6 +51,6 @@ pub fn directed(check: Plant) -> Directed {
         Plant::Window => seeds(1, "late-rows"),
         Plant::WindowBegins => seeds(1, "late-rows"),
         Plant::LeaseAtSend => seeds(2, "sleeping-handler"),
-        Plant::RestoredVotes => seeds(20, "swarm"),
+        Plant::RestoredVotes => seeds(40, "swarm"),
     }
 }

@@ -145,8 +145,11 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
             tracing::info!(%origin, at, ?lag, applied, "the window of a lost store begins");
             gathered.converted.remove(&origin);
             gathered.told.retain(|(_, lost), _| *lost != origin);
-            let contact = peer.and_then(|peer| peer.heard).filter(|_| removed(Plant::WindowBegins));
-            gathered.windows.insert(origin.clone(), Window::begin(at, lag, applied, contact.unwrap_or(now)));
+            let begun = match removed(Plant::WindowBegins) {
+                true => peer.and_then(|peer| peer.heard).unwrap_or(now),
+                false => now,
+            };
+            gathered.windows.insert(origin.clone(), Window::begin(at, lag, applied, begun));
         }
         if let Some(window) = gathered.windows.get_mut(&origin) {
             window.saw(applied, now);
