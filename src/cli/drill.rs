@@ -38,7 +38,8 @@ The soak changes routes and back (SIGHUP) every 20 s, replaces all certificates 
 in turn) and drains a region every five minutes; below ten minutes everything comes more often. It holds: no double effect but by
 rerun, every answer settled in every region, audits clean, no claim lost, no connection broken but by a restart, and for each region's
 first gateway, which is never restarted, the median of the last quarter against that of the second: memory at most 10 % and 8 MiB above
-it, descriptors at most two above it; connections to the store, which a pool keeps once it needed them, apart, and never more than 30.
+it, descriptors at most two above it. Apart are connections to the store, which a pool keeps once it needed them, never more than 30;
+and below twenty minutes connections to upstreams and from peers, which are kept for up to four minutes, never more than 40 descriptors.
 
 A route that says recovery = \"rerun\" asks for a second effect where the first is in doubt: those doubles are counted apart.
 

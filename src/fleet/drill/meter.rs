@@ -1,11 +1,12 @@
 //! What the gateways of a soak use, sampled all along, and whether it stays flat.
 //!
-//! Neighbours: [`super::soak`] starts it and judges by it. Memory is the resident set, descriptors are counted in `/proc/PID/fd`: connections to the store
-//! apart, since a pool opens them as they are needed at once and keeps them, up to its bound. Judged are the
+//! Neighbours: [`super::soak`] starts it, [`super::soaked`] judges by it. Memory is the resident set, descriptors are counted in `/proc/PID/fd`: connections to the
+//! store apart, since a pool opens them as they are needed at once and keeps them, up to its bound; and apart what a gateway keeps for some time though it
+//! needs it no more, or others keep to it: no quarter that is shorter tells those from a leak. Judged are the
 //! gateways that live from beginning to end: the first of each region. The others are restarted all the time, so that none of their lives has
 //! quarters to compare. It must not wait for a gateway that does not answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -33,8 +34,29 @@ pub struct Sample {
 pub struct Descriptors {
     /// Connections to its region's store.
     pub store: u64,
+    /// Connections to upstreams, two descriptors each, which are kept for half a minute; and from peers, which come to the gateway that is left when
+    /// another of its region ends, and part between both again when they are renewed, after four minutes at most.
+    pub kept: u64,
     /// All others.
     pub others: u64,
+}
+
+impl Descriptors {
+    /// All but the connections to the store.
+    fn beside_store(self) -> u64 {
+        self.kept + self.others
+    }
+}
+
+/// What one gateway's sockets end at.
+#[derive(Clone, Copy, Debug)]
+struct Ends<'a> {
+    /// The port of its region's store.
+    store: u16,
+    /// The port at which it listens for peers.
+    peer: u16,
+    /// The ports of all upstreams.
+    upstreams: &'a [u16],
 }
 
 /// How much the median of the last quarter may be above that of the second.
@@ -51,6 +73,11 @@ pub const MEMORY: Slack = Slack { percent: 10, beside: 8 * 1024 };
 /// For descriptors that are no connections to the store: fewer than anything is done between the middles of the two quarters of half an hour, be it the
 /// rarest, three drains; one that stays open each time is seen.
 pub const DESCRIPTORS: Slack = Slack { percent: 0, beside: 2 };
+/// A quarter that is shorter does not say whether connections to upstreams and from peers are kept or leak.
+const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
+/// The most descriptors of such connections: two connections of each of the four gateways that are peers, one of them being renewed, and sixteen requests
+/// to upstreams at once. One that stays open at every request is seen by it in a short soak, too.
+pub const KEPT: u64 = 40;
 /// The most connections to the store: what the reference file says of its default `pool`.
 pub const STORE: u64 = 30;
 
@@ -84,11 +111,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 impl Meter {
     /// Looks at every gateway that runs.
     pub async fn look(&mut self, deployment: &Deployment) {
+        let upstreams: Vec<u16> = deployment.all().map(|region| region.ports.upstream).collect();
         for (number, region) in deployment.regions.iter().enumerate() {
             for (own, gateway) in region.gateways.iter().enumerate() {
                 let Some(pid) = gateway.process().map(|process| process.pid()) else { continue };
-                let store = region.ports.postgres;
-                if let (Some(rss), Some(descriptors)) = (resident(pid), descriptors(pid, store)) {
+                let ends =
+                    Ends { store: region.ports.postgres, peer: gateway.ports.peer, upstreams: &upstreams };
+                if let (Some(rss), Some(descriptors)) = (resident(pid), descriptors(pid, ends)) {
                     let sample = Sample { at: Instant::now(), pid, rss, descriptors };
                     self.samples.entry((number, own)).or_default().push(sample);
                 }
@@ -111,14 +140,14 @@ impl Meter {
         first.filter_map(|((region, _), samples)| Some((*region, *samples.last()?)))
     }
 
-    /// The most connections to its store that a region's first gateway had.
-    pub fn most_to_store(&self, region: usize) -> u64 {
+    /// The most that a region's first gateway had of some of its descriptors.
+    pub fn most(&self, region: usize, of: fn(Descriptors) -> u64) -> u64 {
         let samples = self.samples.get(&(region, 0)).into_iter().flatten();
-        samples.map(|sample| sample.descriptors.store).max().unwrap_or(0)
+        samples.map(|sample| of(sample.descriptors)).max().unwrap_or(0)
     }
 
-    /// The medians of a region's first gateway, of memory in KiB and of descriptors that are no connections to the store; none if it did not live all
-    /// the time, or was hardly seen.
+    /// The medians of a region's first gateway, of memory in KiB and of descriptors that are no connections to the store, nor, where the quarters are too
+    /// short to judge those, kept connections; none if it did not live all the time, or was hardly seen.
     pub fn medians(&self, region: usize, begun: Instant, ended: Instant) -> Option<(Medians, Medians)> {
         let samples = self.samples.get(&(region, 0))?;
         let pid = samples.first()?.pid;
@@ -133,7 +162,11 @@ impl Meter {
         let both = |value: fn(&Sample) -> u64| {
             Some(Medians { second: of(begun + quarter, value)?, last: of(begun + 3 * quarter, value)? })
         };
-        Some((both(|sample| sample.rss)?, both(|sample| sample.descriptors.others)?))
+        let open: fn(&Sample) -> u64 = match quarter < KEPT_FOR {
+            true => |sample| sample.descriptors.others,
+            false => |sample| sample.descriptors.beside_store(),
+        };
+        Some((both(|sample| sample.rss)?, both(open)?))
     }
 }
 
@@ -149,28 +182,31 @@ fn resident(pid: u32) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-fn descriptors(pid: u32, store: u16) -> Option<Descriptors> {
-    let to_store = sockets_to(&fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?, store);
-    let mut counted = Descriptors { store: 0, others: 0 };
+fn descriptors(pid: u32, ends: Ends<'_>) -> Option<Descriptors> {
+    let sockets = sockets(&fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?);
+    let mut counted = Descriptors { store: 0, kept: 0, others: 0 };
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
         let target = fs::read_link(entry.path()).unwrap_or_default();
-        match to_store.contains(&*target.to_string_lossy()) {
-            true => counted.store += 1,
-            false => counted.others += 1,
+        match sockets.get(&*target.to_string_lossy()) {
+            Some((_, remote)) if *remote == ends.store => counted.store += 1,
+            Some((_, remote)) if ends.upstreams.contains(remote) => counted.kept += 1,
+            // A listener has no other end.
+            Some((own, remote)) if *own == ends.peer && *remote != 0 => counted.kept += 1,
+            _ => counted.others += 1,
         }
     }
     Some(counted)
 }
 
-/// The sockets whose other end is this port, as descriptors name them, by the kernel's table (proc_pid_net(5)).
-fn sockets_to(table: &str, port: u16) -> BTreeSet<String> {
-    let ends_there = |line: &str| {
-        let mut fields = line.split_ascii_whitespace().skip(2);
-        let (_, remote) = fields.next()?.rsplit_once(':')?;
-        let inode = fields.nth(6)?;
-        (u16::from_str_radix(remote, 16).ok()? == port).then(|| format!("socket:[{inode}]"))
+/// The ports at both ends of all sockets, its own first, as descriptors name them, by the kernel's table (proc_pid_net(5)).
+fn sockets(table: &str) -> BTreeMap<String, (u16, u16)> {
+    let port = |address: &str| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok();
+    let ports = |line: &str| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (own, remote) = (port(fields.next()?)?, port(fields.next()?)?);
+        Some((format!("socket:[{}]", fields.nth(6)?), (own, remote)))
     };
-    table.lines().skip(1).filter_map(ends_there).collect()
+    table.lines().skip(1).filter_map(ports).collect()
 }
 
 /// The sum of all series of a counter.
@@ -189,13 +225,14 @@ mod tests {
 
     use super::*;
 
-    fn meter(rss: impl Fn(u64) -> u64, restarted: bool) -> (Meter, Instant, Instant) {
+    /// A soak of a hundred samples, so far apart.
+    fn meter(every: u64, rss: impl Fn(u64) -> u64, restarted: bool) -> (Meter, Instant, Instant) {
         let begun = Instant::now();
-        let at = |second: u64| begun + Duration::from_secs(second);
-        let sample = |second: u64| {
-            let pid = if restarted && second > 50 { 8 } else { 7 };
-            let descriptors = Descriptors { store: second, others: 12 + rss(second) % 2 };
-            Sample { at: at(second), pid, rss: rss(second), descriptors }
+        let at = |number: u64| begun + Duration::from_secs(number * every);
+        let sample = |number: u64| {
+            let pid = if restarted && number > 50 { 8 } else { 7 };
+            let descriptors = Descriptors { store: number, kept: number / 10, others: 12 + rss(number) % 2 };
+            Sample { at: at(number), pid, rss: rss(number), descriptors }
         };
         let samples = [((0, 0), (0..100).map(sample).collect())].into();
         (Meter { samples, claims_lost: BTreeMap::new() }, begun, at(100))
@@ -204,19 +241,28 @@ mod tests {
     #[test]
     fn a_leak_is_seen_and_a_warm_up_or_a_peak_is_none() {
         let grew = |rss: fn(u64) -> u64| {
-            let (meter, begun, ended) = meter(rss, false);
+            let (meter, begun, ended) = meter(1, rss, false);
             let (memory, descriptors) = meter.medians(0, begun, ended).unwrap();
             assert!(!descriptors.grew(DESCRIPTORS));
             memory.grew(MEMORY)
         };
-        assert!(grew(|second| 50_000 + 400 * second), "13 MiB up on 60 MiB");
-        assert!(!grew(|second| 50_000 + 100 * second.min(25) * 20), "all of it in the first quarter");
-        assert!(!grew(|second| if second % 10 == 0 { 200_000 } else { 50_000 }), "a peak now and then");
-        let (meter, begun, ended) = meter(|_| 50_000, true);
+        assert!(grew(|number| 50_000 + 400 * number), "13 MiB up on 60 MiB");
+        assert!(!grew(|number| 50_000 + 100 * number.min(25) * 20), "all of it in the first quarter");
+        assert!(!grew(|number| if number % 10 == 0 { 200_000 } else { 50_000 }), "a peak now and then");
+        let (meter, begun, ended) = meter(1, |_| 50_000, true);
         assert!(meter.medians(0, begun, ended).is_none(), "two lives have no common median");
-        assert_eq!(meter.most_to_store(0), 99);
         assert!(Medians { second: 20, last: 23 }.grew(DESCRIPTORS));
         assert!(!Medians { second: 20, last: 22 }.grew(DESCRIPTORS));
+    }
+
+    #[test]
+    fn kept_connections_that_grow_are_a_leak_once_they_were_given_the_time_to_end() {
+        let grew = |every: u64| {
+            let (meter, begun, ended) = meter(every, |_| 50_000, false);
+            assert_eq!((meter.most(0, |of| of.store), meter.most(0, |of| of.kept)), (99, 9));
+            meter.medians(0, begun, ended).unwrap().1.grew(DESCRIPTORS)
+        };
+        assert!(!grew(1) && grew(18), "in 100 s and in half an hour");
     }
 
     #[test]
@@ -232,10 +278,16 @@ mod tests {
         assert!(resident(pid).unwrap() > 1_000 && resident(u32::MAX).is_none());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let before = descriptors(pid, port).unwrap();
-        assert!(before.store == 0 && before.others > 2);
+        let of = |ends: Ends<'_>| descriptors(pid, ends).unwrap();
+        let nobody = Ends { store: 1, peer: 1, upstreams: &[] };
+        let (as_store, as_peer) = (Ends { store: port, ..nobody }, Ends { peer: port, ..nobody });
+        let before = of(as_store);
+        assert!(before.store == 0 && before.kept == 0 && before.others > 2);
         let _there = [(); 2].map(|()| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap());
-        assert_eq!(descriptors(pid, port).unwrap().store, 2);
-        assert!(descriptors(u32::MAX, port).is_none());
+        let _here = [(); 2].map(|()| listener.accept().unwrap());
+        assert_eq!((of(as_store).store, of(as_store).kept), (2, 0));
+        assert_eq!((of(as_peer).store, of(as_peer).kept), (0, 2), "the listener itself is none");
+        assert_eq!(of(Ends { upstreams: &[port], ..nobody }).kept, 2);
+        assert!(descriptors(u32::MAX, nobody).is_none());
     }
 }

@@ -296,7 +296,7 @@ impl Soak<'_, '_> {
             let name = self.run.name(region);
             let open = sample.descriptors;
             let (mib, to_store) = (sample.rss / 1024, open.store);
-            let _ = write!(text, ", {name} {mib} MiB {to_store}+{} descriptors", open.others);
+            let _ = write!(text, ", {name} {mib} MiB {to_store}+{} descriptors", open.kept + open.others);
         }
         text
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::ask::Told;
 use super::load::{CLASSES, End, KeyLife, Recovery};
-use super::meter::{DESCRIPTORS, MEMORY, Meter, STORE};
+use super::meter::{DESCRIPTORS, KEPT, MEMORY, Meter, STORE};
 use super::report::Report;
 use super::schedule::Run;
 use crate::fleet::{files, wait};
@@ -144,9 +144,10 @@ fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
             continue;
         };
         memory[&name] = json!({ "second_quarter_kib": rss.second, "last_quarter_kib": rss.last });
-        let to_store = soaked.meter.most_to_store(region);
+        let to_store = soaked.meter.most(region, |of| of.store);
+        let kept = soaked.meter.most(region, |of| of.kept);
         descriptors[&name] = json!({
-            "second_quarter": open.second, "last_quarter": open.last, "most_to_store": to_store,
+            "second_quarter": open.second, "last_quarter": open.last, "most_to_store": to_store, "most_kept": kept,
         });
         if rss.grew(MEMORY) {
             report.broke(format!(
@@ -163,6 +164,11 @@ fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
         if to_store > STORE {
             report.broke(format!(
                 "the first gateway of {name} had {to_store} connections to its store: more than {STORE}"
+            ));
+        }
+        if kept > KEPT {
+            report.broke(format!(
+                "the first gateway of {name} had {kept} descriptors of connections to upstreams and from peers: more than {KEPT}"
             ));
         }
     }
