@@ -10,8 +10,6 @@ mod door;
 mod net;
 #[path = "contract/peers.rs"]
 mod peers;
-#[path = "contract/replication.rs"]
-mod replication;
 #[path = "contract/store.rs"]
 mod store;
 #[allow(dead_code, reason = "the suite on the store uses the rest")]
@@ -20,7 +18,13 @@ mod support;
 #[path = "contract/upstream.rs"]
 mod upstream;
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use onceway::adapters::system::SystemClock;
+use onceway::fleet::deployment::Options;
+use onceway::fleet::drill::histories;
+use onceway::fleet::ports;
 use onceway::ports::contract;
 
 #[tokio::test]
@@ -76,10 +80,13 @@ async fn the_store_replies_as_it_was_recorded() {
     as_recorded(&contract::history::all(&store::Stores::start().await).await, "store.txt");
 }
 
-/// Random histories of three stores that follow one another, with links that are cut and servers that are killed; recorded likewise.
+/// Random histories of three stores that follow one another, with links, servers, replies and slots that are lost; recorded likewise, by the drill.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_follow_one_another_as_it_was_recorded() {
-    as_recorded(&contract::replication::all(&replication::Three::start().await).await, "replication.txt");
+    let (program, port_base) = (PathBuf::from(env!("CARGO_BIN_EXE_onceway")), ports::free_run(3).unwrap());
+    let rtt = Duration::ZERO;
+    let options = Options { program, port_base, data: None, rtt, routes: None, failover: None };
+    as_recorded(&histories::play(&options, &|_| {}).await.unwrap(), "replication.txt");
 }
 
 fn as_recorded(played: &str, file: &str) {

@@ -3,6 +3,8 @@
 //! Neighbours: `fleet::drill` does it. Reports go to stdout, progress to stderr. It must not leave anything behind, nor call a run held whose
 //! bounds were not.
 
+use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -15,7 +17,7 @@ use crate::config::span;
 use crate::fleet::deployment::Options;
 use crate::fleet::drill::report::Report;
 use crate::fleet::drill::summary::Summary;
-use crate::fleet::drill::{self, Drill as Name, Settings, window};
+use crate::fleet::drill::{self, Drill as Name, Settings, histories, window};
 use crate::fleet::ports;
 
 /// Break three regions on this machine on purpose, under load, and count effects.
@@ -32,6 +34,7 @@ Examples:
   onceway drill drain ring --json         one JSON object per run, and one per drill with \"summary\"
   onceway drill window                    what the window is worth: doubles measured and predicted
   onceway drill soak --minutes 30         two gateways per region under load, while files, certificates and gateways are replaced
+  onceway drill histories                 what three stores without gateways did that follow one another, as it was recorded
   onceway drill                           all of them but the soak; takes half an hour
 
 The soak changes routes and back (SIGHUP) every 20 s, replaces all certificates every 90 s, restarts one gateway a minute (orderly and by SIGKILL
@@ -40,6 +43,9 @@ rerun, every answer settled in every region, audits clean, no claim lost, no con
 first gateway, which is never restarted, the median of the last quarter against that of the second: memory at most 10 % and 8 MiB above
 it, descriptors at most two above it. Apart are connections to the store, which a pool keeps once it needed them, never more than 30;
 and below twenty minutes connections to upstreams and from peers, which are kept for up to four minutes, never more than 40 descriptors.
+
+The histories are random calls on three stores of which each follows the others: links are cut, servers killed, replies lost, rows held up at
+who applies them, slots lost. The simulation's stores are held to the same lines; --record FILE writes them anew.
 
 A route that says recovery = \"rerun\" asks for a second effect where the first is in doubt: those doubles are counted apart.
 
@@ -69,6 +75,9 @@ pub struct Drill {
     /// Only tell how long things took, and hold nothing against a bound: for a machine that does other work beside.
     #[arg(long)]
     untimed: bool,
+    /// Write what the drill histories saw to this file, in place of holding it against what was recorded.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Print one JSON object per run, then one per drill that adds its runs up.
     #[arg(long)]
     json: bool,
@@ -81,6 +90,9 @@ impl Drill {
     /// Runs the command.
     pub fn run(self) -> Result<(), Failure> {
         let drills = self.drills()?;
+        if self.record.is_some() && !drills.contains(&Name::Histories) {
+            return Err(Failure::Bad("--record is for the drill histories: name it".to_owned()));
+        }
         if self.list {
             return print(&listed(&drills, self.json));
         }
@@ -129,11 +141,7 @@ impl Drill {
             };
             written = std::mem::replace(&mut written, Ok(())).and(text.and_then(|text| print(&text)));
         };
-        let ran = tokio::select! {
-            biased;
-            _ = asked_to_leave() => return Err(Failure::Failed("interrupted".to_owned())),
-            ran = drill::run(drills, options, settings, &say, &mut heard) => ran.map_err(Failure::failed)?,
-        };
+        let ran = unless_asked_to_leave(drill::run(drills, options, settings, &say, &mut heard)).await?;
         written?;
         let mut broken: Vec<String> = Vec::new();
         for report in ran.iter().filter(|report| !report.held) {
@@ -146,11 +154,7 @@ impl Drill {
             }
         }
         if drills.contains(&Name::Window) {
-            let rows = tokio::select! {
-                biased;
-                _ = asked_to_leave() => return Err(Failure::Failed("interrupted".to_owned())),
-                rows = window::table(options, settings, &say) => rows.map_err(Failure::failed)?,
-            };
+            let rows = unless_asked_to_leave(window::table(options, settings, &say)).await?;
             let wrong = window::broken(&rows);
             match self.json {
                 true => print(&format!("{}\n", json!({ "drill": "window", "rows": rows, "broken": wrong })))?,
@@ -158,10 +162,55 @@ impl Drill {
             }
             broken.extend(wrong);
         }
+        if drills.contains(&Name::Histories) {
+            broken.extend(self.histories(options, &say).await?);
+        }
         match broken.is_empty() {
             true => Ok(()),
             false => Err(Failure::Failed(format!("bounds did not hold: {}", broken.join("; ")))),
         }
+    }
+}
+
+impl Drill {
+    /// What did not come as it was recorded; nothing if it is recorded now.
+    async fn histories(
+        &self,
+        options: &Options,
+        say: &(dyn Fn(&str) + Sync),
+    ) -> Result<Option<String>, Failure> {
+        let played = unless_asked_to_leave(histories::play(options, say)).await?;
+        let wrong = match &self.record {
+            Some(file) => {
+                let written = std::fs::write(file, &played);
+                let cannot = || format!("cannot write {}", file.display());
+                written.with_context(cannot).map_err(Failure::failed)?;
+                None
+            }
+            None => histories::differs(&played),
+        };
+        let lines = played.lines().count();
+        let words = match (&wrong, &self.record) {
+            (Some(wrong), _) => wrong.clone(),
+            (None, Some(file)) => format!("{lines} lines written to {}", file.display()),
+            (None, None) => format!("{lines} lines, all as recorded"),
+        };
+        match self.json {
+            true => {
+                print(&format!("{}\n", json!({ "drill": "histories", "lines": lines, "broken": wrong })))?
+            }
+            false => print(&format!("histories: {words}\n"))?,
+        }
+        Ok(wrong.map(|_| "histories".to_owned()))
+    }
+}
+
+/// What comes of it, unless a signal comes first.
+async fn unless_asked_to_leave<T>(work: impl Future<Output = anyhow::Result<T>>) -> Result<T, Failure> {
+    tokio::select! {
+        biased;
+        _ = asked_to_leave() => Err(Failure::Failed("interrupted".to_owned())),
+        done = work => done.map_err(Failure::failed),
     }
 }
 

@@ -14,6 +14,7 @@ pub mod binaries;
 pub mod client;
 pub mod cluster;
 pub mod cluster_audit;
+pub mod cluster_slots;
 pub mod compare;
 pub mod control;
 pub mod demo;

@@ -1,6 +1,6 @@
 //! The simulated sides of the contract's benches.
 //!
-//! Neighbours: `contract.rs` and `breaches.rs` run the suites on them. They must add no behaviour of their own: what a bench asks for
+//! Neighbours: `contract.rs` and its `breaches` run the suites on them. They must add no behaviour of their own: what a bench asks for
 //! is one of the simulation's switches.
 
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use onceway::ports::contract::replication::{REGIONS, ReplicationBench};
 use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
 use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
 use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
 use onceway::ports::{Authority, Jobs, KeyStore, Peers, Ports, Replica, Upkeep, Upstream};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
@@ -25,6 +25,7 @@ use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::versions::{NEWEST, Versions};
 use simulation::clock::SimClock;
+use simulation::cluster::StoreMode;
 use simulation::peers::{Answering, LinkMode, Region, SimPeers};
 use simulation::ports::SimPorts;
 use simulation::store::SimStore;
@@ -151,6 +152,12 @@ impl Three {
         let stores = names.iter().map(|name| world.cluster.store(name)).collect();
         Self { world, names, stores }
     }
+
+    /// A region's store is empty, and comes back so.
+    pub fn forget(&self, region: usize) {
+        self.world.cluster.destroy(&self.names[region]);
+        self.world.cluster.rebuild(&self.names[region], 1);
+    }
 }
 
 impl ReplicationBench for Three {
@@ -164,35 +171,85 @@ impl ReplicationBench for Three {
         self.world.cluster.origin(&self.names[region])
     }
 
-    fn tenant(&self, name: &str) -> Tenant {
-        Tenant::parse(name).unwrap()
-    }
-
-    async fn cut(&self, from: usize, to: usize) {
+    async fn cut(&self, from: usize, to: usize) -> Result<(), String> {
         self.world.cluster.hold(&self.names[from], &self.names[to], true);
+        Ok(())
     }
 
-    async fn mend(&self, from: usize, to: usize) {
+    async fn mend(&self, from: usize, to: usize) -> Result<(), String> {
         self.world.cluster.hold(&self.names[from], &self.names[to], false);
+        Ok(())
     }
 
-    async fn shows(&self, to: usize, from: usize, heartbeat: u64) {
+    async fn shows(&self, to: usize, from: usize, beat: u64) -> Result<(), String> {
         let origin = self.origin(from);
-        let arrived = async {
-            loop {
-                let beats = self.stores[to].heartbeats().await.unwrap();
-                if beats.iter().any(|beat| beat.origin == origin && beat.seq >= heartbeat) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(10), arrived).await.expect("a heartbeat to arrive");
+        eventually("a heartbeat to arrive", || async {
+            let beats = self.stores[to].heartbeats().await.unwrap();
+            beats.iter().any(|one| one.origin == origin && one.seq >= beat)
+        })
+        .await
     }
 
-    async fn crash(&self, region: usize) {
+    async fn crash(&self, region: usize) -> Result<(), String> {
         self.world.cluster.crash(&self.names[region]);
+        Ok(())
     }
+
+    async fn stall(&self, from: usize, to: usize) -> Result<(), String> {
+        self.world.cluster.stall(&self.names[from], &self.names[to], true);
+        Ok(())
+    }
+
+    async fn sent(&self, _from: usize, _to: usize) -> Result<(), String> {
+        // A link has no delay here: what is committed is there, or stalled.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Ok(())
+    }
+
+    async fn flow(&self, from: usize, to: usize) -> Result<(), String> {
+        self.world.cluster.stall(&self.names[from], &self.names[to], false);
+        Ok(())
+    }
+
+    async fn lose_slot(&self, from: usize, to: usize) -> Result<(), String> {
+        self.world.cluster.lose_slot(&self.names[from], &self.names[to]);
+        Ok(())
+    }
+
+    async fn reseed(&self, from: usize, to: usize) -> Result<(), String> {
+        let takes = Duration::from_millis(20);
+        self.world.cluster.reseed(&self.names[from], &self.names[to], takes);
+        eventually("everything to be copied", || async {
+            let all = self.stores[to].subscriptions().await.unwrap();
+            all.iter().any(|one| one.from == self.names[from].as_str() && one.ready && one.streaming)
+        })
+        .await
+    }
+
+    async fn claim_unheard(
+        &self,
+        region: usize,
+        ask: &ClaimAsk,
+    ) -> Result<Result<ClaimReply, StoreError>, String> {
+        let cluster = &self.world.cluster;
+        cluster.set_mode(&self.names[region], StoreMode::LoseReplies(Duration::from_millis(10)));
+        let heard = self.stores[region].claim(ask).await;
+        cluster.set_mode(&self.names[region], StoreMode::Up);
+        Ok(heard)
+    }
+}
+
+async fn eventually<F: Future<Output = bool>>(
+    what: &str,
+    mut holds: impl FnMut() -> F,
+) -> Result<(), String> {
+    let waited = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(10), waited).await;
+    waited.map_err(|_| format!("waited in vain for {what}"))
 }
 
 /// A peer `us` of `eu`; the peers under test are `eu`'s, behind the wrapper `P`.

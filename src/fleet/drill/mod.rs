@@ -2,13 +2,14 @@
 //!
 //! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken, [`soak`] what goes on for
 //! long, with its [`meter`] and verdict [`soaked`]; [`load`] and [`prober`] are the clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a
-//! [`report`], [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of windows. Neighbours:
+//! [`report`], [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of windows, [`histories`] records what stores do. Neighbours:
 //! `cli::drill` prints, `tests/drill.rs` runs a short form. Drills act as operators and
 //! clients can, and read stores only to check the audit. They must not make a bound wider to hold it.
 
 pub mod ask;
 mod audited;
 pub mod bounds;
+pub mod histories;
 pub mod load;
 mod losses;
 mod members;
@@ -80,11 +81,13 @@ pub enum Drill {
     Soak,
     /// Doubles for several multiples of the lag.
     Window,
+    /// What stores do that follow one another, recorded.
+    Histories,
 }
 
 impl Drill {
-    /// All of them, the table last.
-    pub const ALL: [Drill; 22] = [
+    /// All of them; the table and what is recorded come last.
+    pub const ALL: [Drill; 23] = [
         Drill::Kill,
         Drill::PauseLong,
         Drill::PauseShort,
@@ -107,6 +110,7 @@ impl Drill {
         Drill::DiskLost,
         Drill::Soak,
         Drill::Window,
+        Drill::Histories,
     ];
 
     /// Its name on the command line.
@@ -134,6 +138,7 @@ impl Drill {
             Drill::RingMembers => "ring-members",
             Drill::Soak => "soak",
             Drill::Window => "window",
+            Drill::Histories => "histories",
         }
     }
 
@@ -176,7 +181,15 @@ impl Drill {
             Drill::Window => {
                 "doubles without escrow, measured and predicted, for multiples 0, 1, 2 and 4 of the lag"
             }
+            Drill::Histories => {
+                "calls on three stores, no gateways, while links, servers and slots break: as was recorded?"
+            }
         }
+    }
+
+    /// Whether it has a deployment under load, which [`run`] gives it.
+    fn is_under_load(self) -> bool {
+        !matches!(self, Drill::Window | Drill::Histories)
     }
 
     /// The drill of this name.
@@ -232,7 +245,7 @@ pub async fn run(
 ) -> Result<Vec<Report>> {
     let mut deployment: Option<Deployment> = None;
     let mut reports = Vec::new();
-    for drill in drills.iter().copied().filter(|drill| *drill != Drill::Window) {
+    for drill in drills.iter().copied().filter(|drill| drill.is_under_load()) {
         let mut of_drill = Vec::new();
         let of_its_own = matches!(drill, Drill::RingMembers | Drill::Soak);
         if of_its_own && let Some(another) = deployment.take() {

@@ -147,7 +147,7 @@ async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
         Drill::Restored => stores::restored(run).await,
         Drill::DiskLost => stores::disk_lost(run).await,
         Drill::Soak => soak::soak(run).await,
-        Drill::Window => bail!("this drill has deployments of its own"),
+        Drill::Window | Drill::Histories => bail!("this drill has machines of its own"),
     }
 }
 

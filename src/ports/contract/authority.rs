@@ -14,6 +14,8 @@ use crate::ports::store::{ClaimReply, Gate, GateVersion, Written};
 use crate::ports::{Acceptors, Authority, Replica};
 use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::digest::digest;
+use crate::protocol::key::Tenant;
+use crate::protocol::region::Origin;
 use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
 use crate::protocol::view::{AcceptorId, Content, Retired, View};
@@ -293,16 +295,22 @@ pub async fn kept_views_stay<B: AuthorityBench>(bench: &B) {
 /// A view of the bench's regions; of another ring for another name.
 pub(super) fn view<B: StoreBench>(bench: &B, epoch: u64, name: &str) -> Arc<View> {
     let origins: Vec<_> = std::iter::once(bench.origin()).chain(bench.peers()).collect();
+    view_with(&origins, bench.tenant(name), epoch)
+}
+
+/// A view of these regions, of which the first is the tenant's.
+pub(super) fn view_with(origins: &[Origin], tenant: Tenant, epoch: u64) -> Arc<View> {
     let regions: Vec<RegionSpec> =
         origins.iter().map(|origin| RegionSpec { name: origin.region.clone(), weight: 1 }).collect();
-    let pin = Pin { tenant: bench.tenant(name), regions: vec![bench.origin().region] };
+    let first = &origins[0];
+    let pin = Pin { tenant, regions: vec![first.region.clone()] };
     let spec = RingSpec { seed: 11, place_by: PlaceBy::Tenant, regions, pins: vec![pin] };
     let ring = Arc::new(Ring::build(&spec).expect("bench: its regions must make a ring"));
     let voters: BTreeMap<_, _> =
         origins.iter().zip(1..).map(|(origin, id)| (origin.region.clone(), AcceptorId(id))).collect();
     let escrow = BTreeSet::from(["payouts".into()]);
     let content = View::founding(epoch, ring, escrow, voters).content();
-    let retired = [(bench.origin(), Retired { mark: 3, lost: Some(2) })].into();
+    let retired = [(first.clone(), Retired { mark: 3, lost: Some(2) })].into();
     Arc::new(View::from_content(Content { retired, ..content }))
 }
 

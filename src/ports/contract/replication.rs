@@ -1,5 +1,5 @@
 //! Random histories of three stores that follow one another: what each call replied, what arrived where, and what a crash left, line by
-//! line. Recorded from three real ones, and replayed elsewhere.
+//! line. Recorded from three real ones by the drill `histories`, and replayed elsewhere.
 //!
 //! Neighbours: [`super::history`] does the same with one store, [`super::store`] has what calls look like. Every link is cut but
 //! while a history waits for what one region has committed to arrive at another, so that lines are the same in every run. It must not say
@@ -7,28 +7,31 @@
 
 use std::future::Future;
 
-use crate::ports::store::{Attempt, ClaimAsk, ClaimReply};
-use crate::ports::{KeyStore, Replica};
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, StoreError, Written};
+use crate::ports::{Authority, KeyStore, Replica};
+use crate::protocol::authority::GateState;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::Row;
 use crate::protocol::region::Origin;
 
+use super::authority::view_with;
 use super::history::{Draw, standing_on, told};
-use super::store::{answer, asked, opened};
+use super::store::{answer, asked};
 
 /// How many regions.
 pub const REGIONS: usize = 3;
+/// How many histories are recorded.
+pub const HISTORIES: u64 = 8;
 /// Keys of one history: few, so that regions meet.
 const KEYS: u64 = 3;
 /// Steps of one history.
 const STEPS: u32 = 60;
-/// How many histories are recorded.
-const HISTORIES: u64 = 4;
 
-/// Three stores that follow one another, and the environment that their histories need. Regions are numbers below [`REGIONS`].
+/// Three stores that follow one another, and the environment that their histories need. Regions are numbers below [`REGIONS`]. What cannot be
+/// done is told in words: it ends the history.
 pub trait ReplicationBench: Sync {
     /// One of the stores.
-    type Store: KeyStore + Replica;
+    type Store: KeyStore + Replica + Authority;
 
     /// A region's store.
     fn store(&self, region: usize) -> &Self::Store;
@@ -36,20 +39,39 @@ pub trait ReplicationBench: Sync {
     /// The origin under which it writes.
     fn origin(&self, region: usize) -> Origin;
 
-    /// A tenant that no other run uses; the same one for the same name.
-    fn tenant(&self, name: &str) -> Tenant;
-
     /// Cuts the way on which commits of `from` come to `to`: what is on it does not arrive, and is sent again once it is mended.
-    fn cut(&self, from: usize, to: usize) -> impl Future<Output = ()> + Send;
+    fn cut(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Mends that way.
-    fn mend(&self, from: usize, to: usize) -> impl Future<Output = ()> + Send;
+    fn mend(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Returns once the store of `to` shows this heartbeat of `from`, or a later one.
-    fn shows(&self, to: usize, from: usize, heartbeat: u64) -> impl Future<Output = ()> + Send;
+    fn shows(&self, to: usize, from: usize, beat: u64) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Ends a store's server without warning, and starts it again: same data, a new boot. Returns when it answers.
-    fn crash(&self, region: usize) -> impl Future<Output = ()> + Send;
+    fn crash(&self, region: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Keeps what comes from `from` from being applied at `to`, as a large transaction before it would.
+    fn stall(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Returns once all that `from` has committed was sent to `to`, be it applied or not.
+    fn sent(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Ends a stall.
+    fn flow(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Takes the slot of `to` at `from` away, with all that it kept for it.
+    fn lose_slot(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Lets `to` follow `from` anew, as `onceway store reseed` does. Returns once everything has been copied.
+    fn reseed(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Makes a claim that is executed, and whose reply is lost: what the caller hears.
+    fn claim_unheard(
+        &self,
+        region: usize,
+        ask: &ClaimAsk,
+    ) -> impl Future<Output = Result<Result<ClaimReply, StoreError>, String>> + Send;
 }
 
 /// One history on its way.
@@ -62,33 +84,43 @@ struct History<'a, B> {
     nonce: u128,
 }
 
-/// All histories that were recorded, as one text: compared on the simulated side, and on the real one, which also records it.
-pub async fn all<B: ReplicationBench>(bench: &B) -> String {
+/// All histories that are recorded, as one text: compared on the simulated side, and on the real one, which also records it. `say` hears which
+/// one is played.
+///
+/// # Errors
+/// The bench or one of its stores failed, in words.
+pub async fn all<B: ReplicationBench>(bench: &B, say: &(dyn Fn(&str) + Sync)) -> Result<String, String> {
     for (from, to) in links() {
-        bench.cut(from, to).await;
+        bench.cut(from, to).await?;
     }
     let mut text = String::new();
     for seed in 0..HISTORIES {
+        say(&format!("history {} of {HISTORIES}", seed + 1));
         text.push_str(&format!("history {seed}\n"));
         let mut history = History::new(bench, seed);
         for step in 0..STEPS {
-            let line = history.step().await;
+            let line = history.step().await.map_err(|why| format!("history {seed}, step {step}: {why}"))?;
             text.push_str(&format!("{step:>2} {line}\n"));
         }
-        text.push_str(&history.end().await);
+        text.push_str(&history.end().await.map_err(|why| format!("history {seed}, its end: {why}"))?);
     }
-    text
+    Ok(text)
 }
 
 fn links() -> impl Iterator<Item = (usize, usize)> {
     (0..REGIONS).flat_map(|from| (0..REGIONS).filter(move |to| *to != from).map(move |to| (from, to)))
 }
 
+fn words(error: StoreError) -> String {
+    error.to_string()
+}
+
 impl<'a, B: ReplicationBench> History<'a, B> {
     fn new(bench: &'a B, seed: u64) -> Self {
+        let tenant = Tenant::parse("replication").expect("bench: this is a tenant");
         let key = |number| {
             let key = Key::parse(&format!("history-{seed}-{number}")).expect("bench: this is a key");
-            KeyId::new(bench.tenant("replication"), key)
+            KeyId::new(tenant.clone(), key)
         };
         let won = vec![vec![None; KEYS as usize]; REGIONS];
         Self {
@@ -105,19 +137,23 @@ impl<'a, B: ReplicationBench> History<'a, B> {
     }
 
     /// One step, drawn.
-    async fn step(&mut self) -> String {
-        let (kind, region, key) = (self.draw.below(40), self.region(), self.draw.below(KEYS) as usize);
+    async fn step(&mut self) -> Result<String, String> {
+        let (kind, region, key) = (self.draw.below(60), self.region(), self.draw.below(KEYS) as usize);
+        let to = (region + 1 + self.draw.below(REGIONS as u64 - 1) as usize) % REGIONS;
         match kind {
             0..3 => self.claims(region, key, false).await,
-            3..13 => self.claims(region, key, true).await,
-            13..22 => self.ends(region, key).await,
-            22..24 => {
-                self.crash(region).await;
-                format!("{} crashes; {}", name(region), self.everything(region).await)
+            3..14 => self.claims(region, key, true).await,
+            14..18 => self.claims_unheard(region, key).await,
+            18..27 => self.ends(region, key).await,
+            27..29 => {
+                self.crash(region).await?;
+                Ok(format!("{} crashes; {}", name(region), self.everything(region).await?))
             }
-            24..29 => format!("{} has {}", name(region), self.everything(region).await),
+            29..32 => self.adopts(region, key).await,
+            32..36 => Ok(format!("{} has {}", name(region), self.everything(region).await?)),
+            36..41 => self.is_held_up(region, to).await,
+            41..44 => self.loses_its_slot(region, to, key).await,
             _ => {
-                let to = (region + 1 + self.draw.below(REGIONS as u64 - 1) as usize) % REGIONS;
                 // Now and then one of the two crashes while commits are on their way.
                 let crashes = [None, None, None, Some(region), Some(to)][self.draw.below(5) as usize];
                 self.arrives(region, to, crashes).await
@@ -126,42 +162,74 @@ impl<'a, B: ReplicationBench> History<'a, B> {
     }
 
     /// What every region has once everything has arrived everywhere.
-    async fn end(&mut self) -> String {
+    async fn end(&mut self) -> Result<String, String> {
         for (from, to) in links() {
-            self.arrives(from, to, None).await;
+            self.arrives(from, to, None).await?;
         }
         let mut text = String::new();
         for region in 0..REGIONS {
-            text.push_str(&format!("in the end {} has {}\n", name(region), self.everything(region).await));
+            text.push_str(&format!("in the end {} has {}\n", name(region), self.everything(region).await?));
         }
-        text
+        Ok(text)
     }
 
-    async fn claims(&mut self, region: usize, key: usize, over: bool) -> String {
+    /// A claim under the gate as it is now.
+    async fn ask(&mut self, region: usize, key: usize, over: bool) -> Result<ClaimAsk, String> {
         let store = self.bench.store(region);
         self.nonce += 1;
-        let mut ask = asked(&self.keys[key], self.nonce, opened(store).await.version);
+        let mut ask = asked(&self.keys[key], self.nonce, self.opened(region).await?.version);
         if over {
-            let rows = store.look_up(std::slice::from_ref(&ask.id)).await.expect("store: look_up failed");
+            let rows = store.look_up(std::slice::from_ref(&ask.id)).await.map_err(words)?;
             ask.basis = standing_on(&rows.concat(), &self.bench.origin(region));
         }
-        let ClaimAsk { id, nonce, .. } = ask.clone();
-        let reply = match store.claim(&ask).await.expect("store: claim failed") {
+        Ok(ask)
+    }
+
+    async fn claim(&mut self, region: usize, key: usize, ask: &ClaimAsk) -> Result<String, String> {
+        Ok(match self.bench.store(region).claim(ask).await.map_err(words)? {
             ClaimReply::Won { token, .. } => {
-                self.won[region][key] = Some(Attempt { id, token, nonce });
+                self.won[region][key] = Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce });
                 format!("won {token}")
             }
             ClaimReply::Found(rows) => format!("found {}", self.shown(&rows)),
             ClaimReply::GateMoved => "the gate moved".to_owned(),
-        };
-        let what = if over { "over what it sees" } else { "as absent" };
-        format!("{} claims key {key} {what}: {reply}", name(region))
+        })
     }
 
-    async fn ends(&mut self, region: usize, key: usize) -> String {
+    async fn claims(&mut self, region: usize, key: usize, over: bool) -> Result<String, String> {
+        let ask = self.ask(region, key, over).await?;
+        let reply = self.claim(region, key, &ask).await?;
+        let what = if over { "over what it sees" } else { "as absent" };
+        Ok(format!("{} claims key {key} {what}: {reply}", name(region)))
+    }
+
+    /// A ghost commit: nobody heard whether the claim was won. It is made again, now and then after what could hide the first one.
+    async fn claims_unheard(&mut self, region: usize, key: usize) -> Result<String, String> {
+        let ask = self.ask(region, key, true).await?;
+        let heard = match self.bench.claim_unheard(region, &ask).await? {
+            Err(StoreError::Unknown(_)) => "nobody knows",
+            Err(StoreError::Definite(_)) => "not sent",
+            Ok(_) => "heard",
+        };
+        let between = match self.draw.below(3) {
+            0 => String::new(),
+            1 => {
+                self.crash(region).await?;
+                ", it crashes".to_owned()
+            }
+            _ => format!(", it {}", self.moves_its_gate(region).await?),
+        };
+        let again = self.claim(region, key, &ask).await?;
+        Ok(format!(
+            "{} claims key {key} over what it sees: {heard}{between}; the same again: {again}",
+            name(region)
+        ))
+    }
+
+    async fn ends(&mut self, region: usize, key: usize) -> Result<String, String> {
         let how = self.draw.below(3);
         let Some(attempt) = &self.won[region][key] else {
-            return format!("{} has won no key {key}", name(region));
+            return Ok(format!("{} has won no key {key}", name(region)));
         };
         let store = self.bench.store(region);
         let (what, written) = match how {
@@ -169,46 +237,113 @@ impl<'a, B: ReplicationBench> History<'a, B> {
             1 => ("releases", store.release(attempt).await),
             _ => ("doubts", store.doubt(attempt, None).await),
         };
-        let written = written.expect("store: the end of an attempt failed");
-        format!("{} {what} key {key} {}: {written:?}", name(region), attempt.token)
+        let written = written.map_err(words)?;
+        Ok(format!("{} {what} key {key} {}: {written:?}", name(region), attempt.token))
+    }
+
+    /// A gate that moves between the look at it and the claim.
+    async fn adopts(&mut self, region: usize, key: usize) -> Result<String, String> {
+        let ask = self.ask(region, key, true).await?;
+        let moved = self.moves_its_gate(region).await?;
+        let reply = self.claim(region, key, &ask).await?;
+        Ok(format!("{} {moved}; it claims key {key} under the gate before: {reply}", name(region)))
+    }
+
+    /// The next epoch.
+    async fn moves_its_gate(&self, region: usize) -> Result<String, String> {
+        let gate = self.opened(region).await?;
+        let mut origins: Vec<Origin> = (0..REGIONS).map(|number| self.bench.origin(number)).collect();
+        origins.rotate_left(region);
+        let epoch = gate.epoch + 1;
+        let state = GateState::founded(view_with(&origins, self.keys[0].tenant().clone(), epoch));
+        let written = self.bench.store(region).set_gate(gate.version, &state).await.map_err(words)?;
+        Ok(format!("adopts epoch {epoch}: {written:?}"))
     }
 
     /// All that `from` has committed arrives at `to`; what `to` has then.
-    async fn arrives(&mut self, from: usize, to: usize, crashes: Option<usize>) -> String {
+    async fn arrives(&mut self, from: usize, to: usize, crashes: Option<usize>) -> Result<String, String> {
         let bench = self.bench;
-        bench.mend(from, to).await;
+        bench.mend(from, to).await?;
         if let Some(region) = crashes {
-            self.crash(region).await;
+            self.crash(region).await?;
         }
-        opened(bench.store(from)).await;
-        let beat = bench.store(from).beat().await.expect("store: beat failed");
-        let heartbeat = beat.expect("store: an open gate must let a heartbeat be written").seq;
-        bench.shows(to, from, heartbeat).await;
-        bench.cut(from, to).await;
+        let beat = self.beats(from).await?;
+        bench.shows(to, from, beat).await?;
+        bench.cut(from, to).await?;
         let crashed = crashes.map(|region| format!(", {} crashes", name(region))).unwrap_or_default();
-        format!("{} to {}{crashed}; {}", name(from), name(to), self.everything(to).await)
+        Ok(format!("{} to {}{crashed}; {}", name(from), name(to), self.everything(to).await?))
+    }
+
+    /// The same, held up at `to` behind something large: what `to` has while all of it was sent, and once it was applied.
+    async fn is_held_up(&mut self, from: usize, to: usize) -> Result<String, String> {
+        let bench = self.bench;
+        bench.stall(from, to).await?;
+        bench.mend(from, to).await?;
+        let beat = self.beats(from).await?;
+        bench.sent(from, to).await?;
+        let meanwhile = self.everything(to).await?;
+        bench.flow(from, to).await?;
+        bench.shows(to, from, beat).await?;
+        bench.cut(from, to).await?;
+        let then = self.everything(to).await?;
+        Ok(format!("{} to {}, held up: {meanwhile}; at last: {then}", name(from), name(to)))
+    }
+
+    /// What `to` has of `from` once its slot there was lost, with all that had not arrived, and once it followed anew.
+    async fn loses_its_slot(&mut self, from: usize, to: usize, key: usize) -> Result<String, String> {
+        let bench = self.bench;
+        let missed = self.claims(from, key, true).await?;
+        bench.lose_slot(from, to).await?;
+        let missed = format!("{missed}; {}", self.claims(from, key, true).await?);
+        bench.mend(from, to).await?;
+        let beat = self.beats(from).await?;
+        let without = self.everything(to).await?;
+        bench.reseed(from, to).await?;
+        bench.shows(to, from, beat).await?;
+        bench.cut(from, to).await?;
+        let then = self.everything(to).await?;
+        Ok(format!("{missed}; {} loses its slot there: {without}; it follows anew: {then}", name(to)))
     }
 
     /// What a store has applied of another's it may lose by a crash, and be sent again, where nothing of its own was committed since (a subscription
     /// commits without waiting for the disk): how much is chance. So a heartbeat of its own goes before.
-    async fn crash(&mut self, region: usize) {
-        let store = self.bench.store(region);
-        opened(store).await;
-        store.beat().await.expect("store: beat failed");
-        self.bench.crash(region).await;
-        opened(store).await;
+    async fn crash(&self, region: usize) -> Result<(), String> {
+        self.beats(region).await?;
+        self.bench.crash(region).await?;
+        self.opened(region).await.map(drop)
     }
 
-    /// All rows of the history's keys in a region, and which heartbeat of whom it has seen.
-    async fn everything(&self, region: usize) -> String {
+    async fn beats(&self, region: usize) -> Result<u64, String> {
+        self.opened(region).await?;
+        let beat = self.bench.store(region).beat().await.map_err(words)?;
+        Ok(beat.ok_or("an open gate lets no heartbeat be written")?.seq)
+    }
+
+    /// The gate, opened if it was not.
+    async fn opened(&self, region: usize) -> Result<Gate, String> {
         let store = self.bench.store(region);
-        let found = store.look_up(&self.keys).await.expect("store: look_up failed");
+        let gate = store.gate().await.map_err(words)?;
+        if gate.is_open() {
+            return Ok(gate);
+        }
+        match store.approve(gate.version, &gate.running).await.map_err(words)? {
+            Written::Done => store.gate().await.map_err(words),
+            other => Err(format!("the running boot could not be approved: {other:?}")),
+        }
+    }
+
+    /// All rows of the history's keys in a region, and which heartbeat of whom it has seen, of which epoch.
+    async fn everything(&self, region: usize) -> Result<String, String> {
+        let store = self.bench.store(region);
+        let found = store.look_up(&self.keys).await.map_err(words)?;
         let keys = found.iter().enumerate().map(|(key, rows)| format!("key {key} {}", self.shown(rows)));
-        let heard = store.heartbeats().await.expect("store: heartbeats failed");
-        let mut heard: Vec<_> = heard.iter().map(|beat| (self.number(&beat.origin), beat.seq)).collect();
+        let heard = store.heartbeats().await.map_err(words)?;
+        let mut heard: Vec<_> =
+            heard.iter().map(|beat| (self.number(&beat.origin), beat.seq, beat.epoch)).collect();
         heard.sort_unstable();
-        let heard: Vec<_> = heard.iter().map(|(region, seq)| format!("{region}:{seq}")).collect();
-        format!("{}; heartbeats {}", keys.collect::<Vec<_>>().join("; "), heard.join(" "))
+        let heard: Vec<_> =
+            heard.iter().map(|(region, seq, epoch)| format!("{region}:{seq}@{epoch}")).collect();
+        Ok(format!("{}; heartbeats {}", keys.collect::<Vec<_>>().join("; "), heard.join(" ")))
     }
 
     /// Rows with the region of each, in order of it.

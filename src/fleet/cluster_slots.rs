@@ -1,0 +1,117 @@
+//! What holds up or breaks what a Postgres sends to another one, and how far it got: for the drill that records histories.
+//!
+//! Neighbours: `cluster` connects, `drill::histories` calls. It acts as the superuser, on locks, slots and sessions only. It must not
+//! change a row.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio_postgres::Client;
+
+use super::cluster::Cluster;
+use super::wait;
+
+/// A subscription that applies nothing for as long as this lives: what a large transaction before it would do, for a span that the holder chooses.
+pub struct HeldUp(Client);
+
+impl HeldUp {
+    /// Lets it go on.
+    pub async fn end(self) -> Result<()> {
+        Ok(self.0.batch_execute("rollback").await?)
+    }
+}
+
+/// A session that is looked at from beside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    pid: i32,
+    /// When its last statement began, as text.
+    began: String,
+}
+
+impl Cluster {
+    /// The name of the subscription here, and so of its slot there, that brings the rows of this region.
+    pub async fn subscription_from(&self, database: &str, region: &str) -> Result<String> {
+        let client = self.connect(database).await?;
+        let like = format!("%\\_from\\_{}", region.replace('-', "\\_"));
+        let found =
+            client.query("select subname::text from pg_subscription where subname like $1", &[&like]).await?;
+        let [row] = &found[..] else {
+            anyhow::bail!("{} subscriptions from {region}, not one", found.len());
+        };
+        Ok(row.try_get(0)?)
+    }
+
+    /// Lets this subscription apply nothing, while whatever it brought can be read. Waits for what it is applying just now.
+    pub async fn hold_up(&self, database: &str, subscription: &str) -> Result<HeldUp> {
+        let client = self.connect(database).await?;
+        let tables = "select srrelid::regclass::text from pg_subscription_rel join pg_subscription s on s.oid = srsubid \
+                      where subname = $1 order by 1";
+        let tables: Vec<String> = client
+            .query(tables, &[&subscription])
+            .await?
+            .iter()
+            .map(|row| row.try_get(0))
+            .collect::<Result<_, _>>()?;
+        ensure!(!tables.is_empty(), "{subscription} brings no table");
+        // It conflicts with every write, and with no read.
+        let lock = format!("begin; lock table {} in share row exclusive mode", tables.join(", "));
+        client.batch_execute(&lock).await?;
+        Ok(HeldUp(client))
+    }
+
+    /// Waits until the subscriber of this name is there and was sent what is committed here by now, which is not to say that it was applied.
+    pub async fn sent_to(&self, database: &str, subscription: &str, within: Duration) -> Result<()> {
+        let client = self.connect(database).await?;
+        let now: String =
+            client.query_one("select pg_current_wal_flush_lsn()::text", &[]).await?.try_get(0)?;
+        let sent = async || {
+            let sent = "select from pg_stat_replication where application_name = $1 and sent_lsn >= $2::text::pg_lsn";
+            Ok(client.query_opt(sent, &[&subscription, &now]).await?.map(drop))
+        };
+        wait::for_some("what is committed to be sent", within, sent).await
+    }
+
+    /// Drops a slot, whoever reads from it.
+    pub async fn drop_slot(&self, database: &str, slot: &str, within: Duration) -> Result<()> {
+        let client = self.connect(database).await?;
+        let dropped = async || {
+            let ends = "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = $1 and active";
+            client.query(ends, &[&slot]).await?;
+            // One that is still in use refuses.
+            let drops = client.query("select pg_drop_replication_slot($1::text::name)", &[&slot]).await;
+            Ok(drops.ok().map(drop))
+        };
+        wait::for_some("the slot to be dropped", within, dropped).await
+    }
+
+    /// The clients' sessions in this database, but for the one that asks.
+    pub async fn sessions(&self, database: &str) -> Result<BTreeSet<i32>> {
+        let client = self.connect(database).await?;
+        let pids = "select pid from pg_stat_activity \
+                    where datname = $1 and backend_type = 'client backend' and pid <> pg_backend_pid()";
+        client.query(pids, &[&database]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// That session, at rest.
+    pub async fn session(&self, database: &str, pid: i32) -> Result<Session> {
+        self.rested(database, pid).await?.context("the session is gone, or at work")
+    }
+
+    /// Waits until the session has begun and ended a statement since it was looked at: what that wrote is committed.
+    pub async fn has_worked(&self, database: &str, before: &Session, within: Duration) -> Result<()> {
+        let worked = async || {
+            let now = self.rested(database, before.pid).await?;
+            Ok(now.filter(|now| now != before).map(drop))
+        };
+        wait::for_some("the statement to end", within, worked).await
+    }
+
+    async fn rested(&self, database: &str, pid: i32) -> Result<Option<Session>> {
+        let client = self.connect(database).await?;
+        let began = "select query_start::text from pg_stat_activity where pid = $1 and state = 'idle'";
+        let row = client.query_opt(began, &[&pid]).await?;
+        row.map(|row| Ok(Session { pid, began: row.try_get(0)? })).transpose()
+    }
+}

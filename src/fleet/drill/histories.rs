@@ -1,0 +1,337 @@
+//! The drill that records histories: three private servers of Postgres that follow one another, without gateways, called as gateways would call
+//! them while links are cut, servers are killed, replies are lost, what arrives is held up and slots are lost.
+//!
+//! `ports::contract::replication` draws the calls and writes down what came of them; the simulated stores are held to that text by the simulation's
+//! own tests. Neighbours: `mod` lists it among the drills, `cli::drill` and `tests/contract.rs` play it; `cluster`, `cluster_slots` and
+//! `relay` are the machines. It must not judge what a store does.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use crate::adapters::postgres::provision::{self, Plan, Role};
+use crate::adapters::postgres::{PgStore, StoreConfig};
+use crate::fleet::binaries::Binaries;
+use crate::fleet::cluster::Cluster;
+use crate::fleet::cluster_slots::HeldUp;
+use crate::fleet::deployment::Options;
+use crate::fleet::janitor::Janitor;
+use crate::fleet::relay::{Direction, Relay};
+use crate::fleet::{files, scratch, wait};
+use crate::ports::contract::replication::{self, REGIONS, ReplicationBench};
+use crate::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
+use crate::ports::{KeyStore, Replica};
+use crate::protocol::decide::Basis;
+use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::record::Nonce;
+use crate::protocol::region::Origin;
+
+/// What was recorded last, by `onceway drill histories --record`.
+const RECORDED: &str = include_str!("../../../simulation/histories/replication.txt");
+const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];
+/// How long anything may take that has to happen.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Plays the histories on three new servers, on the first three ports of the options' base; what came of them, a line each. Takes about a minute.
+///
+/// # Errors
+/// A server cannot be started, or did not do what a step needs.
+pub async fn play(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<String> {
+    let three = Three::start(options, say).await?;
+    let played = replication::all(&three, say).await.map_err(|why| anyhow!(why));
+    three.shut_down().await?;
+    played
+}
+
+/// The first line in which that differs from what was recorded, in words; none if it is the same.
+pub fn differs(played: &str) -> Option<String> {
+    let (mut played, mut recorded) = (played.lines(), RECORDED.lines());
+    for number in 1.. {
+        match (played.next(), recorded.next()) {
+            (None, None) => break,
+            (now, then) if now == then => {}
+            (now, then) => {
+                let (now, then) = (now.unwrap_or("(no line)"), then.unwrap_or("(no line)"));
+                return Some(format!("line {number} differs\n  recorded: {then}\n  played:   {now}"));
+            }
+        }
+    }
+    None
+}
+
+/// One of the servers, and the store in it.
+struct Region {
+    origin: Origin,
+    cluster: Cluster,
+    store: PgStore,
+    /// A way to the server on which replies get lost.
+    unheard: Relay,
+}
+
+/// The three, and what is between them.
+struct Three {
+    regions: Vec<Region>,
+    /// By publisher and subscriber.
+    relays: BTreeMap<(usize, usize), Relay>,
+    held_up: Mutex<BTreeMap<(usize, usize), HeldUp>>,
+    /// How many replies were lost.
+    lost: Mutex<u128>,
+    dir: PathBuf,
+    janitor: Janitor,
+}
+
+impl Three {
+    async fn start(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<Three> {
+        say("starting three servers of Postgres that follow one another");
+        let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
+        let dir = scratch::create("onceway-histories")?;
+        let janitor = Janitor::spawn(&options.program, &dir, true)?;
+        let mut regions = Vec::new();
+        for (number, origin) in ORIGINS.iter().enumerate() {
+            let origin = Origin::parse(origin).context("an origin")?;
+            let port = options.port_base + u16::try_from(number)?;
+            let cluster = Cluster::create(&binaries, &dir.join(origin.region.as_str()), port, &[]).await?;
+            cluster.start().await?;
+            cluster.create_database(files::DATABASE).await?;
+            let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let (store, unheard) = (store(&origin, port)?, Relay::start(at).await?);
+            regions.push(Region { origin, cluster, store, unheard });
+        }
+        let mut relays = BTreeMap::new();
+        for (from, region) in regions.iter().enumerate() {
+            let at = SocketAddr::from((Ipv4Addr::LOCALHOST, region.cluster.port()));
+            for to in (0..REGIONS).filter(|to| *to != from) {
+                relays.insert((from, to), Relay::start(at).await?);
+            }
+        }
+        let three =
+            Three { regions, relays, held_up: Mutex::default(), lost: Mutex::default(), dir, janitor };
+        let provisioned = async |region: usize| {
+            let plan = three.plan(region)?;
+            let complete = async || Ok(provision::init(&plan).await?.is_complete().then_some(()));
+            wait::for_some("the stores to follow one another", WITHIN, complete).await
+        };
+        tokio::try_join!(provisioned(0), provisioned(1), provisioned(2))?;
+        Ok(three)
+    }
+
+    async fn shut_down(self) -> Result<()> {
+        for region in &self.regions {
+            region.cluster.kill().await?;
+        }
+        let dir = self.dir;
+        tokio::task::spawn_blocking(move || scratch::delete(&dir)).await??;
+        self.janitor.dismiss().await
+    }
+
+    fn relay(&self, from: usize, to: usize) -> Result<&Relay> {
+        self.relays.get(&(from, to)).context("no link of a region to itself")
+    }
+
+    fn plan(&self, to: usize) -> Result<Plan> {
+        let role = |name: &str| Role { name: name.to_owned(), password: None };
+        let mut subscribe = Vec::new();
+        for from in (0..REGIONS).filter(|from| *from != to) {
+            let at = self.relay(from, to)?.local_addr();
+            subscribe.push((self.regions[from].origin.clone(), files::conninfo(at)));
+        }
+        Ok(Plan {
+            me: self.regions[to].origin.clone(),
+            all: self.regions.iter().map(|region| region.origin.clone()).collect(),
+            deployment: "histories".to_owned(),
+            gateway_role: role(files::GATEWAY_ROLE),
+            replication_role: role(files::REPLICATION_ROLE),
+            admin: self.regions[to].cluster.url(files::DATABASE).parse()?,
+            subscribe,
+            publishers_ca: None,
+        })
+    }
+
+    async fn subscription(&self, from: usize, to: usize) -> Result<String> {
+        let publisher = self.regions[from].origin.region.as_str();
+        self.regions[to].cluster.subscription_from(files::DATABASE, publisher).await
+    }
+
+    async fn stalled(&self, from: usize, to: usize) -> Result<()> {
+        let name = self.subscription(from, to).await?;
+        let held = self.regions[to].cluster.hold_up(files::DATABASE, &name).await?;
+        lock(&self.held_up).insert((from, to), held);
+        Ok(())
+    }
+
+    async fn flows(&self, from: usize, to: usize) -> Result<()> {
+        let held = lock(&self.held_up).remove(&(from, to));
+        held.context("nothing is held up there")?.end().await
+    }
+
+    async fn killed(&self, region: usize) -> Result<()> {
+        let Region { cluster, store, .. } = &self.regions[region];
+        cluster.kill().await?;
+        cluster.start().await?;
+        // Connections that were lost are noticed by their own tasks, so the first call may still meet one.
+        let id = key("any")?;
+        let answers = async || {
+            let (keys, control) = (store.look_up(std::slice::from_ref(&id)).await, store.heartbeats().await);
+            Ok((keys.is_ok() && control.is_ok()).then_some(()))
+        };
+        wait::for_some("the store to answer again", WITHIN, answers).await
+    }
+
+    async fn shown(&self, to: usize, from: usize, beat: u64) -> Result<()> {
+        let origin = &self.regions[from].origin;
+        let arrived = async || {
+            let beats = self.regions[to].store.heartbeats().await.unwrap_or_default();
+            Ok(beats.into_iter().find(|one| one.origin == *origin && one.seq >= beat).map(drop))
+        };
+        wait::for_some("a heartbeat to arrive", WITHIN, arrived).await
+    }
+
+    async fn reseeded(&self, from: usize, to: usize) -> Result<()> {
+        let publisher = &self.regions[from].origin.region;
+        provision::reseed(&self.plan(to)?, publisher).await?;
+        let copied = async || {
+            let all = self.regions[to].store.subscriptions().await.unwrap_or_default();
+            let one = all.into_iter().find(|one| one.from == publisher.as_str());
+            Ok(one.filter(|one| one.ready && one.streaming).map(drop))
+        };
+        wait::for_some("everything to be copied", WITHIN, copied).await
+    }
+
+    /// By a store of its own, whose one connection has both statements prepared, so that only the claim itself goes out.
+    async fn claimed_unheard(&self, region: usize, ask: &ClaimAsk) -> Result<Result<ClaimReply, StoreError>> {
+        let Region { origin, cluster, unheard, .. } = &self.regions[region];
+        let nonce = {
+            let mut lost = lock(&self.lost);
+            *lost += 1;
+            Nonce(*lost)
+        };
+        let before = cluster.sessions(files::DATABASE).await?;
+        let store = store(origin, unheard.local_addr().port())?;
+        // Of a gate that never was: nothing is written.
+        let nowhere = ClaimAsk { id: key("nowhere")?, nonce, gate: GateVersion(0), ..ask.clone() };
+        let known = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
+        for basis in [Basis::Absent, known] {
+            let reply = store.claim(&ClaimAsk { basis, ..nowhere.clone() }).await?;
+            ensure!(reply == ClaimReply::GateMoved, "a claim under no gate: {reply:?}");
+        }
+        let after = cluster.sessions(files::DATABASE).await?;
+        let [own] = after.difference(&before).copied().collect::<Vec<_>>()[..] else {
+            anyhow::bail!("the claim's connection is not the only new one");
+        };
+        let session = cluster.session(files::DATABASE, own).await?;
+        unheard.freeze(Direction::Backward);
+        let cut = async {
+            let worked = cluster.has_worked(files::DATABASE, &session, WITHIN / 2).await;
+            unheard.cut();
+            worked
+        };
+        let (heard, worked) = tokio::join!(store.claim(ask), cut);
+        unheard.thaw(Direction::Backward);
+        unheard.mend();
+        worked.map(|()| heard)
+    }
+}
+
+impl ReplicationBench for Three {
+    type Store = PgStore;
+
+    fn store(&self, region: usize) -> &PgStore {
+        &self.regions[region].store
+    }
+
+    fn origin(&self, region: usize) -> Origin {
+        self.regions[region].origin.clone()
+    }
+
+    async fn cut(&self, from: usize, to: usize) -> Result<(), String> {
+        self.relay(from, to).map(Relay::cut).map_err(words)
+    }
+
+    async fn mend(&self, from: usize, to: usize) -> Result<(), String> {
+        self.relay(from, to).map(Relay::mend).map_err(words)
+    }
+
+    async fn shows(&self, to: usize, from: usize, beat: u64) -> Result<(), String> {
+        self.shown(to, from, beat).await.map_err(words)
+    }
+
+    async fn crash(&self, region: usize) -> Result<(), String> {
+        self.killed(region).await.map_err(words)
+    }
+
+    async fn stall(&self, from: usize, to: usize) -> Result<(), String> {
+        self.stalled(from, to).await.map_err(words)
+    }
+
+    async fn sent(&self, from: usize, to: usize) -> Result<(), String> {
+        let sent = async {
+            let name = self.subscription(from, to).await?;
+            self.regions[from].cluster.sent_to(files::DATABASE, &name, WITHIN).await
+        };
+        sent.await.map_err(words)
+    }
+
+    async fn flow(&self, from: usize, to: usize) -> Result<(), String> {
+        self.flows(from, to).await.map_err(words)
+    }
+
+    async fn lose_slot(&self, from: usize, to: usize) -> Result<(), String> {
+        let lost = async {
+            let name = self.subscription(from, to).await?;
+            self.regions[from].cluster.drop_slot(files::DATABASE, &name, WITHIN).await
+        };
+        lost.await.map_err(words)
+    }
+
+    async fn reseed(&self, from: usize, to: usize) -> Result<(), String> {
+        self.reseeded(from, to).await.map_err(words)
+    }
+
+    async fn claim_unheard(
+        &self,
+        region: usize,
+        ask: &ClaimAsk,
+    ) -> Result<Result<ClaimReply, StoreError>, String> {
+        self.claimed_unheard(region, ask).await.map_err(words)
+    }
+}
+
+/// The store at that port of this machine, as a gateway of the region.
+fn store(origin: &Origin, port: u16) -> Result<PgStore> {
+    let (user, database) = (files::GATEWAY_ROLE, files::DATABASE);
+    let address = format!("host=127.0.0.1 port={port} user={user} dbname={database}").parse()?;
+    let config =
+        StoreConfig { connections: 2, statement_within: WITHIN, ..StoreConfig::new(origin.clone(), address) };
+    Ok(PgStore::new(&config)?)
+}
+
+fn key(name: &str) -> Result<KeyId> {
+    let tenant = Tenant::parse("histories").context("a tenant")?;
+    Ok(KeyId::new(tenant, Key::parse(name).context("a key")?))
+}
+
+fn words(error: anyhow::Error) -> String {
+    format!("{error:#}")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_differs_is_told() {
+        assert_eq!(differs(RECORDED), None);
+        let cut = RECORDED.trim_end().rsplit_once('\n').unwrap().0;
+        assert!(differs(cut).unwrap().ends_with("played:   (no line)"));
+        let bent = RECORDED.replacen("won", "lost", 1);
+        assert!(differs(&bent).unwrap().contains("lost"));
+    }
+}
