@@ -3,7 +3,7 @@
 //! Neighbours: [`news`] reads what stores, witnesses and upstreams went through since the last look; [`views`], [`records`], [`leases`],
 //! [`sends`] and [`doubles`] hold one function for each invariant. What is judged is each entry of the histories, once, against those before it: so a
 //! look costs what happened since the last one, and how often anybody looks changes nothing but when a breach is told.
-//! Not visible from outside a gateway, and so not here: fingerprints (16), and what clients are told (14, 20, 21: the
+//! Not visible from outside a gateway, and so not here: what clients are told (14, 20, 21: the
 //! scenarios ask). 15 is in 1 and 2: views of one epoch are equal, and so are their owners. It must not change anything.
 
 mod doubles;
@@ -56,6 +56,8 @@ pub enum Invariant {
     GrantedWhenSent,
     /// A grant is replaced by none of an older view.
     GrantsStay,
+    /// What is sent for a key asks the same as every attempt of it that was known.
+    AsksTheSame,
     /// No claim passes while the running server is not the approved one.
     BootApproved,
     /// What is final stays so, until everything that it hides is gone.
@@ -70,7 +72,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them, in the order of the reference.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::OneViewPerEpoch,
         Self::AdoptedIsChosen,
         Self::OneSender,
@@ -85,6 +87,7 @@ impl Invariant {
         Self::PromisesKept,
         Self::GrantedWhenSent,
         Self::GrantsStay,
+        Self::AsksTheSame,
         Self::BootApproved,
         Self::FinalStays,
         Self::LodgedUnderItsView,
@@ -110,6 +113,7 @@ impl Invariant {
             Self::PromisesKept => "12",
             Self::GrantedWhenSent => "13",
             Self::GrantsStay => "2.1",
+            Self::AsksTheSame => "16",
             Self::BootApproved => "18",
             Self::FinalStays => "19",
             Self::LodgedUnderItsView => "4.1",
@@ -135,6 +139,7 @@ impl Invariant {
             Self::PromisesKept => "promises-kept",
             Self::GrantedWhenSent => "granted-when-sent",
             Self::GrantsStay => "grants-stay",
+            Self::AsksTheSame => "asks-the-same",
             Self::BootApproved => "boot-approved",
             Self::FinalStays => "final-stays",
             Self::LodgedUnderItsView => "lodged-under-its-view",

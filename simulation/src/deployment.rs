@@ -381,12 +381,12 @@ pub fn token(number: u32) -> String {
 }
 
 /// A request as a client sends it.
-pub fn request(path: &str, tenant: u32, key: &str) -> Request<Body> {
+pub fn request(path: &str, tenant: u32, key: &str, wanted: &'static str) -> Request<Body> {
     let request = Request::post(path)
         .header("authorization", format!("Bearer {}", token(tenant)))
         .header("idempotency-key", key)
         .header("content-type", "application/json")
-        .body(body::full("{}"));
+        .body(body::full(wanted));
     let Ok(request) = request else { panic!("a path of a scenario that was checked") };
     request
 }

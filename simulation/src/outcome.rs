@@ -15,6 +15,7 @@ pub const HAPPENINGS: &[&str] = &[
     "glass broken",
     "in doubt",
     "lodged",
+    "refused for another body",
     "refused while a window runs",
     "refused while keys move",
     "replayed across regions",

@@ -103,6 +103,8 @@ pub struct Happening {
     pub status: u16,
     /// The body of its answer.
     pub body: Bytes,
+    /// The body of the request that it was asked for with.
+    pub asked: Bytes,
 }
 
 /// A request as an upstream saw it.
@@ -122,8 +124,20 @@ pub struct Arrival {
     pub body: Bytes,
 }
 
-/// An attempt's arrival or effect: when, whose upstream, the key and the token.
-pub(crate) type Attempted = (Duration, RegionName, KeyId, Token);
+/// An attempt's arrival or effect.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempted {
+    /// When.
+    pub(crate) at: Duration,
+    /// Whose upstream.
+    pub(crate) by: RegionName,
+    /// The key.
+    pub(crate) id: KeyId,
+    /// The attempt's token.
+    pub(crate) token: Token,
+    /// The whole body of the request.
+    pub(crate) body: Bytes,
+}
 
 #[derive(Debug)]
 struct Service {
@@ -222,7 +236,8 @@ impl Upstreams {
         *cursor = inner.arrivals.len();
         let attempts = fresh.iter().filter_map(|(region, arrival)| {
             let (id, token, _) = arrival.attempt.as_ref()?;
-            Some((arrival.at, region.clone(), id.clone(), *token))
+            let (at, by, body) = (arrival.at, region.clone(), arrival.body.clone());
+            Some(Attempted { at, by, id: id.clone(), token: *token, body })
         });
         attempts.collect()
     }
@@ -284,7 +299,7 @@ impl SimUpstream {
         if mode == UpstreamMode::Refuse {
             return mode;
         }
-        let attempt = arrival.attempt.clone();
+        let (attempt, asked) = (arrival.attempt.clone(), arrival.body.clone());
         inner.arrivals.push((self.region.clone(), arrival));
         let mode = match mode {
             UpstreamMode::Receipt { after } => {
@@ -318,8 +333,9 @@ impl SimUpstream {
         if let (Some((id, token, request_id)), Some((after, status, body))) = (attempt, effect) {
             let at = self.upstreams.clock.elapsed() + after;
             let region = self.region.clone();
-            inner.begun.push((at, region.clone(), id.clone(), token));
-            let happening = Happening { at, region, token, request_id, status, body };
+            let (by, asked_for) = (region.clone(), asked.clone());
+            inner.begun.push(Attempted { at, by, id: id.clone(), token, body: asked_for });
+            let happening = Happening { at, region, token, request_id, status, body, asked };
             inner.ledger.entry(id).or_default().push(happening);
         }
         mode

@@ -10,9 +10,10 @@ use onceway::protocol::region::RegionName;
 use onceway::protocol::register::majority;
 use onceway::protocol::view::AcceptorId;
 
-use super::news::{Sent, Voter};
+use super::news::Voter;
 use super::{Found, Invariant};
 use crate::table::{Granted, Held};
+use crate::upstream::Attempted;
 use crate::words::key;
 
 /// What each acceptor granted to each region, in order.
@@ -55,7 +56,7 @@ impl Leases {
 
     /// 13: an attempt is sent while grants of a majority run, given under views in which the key was the region's. A renewal that only some of
     /// the next view's voters granted ends no lease that the voters before them had granted.
-    pub(super) fn sent(&self, sent: &Sent, found: &mut Found) {
+    pub(super) fn sent(&self, sent: &Attempted, found: &mut Found) {
         let running: Vec<&Granted> = self
             .granted
             .get(&sent.by)
@@ -73,7 +74,7 @@ impl Leases {
             voters.values().filter(|id| by.contains(id)).count() >= majority(voters.len())
         };
         if !running.iter().any(is_majority) {
-            let (count, Sent { at, by, id, token }) = (by.len(), sent);
+            let (count, Attempted { at, by, id, token, body: _ }) = (by.len(), sent);
             let (id, when) = (key(id), found.moment(*at));
             let text = format!(
                 "{id} {token} was sent by {by} at {when} while {count} grants for it ran: no majority"

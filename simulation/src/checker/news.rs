@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::protocol::key::KeyId;
-use onceway::protocol::record::Token;
-use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::region::Origin;
 use onceway::protocol::view::View;
 
 use crate::table::{Gated, Granted, Held, Lodgment, Table, Write};
+use crate::upstream::Attempted;
 use crate::world::World;
 
 /// Which acceptor's history: a store's, by its number, or a witness's.
@@ -20,15 +19,6 @@ use crate::world::World;
 pub(super) enum Voter {
     Store(u64),
     Witness(usize),
-}
-
-/// An attempt as an upstream saw it.
-#[derive(Clone, Debug)]
-pub(super) struct Sent {
-    pub(super) at: Duration,
-    pub(super) by: RegionName,
-    pub(super) id: KeyId,
-    pub(super) token: Token,
 }
 
 /// What one store went through.
@@ -53,9 +43,9 @@ pub(super) struct News {
     /// What acceptors granted.
     pub(super) granted: Vec<Granted>,
     /// In the order of arrival.
-    pub(super) arrivals: Vec<Sent>,
+    pub(super) arrivals: Vec<Attempted>,
     /// Effects that were begun, in that order.
-    pub(super) effects: Vec<Sent>,
+    pub(super) effects: Vec<Attempted>,
 }
 
 /// How far each history was read.
@@ -87,10 +77,8 @@ impl News {
             let held = witness.history_since(held);
             news.votes.extend((!held.is_empty()).then_some((Voter::Witness(number), held)));
         }
-        let arrived = world.upstreams.arrived_since(&mut cursors.arrivals);
-        news.arrivals.extend(arrived.into_iter().map(|(at, by, id, token)| Sent { at, by, id, token }));
-        let begun = world.upstreams.begun_since(&mut cursors.effects);
-        news.effects.extend(begun.into_iter().map(|(at, by, id, token)| Sent { at, by, id, token }));
+        news.arrivals = world.upstreams.arrived_since(&mut cursors.arrivals);
+        news.effects = world.upstreams.begun_since(&mut cursors.effects);
         news
     }
 

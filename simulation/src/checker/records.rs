@@ -11,10 +11,11 @@ use onceway::protocol::record::Token;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
-use super::news::{Sent, StoreNews};
+use super::news::StoreNews;
 use super::views::Views;
 use super::{Found, Invariant};
 use crate::table::{Gated, Lodgment, Record, Standing, Write};
+use crate::upstream::Attempted;
 use crate::words::key;
 
 /// A claim, and where it was written.
@@ -42,7 +43,7 @@ pub(super) struct Records {
 
 impl Records {
     /// Whether what a record names, or what the claims of that name in their turn, takes in the other attempt.
-    pub(super) fn names(&self, record: &Record, other: &Sent) -> bool {
+    pub(super) fn names(&self, record: &Record, other: &Attempted) -> bool {
         record.over.iter().any(|(origin, token)| {
             let further = || {
                 let named = self.claims.get(&(origin.region.clone(), other.id.clone(), *token));
@@ -96,29 +97,29 @@ impl Records {
     }
 
     /// The claim that a send stands on.
-    pub(super) fn claim(&self, sent: &Sent) -> Option<&Claim> {
+    pub(super) fn claim(&self, sent: &Attempted) -> Option<&Claim> {
         let claims = self.claims.get(&(sent.by.clone(), sent.id.clone(), sent.token))?;
         claims.iter().find(|claim| claim.at <= sent.at)
     }
 
     /// When the attempt of a claim was first claimed in the same store, whenever it was sent.
-    pub(super) fn claimed(&self, sent: &Sent, store: u64) -> Option<Duration> {
+    pub(super) fn claimed(&self, sent: &Attempted, store: u64) -> Option<Duration> {
         let claims = self.claims.get(&(sent.by.clone(), sent.id.clone(), sent.token))?;
         claims.iter().find(|claim| claim.store == store).map(|claim| claim.at)
     }
 
-    pub(super) fn is_lodged(&self, sent: &Sent, origin: &Origin) -> bool {
+    pub(super) fn is_lodged(&self, sent: &Attempted, origin: &Origin) -> bool {
         let lodged = self.lodged.get(&(origin.clone(), sent.id.clone(), sent.token));
         lodged.is_some_and(|at| *at <= sent.at)
     }
 
     /// Where the claim of a send was lodged before this moment.
-    pub(super) fn holders(&self, sent: &Sent, before: Duration) -> impl Iterator<Item = &Origin> {
+    pub(super) fn holders(&self, sent: &Attempted, before: Duration) -> impl Iterator<Item = &Origin> {
         let all = self.holders.get(&(sent.by.clone(), sent.id.clone(), sent.token));
         all.into_iter().flatten().filter(move |(_, at)| **at < before).map(|(holder, _)| holder)
     }
 
-    pub(super) fn is_released(&self, sent: &Sent, by: Duration) -> bool {
+    pub(super) fn is_released(&self, sent: &Attempted, by: Duration) -> bool {
         let released = self.released.get(&(sent.by.clone(), sent.id.clone(), sent.token));
         released.is_some_and(|at| *at <= by)
     }

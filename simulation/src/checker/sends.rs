@@ -10,24 +10,24 @@ use onceway::protocol::key::KeyId;
 use onceway::protocol::region::Origin;
 use onceway::protocol::view::{Standing, View};
 
-use super::news::Sent;
 use super::records::{Claim, Records};
 use super::views::Views;
 use super::{Found, Invariant};
+use crate::upstream::Attempted;
 use crate::words::key;
 
 /// What is known of sends.
 #[derive(Default)]
 pub(super) struct Sends {
     /// The sends of each key that stood on a claim, in the order in which they arrived.
-    before: BTreeMap<KeyId, Vec<Sent>>,
+    before: BTreeMap<KeyId, Vec<Attempted>>,
     /// Keys that had an effect.
     ran: BTreeSet<KeyId>,
 }
 
 impl Sends {
     /// An attempt reached an upstream.
-    pub(super) fn sent(&mut self, sent: Sent, views: &Views, records: &Records, found: &mut Found) {
+    pub(super) fn sent(&mut self, sent: Attempted, views: &Views, records: &Records, found: &mut Found) {
         let Some(claim) = sent_is_claimed(&sent, records, found) else { return };
         sent_is_lodged(&sent, claim, views, records, found);
         sent_before_the_loss(&sent, views, found);
@@ -36,6 +36,7 @@ impl Sends {
         for other in earlier.iter() {
             sent_in_order(&sent, other, found);
             other_was_known(&sent, claim, other, records, found);
+            asks_the_same(&sent, claim, other, records, found);
         }
         earlier.push(sent);
     }
@@ -43,7 +44,7 @@ impl Sends {
     /// An effect was begun.
     pub(super) fn happened(
         &mut self,
-        effect: &Sent,
+        effect: &Attempted,
         reruns: &BTreeSet<Arc<str>>,
         views: &Views,
         records: &Records,
@@ -58,13 +59,13 @@ impl Sends {
 }
 
 /// A send, as texts name it.
-fn what(sent: &Sent, found: &Found) -> String {
-    let Sent { at, by, id, token } = sent;
+fn what(sent: &Attempted, found: &Found) -> String {
+    let Attempted { at, by, id, token, body: _ } = sent;
     format!("{} {token} by {by} at {}", key(id), found.moment(*at))
 }
 
 /// 4: each send has its claim durable before it. Returns the claim.
-fn sent_is_claimed<'a>(sent: &Sent, records: &'a Records, found: &mut Found) -> Option<&'a Claim> {
+fn sent_is_claimed<'a>(sent: &Attempted, records: &'a Records, found: &mut Found) -> Option<&'a Claim> {
     let claim = records.claim(sent);
     if claim.is_none() {
         let text = format!("{} was sent without a claim", what(sent, found));
@@ -74,7 +75,7 @@ fn sent_is_claimed<'a>(sent: &Sent, records: &'a Records, found: &mut Found) -> 
 }
 
 /// 4: and, on a route under escrow, its claim lodged with the next region.
-fn sent_is_lodged(sent: &Sent, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
+fn sent_is_lodged(sent: &Attempted, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
     let Some(view) = views.of_epoch(sent.token.epoch) else { return };
     let escrowed = view.escrow().contains(&claim.record.route);
     let owed = escrowed && view.owner(&sent.id) == Some(&sent.by) && view.target(&sent.id).is_some();
@@ -85,7 +86,7 @@ fn sent_is_lodged(sent: &Sent, claim: &Claim, views: &Views, records: &Records, 
 }
 
 /// 3: nothing is sent by a region that somebody goes by the loss of.
-fn sent_before_the_loss(sent: &Sent, views: &Views, found: &mut Found) {
+fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
     if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
         let since = found.moment(since);
         let text = format!("{} was sent though the region was lost at {since}", what(sent, found));
@@ -94,7 +95,7 @@ fn sent_before_the_loss(sent: &Sent, views: &Views, found: &mut Found) {
 }
 
 /// 3: the key was the region's all the time since its claim: whoever slept while it was another's must not send it (H1).
-fn sent_while_owned(sent: &Sent, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
+fn sent_while_owned(sent: &Attempted, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
     let Some(at) = records.claimed(sent, claim.store) else { return };
     let gates = views.gates_between(claim.store, at, sent.at);
     let lost = gates.iter().find(|gate| gate.state.view.owner(&sent.id) != Some(&sent.by));
@@ -106,9 +107,9 @@ fn sent_while_owned(sent: &Sent, claim: &Claim, views: &Views, records: &Records
 }
 
 /// 3: attempts of a key are sent in the order of their tokens.
-fn sent_in_order(sent: &Sent, other: &Sent, found: &mut Found) {
+fn sent_in_order(sent: &Attempted, other: &Attempted, found: &mut Found) {
     if other.token >= sent.token {
-        let (one, Sent { by, token, .. }) = (what(sent, found), other);
+        let (one, Attempted { by, token, .. }) = (what(sent, found), other);
         let text = format!("{one} was sent after {token} by {by} at {}", found.moment(other.at));
         found.push(Invariant::OneSender, sent.at, text);
     }
@@ -116,7 +117,7 @@ fn sent_in_order(sent: &Sent, other: &Sent, found: &mut Found) {
 
 /// T2: whoever is sent after another region's attempt names it, was claimed at risk, or came after that attempt was released. What it names may
 /// have named that attempt in its turn, and was claimed only after that one's wait.
-fn other_was_known(sent: &Sent, claim: &Claim, other: &Sent, records: &Records, found: &mut Found) {
+fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: &Records, found: &mut Found) {
     if other.by == sent.by || other.token >= sent.token {
         return;
     }
@@ -134,10 +135,20 @@ fn other_was_known(sent: &Sent, claim: &Claim, other: &Sent, records: &Records, 
     }
 }
 
+/// 16: what is sent asks what every attempt asked that its claim named, or that was claimed in the same store.
+fn asks_the_same(sent: &Attempted, claim: &Claim, other: &Attempted, records: &Records, found: &mut Found) {
+    let here = || other.by == sent.by && records.claimed(other, claim.store).is_some_and(|at| at < claim.at);
+    if sent.body != other.body && (records.names(&claim.record, other) || here()) {
+        let (one, Attempted { by, token, .. }) = (what(sent, found), other);
+        let text = format!("{one} was sent with another body than {token} by {by}, which it knew of");
+        found.push(Invariant::AsksTheSame, sent.at, text);
+    }
+}
+
 /// 5 and 6: a second effect is one that a rule of the key's route allows, or that says in its record that it ran at risk. It is 5 that breaks
 /// where the claim was to be lodged.
 fn second_effect_is_accounted_for(
-    effect: &Sent,
+    effect: &Attempted,
     reruns: &BTreeSet<Arc<str>>,
     views: &Views,
     records: &Records,
@@ -159,8 +170,8 @@ fn second_effect_is_accounted_for(
 /// 5: under escrow no risk is taken of an attempt whose claim is lodged where it can be asked for: with a region that was not lost since, unless
 /// an operator accepted the risk without that.
 fn lodged_claims_are_asked_for(
-    effect: &Sent,
-    earlier: &[Sent],
+    effect: &Attempted,
+    earlier: &[Attempted],
     reruns: &BTreeSet<Arc<str>>,
     views: &Views,
     records: &Records,
@@ -171,7 +182,7 @@ fn lodged_claims_are_asked_for(
     if record.risk.is_empty() || reruns.contains(&record.route) {
         return;
     }
-    let unknown = |other: &&Sent| {
+    let unknown = |other: &&Attempted| {
         let earlier = other.at < effect.at && other.token < effect.token;
         earlier && other.by != effect.by && !records.names(record, other)
     };

@@ -3,6 +3,7 @@
 //! Neighbours: the swarm shows that true histories break nothing, `tests/takeover/stepwise.rs` that it does not matter how often somebody
 //! looks. It must not need a gateway.
 
+mod asked;
 mod gates;
 mod leases;
 mod lodged;
@@ -25,10 +26,10 @@ use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, Content, View};
 
-use super::news::{Sent, StoreNews, Voter};
+use super::news::{StoreNews, Voter};
 use super::*;
 use crate::table::{Gated, Held, History, Lodgment, Record, Standing, Truth, Write};
-use crate::upstream::Happening;
+use crate::upstream::{Attempted, Happening};
 
 /// The shortest window of these deployments.
 const FLOOR: Duration = Duration::from_millis(1);
@@ -140,15 +141,15 @@ fn writes(number: u64, region: &str, writes: impl IntoIterator<Item = Write>) ->
     stores([StoreNews { writes: writes.into_iter().collect(), ..of_store(number, region) }])
 }
 
-fn sent(at: u64, by: &str, id: &KeyId, token: Token) -> Sent {
-    Sent { at: ms(at), by: name(by), id: id.clone(), token }
+fn sent(at: u64, by: &str, id: &KeyId, token: Token) -> Attempted {
+    Attempted { at: ms(at), by: name(by), id: id.clone(), token, body: Default::default() }
 }
 
-fn arrives(sends: impl IntoIterator<Item = Sent>) -> News {
+fn arrives(sends: impl IntoIterator<Item = Attempted>) -> News {
     News { arrivals: sends.into_iter().collect(), ..News::default() }
 }
 
-fn happens(effects: impl IntoIterator<Item = Sent>) -> News {
+fn happens(effects: impl IntoIterator<Item = Attempted>) -> News {
     News { effects: effects.into_iter().collect(), ..News::default() }
 }
 
@@ -380,7 +381,7 @@ fn attempts_are_sent_in_order_and_know_of_one_another() {
         let of_b = [Invariant::OpenWhenCovered, Invariant::GrantedWhenSent];
         all.into_iter().filter(|broken| !of_b.contains(broken)).collect()
     };
-    let breaks = |claims: [News; 2], sends: [Sent; 2]| {
+    let breaks = |claims: [News; 2], sends: [Attempted; 2]| {
         of_a(after_founding(claims.into_iter().chain([arrives(sends)])))
     };
     assert_eq!(breaks(claims(true, false, None), [one(), two()]), []);
@@ -460,6 +461,7 @@ fn a_double_that_some_store_shows_is_in_a_journal() {
         request_id: RequestId(1),
         status: 201,
         body: Default::default(),
+        asked: Default::default(),
     };
     let breaks = |effects: usize, rows: &[&str], kind: &str| -> Vec<Invariant> {
         let store = Truth {

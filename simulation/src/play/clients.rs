@@ -20,6 +20,12 @@ use crate::scenario::workload::{Workload, tenant};
 /// The longest that a client waits before it sends a key again that was answered.
 const AGAIN_WITHIN: Duration = Duration::from_secs(20);
 
+/// What the client of a key asks, and what somebody asks who takes a key that was used: a mistake that gateways refuse.
+pub const BODIES: [&str; 2] = ["{}", r#"{"mistaken":true}"#];
+
+/// How a gateway refuses the second of two requests under one key.
+pub const KEY_REUSED: &str = "key-reused";
+
 /// One key, and where it is sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
@@ -60,8 +66,20 @@ pub async fn run(
                 log: log.clone(),
                 chance: chance.split(),
                 key: key.clone(),
+                body: BODIES[0],
             };
             clients.spawn(client.go());
+        }
+        // Nothing is drawn where nobody makes the mistake: what else is drawn stays the same.
+        if workload.other_body > 0 && chance.percent(workload.other_body) {
+            let client = Client {
+                deployment: deployment.clone(),
+                log: log.clone(),
+                chance: chance.split(),
+                key: key.clone(),
+                body: BODIES[1],
+            };
+            clients.spawn(client.go_wrong());
         }
         sent.push(key);
     }
@@ -74,9 +92,21 @@ struct Client {
     log: Arc<Log>,
     chance: Chance,
     key: Sent,
+    body: &'static str,
 }
 
 impl Client {
+    /// The same key for something else, at the same time or later, from anywhere.
+    async fn go_wrong(self) {
+        let scenario = self.deployment.scenario().clone();
+        if self.chance.percent(50) {
+            sleep(self.chance.within(AGAIN_WITHIN)).await;
+        }
+        let regions = self.deployment.regions();
+        let at = regions[self.chance.below(regions.len() as u64) as usize].clone();
+        self.insist(&scenario.workloads[self.key.workload], at).await;
+    }
+
     async fn go(self) {
         let scenario = self.deployment.scenario().clone();
         let workload = &scenario.workloads[self.key.workload];
@@ -104,7 +134,7 @@ impl Client {
                 return false;
             }
             let patience = self.deployment.by_client(&at, retry.timeout);
-            let reply = ask(&self.deployment, &self.log, &self.key, &at, patience).await;
+            let reply = ask(&self.deployment, &self.log, &self.key, self.body, &at, patience).await;
             let mut wait = pause / 2 + self.chance.within(pause);
             match &reply {
                 Reply::Told { status, code, retry_after, .. } => {
@@ -151,14 +181,22 @@ fn is_final(status: StatusCode, code: &str) -> bool {
 }
 
 /// Sends one request, and keeps what it was told.
-pub async fn ask(deployment: &Deployment, log: &Log, key: &Sent, at: &RegionName, within: Duration) -> Reply {
+pub async fn ask(
+    deployment: &Deployment,
+    log: &Log,
+    key: &Sent,
+    body: &'static str,
+    at: &RegionName,
+    within: Duration,
+) -> Reply {
     let path = &deployment.scenario().workloads[key.workload].path;
     let begun = Instant::now();
-    let reply = deployment.send(at, request(path, key.tenant, key.id.key().as_str()), within).await;
+    let reply = deployment.send(at, request(path, key.tenant, key.id.key().as_str(), body), within).await;
     log.asked(Asked {
         begun,
         ended: Instant::now(),
         id: key.id.clone(),
+        body,
         at: at.clone(),
         reply: reply.clone(),
     });

@@ -16,10 +16,10 @@ use onceway::protocol::view::{Standing as InView, View};
 use tokio::time::Instant;
 
 use super::agreed;
-use super::clients::Sent;
+use super::clients::{KEY_REUSED, Sent};
 use super::log::{Asked, Log};
 use super::mattered::{self, Seen};
-use crate::checker::{self, Checker};
+use crate::checker::{self, Checker, Invariant};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{
     Breach, FaultSpan, HAPPENINGS, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan,
@@ -143,6 +143,22 @@ impl Judge {
                 let (key, effects) = (words::key(&key.id), effects.len());
                 self.breach(SAME_ANSWER, format!("{key} has {} answers of {effects} effects", told.len()));
             }
+        }
+        self.nobody_has_anothers_answer(&asked, &ledger);
+    }
+
+    /// 16, as clients see it: whoever asks for something else is not told what came of the first request.
+    fn nobody_has_anothers_answer(&mut self, asked: &[Asked], ledger: &BTreeMap<KeyId, Vec<Happening>>) {
+        let of_another = |asked: &&Asked| {
+            let Reply::Told { body, .. } = &asked.reply else { return false };
+            let effects = ledger.get(&asked.id).map(Vec::as_slice).unwrap_or_default();
+            let mut said = effects.iter().filter(|effect| effect.body == *body).peekable();
+            is_answer(&asked.reply) && said.peek().is_some() && said.all(|effect| effect.asked != asked.body)
+        };
+        let wrong: BTreeSet<&KeyId> = asked.iter().filter(of_another).map(|asked| &asked.id).collect();
+        for id in wrong {
+            let text = format!("{} was answered with what came of another request", words::key(id));
+            self.breach(&Invariant::AsksTheSame.to_string(), text);
         }
     }
 
@@ -454,9 +470,11 @@ fn happened(
     }
     add("stale writer refused", truths.iter().map(|store| store.history.stale as usize).sum());
     add("lodged", truths.iter().map(|store| store.history.lodged.len()).sum());
-    for (what, wanted) in
-        [("refused while keys move", "moving"), ("refused while a window runs", "home-unavailable")]
-    {
+    for (what, wanted) in [
+        ("refused while keys move", "moving"),
+        ("refused while a window runs", "home-unavailable"),
+        ("refused for another body", KEY_REUSED),
+    ] {
         add(what, asked.iter().filter(|asked| code(&asked.reply) == wanted).count());
     }
     let across = |asked: &&Asked| match &asked.reply {

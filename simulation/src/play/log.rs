@@ -21,6 +21,8 @@ pub struct Asked {
     pub ended: Instant,
     /// Its key.
     pub id: KeyId,
+    /// What it asked.
+    pub body: &'static str,
     /// Where it was sent.
     pub at: RegionName,
     /// What it was told.

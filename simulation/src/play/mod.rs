@@ -204,9 +204,16 @@ async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<
     };
     let end = Instant::now() + END_WITHIN + hold * 4;
     let at = deployment.regions()[0].clone();
+    let mut bodies = clients::BODIES.into_iter();
+    let mut body = bodies.next().unwrap_or_default();
     loop {
-        let reply = clients::ask(&deployment, &log, &key, &at, workload.retry.timeout).await;
+        let reply = clients::ask(&deployment, &log, &key, body, &at, workload.retry.timeout).await;
         if let Reply::Told { status, code, .. } = &reply {
+            // Somebody else's request was first.
+            if let (clients::KEY_REUSED, Some(other)) = (code.as_str(), bodies.next()) {
+                body = other;
+                continue;
+            }
             let answered = status.is_success() && status.as_u16() != 202;
             let may_be_listed = listed_after.is_some_and(|after| begun.elapsed() >= after);
             let listed = code == "dead-letter" || code == "outcome-unknown" && may_be_listed;

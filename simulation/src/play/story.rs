@@ -16,6 +16,7 @@ use onceway::protocol::view::{self, View};
 use tokio::time::Instant;
 
 use super::agreed::{self, Chosen, Lease};
+use super::clients::BODIES;
 use super::log::Log;
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, Outcome};
@@ -37,7 +38,8 @@ pub fn tell(deployment: &Arc<Deployment>, log: &Log, begun: Instant, outcome: &O
     lines.extend(upstreams(deployment));
     for asked in log.all_asked() {
         let (id, at) = (key(&asked.id), &asked.at);
-        lines.push((since(asked.begun), format!("CLIENT     {at} is sent {id}")));
+        let other = if asked.body == BODIES[0] { "" } else { ", another request" };
+        lines.push((since(asked.begun), format!("CLIENT     {at} is sent {id}{other}")));
         lines.push((since(asked.ended), format!("CLIENT     {id} has {} of {at}", told(&asked.reply))));
     }
     let broke = |breach: &Breach| zero + Duration::from_micros(breach.broke_us);

@@ -36,6 +36,7 @@ files! {
     "scenarios/region-loss.toml"
     "scenarios/restarts.toml"
     "scenarios/retry-storm.toml"
+    "scenarios/reused-keys.toml"
     "scenarios/ring-change.toml"
     "scenarios/rings/five.toml"
     "scenarios/rings/routes-forgetful.toml"

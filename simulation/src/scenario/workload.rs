@@ -32,6 +32,8 @@ pub struct Workload {
     pub again: u32,
     /// Of a hundred keys, how many are sent to two regions at the same time.
     pub at_two: u32,
+    /// Of a hundred keys, how many somebody uses for another request, too.
+    pub other_body: u32,
 }
 
 /// What a client does when it is not answered.
@@ -82,6 +84,7 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
     };
     let (tenants, again, at_two) =
         (count("tenants", 1_000, 3).max(1), count("again", 100, 10), count("at_two", 100, 2));
+    let other_body = count("other_body", 100, 0);
     let near = section
         .optional("near", |value| reader::list(value, |value| known.region(value)))
         .unwrap_or_default();
@@ -101,7 +104,8 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
         );
     }
     section.finish();
-    Some(Workload { name: name?, path: path?, route: route?, rate, tenants, near, retry, again, at_two })
+    let (name, path, route) = (name?, path?, route?);
+    Some(Workload { name, path, route, rate, tenants, near, retry, again, at_two, other_body })
 }
 
 /// The route that takes the path; one that handles keys.

@@ -52,7 +52,10 @@ fn random_entry(at: u64, views: &[Arc<View>; 2], ids: &[KeyId; 3], dice: &SimDic
             let view = &views[usize::from(pick(6) == 0)];
             leases::granted(region, at..at + pick(40) as u64, &[pick(3) as u128 + 1], view)
         }
-        7 | 8 => arrives([sent(at, region, id, attempt)]),
+        7 | 8 => {
+            let body = ["{}", "{\"other\":1}"][pick(2)].into();
+            arrives([Attempted { body, ..sent(at, region, id, attempt) }])
+        }
         _ => happens([sent(at, region, id, attempt)]),
     }
 }
