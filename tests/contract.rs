@@ -83,7 +83,7 @@ async fn the_store_replies_as_it_was_recorded() {
 /// Random histories of three stores that follow one another, with links, servers, replies and slots that are lost; recorded likewise, by the drill.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_follow_one_another_as_it_was_recorded() {
-    let (program, port_base) = (PathBuf::from(env!("CARGO_BIN_EXE_onceway")), ports::free_run(3).unwrap());
+    let (program, port_base) = (PathBuf::from(env!("CARGO_BIN_EXE_onceway")), ports::free_run(40).unwrap());
     let rtt = Duration::ZERO;
     let options = Options { program, port_base, data: None, rtt, routes: None, failover: None };
     as_recorded(&histories::play(&options, &|_| {}).await.unwrap(), "replication.txt");

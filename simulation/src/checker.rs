@@ -21,6 +21,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceway::protocol::region::RegionName;
+
 use crate::words::moment;
 use crate::world::World;
 use news::{Cursors, News};
@@ -32,7 +34,7 @@ pub enum Invariant {
     OneViewPerEpoch,
     /// Whatever a region adopts or keeps was chosen, and its epoch never falls.
     AdoptedIsChosen,
-    /// Attempts of a key are sent one after the other, and none by a region that is lost.
+    /// Attempts of a key are sent one after the other, and none by a region that is lost; no two regions may start one at the same time.
     OneSender,
     /// Each send has its claim, and its escrow, durable before it.
     ClaimedBeforeSent,
@@ -52,11 +54,11 @@ pub enum Invariant {
     MarksStay,
     /// What an acceptor promised never falls, and nothing is accepted below it.
     PromisesKept,
-    /// What is sent is sent while a lease runs that a majority granted.
+    /// What is sent is sent, and a lease is held, while grants of a majority run.
     GrantedWhenSent,
     /// A grant is replaced by none of an older view.
     GrantsStay,
-    /// What is sent for a key asks the same as every attempt of it that was known.
+    /// What is sent for a key asks the same as the newest attempt of it that was known.
     AsksTheSame,
     /// No claim passes while the running server is not the approved one.
     BootApproved,
@@ -231,6 +233,11 @@ impl Checker {
             return Vec::new();
         }
         self.judge(news)
+    }
+
+    /// Whether grants of a majority run for a region at that time, by all that was looked at.
+    pub fn is_granted(&self, region: &RegionName, at: Duration) -> bool {
+        self.leases.is_granted(region, at)
     }
 
     /// The same, and what can be said at the end of a scenario only, when nothing is under way any more: which doubles no journal has.

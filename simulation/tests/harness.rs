@@ -133,7 +133,7 @@ fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
     assert_eq!(table.status.code(), Some(0), "{rows}{}", err(&table));
     let list = onceway_sim(&["run", "swarm", "--plant", "list"]);
     let all = out(&list).lines().count();
-    assert!(all >= 31 && rows.ends_with(&format!("{all} of {all} noticed\n")), "{rows}");
+    assert!(all >= 32 && rows.ends_with(&format!("{all} of {all} noticed\n")), "{rows}");
     // That not everything ended says little of a check of safety: only the one of progress may show by it.
     let late =
         rows.lines().filter(|row| row.contains("progress")).filter_map(|row| row.split_whitespace().next());

@@ -3,6 +3,7 @@
 //! Neighbours: `fleet::drill` does it. Reports go to stdout, progress to stderr. It must not leave anything behind, nor call a run held whose
 //! bounds were not.
 
+use std::fs::OpenOptions;
 use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,7 +43,8 @@ in turn) and drains a region every five minutes; below ten minutes everything co
 rerun, every answer settled in every region, audits clean, no claim lost, no connection broken but by a restart, and for each region's
 first gateway, which is never restarted, the median of the last quarter against that of the second: memory at most 10 % and 8 MiB above
 it, descriptors at most two above it. Apart are connections to the store, which a pool keeps once it needed them, never more than 30;
-and below twenty minutes connections to upstreams and from peers, which are kept for up to four minutes, never more than 40 descriptors.
+and below twenty minutes connections to upstreams and from peers, which are kept for up to four minutes, never more than 40 descriptors
+(two more for each key per second above 16).
 
 The histories are random calls on three stores of which each follows the others: links are cut, servers killed, replies lost, rows held up at
 who applies them, slots lost. The simulation's stores are held to the same lines; --record FILE writes them anew.
@@ -54,7 +56,7 @@ pub struct Drill {
     /// Which drills; all but the soak if none is named.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// How often each runs.
+    /// How often each runs, but for window and histories, which run once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
     /// How long a fault lasts, where a drill leaves it open.
@@ -72,7 +74,7 @@ pub struct Drill {
     /// The first port; by default some that are free.
     #[arg(long, value_name = "PORT")]
     port_base: Option<u16>,
-    /// Only tell how long things took, and hold nothing against a bound: for a machine that does other work beside.
+    /// Only tell how long things took, and hold no span against a bound: for a machine that does other work beside.
     #[arg(long)]
     untimed: bool,
     /// Write what the drill histories saw to this file, in place of holding it against what was recorded.
@@ -90,8 +92,13 @@ impl Drill {
     /// Runs the command.
     pub fn run(self) -> Result<(), Failure> {
         let drills = self.drills()?;
-        if self.record.is_some() && !drills.contains(&Name::Histories) {
-            return Err(Failure::Bad("--record is for the drill histories: name it".to_owned()));
+        if let Some(file) = &self.record {
+            if !self.names.iter().any(|name| name == Name::Histories.name()) {
+                return Err(Failure::Bad("--record is for the drill histories: name it".to_owned()));
+            }
+            // Told now, and not after a minute.
+            let opened = OpenOptions::new().create(true).append(true).open(file);
+            opened.map_err(|why| Failure::Bad(format!("cannot write {}: {why}", file.display())))?;
         }
         if self.list {
             return print(&listed(&drills, self.json));

@@ -120,7 +120,7 @@ fn list(entries: &[Entry]) -> String {
     };
     let lists: Vec<String> = files.iter().map(of_file).collect();
     format!(
-        "{}\nThe second column is the default; what is required must stand wherever its table does. `onceway config explain KEY` says more.\n",
+        "{}\nThe second column is the default; what is required must stand wherever its table does, unless its own text says when. `onceway config explain KEY` says more.\n",
         lists.join("\n")
     )
 }

@@ -4,6 +4,7 @@
 //! change a row.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -56,7 +57,9 @@ impl Cluster {
             .collect::<Result<_, _>>()?;
         ensure!(!tables.is_empty(), "{subscription} brings no table");
         // It conflicts with every write, and with no read.
-        let lock = format!("begin; lock table {} in share row exclusive mode", tables.join(", "));
+        let tables = tables.join(", ");
+        let lock =
+            format!("begin; set local lock_timeout = '30s'; lock table {tables} in share row exclusive mode");
         client.batch_execute(&lock).await?;
         Ok(HeldUp(client))
     }
@@ -76,21 +79,23 @@ impl Cluster {
     /// Drops a slot, whoever reads from it.
     pub async fn drop_slot(&self, database: &str, slot: &str, within: Duration) -> Result<()> {
         let client = self.connect(database).await?;
+        let refused = Mutex::new(String::new());
         let dropped = async || {
             let ends = "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = $1 and active";
             client.query(ends, &[&slot]).await?;
             // One that is still in use refuses.
             let drops = client.query("select pg_drop_replication_slot($1::text::name)", &[&slot]).await;
-            Ok(drops.ok().map(drop))
+            Ok(drops.map(drop).map_err(|why| lock(&refused).push_str(&format!("{why}\n"))).ok())
         };
-        wait::for_some("the slot to be dropped", within, dropped).await
+        let waited = wait::for_some("the slot to be dropped", within, dropped).await;
+        waited.with_context(|| std::mem::take(&mut *lock(&refused)))
     }
 
-    /// The clients' sessions in this database, but for the one that asks.
+    /// The sessions of gateways in this database, by the name that they give themselves.
     pub async fn sessions(&self, database: &str) -> Result<BTreeSet<i32>> {
         let client = self.connect(database).await?;
         let pids = "select pid from pg_stat_activity \
-                    where datname = $1 and backend_type = 'client backend' and pid <> pg_backend_pid()";
+                    where datname = $1 and application_name = 'onceway'";
         client.query(pids, &[&database]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
@@ -114,4 +119,8 @@ impl Cluster {
         let row = client.query_opt(began, &[&pid]).await?;
         row.map(|row| Ok(Session { pid, began: row.try_get(0)? })).transpose()
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

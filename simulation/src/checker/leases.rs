@@ -54,26 +54,33 @@ impl Leases {
         }
     }
 
+    /// What was granted to a region and runs at that time.
+    fn running(&self, region: &RegionName, at: Duration) -> impl Iterator<Item = &Granted> {
+        let all = self.granted.get(region).into_iter().flatten();
+        all.flat_map(move |(_, all)| {
+            let before = all.partition_point(|granted| granted.at <= at);
+            all[..before].iter().rev().take_while(move |granted| at < granted.until)
+        })
+    }
+
+    /// Whether grants of a majority run for a region at that time, whatever it owns under them.
+    pub(super) fn is_granted(&self, region: &RegionName, at: Duration) -> bool {
+        let running: Vec<&Granted> = self.running(region, at).collect();
+        let runs = |id: &AcceptorId| running.iter().any(|granted| granted.id == *id);
+        running.iter().any(|granted| {
+            let voters = granted.view.voters();
+            voters.values().filter(|id| runs(id)).count() >= majority(voters.len())
+        })
+    }
+
     /// 13: an attempt is sent while grants of a majority run, given under views in which the key was the region's. A renewal that only some of
     /// the next view's voters granted ends no lease that the voters before them had granted.
     pub(super) fn sent(&self, sent: &Attempted, found: &mut Found) {
-        let running: Vec<&Granted> = self
-            .granted
-            .get(&sent.by)
-            .into_iter()
-            .flatten()
-            .flat_map(|(_, all)| {
-                let before = all.partition_point(|granted| granted.at <= sent.at);
-                all[..before].iter().rev().take_while(|granted| sent.at < granted.until)
-            })
-            .filter(|granted| granted.view.owner(&sent.id) == Some(&sent.by))
-            .collect();
+        let of_owner = |granted: &Granted| granted.view.owner(&sent.id) == Some(&sent.by);
+        let running: Vec<&Granted> =
+            self.running(&sent.by, sent.at).filter(|granted| of_owner(granted)).collect();
         let by: BTreeSet<AcceptorId> = running.iter().map(|granted| granted.id).collect();
-        let is_majority = |granted: &&Granted| {
-            let voters = granted.view.voters();
-            voters.values().filter(|id| by.contains(id)).count() >= majority(voters.len())
-        };
-        if !running.iter().any(is_majority) {
+        if !running.iter().any(|granted| is_majority(granted, &by)) {
             let (count, Attempted { at, by, id, token, body: _ }) = (by.len(), sent);
             let (id, when) = (key(id), found.moment(*at));
             let text = format!(
@@ -82,6 +89,12 @@ impl Leases {
             found.push(Invariant::GrantedWhenSent, *at, text);
         }
     }
+}
+
+/// Whether these are a majority of those who vote under the view of a grant.
+fn is_majority(granted: &Granted, by: &BTreeSet<AcceptorId>) -> bool {
+    let voters = granted.view.voters();
+    voters.values().filter(|id| by.contains(id)).count() >= majority(voters.len())
 }
 
 /// 2.1: a grant is replaced by none of an older view: keys that its region gained since could be taken from it while it relies on it.

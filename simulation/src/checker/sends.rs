@@ -36,8 +36,8 @@ impl Sends {
         for other in earlier.iter() {
             sent_in_order(&sent, other, found);
             other_was_known(&sent, claim, other, records, found);
-            asks_the_same(&sent, claim, other, records, found);
         }
+        asks_the_same(&sent, claim, earlier, records, found);
         earlier.push(sent);
     }
 
@@ -135,11 +135,23 @@ fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: 
     }
 }
 
-/// 16: what is sent asks what every attempt asked that its claim named, or that was claimed in the same store.
-fn asks_the_same(sent: &Attempted, claim: &Claim, other: &Attempted, records: &Records, found: &mut Found) {
-    let here = || other.by == sent.by && records.claimed(other, claim.store).is_some_and(|at| at < claim.at);
-    if sent.body != other.body && (records.names(&claim.record, other) || here()) {
-        let (one, Attempted { by, token, .. }) = (what(sent, found), other);
+/// 16: what is sent asks what the newest attempt asked that it knew of: one that its claim names, or that was claimed in the same store. Where two that
+/// knew nothing of one another asked for different things, it is the newer one that counts (protocol reference, 5, step 4).
+fn asks_the_same(
+    sent: &Attempted,
+    claim: &Claim,
+    earlier: &[Attempted],
+    records: &Records,
+    found: &mut Found,
+) {
+    let here = |other: &Attempted| {
+        other.by == sent.by && records.claimed(other, claim.store).is_some_and(|at| at < claim.at)
+    };
+    let known = earlier.iter().filter(|other| other.token < sent.token);
+    let known = known.filter(|other| here(other) || records.names(&claim.record, other));
+    let newest = known.max_by_key(|other| other.token);
+    if let Some(Attempted { by, token, .. }) = newest.filter(|newest| newest.body != sent.body) {
+        let one = what(sent, found);
         let text = format!("{one} was sent with another body than {token} by {by}, which it knew of");
         found.push(Invariant::AsksTheSame, sent.at, text);
     }

@@ -102,8 +102,8 @@ enum Command {
     Sweep {
         #[command(flatten)]
         deployment: Described,
-        /// One value and what it takes in turn, such as failover.multiple=0,1,2,3,5. Given more than once: every combination.
-        #[arg(long, value_name = "KEY=V,V...", required = true)]
+        /// One value and what it takes in turn, such as failover.lease=2s,3s. Given more than once: every combination.
+        #[arg(long, value_name = "KEY=V,V...", default_value = "failover.multiple=0,1,2,3,5")]
         vary: Vec<String>,
         #[command(flatten)]
         seeds: Many,

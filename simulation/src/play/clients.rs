@@ -87,6 +87,15 @@ pub async fn run(
     sent
 }
 
+/// How a client's request for a key ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Answered,
+    /// The key was used for another request: a client's mistake, and no failure of anybody else.
+    AnothersKey,
+    GivenUp,
+}
+
 struct Client {
     deployment: Arc<Deployment>,
     log: Arc<Log>,
@@ -112,26 +121,27 @@ impl Client {
         let workload = &scenario.workloads[self.key.workload];
         let near = if workload.near.is_empty() { self.deployment.regions() } else { &workload.near };
         let at = near[self.chance.below(near.len() as u64) as usize].clone();
-        let answered = self.insist(workload, at).await;
-        if !answered {
-            self.log.gave_up(&self.key.id);
-        } else if self.chance.percent(workload.again) {
-            sleep(self.chance.within(AGAIN_WITHIN)).await;
-            let regions = self.deployment.regions();
-            let at = regions[self.chance.below(regions.len() as u64) as usize].clone();
-            self.insist(workload, at).await;
+        match self.insist(workload, at).await {
+            End::GivenUp => self.log.gave_up(&self.key.id),
+            End::Answered if self.chance.percent(workload.again) => {
+                sleep(self.chance.within(AGAIN_WITHIN)).await;
+                let regions = self.deployment.regions();
+                let at = regions[self.chance.below(regions.len() as u64) as usize].clone();
+                self.insist(workload, at).await;
+            }
+            End::Answered | End::AnothersKey => {}
         }
     }
 
-    /// Sends the key until it is answered, or no more. Whether it was.
-    async fn insist(&self, workload: &Workload, mut at: RegionName) -> bool {
+    /// Sends the key until it is answered, or no more.
+    async fn insist(&self, workload: &Workload, mut at: RegionName) -> End {
         let retry = workload.retry;
         let mut pause = retry.first;
         let mut silent: Option<Instant> = None;
         let end = Instant::now() + self.deployment.by_client(&at, retry.gives_up);
         for _ in 0..retry.attempts {
             if Instant::now() >= end {
-                return false;
+                return End::GivenUp;
             }
             let patience = self.deployment.by_client(&at, retry.timeout);
             let reply = ask(&self.deployment, &self.log, &self.key, self.body, &at, patience).await;
@@ -140,10 +150,13 @@ impl Client {
                 Reply::Told { status, code, retry_after, .. } => {
                     silent = None;
                     if status.is_success() && status.as_u16() != 202 {
-                        return true;
+                        return End::Answered;
+                    }
+                    if code == KEY_REUSED {
+                        return End::AnothersKey;
                     }
                     if is_final(*status, code) {
-                        return false;
+                        return End::GivenUp;
                     }
                     wait = wait.max(retry_after.unwrap_or_default());
                 }
@@ -159,7 +172,7 @@ impl Client {
             sleep(wait.min(end.saturating_duration_since(Instant::now()))).await;
             pause = (pause * 2).min(retry.most);
         }
-        false
+        End::GivenUp
     }
 
     /// Where the name for the gateway points once a region does not answer any more.

@@ -7,8 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::StatusCode;
 use onceway::gateway::route::Route;
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::KeyId;
@@ -16,24 +14,21 @@ use onceway::protocol::view::{Standing as InView, View};
 use tokio::time::Instant;
 
 use super::agreed;
+use super::answers::{self, is_answer};
 use super::clients::{KEY_REUSED, Sent};
 use super::log::{Asked, Log};
 use super::mattered::{self, Seen};
-use crate::checker::{self, Checker, Invariant};
+use super::starters::Starters;
+use crate::checker::{self, Checker};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{
     Breach, FaultSpan, HAPPENINGS, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan,
 };
 use crate::rivals::Design;
 use crate::table::{Standing, Truth};
-use crate::upstream::Happening;
-use crate::words;
 
 /// More breaches than this say nothing that the first ones do not.
 const MOST_BREACHES: usize = 20;
-
-/// What only clients can tell, by the protocol reference's number and a name: the checker has all others.
-pub(crate) const SAME_ANSWER: &str = "14 same-answer";
 
 /// Who looks on.
 pub struct Judge {
@@ -41,6 +36,7 @@ pub struct Judge {
     log: Arc<Log>,
     begun: Instant,
     checker: Checker,
+    starters: Starters,
     /// Whether somebody wants the story: then it looks at what gateways wait for, too.
     tells: bool,
     breaches: Vec<Breach>,
@@ -58,7 +54,8 @@ impl Judge {
         let floor = deployment.scenario().shared.failover.window.floor;
         let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect(), floor)
             .counting_from(deployment.world.elapsed().saturating_sub(begun.elapsed()));
-        Self { deployment, log, begun, checker, tells, breaches: Vec::new(), mended: (begun, 0) }
+        let starters = Starters::default();
+        Self { deployment, log, begun, checker, starters, tells, breaches: Vec::new(), mended: (begun, 0) }
     }
 
     /// When clients began to ask.
@@ -90,6 +87,9 @@ impl Judge {
         }
         let breaches = self.checker.step(&self.deployment.world);
         self.tell(breaches);
+        for (invariant, text) in self.starters.look(&self.deployment, &self.checker) {
+            self.breach(&invariant.to_string(), text);
+        }
     }
 
     fn tell(&mut self, breaches: Vec<checker::Breach>) {
@@ -116,49 +116,15 @@ impl Judge {
     }
 
     /// What can only be said at the end.
-    pub fn finish(&mut self, sent: &[Sent]) {
+    pub fn finish(&mut self) {
         if self.deployment.design() != Design::Onceway {
             return;
         }
         let breaches = self.checker.finish(&self.deployment.world);
         self.tell(breaches);
         let ledger = self.deployment.world.upstreams.ledger();
-        let mut answers: BTreeMap<&KeyId, BTreeSet<&Bytes>> = BTreeMap::new();
-        let asked = self.log.all_asked();
-        for Asked { id, reply, .. } in &asked {
-            let Reply::Told { status, body, .. } = reply else { continue };
-            if status.is_success() && *status != StatusCode::ACCEPTED {
-                answers.entry(id).or_default().insert(body);
-            }
-        }
-        for key in sent {
-            let none = Vec::new();
-            let effects: &Vec<Happening> = ledger.get(&key.id).unwrap_or(&none);
-            let Some(told) = answers.get(&key.id) else { continue };
-            if told.iter().any(|body| effects.iter().all(|effect| effect.body != **body)) {
-                let text = format!("{} was answered with what no upstream said", words::key(&key.id));
-                self.breach(SAME_ANSWER, text);
-            }
-            if told.len() > effects.len().max(1) {
-                let (key, effects) = (words::key(&key.id), effects.len());
-                self.breach(SAME_ANSWER, format!("{key} has {} answers of {effects} effects", told.len()));
-            }
-        }
-        self.nobody_has_anothers_answer(&asked, &ledger);
-    }
-
-    /// 16, as clients see it: whoever asks for something else is not told what came of the first request.
-    fn nobody_has_anothers_answer(&mut self, asked: &[Asked], ledger: &BTreeMap<KeyId, Vec<Happening>>) {
-        let of_another = |asked: &&Asked| {
-            let Reply::Told { body, .. } = &asked.reply else { return false };
-            let effects = ledger.get(&asked.id).map(Vec::as_slice).unwrap_or_default();
-            let mut said = effects.iter().filter(|effect| effect.body == *body).peekable();
-            is_answer(&asked.reply) && said.peek().is_some() && said.all(|effect| effect.asked != asked.body)
-        };
-        let wrong: BTreeSet<&KeyId> = asked.iter().filter(of_another).map(|asked| &asked.id).collect();
-        for id in wrong {
-            let text = format!("{} was answered with what came of another request", words::key(id));
-            self.breach(&Invariant::AsksTheSame.to_string(), text);
+        for (invariant, text) in answers::wrong(&self.log.all_asked(), &ledger) {
+            self.breach(&invariant, text);
         }
     }
 
@@ -285,7 +251,7 @@ impl Judge {
                 if !replayed && let Some(from) = open.remove(&arc) {
                     all.push(outage(arc, from, asked.ended));
                 }
-            } else if !matches!(code(&asked.reply), "" | "in-progress" | "outcome-unknown") {
+            } else if !matches!(code(&asked.reply), "" | "in-progress" | "outcome-unknown" | KEY_REUSED) {
                 open.entry(arc).or_insert(asked.begun);
             }
         }
@@ -354,7 +320,11 @@ impl Judge {
             to_ms: self.since(asked.ended),
             regions: mattered::touched(asked, ring.order(&asked.id).names().next()),
         };
-        let mut all: Vec<Seen> = asked.iter().filter(|asked| !is_answer(&asked.reply)).map(seen).collect();
+        let mut all: Vec<Seen> = asked
+            .iter()
+            .filter(|asked| !is_answer(&asked.reply) && code(&asked.reply) != KEY_REUSED)
+            .map(seen)
+            .collect();
         all.extend(mattered::changes(spans, views));
         let span = |broken: super::log::Broken| {
             let (from_ms, to_ms) = (self.since(broken.from), self.since(broken.to.unwrap_or(end)));
@@ -367,10 +337,6 @@ impl Judge {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn is_answer(reply: &Reply) -> bool {
-    matches!(reply, Reply::Told { status, .. } if status.is_success() && *status != StatusCode::ACCEPTED)
 }
 
 fn code(reply: &Reply) -> &str {

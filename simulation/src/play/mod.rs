@@ -6,6 +6,7 @@
 
 pub mod acts;
 pub mod agreed;
+pub(crate) mod answers;
 pub mod chance;
 pub mod clients;
 pub mod faults;
@@ -14,7 +15,8 @@ pub mod log;
 pub mod mattered;
 pub mod operator;
 pub mod organs;
-pub mod story;
+pub mod starters;
+mod story;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +103,7 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story:
     heal(&deployment, &log, &mut judge).await;
     all_end(&deployment, &log, &mut judge, &sent).await;
     on_call.abort_all();
-    judge.finish(&sent);
+    judge.finish();
     let outcome = judge.outcome(seed, founded.elapsed(), &sent);
     let story = if with_story { story::tell(&deployment, &log, judge.begun(), &outcome) } else { Vec::new() };
     deployment.world.network.unplug_all();
@@ -204,15 +206,13 @@ async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<
     };
     let end = Instant::now() + END_WITHIN + hold * 4;
     let at = deployment.regions()[0].clone();
-    let mut bodies = clients::BODIES.into_iter();
-    let mut body = bodies.next().unwrap_or_default();
+    // Which of two requests was first, gateways say; it may be the other one once more rows have arrived.
+    let [mut body, mut other] = clients::BODIES;
     loop {
         let reply = clients::ask(&deployment, &log, &key, body, &at, workload.retry.timeout).await;
         if let Reply::Told { status, code, .. } = &reply {
-            // Somebody else's request was first.
-            if let (clients::KEY_REUSED, Some(other)) = (code.as_str(), bodies.next()) {
-                body = other;
-                continue;
+            if code == clients::KEY_REUSED {
+                std::mem::swap(&mut body, &mut other);
             }
             let answered = status.is_success() && status.as_u16() != 202;
             let may_be_listed = listed_after.is_some_and(|after| begun.elapsed() >= after);

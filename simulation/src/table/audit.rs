@@ -11,6 +11,7 @@ use onceway::ports::audit::{Double, DoublesPage, Finding, History, RunAtRisk, To
 use onceway::ports::store::{Attempt, Written};
 use onceway::ports::upkeep::{Entry, Place};
 use onceway::protocol::key::KeyId;
+use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
@@ -68,7 +69,7 @@ impl Table {
         other: (Origin, Token),
         (status, reason): (Option<u16>, &str),
     ) {
-        if self.doubles.insert((id.clone(), ran.0, other.0, other.1)) {
+        if self.doubles.insert((id.clone(), ran.0, other.0, other.1)) && !removed(Plant::Journal) {
             self.enter(Some(id), "double", Some(ran.1), Some(("", reason)));
             self.amend(|entry| entry.status = status);
         }

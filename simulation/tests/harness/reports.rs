@@ -146,12 +146,14 @@ fn everything_that_is_wrong_with_what_is_varied_is_said() {
     }
     assert!(said.lines().count() <= 8, "each once:\n{said}");
     for args in [
-        &["sweep", "region-loss"][..],
+        &["sweep", "nowhere"][..],
         &["compare", "nowhere"],
         &["report", "region-loss", "--vary", "route.escrow=maybe"],
     ] {
         assert_eq!(onceway_sim(args).status.code(), Some(2), "{args:?}");
     }
+    let usual = played(&["sweep", "region-loss", "--count", "1", "--json", "--set", "length=20s"]);
+    assert_eq!(usual["rows"].as_array().unwrap().len(), 5, "the multiples, if nothing is named");
     let many = onceway_sim(&[
         "sweep",
         "region-loss",

@@ -20,6 +20,7 @@ use crate::fleet::cluster::Cluster;
 use crate::fleet::cluster_slots::HeldUp;
 use crate::fleet::deployment::Options;
 use crate::fleet::janitor::Janitor;
+use crate::fleet::ports::FleetPorts;
 use crate::fleet::relay::{Direction, Relay};
 use crate::fleet::{files, scratch, wait};
 use crate::ports::contract::replication::{self, REGIONS, ReplicationBench};
@@ -36,15 +37,15 @@ const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];
 /// How long anything may take that has to happen.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Plays the histories on three new servers, on the first three ports of the options' base; what came of them, a line each. Takes about a minute.
+/// Plays the histories on three new servers, on the ports that a deployment's have; what came of them, a line each. Takes about a minute.
 ///
 /// # Errors
 /// A server cannot be started, or did not do what a step needs.
 pub async fn play(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<String> {
     let three = Three::start(options, say).await?;
     let played = replication::all(&three, say).await.map_err(|why| anyhow!(why));
-    three.shut_down().await?;
-    played
+    let ended = three.shut_down().await;
+    played.and_then(|played| ended.map(|()| played))
 }
 
 /// The first line in which that differs from what was recorded, in words; none if it is the same.
@@ -87,13 +88,14 @@ struct Three {
 impl Three {
     async fn start(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<Three> {
         say("starting three servers of Postgres that follow one another");
+        let ports = FleetPorts::lay_out(options.port_base, REGIONS)?;
+        ports.check_free(&ORIGINS.map(str::to_owned))?;
         let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
         let dir = scratch::create("onceway-histories")?;
         let janitor = Janitor::spawn(&options.program, &dir, true)?;
         let mut regions = Vec::new();
-        for (number, origin) in ORIGINS.iter().enumerate() {
-            let origin = Origin::parse(origin).context("an origin")?;
-            let port = options.port_base + u16::try_from(number)?;
+        for (origin, ports) in ORIGINS.iter().zip(&ports.regions) {
+            let (origin, port) = (Origin::parse(origin).context("an origin")?, ports.postgres);
             let cluster = Cluster::create(&binaries, &dir.join(origin.region.as_str()), port, &[]).await?;
             cluster.start().await?;
             cluster.create_database(files::DATABASE).await?;
@@ -120,12 +122,14 @@ impl Three {
     }
 
     async fn shut_down(self) -> Result<()> {
-        for region in &self.regions {
+        let Three { regions, relays: _, held_up: _, lost: _, dir, janitor } = self;
+        for region in &regions {
             region.cluster.kill().await?;
         }
-        let dir = self.dir;
+        // They give back what they share of the machine's memory, by what stands in their folders.
+        drop(regions);
         tokio::task::spawn_blocking(move || scratch::delete(&dir)).await??;
-        self.janitor.dismiss().await
+        janitor.dismiss().await
     }
 
     fn relay(&self, from: usize, to: usize) -> Result<&Relay> {
@@ -192,13 +196,14 @@ impl Three {
 
     async fn reseeded(&self, from: usize, to: usize) -> Result<()> {
         let publisher = &self.regions[from].origin.region;
-        provision::reseed(&self.plan(to)?, publisher).await?;
+        let report = provision::reseed(&self.plan(to)?, publisher).await?;
+        ensure!(!report.is_broken(), "{report}");
         let copied = async || {
             let all = self.regions[to].store.subscriptions().await.unwrap_or_default();
             let one = all.into_iter().find(|one| one.from == publisher.as_str());
             Ok(one.filter(|one| one.ready && one.streaming).map(drop))
         };
-        wait::for_some("everything to be copied", WITHIN, copied).await
+        wait::for_some("everything to be copied", WITHIN, copied).await.with_context(|| report.to_string())
     }
 
     /// By a store of its own, whose one connection has both statements prepared, so that only the claim itself goes out.

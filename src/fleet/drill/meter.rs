@@ -75,9 +75,15 @@ pub const MEMORY: Slack = Slack { percent: 10, beside: 8 * 1024 };
 pub const DESCRIPTORS: Slack = Slack { percent: 0, beside: 2 };
 /// A quarter that is shorter does not say whether connections to upstreams and from peers are kept or leak.
 const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
-/// The most descriptors of such connections: two connections of each of the four gateways that are peers, one of them being renewed, and sixteen requests
-/// to upstreams at once. One that stays open at every request is seen by it in a short soak, too.
-pub const KEPT: u64 = 40;
+
+/// The most descriptors of such connections in a soak that is too short to judge them otherwise: two connections of each of the four gateways that are
+/// peers, one of them being renewed, and as many requests to upstreams at once as keys are started per second, at least sixteen. One that stays open at
+/// every request is more before long. None if it is long enough.
+pub fn most_kept(length: Duration, keys_per_second: f64) -> Option<u64> {
+    let at_once = (keys_per_second.ceil() as u64).max(16);
+    (length / 4 < KEPT_FOR).then_some(8 + 2 * at_once)
+}
+
 /// The most connections to the store: what the reference file says of its default `pool`.
 pub const STORE: u64 = 30;
 
@@ -263,6 +269,8 @@ mod tests {
             meter.medians(0, begun, ended).unwrap().1.grew(DESCRIPTORS)
         };
         assert!(!grew(1) && grew(18), "in 100 s and in half an hour");
+        let most = |seconds: u64, rate: f64| most_kept(Duration::from_secs(seconds), rate);
+        assert_eq!((most(40, 6.0), most(40, 100.0), most(1_800, 6.0)), (Some(40), Some(208), None));
     }
 
     #[test]

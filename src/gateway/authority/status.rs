@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Gateway, Mode};
+use super::{Gateway, Here, Mode, StoreHealth};
 use crate::ports::{Clock, Ports};
+use crate::protocol::authority::GateState;
+use crate::protocol::key::KeyId;
 use crate::protocol::opening::Hindrance;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::ring::ARCS;
@@ -81,6 +83,28 @@ pub struct HindranceStatus {
 }
 
 impl<P: Ports> Gateway<P> {
+    /// The number of the view that keys are run under here now: none without a lease, by this gateway's clock, or while the store takes no claims.
+    pub fn held_under(&self) -> Option<u64> {
+        let leased = self.authority.leased.load();
+        let until = leased.held.as_ref()?.until;
+        match &**self.store.load() {
+            StoreHealth::Open(gate) if self.ports.clock().now() < until => {
+                gate.state.as_ref().map(|state| state.view.epoch())
+            }
+            StoreHealth::Open(_) | StoreHealth::Closed { .. } => None,
+        }
+    }
+
+    /// Whether a request for this key that came now would claim it here, the proof of absence apart.
+    pub fn may_start(&self, id: &KeyId) -> bool {
+        matches!(self.here(id), Here::Run(_))
+    }
+
+    /// The gate's state that this gateway claims under.
+    pub fn gate(&self) -> Option<GateState> {
+        self.gate_state().map(|(_, state)| state)
+    }
+
     /// The register, the lease and the gate as this gateway knows them.
     pub fn authority_status(&self) -> AuthorityStatus {
         let view = self.view();

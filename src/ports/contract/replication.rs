@@ -289,7 +289,8 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{} to {}, held up: {meanwhile}; at last: {then}", name(from), name(to)))
     }
 
-    /// What `to` has of `from` once its slot there was lost, with all that had not arrived, and once it followed anew.
+    /// What `to` has of `from` once its slot there was lost, with all that had not arrived, and once it followed anew. That nothing comes without a slot is
+    /// not waited for: of three real ones no line would show how long is enough.
     async fn loses_its_slot(&mut self, from: usize, to: usize, key: usize) -> Result<String, String> {
         let bench = self.bench;
         let missed = self.claims(from, key, true).await?;

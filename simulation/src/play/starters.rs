@@ -1,0 +1,101 @@
+//! Who could start keys at this very moment, whether or not one comes: no two regions the same key (3), each by grants of a majority (13).
+//!
+//! Effects show faults of leases late or never, as a window stands behind them. Neighbours: [`super::judge`] looks, gateways say what they hold,
+//! [`crate::checker`] what acceptors granted. It must not judge what was sent: the checker does.
+
+use std::collections::BTreeSet;
+
+use onceway::protocol::key::{Key, KeyId};
+use onceway::protocol::region::RegionName;
+
+use crate::checker::{Checker, Invariant};
+use crate::deployment::Deployment;
+use crate::scenario::workload::tenant;
+use crate::words;
+
+/// How many keys are asked about, so that each region is home to some.
+const KEYS: u32 = 24;
+
+/// What was seen of this so far.
+pub struct Starters {
+    ids: Vec<KeyId>,
+    /// What was told already: it is told once, however long it goes on.
+    told: BTreeSet<(Invariant, BTreeSet<RegionName>)>,
+}
+
+impl Default for Starters {
+    /// Nothing was seen yet.
+    fn default() -> Self {
+        let id = |number: u32| Some(KeyId::new(tenant(0), Key::parse(&format!("starter-{number}")).ok()?));
+        Self { ids: (0..KEYS).filter_map(id).collect(), told: BTreeSet::new() }
+    }
+}
+
+impl Starters {
+    /// What is wrong now and was not told before.
+    pub fn look(&mut self, deployment: &Deployment, checker: &Checker) -> Vec<(Invariant, String)> {
+        let now = deployment.world.elapsed();
+        let mut wrong = Vec::new();
+        let mut holders: Vec<(&RegionName, u64)> = Vec::new();
+        for region in deployment.regions() {
+            let node = deployment.node(region);
+            let Some(epoch) = node.gateway.held_under().filter(|_| !node.process.is_dead()) else { continue };
+            if !checker.is_granted(region, now) {
+                let text = format!("{region} holds a lease while grants of no majority run for it");
+                wrong.push((Invariant::GrantedWhenSent, [region.clone()].into(), text));
+            }
+            holders.push((region, epoch));
+        }
+        // Under one view each key has one owner.
+        if holders.iter().any(|(_, epoch)| *epoch != holders[0].1) {
+            let starts = |region: &RegionName, id: &KeyId| {
+                let gateway = &deployment.node(region).gateway;
+                // Under another gate than its store has by now nothing is claimed any more.
+                gateway.may_start(id) && gateway.gate() == deployment.world.cluster.gate(region)
+            };
+            for id in &self.ids {
+                let all: BTreeSet<RegionName> =
+                    holders.iter().map(|(region, _)| (*region).clone()).filter(|at| starts(at, id)).collect();
+                if all.len() > 1 {
+                    let names = all.iter().map(RegionName::as_str).collect::<Vec<_>>().join(" and ");
+                    let text = format!("{names} may all start {} now", words::key(id));
+                    wrong.push((Invariant::OneSender, all, text));
+                }
+            }
+        }
+        wrong.retain(|(invariant, regions, _)| self.told.insert((*invariant, regions.clone())));
+        wrong.into_iter().map(|(invariant, _, text)| (invariant, text)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use onceway::protocol::plant::{Plant, planted};
+
+    use crate::play::play;
+    use crate::scenario::{find, load};
+
+    /// What the first seed of a scenario breaks without a check.
+    fn broken(scenario: &str, without: Plant) -> Vec<String> {
+        let scenario = Arc::new(load(&find::find(scenario).unwrap(), &[]).unwrap());
+        let played = planted(without, || play(&scenario, 0, false));
+        played
+            .outcome
+            .breaches
+            .into_iter()
+            .map(|breach| format!("{}: {}", breach.invariant, breach.text))
+            .collect()
+    }
+
+    #[test]
+    fn two_who_may_start_a_key_and_a_lease_that_nobody_grants_are_seen_though_no_key_comes() {
+        let all = broken("stale-view", Plant::NothingNewer);
+        let both = "3 one-sender: ap-south and us-east may all start";
+        assert!(all.iter().any(|text| text.starts_with(both)), "{all:?}");
+        let all = broken("long-pause", Plant::BootClock);
+        let alone = "13 granted-when-sent: us-east holds a lease while grants of no majority run for it";
+        assert!(all.iter().any(|text| text == alone), "{all:?}");
+    }
+}
