@@ -6,14 +6,20 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+
+use super::wait;
 
 /// The lowest port that [`free_run`] gives.
 const LOWEST: u16 = 11_000;
 /// How many ports it chooses from: all below 32768, where the kernel's range for outgoing connections begins. One of those
 /// connections would take a port between the look and its use.
 const SPREAD: u16 = 20_000;
+
+/// Longer than a process takes from its fork to its program, on a busy machine.
+const COPIED_FOR: Duration = Duration::from_millis(500);
 
 /// The first of `count` ports in a row that are free on 127.0.0.1 now; each call of a process looks further on than the one before.
 /// Error if there is no such row.
@@ -138,20 +144,33 @@ impl FleetPorts {
                 wanted.extend([(own.public, of("public")), (own.admin, of("admin")), (own.peer, of("peer"))]);
             }
         }
-        let mut taken = Vec::new();
-        for (port, purpose) in wanted {
-            if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-                taken.push(match error.kind() {
+        let taken = || {
+            let taken = wanted.iter().filter_map(|(port, purpose)| {
+                let error = TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).err()?;
+                Some(match error.kind() {
                     std::io::ErrorKind::AddrInUse => format!("port {port} ({purpose}) is taken"),
                     _ => format!("port {port} ({purpose}) cannot be bound: {error}"),
-                });
-            }
-        }
+                })
+            });
+            taken.collect()
+        };
+        let taken = still_taken(taken);
         if !taken.is_empty() {
             bail!("{}: stop what listens there, or choose other ports with --port-base", taken.join(", "));
         }
         Ok(())
     }
+}
+
+/// What is taken, and stays so for a moment: a process that another thread forks has a copy of any socket that was bound just then to look whether its port is
+/// free, until it executes its program.
+fn still_taken(mut look: impl FnMut() -> Vec<String>) -> Vec<String> {
+    let mut taken = Vec::new();
+    let freed = wait::blocking_until("ports to be free", COPIED_FOR, || {
+        taken = look();
+        taken.is_empty()
+    });
+    if freed.is_ok() { Vec::new() } else { taken }
 }
 
 #[cfg(test)]
@@ -170,6 +189,17 @@ mod tests {
             ports.regions[2],
             RegionPorts { public: 7421, admin: 7422, peer: 7423, upstream: 7424, postgres: 7425 }
         );
+    }
+
+    #[test]
+    fn a_port_that_is_taken_for_a_moment_is_free() {
+        let mut looks = 0;
+        let soon_free = || {
+            looks += 1;
+            if looks < 3 { vec!["port 1 is taken".to_owned()] } else { Vec::new() }
+        };
+        assert_eq!(still_taken(soon_free), [""; 0]);
+        assert_eq!(still_taken(|| vec!["port 1 is taken".to_owned()]), ["port 1 is taken"]);
     }
 
     #[test]
