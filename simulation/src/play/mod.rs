@@ -16,7 +16,7 @@ pub mod mattered;
 pub mod operator;
 pub mod organs;
 pub mod starters;
-mod story;
+pub mod story;
 
 use std::sync::Arc;
 use std::time::Duration;
