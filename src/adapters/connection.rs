@@ -121,7 +121,9 @@ impl Pool {
         // One that is not ready still has a piece of its last exchange to finish; it keeps its place.
         let mut unready = Vec::new();
         let mut found = None;
-        while let (None, Some(connection)) = (&found, idle.pop()) {
+        while found.is_none()
+            && let Some(connection) = idle.pop()
+        {
             if connection.sender.is_closed() {
                 continue;
             }

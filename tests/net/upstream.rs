@@ -3,6 +3,7 @@
 //! Neighbours: `support::RawServer`. It must count what the server saw: a resend is the one thing that must never happen.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request};
@@ -23,14 +24,19 @@ const SHORT: Duration = Duration::from_millis(300);
 /// More than one read takes, in bytes.
 const BIG: usize = 4 << 20;
 
-fn at(address: &str) -> HttpUpstream {
-    HttpUpstream::new(UpstreamSettings {
+fn at(address: &str) -> Arc<HttpUpstream> {
+    keeping(address, LONG)
+}
+
+/// Connections that are idle for `keep_idle` are closed.
+fn keeping(address: &str, keep_idle: Duration) -> Arc<HttpUpstream> {
+    Arc::new(HttpUpstream::new(UpstreamSettings {
         me: region("eu"),
         base: Base::parse(&format!("http://{address}")).unwrap(),
         others: BTreeMap::new(),
         shared: false,
-        keep_idle: LONG,
-    })
+        keep_idle,
+    }))
 }
 
 fn send(headers: &[(&'static str, &str)]) -> Send {
@@ -117,6 +123,31 @@ async fn connections_are_kept_and_used_again() {
     }
     assert_eq!(server.seen().len(), 5);
     assert_eq!(*server.connections.lock().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn connections_are_never_more_than_requests_at_once() {
+    const AT_ONCE: usize = 8;
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let upstream = at(&server.address);
+    let all_at_once = || async {
+        let mut running = tokio::task::JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let upstream = upstream.clone();
+            running.spawn(async move {
+                text(upstream.send(send(&[]), LONG).await.unwrap().into_body()).await;
+            });
+        }
+        soon(running.join_all()).await;
+    };
+    all_at_once().await;
+    // Many are idle now: each request takes one of them and leaves the others.
+    for _ in 0..50 {
+        text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
+    }
+    all_at_once().await;
+    assert_eq!(server.seen().len(), 2 * AT_ONCE + 50);
+    assert_eq!(*server.connections.lock().unwrap(), AT_ONCE);
 }
 
 #[tokio::test]
