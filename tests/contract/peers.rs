@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,7 +38,7 @@ pub struct Link {
     house: Arc<tokio::sync::Mutex<House>>,
 }
 
-/// A region played by the bench.
+/// A region played by the bench, over all times that it listened.
 struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
@@ -44,6 +46,10 @@ struct Played {
     arrived: Mutex<Vec<Forward>>,
     asked: Mutex<Vec<Question>>,
     to_break: UnboundedSender<()>,
+    /// How often connections were to be broken.
+    breaks: AtomicU64,
+    /// The opening at which a ping arrived last.
+    reached: AtomicU64,
 }
 
 /// What listens, if anything does.
@@ -51,6 +57,16 @@ struct House {
     door: Door,
     identity: PeerIdentity,
     open: Option<Listeners>,
+    /// How often it was opened.
+    openings: u64,
+    /// How often connections were broken.
+    broken: u64,
+}
+
+/// The region, as it is reached since one opening.
+struct Opening {
+    number: u64,
+    played: Arc<Played>,
 }
 
 impl Link {
@@ -59,7 +75,8 @@ impl Link {
         let door = Door::new();
         let addresses = BTreeMap::from([(region("us"), door.address.to_string())]);
         let peers = HttpPeers::new(&pki.identity("eu"), addresses);
-        let house = House { door, identity: pki.identity("us"), open: None };
+        let identity = pki.identity("us");
+        let house = House { door, identity, open: None, openings: 0, broken: 0 };
         let house = Arc::new(tokio::sync::Mutex::new(house));
         let (to_break, broken) = unbounded_channel();
         let pong = Pong {
@@ -82,6 +99,8 @@ impl Link {
             arrived: Mutex::default(),
             asked: Mutex::default(),
             to_break,
+            breaks: AtomicU64::new(0),
+            reached: AtomicU64::new(0),
         });
         tokio::spawn(break_connections(broken, house.clone(), peer.clone()));
         Link { peers, peer, house }
@@ -100,6 +119,7 @@ async fn break_connections(
             drop(open);
             house.listen(&peer).await;
         }
+        house.broken += 1;
     }
 }
 
@@ -109,12 +129,14 @@ impl House {
         let listener = wait::for_some("the port to be free", BOUND, async || Ok(self.door.open().ok()));
         let mut listeners = Listeners::new(Duration::ZERO);
         let limits = PeerLimits::default();
-        listen(&mut listeners, listener.await.unwrap(), &self.identity, peer.clone(), limits);
+        self.openings += 1;
+        let opening = Arc::new(Opening { number: self.openings, played: peer.clone() });
+        listen(&mut listeners, listener.await.unwrap(), &self.identity, opening, limits);
         self.open = Some(listeners);
     }
 }
 
-impl PeerService for Played {
+impl PeerService for Opening {
     type Place = ();
 
     fn place(&self, _head: &Forward, _bytes: usize) -> Result<(), Box<ForwardReply>> {
@@ -122,8 +144,9 @@ impl PeerService for Played {
     }
 
     async fn forward(self: Arc<Self>, _from: RegionName, forward: Forward, _place: ()) -> ForwardReply {
-        self.arrived.lock().unwrap().push(forward);
-        let behaviour = self.behaviour.lock().unwrap().clone();
+        let peer = &self.played;
+        peer.arrived.lock().unwrap().push(forward);
+        let behaviour = peer.behaviour.lock().unwrap().clone();
         match behaviour {
             PeerBehaviour::Answer { after, status, body } => {
                 wait::pause(after).await;
@@ -132,34 +155,60 @@ impl PeerService for Played {
                 ForwardReply::Answer(response)
             }
             PeerBehaviour::NotOwner { epoch } => ForwardReply::NotOwner { epoch },
-            PeerBehaviour::BreakAfterReading => {
-                self.to_break.send(()).unwrap();
-                pending().await
-            }
+            PeerBehaviour::BreakAfterReading => peer.breaks_off().await,
             PeerBehaviour::Refuse | PeerBehaviour::Hang => pending().await,
         }
     }
 
     async fn pong(self: Arc<Self>) -> Pong {
-        if matches!(*self.behaviour.lock().unwrap(), PeerBehaviour::Hang) {
+        let peer = &self.played;
+        peer.reached.store(self.number, SeqCst);
+        if matches!(*peer.behaviour.lock().unwrap(), PeerBehaviour::Hang) {
             return pending().await;
         }
-        self.pong.lock().unwrap().clone()
+        peer.pong.lock().unwrap().clone()
     }
 
     async fn ask(self: Arc<Self>, _from: RegionName, question: Question) -> Told {
-        self.asked.lock().unwrap().push(question);
-        let behaviour = self.behaviour.lock().unwrap().clone();
+        let peer = &self.played;
+        peer.asked.lock().unwrap().push(question);
+        let behaviour = peer.behaviour.lock().unwrap().clone();
         match behaviour {
             PeerBehaviour::Answer { .. } | PeerBehaviour::NotOwner { .. } => {
-                self.told.lock().unwrap().clone()
+                peer.told.lock().unwrap().clone()
             }
-            PeerBehaviour::BreakAfterReading => {
-                self.to_break.send(()).unwrap();
-                pending().await
-            }
+            PeerBehaviour::BreakAfterReading => peer.breaks_off().await,
             PeerBehaviour::Refuse | PeerBehaviour::Hang => pending().await,
         }
+    }
+}
+
+impl Played {
+    /// Breaks the connection, and with it whoever waits here.
+    async fn breaks_off<T>(&self) -> T {
+        self.breaks.fetch_add(1, SeqCst);
+        self.to_break.send(()).unwrap();
+        pending().await
+    }
+}
+
+impl Link {
+    /// Waits until connections that were to be broken are, and until the caller has one that is not. A
+    /// broken stream is noticed before its connection is: what is called in between fails at once,
+    /// and rightly so, whatever the peer does by then.
+    async fn is_mended(&self) {
+        wait::for_some("a connection that nobody breaks", BOUND, async || {
+            let house = self.house.lock().await;
+            let (openings, broken) = (house.openings, house.broken);
+            drop(house);
+            if broken < self.peer.breaks.load(SeqCst) {
+                return Ok(None);
+            }
+            drop(self.peers.ping(&region("us"), BOUND).await);
+            Ok((self.peer.reached.load(SeqCst) == openings).then_some(()))
+        })
+        .await
+        .unwrap();
     }
 }
 
@@ -184,6 +233,10 @@ impl PeersBench for Link {
     }
 
     async fn behave(&self, behaviour: PeerBehaviour) {
+        let before = self.peer.behaviour.lock().unwrap().clone();
+        if matches!(before, PeerBehaviour::BreakAfterReading) {
+            self.is_mended().await;
+        }
         let mut house = self.house.lock().await;
         *self.peer.behaviour.lock().unwrap() = behaviour.clone();
         self.peer.arrived.lock().unwrap().clear();
