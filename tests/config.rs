@@ -86,7 +86,7 @@ fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {
     match config.shared.routes.find(&Method::POST, path) {
         Matched::Route(route) => match &route.protection {
             Protection::Required(policy) | Protection::Optional(policy) => policy,
-            Protection::Off => panic!("{path} handles no keys"),
+            Protection::Off { .. } => panic!("{path} handles no keys"),
         },
         Matched::PassThrough | Matched::Refused => panic!("no route takes {path}"),
     }

@@ -16,7 +16,7 @@ use onceway::ports::{Body, BodyError, Upstream, body};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{RequestId, Token};
 use onceway::protocol::region::RegionName;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::clock::{SimClock, pause};
 use crate::process::Process;
@@ -143,6 +143,7 @@ pub(crate) struct Attempted {
 struct Service {
     mode: UpstreamMode,
     probes: ProbeMode,
+    connect: Duration,
     sick: bool,
     questions: usize,
 }
@@ -185,7 +186,8 @@ impl Upstreams {
     pub fn add(&self, region: RegionName) {
         let mode =
             UpstreamMode::Answer { after: Duration::ZERO, status: 200, body: Bytes::new(), effect: true };
-        let service = Service { mode, probes: ProbeMode::Ledger, sick: false, questions: 0 };
+        let connect = Duration::ZERO;
+        let service = Service { mode, probes: ProbeMode::Ledger, connect, sick: false, questions: 0 };
         self.lock().services.insert(region, service);
     }
 
@@ -197,6 +199,11 @@ impl Upstreams {
     /// Whether a region's upstream fails its health checks. It answers requests as before.
     pub fn set_sick(&self, region: &RegionName, sick: bool) {
         self.lock().service(region).sick = sick;
+    }
+
+    /// How long a connection to a region's upstream takes, from now on, for requests with a key.
+    pub fn set_connect(&self, region: &RegionName, connect: Duration) {
+        self.lock().service(region).connect = connect;
     }
 
     /// Switches what a region's status address answers.
@@ -425,9 +432,25 @@ fn response<B>(status: u16, body: B) -> Response<B> {
 }
 
 impl Upstream for SimUpstream {
-    async fn send(&self, send: Send, within: Duration) -> Result<Response<Body>, SendError> {
+    async fn send(
+        &self,
+        send: Send,
+        within: Duration,
+        may_send: impl Fn() -> bool + std::marker::Send + Sync,
+    ) -> Result<Response<Body>, SendError> {
         self.process.runs().await;
         let until = Instant::now() + within;
+        let connect = self.asked(|service| service.connect);
+        if !connect.is_zero() {
+            pause(connect.min(within)).await;
+            self.process.runs().await;
+        }
+        if connect >= within {
+            return Err(SendError::NotSent(format!("no connection within {within:?}")));
+        }
+        if !may_send() {
+            return Err(SendError::NotSent("the right to send ended".to_owned()));
+        }
         let mode = self.arrive(Arrival {
             at: self.upstreams.clock.elapsed(),
             attempt: Some((send.id, send.token, send.request_id)),
@@ -436,11 +459,11 @@ impl Upstream for SimUpstream {
             headers: send.headers,
             body: send.body,
         });
-        let answered = timeout(within, self.answer(mode, Some(until))).await;
+        let answered = timeout_at(until, self.answer(mode, Some(until))).await;
         self.process.runs().await;
         match answered {
             Ok(answered) => answered,
-            Err(_) => Err(SendError::Unknown(format!("no answer within {within:?}"))),
+            Err(_) => Err(SendError::Late(format!("no answer within {within:?}"))),
         }
     }
 
@@ -468,7 +491,7 @@ impl Upstream for SimUpstream {
         if sick { Err("503 Service Unavailable".to_owned()) } else { Ok(()) }
     }
 
-    async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
+    async fn pass(&self, request: Request<Body>, within: Duration) -> Result<Response<Body>, SendError> {
         self.process.runs().await;
         let (head, streamed) = request.into_parts();
         let read = body::collect(streamed, usize::MAX).await;
@@ -482,8 +505,9 @@ impl Upstream for SimUpstream {
             headers: head.headers,
             body: bytes,
         });
-        let answered = self.answer(mode, None).await;
+        // Its body, once begun, is not held to each wait: nobody passes a body that hangs here.
+        let answered = timeout(within, self.answer(mode, None)).await;
         self.process.runs().await;
-        answered
+        answered.unwrap_or_else(|_| Err(SendError::Late(format!("no answer within {within:?}"))))
     }
 }

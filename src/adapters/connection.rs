@@ -1,15 +1,19 @@
 //! HTTP/1.1 connections to one upstream, kept alive between requests: one request is one attempt.
 //!
-//! Neighbours: `upstream` builds requests and reads answers. hyper-util's pool is not used because it may resend on its own. It must
-//! not resend: a request goes to another connection only if hyper gave it back unwritten (hyper's `TrySendError::take_message`:
-//! "the message was never even started").
+//! hyper-util's pool is not used because it may resend on its own. This file must not resend: a
+//! request goes to another connection only if hyper gave it back unwritten (hyper's
+//! `TrySendError::take_message`: "the message was never even started").
+//!
+//! An upstream that closes an idle connection just as a request is written to it leaves an unknown
+//! outcome. So a connection is idle for a short time only, and for less where the request may
+//! change state.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
-use http::{Request, Response, StatusCode, Version};
+use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -17,9 +21,10 @@ use hyper_util::rt::TokioIo;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::streaming::{Patience, streaming};
+use super::upload::watched;
 use crate::ports::Body;
 use crate::ports::upstream::SendError;
 
@@ -27,17 +32,28 @@ use crate::ports::upstream::SendError;
 const CONNECT: Duration = Duration::from_secs(2);
 /// The most idle connections that are kept.
 const MOST_IDLE: usize = 256;
+/// How much sooner than the upstream a connection is closed here: its `Keep-Alive: timeout=` less
+/// this. Covers the way there, and clocks that tick in whole seconds.
+const MARGIN: Duration = Duration::from_millis(500);
+/// A request that may change state goes only on a connection that was in use this recently. Some
+/// upstreams close after a second and send no `Keep-Alive`.
+const FRESH: Duration = Duration::from_millis(500);
 
 /// Connections to one `host:port`.
 #[derive(Debug)]
 pub struct Pool {
     address: String,
     keep: Duration,
-    idle: Stack,
+    idle: Arc<Mutex<Idle>>,
 }
 
-/// Idle connections, the one used last on top, so that surplus ones grow old at the bottom.
-type Stack = Arc<Mutex<Vec<Connection>>>;
+#[derive(Debug, Default)]
+struct Idle {
+    /// The one used last is on top, so that surplus ones grow old at the bottom.
+    stack: Vec<Connection>,
+    /// A task runs that closes the old ones.
+    closing: bool,
+}
 
 #[derive(Debug)]
 struct Connection {
@@ -45,43 +61,87 @@ struct Connection {
     /// A second handle of hyper's socket, to see whether the upstream closed it before this runtime was told so.
     socket: OwnedFd,
     since: Instant,
+    /// How long it may be idle: the pool's time, or less where the upstream says less.
+    keep: Duration,
+}
+
+impl Connection {
+    fn is_old(&self, now: Instant) -> bool {
+        now - self.since >= self.keep
+    }
+}
+
+/// How long an upstream may take.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    /// Head and body together, counted from now on. Time that the reader of the body takes does
+    /// not count.
+    Whole(Duration),
+    /// Each wait for the upstream by itself: to take the next piece of the request, to begin its
+    /// answer, to send the next piece of it. Time that the client takes does not count.
+    Each(Duration),
+}
+
+impl Limit {
+    fn span(self) -> Duration {
+        match self {
+            Limit::Whole(span) | Limit::Each(span) => span,
+        }
+    }
 }
 
 impl Pool {
-    /// Connections to `address` (`host:port`), closed after being idle for `keep`: stay below the upstream's own keep-alive
-    /// time, so that it does not close a connection just as a request is written to it.
+    /// Connections to `address` (`host:port`), closed once they were idle for `keep`. Stay below the
+    /// upstream's own keep-alive time.
     pub fn new(address: String, keep: Duration) -> Self {
-        Self { address, keep, idle: Stack::default() }
+        Self { address, keep, idle: Arc::default() }
     }
 
-    /// Sends `request` once; returns when the answer's head has arrived. With a deadline the head must have arrived
-    /// by then, and waiting for the body may take what is left of it, else the call or the body fails. Dropping the future or the body closes the connection.
+    /// Sends `request` once; returns when the answer's head has arrived. `may_send` is asked right
+    /// before the first byte is written: making a connection may take seconds. Dropping the future
+    /// or the body closes the connection.
     ///
     /// # Errors
-    /// `NotSent` only if no byte was written; see the port.
+    /// `NotSent` only if no byte was written; `Late` if the limit passed after that; see the port.
     pub async fn exchange(
         &self,
-        mut request: Request<Body>,
-        deadline: Option<Instant>,
+        request: Request<Body>,
+        limit: Limit,
+        may_send: impl Fn() -> bool,
     ) -> Result<Response<Body>, SendError> {
+        let until = Instant::now() + limit.span();
+        let is_safe = request.method().is_safe();
+        let (mut request, upload) = match limit {
+            Limit::Whole(_) => (request, None),
+            Limit::Each(_) => watched(request),
+        };
         loop {
-            let (mut connection, pooled) = match self.take() {
+            let (mut connection, pooled) = match self.take(is_safe) {
                 Some(connection) => (connection, true),
-                None => (self.connect(deadline).await?, false),
+                None => (self.connect(until).await?, false),
             };
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if Instant::now() >= until {
                 return Err(SendError::NotSent("no time is left".into()));
             }
+            if !may_send() {
+                return Err(SendError::NotSent("the right to send ended before a byte was written".into()));
+            }
             let sending = connection.sender.try_send_request(request);
-            let sent = match deadline {
-                Some(deadline) => timeout_at(deadline, sending)
-                    .await
-                    .map_err(|_| SendError::Unknown("no answer in time".into()))?,
-                None => sending.await,
+            let sent = match (limit, &upload) {
+                (Limit::Whole(_), _) => timeout_at(until, sending).await.ok(),
+                (Limit::Each(span), Some(upload)) => upload.unless_silent(span, sending).await,
+                (Limit::Each(span), None) => timeout(span, sending).await.ok(),
             };
             match sent {
-                Ok(answer) => return self.receive(answer, connection, deadline),
-                Err(mut error) => match error.take_message() {
+                None => return Err(SendError::Late("no answer in time".into())),
+                Some(Ok(answer)) => {
+                    let patience = match limit {
+                        Limit::Whole(_) => Patience::Within(until.saturating_duration_since(Instant::now())),
+                        Limit::Each(span) => Patience::Each(span),
+                    };
+                    return self.receive(answer, connection, patience);
+                }
+                Some(Err(mut error)) => match error.take_message() {
                     // Nothing of it was written: a stale connection is no attempt.
                     Some(unsent) if pooled => request = unsent,
                     Some(_) => return Err(SendError::NotSent(describe(&error.into_error()))),
@@ -94,37 +154,37 @@ impl Pool {
     fn receive(
         &self,
         answer: Response<Incoming>,
-        connection: Connection,
-        deadline: Option<Instant>,
+        mut connection: Connection,
+        patience: Patience,
     ) -> Result<Response<Body>, SendError> {
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(SendError::Unknown("the upstream switched protocols unasked".into()));
         }
         let mut answer = answer;
         let clear = make_length_clear(&mut answer).map_err(|why| SendError::Unknown(why.into()))?;
+        if let Some(theirs) = keep_alive(answer.headers()) {
+            connection.keep = self.keep.min(theirs.saturating_sub(MARGIN));
+        }
         let idle = self.idle.clone();
         // What may be two answers to another reader leaves a connection that is not used again.
         let at_end = Box::new(move || if clear { put_back(&idle, connection) } else { drop(connection) });
-        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-        let patience = deadline.map_or(Patience::Endless, |deadline| Patience::Within(left(deadline)));
         let mut answer = answer.map(|body| streaming(body, patience, Some(at_end)));
         *answer.version_mut() = Version::HTTP_11;
         Ok(answer)
     }
 
-    /// An idle connection that still looks alive.
-    fn take(&self) -> Option<Connection> {
+    /// An idle connection that still looks alive, and is fresh unless the request is safe.
+    fn take(&self, is_safe: bool) -> Option<Connection> {
         let mut idle = lock(&self.idle);
         let now = Instant::now();
-        let old = idle.iter().take_while(|connection| now - connection.since >= self.keep).count();
-        idle.drain(..old);
+        let most = if is_safe { self.keep } else { self.keep.min(FRESH) };
         // One that is not ready still has a piece of its last exchange to finish; it keeps its place.
         let mut unready = Vec::new();
         let mut found = None;
         while found.is_none()
-            && let Some(connection) = idle.pop()
+            && let Some(connection) = idle.stack.pop_if(|connection| now - connection.since < most)
         {
-            if connection.sender.is_closed() {
+            if connection.sender.is_closed() || connection.is_old(now) {
                 continue;
             }
             if !connection.sender.is_ready() {
@@ -133,12 +193,12 @@ impl Pool {
                 found = Some(connection);
             }
         }
-        idle.extend(unready.into_iter().rev());
+        idle.stack.extend(unready.into_iter().rev());
         found
     }
 
-    async fn connect(&self, deadline: Option<Instant>) -> Result<Connection, SendError> {
-        let left = deadline.map_or(CONNECT, |deadline| deadline.saturating_duration_since(Instant::now()));
+    async fn connect(&self, until: Instant) -> Result<Connection, SendError> {
+        let left = until.saturating_duration_since(Instant::now());
         let failed = |why: String| SendError::NotSent(format!("connect to {}: {why}", self.address));
         let opened = async {
             let stream = TcpStream::connect(&self.address).await?;
@@ -154,7 +214,7 @@ impl Pool {
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
         // What breaks a connection is told to the request on it; the driver's own result adds nothing.
         tokio::spawn(async move { drop(driver.await) });
-        Ok(Connection { sender, socket, since: Instant::now() })
+        Ok(Connection { sender, socket, since: Instant::now(), keep: self.keep })
     }
 }
 
@@ -193,19 +253,55 @@ fn is_quiet(socket: &OwnedFd) -> bool {
     matches!(looked, Err(Errno::AGAIN))
 }
 
-fn put_back(idle: &Stack, mut connection: Connection) {
-    if connection.sender.is_closed() {
+/// The idle time that the upstream allows, from `Keep-Alive: timeout=5, max=100` (RFC 2068 section
+/// 19.7.1; seconds). `None` where it says nothing that can be read.
+fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
+    let lines = headers.get_all("keep-alive").iter().filter_map(|line| line.to_str().ok());
+    let parameters = lines.flat_map(|line| line.split([',', ';']));
+    let seconds = parameters.filter_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let value = value.trim().trim_matches('"');
+        name.trim().eq_ignore_ascii_case("timeout").then(|| value.parse::<u32>().ok())?
+    });
+    seconds.min().map(|seconds| Duration::from_secs(seconds.into()))
+}
+
+fn put_back(idle: &Arc<Mutex<Idle>>, mut connection: Connection) {
+    if connection.sender.is_closed() || connection.keep.is_zero() {
         return;
     }
     connection.since = Instant::now();
-    let mut idle = lock(idle);
-    if idle.len() < MOST_IDLE {
-        idle.push(connection);
+    let mut held = lock(idle);
+    if held.stack.len() < MOST_IDLE {
+        held.stack.push(connection);
+    }
+    if !held.closing {
+        held.closing = true;
+        tokio::spawn(close_old(idle.clone()));
     }
 }
 
-/// No holder of this lock can panic halfway through a change, so a poisoned stack is still whole.
-fn lock(idle: &Stack) -> MutexGuard<'_, Vec<Connection>> {
+/// Closes connections once they were idle for their time; ends when none is left.
+async fn close_old(idle: Arc<Mutex<Idle>>) {
+    loop {
+        let next = {
+            let mut idle = lock(&idle);
+            let now = Instant::now();
+            idle.stack.retain(|connection| !connection.is_old(now) && !connection.sender.is_closed());
+            let ends = idle.stack.iter().map(|connection| connection.since + connection.keep);
+            let next = ends.min();
+            idle.closing = next.is_some();
+            next
+        };
+        match next {
+            Some(next) => sleep_until(next).await,
+            None => return,
+        }
+    }
+}
+
+/// No holder of this lock can panic halfway through a change, so poisoned connections are still whole.
+fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
     idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -15,6 +15,7 @@ pub mod postgres;
 pub mod streaming;
 pub mod system;
 pub mod tls;
+mod upload;
 pub mod upstream;
 pub mod views;
 pub mod wire;

@@ -26,6 +26,8 @@ pub enum Patience {
     Within(Duration),
     /// The same, but each byte earns [`EACH_BYTE`] more, up to the same span again: a stall is cut, and so is a drip.
     Between(Duration),
+    /// Each wait by itself may take this long.
+    Each(Duration),
     /// For ever: somebody else bounds it.
     Endless,
 }
@@ -36,11 +38,13 @@ pub type AtEnd = Box<dyn FnOnce() + Send>;
 /// Wraps a body. Dropping the result gives the body up.
 pub fn streaming(incoming: Incoming, patience: Patience, at_end: Option<AtEnd>) -> Body {
     let sleep = match patience {
-        Patience::Within(span) | Patience::Between(span) => Some(Box::pin(tokio::time::sleep(span))),
+        Patience::Within(span) | Patience::Between(span) | Patience::Each(span) => {
+            Some(Box::pin(tokio::time::sleep(span)))
+        }
         Patience::Endless => None,
     };
     let credit = match patience {
-        Patience::Within(span) | Patience::Between(span) => span,
+        Patience::Within(span) | Patience::Between(span) | Patience::Each(span) => span,
         Patience::Endless => Duration::ZERO,
     };
     let mut body = Streaming { incoming, patience, sleep, credit, waiting: None, over: false, at_end };
@@ -82,7 +86,9 @@ impl Streaming {
 
     /// Called when the sender is to be waited for.
     fn stalled(&mut self, context: &mut Context<'_>) -> bool {
-        let (Patience::Within(_) | Patience::Between(_)) = self.patience else { return false };
+        if matches!(self.patience, Patience::Endless) {
+            return false;
+        }
         if self.waiting.is_none() {
             let now = Instant::now();
             self.waiting = Some(now);
@@ -97,9 +103,13 @@ impl Streaming {
     fn came(&mut self, bytes: usize) {
         let waited = self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
         self.credit = self.credit.saturating_sub(waited);
-        if let Patience::Between(span) = self.patience {
-            let earned = EACH_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
-            self.credit = span.min(self.credit + earned);
+        match self.patience {
+            Patience::Between(span) => {
+                let earned = EACH_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+                self.credit = span.min(self.credit + earned);
+            }
+            Patience::Each(span) => self.credit = span,
+            Patience::Within(_) | Patience::Endless => {}
         }
     }
 

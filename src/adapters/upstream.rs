@@ -10,9 +10,8 @@ use std::time::Duration;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
-use tokio::time::Instant;
 
-use super::connection::Pool;
+use super::connection::{Limit, Pool};
 use super::headers::{RESERVED_PREFIX, strip_hop_by_hop, strip_prefix};
 use crate::ports::body::{Collected, collect, empty, full};
 use crate::ports::upstream::{self, Probe, ProbeReply, SendError, Upstream};
@@ -140,8 +139,12 @@ impl HttpUpstream {
 }
 
 impl Upstream for HttpUpstream {
-    async fn send(&self, send: upstream::Send, within: Duration) -> Result<Response<Body>, SendError> {
-        let deadline = Instant::now() + within;
+    async fn send(
+        &self,
+        send: upstream::Send,
+        within: Duration,
+        may_send: impl Fn() -> bool + Send + Sync,
+    ) -> Result<Response<Body>, SendError> {
         let mut headers = send.headers;
         prepare(&mut headers, &self.own.host);
         name_attempt(&mut headers, &send.id, send.token);
@@ -151,11 +154,11 @@ impl Upstream for HttpUpstream {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(send.body.len()));
         }
         let request = assemble(send.method, &send.target, headers, full(send.body));
-        self.own.pool.exchange(request, Some(deadline)).await.map(cleaned)
+        self.own.pool.exchange(request, Limit::Whole(within), may_send).await.map(cleaned)
     }
 
     async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
-        ask(self.witness(probe.region.as_ref()), &probe, Instant::now() + within, limit)
+        ask(self.witness(probe.region.as_ref()), &probe, within, limit)
             .await
             .unwrap_or_else(ProbeReply::CannotSay)
     }
@@ -165,7 +168,7 @@ impl Upstream for HttpUpstream {
         headers.insert(HOST, self.own.host.clone());
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         let request = assemble(Method::GET, path, headers, empty());
-        let answered = self.own.pool.exchange(request, Some(Instant::now() + within)).await;
+        let answered = self.own.pool.exchange(request, Limit::Whole(within), always).await;
         let answer = answered.map_err(|error| error.to_string())?;
         match answer.status() {
             status if status.is_success() || status.is_redirection() => Ok(()),
@@ -173,13 +176,18 @@ impl Upstream for HttpUpstream {
         }
     }
 
-    async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
+    async fn pass(&self, request: Request<Body>, within: Duration) -> Result<Response<Body>, SendError> {
         let (head, body) = request.into_parts();
         let mut headers = head.headers;
         prepare(&mut headers, &self.own.host);
         let request = assemble(head.method, &head.uri, headers, body);
-        self.own.pool.exchange(request, None).await.map(cleaned)
+        self.own.pool.exchange(request, Limit::Each(within), always).await.map(cleaned)
     }
+}
+
+/// Nothing but the caller's own wish stands behind a request without a key.
+fn always() -> bool {
+    true
 }
 
 /// Leaves the client's end-to-end headers and names the host. The length is left to be stated anew, from the body itself.
@@ -240,7 +248,7 @@ fn cleaned(mut answer: Response<Body>) -> Response<Body> {
 async fn ask(
     witness: Result<&Service, String>,
     probe: &Probe,
-    deadline: Instant,
+    within: Duration,
     limit: usize,
 ) -> Result<ProbeReply, String> {
     let witness = witness?;
@@ -254,7 +262,8 @@ async fn ask(
     // The key is not in the URL: a cache on the way must not give one key's answer to another.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let request = assemble(Method::GET, &probe.address, headers, empty());
-    let reply = witness.pool.exchange(request, Some(deadline)).await.map_err(|error| error.to_string())?;
+    let asked = witness.pool.exchange(request, Limit::Whole(within), always).await;
+    let reply = asked.map_err(|error| error.to_string())?;
     let status = reply.status();
     let effect = only(reply.headers(), &EFFECT)?.to_owned();
     match (effect.as_str(), status) {

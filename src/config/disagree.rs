@@ -129,7 +129,9 @@ fn of_route(one: &Route, other: &Route) -> Option<&'static str> {
         return Some("path");
     }
     match (protection, &other.protection) {
-        (Protection::Off, Protection::Off) => None,
+        (Protection::Off { upstream_timeout: one }, Protection::Off { upstream_timeout: other }) => {
+            (one != other).then_some("upstream_timeout")
+        }
         (Protection::Optional(one), Protection::Optional(other))
         | (Protection::Required(one), Protection::Required(other)) => of_policy(one, other),
         _ => Some("key"),

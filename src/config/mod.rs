@@ -302,7 +302,7 @@ fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Pro
 fn binds(route: &Route) -> bool {
     match &route.protection {
         Protection::Required(policy) | Protection::Optional(policy) => policy.bind == Binding::Principal,
-        Protection::Off => false,
+        Protection::Off { .. } => false,
     }
 }
 

@@ -139,6 +139,8 @@ pub struct Upstream {
     pub shared: bool,
     /// `http://host:port` of other regions' upstreams, for probes.
     pub elsewhere: BTreeMap<RegionName, String>,
+    /// How long a connection without requests is kept.
+    pub keep_idle: Duration,
     /// How its health is checked; `None` if it is not.
     pub health: Option<UpstreamHealth>,
 }
@@ -306,11 +308,19 @@ fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bo
     let advice = "say true if any region's upstream can tell whether an effect happened anywhere, false if each knows its own only";
     let shared = section.required("shared", advice, reader::flag);
     let elsewhere = by_region(section.table("elsewhere"), section.at(), ELSEWHERE, http_address);
+    let most = Duration::from_secs(600);
+    let keep_idle = section.optional("keep_idle", |value| reader::time(value, Duration::ZERO, most));
+    let keep_idle = keep_idle.unwrap_or(Duration::from_secs(2));
     let health = section.table("health").and_then(upstream_health::read);
     section.finish();
-    let values = elsewhere.clone().values();
-    let upstream =
-        address.zip(shared).map(|(address, shared)| Upstream { address, shared, elsewhere: values, health });
+    let elsewhere_values = elsewhere.clone().values();
+    let upstream = address.zip(shared).map(|(address, shared)| Upstream {
+        address,
+        shared,
+        elsewhere: elsewhere_values,
+        keep_idle,
+        health,
+    });
     (upstream, elsewhere, shared)
 }
 

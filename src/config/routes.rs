@@ -14,6 +14,7 @@ use super::reader::{self, At, Located, Problems, Section, Source};
 use super::{outcomes, policy as tables};
 use crate::gateway::route::{
     Accept, Binding, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
+    UPSTREAM_TIMEOUT,
 };
 use crate::protocol::decide::Recovery;
 use crate::protocol::job::Backoff;
@@ -24,7 +25,7 @@ use crate::protocol::lifetime::Retention;
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 23] = [
+const POLICY_KEYS: [&str; 22] = [
     "syntax",
     "key_policy",
     "fingerprint",
@@ -34,7 +35,6 @@ const POLICY_KEYS: [&str; 23] = [
     "probe",
     "hold",
     "wait",
-    "upstream_timeout",
     "settle_time",
     "retention",
     "tombstone",
@@ -108,13 +108,13 @@ fn route(mut section: Section<'_>) -> Option<Route> {
     let protection = match handling {
         Some(Handling::Off) => {
             refuse_policy(&section);
-            Some(Protection::Off)
+            Some(Protection::Off { upstream_timeout: upstream_timeout(&section) })
         }
         Some(Handling::Required) => policy(&section).map(|policy| Protection::Required(Arc::new(policy))),
         Some(Handling::Optional) => policy(&section).map(|policy| Protection::Optional(Arc::new(policy))),
         None => {
             // What was meant is not known: all keys of a policy may stand here, and none must.
-            for key in POLICY_KEYS {
+            for key in POLICY_KEYS.into_iter().chain(["upstream_timeout"]) {
                 section.has(key);
             }
             None
@@ -130,6 +130,14 @@ fn refuse_policy(section: &Section<'_>) {
     }
 }
 
+const MOST_TIME: Duration = Duration::from_secs(3_650 * 86_400);
+
+fn upstream_timeout(section: &Section<'_>) -> Duration {
+    let least = Duration::from_millis(10);
+    let written = section.optional("upstream_timeout", |value| reader::time(value, least, MOST_TIME));
+    written.unwrap_or(UPSTREAM_TIMEOUT)
+}
+
 fn policy(section: &Section<'_>) -> Option<Policy> {
     let syntaxes = [("lenient", Syntax::Lenient), ("strict", Syntax::Strict)];
     let syntax =
@@ -137,8 +145,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     let recovery = recovery(section);
     let span = |key, least: u64, default: u64| {
         let (least, default) = (Duration::from_millis(least), Duration::from_millis(default));
-        let most = Duration::from_secs(3_650 * 86_400);
-        section.optional(key, |value| reader::time(value, least, most)).unwrap_or(default)
+        section.optional(key, |value| reader::time(value, least, MOST_TIME)).unwrap_or(default)
     };
     let size = |key, least| {
         section.optional(key, |value| reader::size(value, least, MOST_BYTES)).unwrap_or(DEFAULT_BYTES)
@@ -154,7 +161,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         probe: None,
         hold: span("hold", 1_000, 30_000),
         wait: span("wait", 0, 5_000),
-        upstream_timeout: span("upstream_timeout", 10, 10_000),
+        upstream_timeout: upstream_timeout(section),
         escrow: tables::escrow(section),
         settle_time: span("settle_time", 0, 0),
         retention: section.optional("retention", retention).unwrap_or(RETENTION),

@@ -139,10 +139,11 @@ fn store(now: &Store, read: &Store, differs: &mut impl FnMut(&str, bool)) {
 }
 
 fn upstream(now: &Upstream, read: &Upstream, differs: &mut impl FnMut(&str, bool)) {
-    let Upstream { address, shared, elsewhere, health } = read;
+    let Upstream { address, shared, elsewhere, keep_idle, health } = read;
     differs("upstream.address", *address != now.address);
     differs("upstream.shared", *shared != now.shared);
     differs("[upstream.elsewhere]", *elsewhere != now.elsewhere);
+    differs("upstream.keep_idle", *keep_idle != now.keep_idle);
     let shown = |health: &Option<UpstreamHealth>| format!("{health:?}");
     differs("[upstream.health]", shown(health) != shown(&now.health));
 }

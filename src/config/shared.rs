@@ -16,7 +16,9 @@ use crate::gateway::Settings;
 use crate::gateway::authority::{self, Failover};
 use crate::gateway::credentials::Credentials;
 use crate::gateway::crowd::MostAtOnce;
-use crate::gateway::route::{Accept, Binding, Escrow, Mismatch, Mode, Policy, Protection, Route, Routes};
+use crate::gateway::route::{
+    Accept, Binding, Escrow, Mismatch, Mode, Policy, Protection, Route, Routes, UPSTREAM_TIMEOUT,
+};
 use crate::gateway::signature::FingerprintRule;
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
@@ -125,7 +127,11 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Fail
         let methods: Vec<&str> = route.methods.iter().map(|method| method.as_str()).collect();
         let _ = writeln!(text, "route {} {:?} {}", route.name, methods, route.path.as_str());
         match &route.protection {
-            Protection::Off => text.push_str("off\n"),
+            // Without the default, as gateways of before 2026-11-24 write it.
+            Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT } => text.push_str("off\n"),
+            Protection::Off { upstream_timeout } => {
+                let _ = writeln!(text, "off {}", upstream_timeout.as_nanos());
+            }
             Protection::Optional(policy) => write_policy(&mut text, "optional", policy),
             Protection::Required(policy) => write_policy(&mut text, "required", policy),
         }

@@ -17,7 +17,7 @@ use super::canonical::canonical_json;
 use super::credentials::{Caller, Vouched};
 use super::crowd::Place;
 use super::live::Live;
-use super::pass::{NO_ROUTE, Passing};
+use super::pass::{NO_ROUTE, Passing, within};
 use super::problems::Problem;
 use super::quota::Charged;
 use super::race::{Won, race};
@@ -115,11 +115,13 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
     let with_key = request.headers().contains_key(&reply::KEY);
     gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused));
     let (route, policy) = match matched {
-        Matched::PassThrough => return pass(gateway, NO_ROUTE.into(), request),
+        Matched::PassThrough => return pass(gateway, (NO_ROUTE.into(), matched), request),
         Matched::Refused => return Admitted::Refused(Problem::NoRoute, None),
         Matched::Route(route) => match &route.protection {
-            Protection::Off => return pass(gateway, route.name.clone(), request),
-            Protection::Optional(_) if !with_key => return pass(gateway, route.name.clone(), request),
+            Protection::Off { .. } => return pass(gateway, (route.name.clone(), matched), request),
+            Protection::Optional(_) if !with_key => {
+                return pass(gateway, (route.name.clone(), matched), request);
+            }
             Protection::Optional(policy) | Protection::Required(policy) => {
                 (route.name.clone(), policy.clone())
             }
@@ -136,9 +138,13 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
 }
 
 /// A request that passes belongs to a trace like any other.
-fn pass<P: Ports>(gateway: &Gateway<P>, route: Arc<str>, mut request: Request<Body>) -> Admitted {
+fn pass<P: Ports>(
+    gateway: &Gateway<P>,
+    (route, matched): (Arc<str>, Matched<'_>),
+    mut request: Request<Body>,
+) -> Admitted {
     trace::follow(request.headers_mut(), gateway.ports().dice().request_id());
-    let passing = Passing::of(gateway, route, request.headers());
+    let passing = Passing::of(gateway, route, within(matched), request.headers());
     Admitted::Pass(Box::new(request), passing)
 }
 

@@ -98,7 +98,7 @@ impl Coverage {
             Matched::PassThrough | Matched::Refused => (None, How::NoRoute),
             Matched::Route(route) => {
                 let how = match &route.protection {
-                    Protection::Off => How::Off,
+                    Protection::Off { .. } => How::Off,
                     Protection::Optional(_) if !with_key => How::OptionalWithoutKey,
                     Protection::Optional(_) | Protection::Required(_) => How::Protected,
                 };
@@ -176,7 +176,7 @@ fn is_word(segment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::route::{Route, Routes};
+    use super::super::route::{Route, Routes, UPSTREAM_TIMEOUT};
     use super::*;
 
     fn routes() -> Routes {
@@ -184,7 +184,7 @@ mod tests {
             name: name.into(),
             methods: Vec::new(),
             path: PathPattern::parse(path).unwrap(),
-            protection: Protection::Off,
+            protection: Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT },
         };
         Routes(vec![route("search", "/v1/{shop}/search"), route("rest", "/open/*")])
     }

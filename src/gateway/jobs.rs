@@ -453,6 +453,7 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
         | Problem::KeyReused { .. }
         | Problem::KeyExpired
         | Problem::DeadLetter
-        | Problem::UpstreamBroke => End::Dead(format!("refused: {code}")),
+        | Problem::UpstreamBroke
+        | Problem::UpstreamSilent => End::Dead(format!("refused: {code}")),
     }
 }

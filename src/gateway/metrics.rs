@@ -191,7 +191,7 @@ pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
     let result = match answered {
         Ok(_) => "answered",
         Err(SendError::NotSent(_)) => "not_sent",
-        Err(SendError::Unknown(_)) => "unknown",
+        Err(SendError::Unknown(_) | SendError::Late(_)) => "unknown",
     };
     counter!(observe::PASSED, "result" => result).increment(1);
 }

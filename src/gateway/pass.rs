@@ -10,6 +10,7 @@ use http::{HeaderMap, Request, Response};
 
 use super::ending::jittered;
 use super::problems::Problem;
+use super::route::{Matched, UNLISTED_TIMEOUT};
 use super::trace::{self, Trace};
 use super::{Gateway, metrics, reply, spans};
 use crate::ports::upstream::SendError;
@@ -24,18 +25,33 @@ pub struct Passing {
     route: Arc<str>,
     trace: Trace,
     arrived: Moment,
+    /// How long the upstream may be silent.
+    pub(super) within: Duration,
+}
+
+/// How long the upstream may be silent about a request that passes.
+pub(super) fn within(matched: Matched<'_>) -> Duration {
+    match matched {
+        Matched::Route(route) => route.upstream_timeout(),
+        Matched::PassThrough | Matched::Refused => UNLISTED_TIMEOUT,
+    }
 }
 
 impl Passing {
     /// A request with these headers, on this route.
-    pub(super) fn of<P: Ports>(gateway: &Gateway<P>, route: Arc<str>, headers: &HeaderMap) -> Self {
-        Self { route, trace: trace::of(headers), arrived: gateway.ports.clock().now() }
+    pub(super) fn of<P: Ports>(
+        gateway: &Gateway<P>,
+        route: Arc<str>,
+        within: Duration,
+        headers: &HeaderMap,
+    ) -> Self {
+        Self { route, trace: trace::of(headers), arrived: gateway.ports.clock().now(), within }
     }
 }
 
 impl<P: Ports> Gateway<P> {
     pub(super) async fn pass(&self, passing: Passing, request: Request<Body>) -> Response<Body> {
-        let answered = self.ports.upstream().pass(request).await;
+        let answered = self.ports.upstream().pass(request, passing.within).await;
         self.passed(&passing, answered)
     }
 
@@ -46,7 +62,7 @@ impl<P: Ports> Gateway<P> {
         answered: Result<Response<Body>, SendError>,
     ) -> Response<Body> {
         metrics::passed(&answered);
-        let Passing { route, trace, arrived } = passing;
+        let Passing { route, trace, arrived, within: _ } = passing;
         let (region, epoch) = (&self.settings.me, self.view().epoch());
         let (response, verdict, code) = match answered {
             Ok(response) => (response, "passed", "-"),
@@ -57,6 +73,7 @@ impl<P: Ports> Gateway<P> {
                         Problem::UpstreamUnavailable { after: jittered(self, Duration::from_secs(1)) }
                     }
                     SendError::Unknown(_) => Problem::UpstreamBroke,
+                    SendError::Late(_) => Problem::UpstreamSilent,
                 };
                 (reply::refuse(&problem), "refused", problem.code())
             }

@@ -123,6 +123,9 @@ pub enum Problem {
     },
     /// The upstream broke off after a request without a key was sent: nothing protects a retry.
     UpstreamBroke,
+    /// The upstream was silent for too long after a request without a key was sent: nothing protects
+    /// a retry.
+    UpstreamSilent,
     /// This gateway is stopping; nothing was sent.
     Stopping {
         /// When to ask again.
@@ -198,6 +201,7 @@ impl Problem {
             Problem::CatchingUp { .. } | Problem::HomeUnavailable { .. } => "home-unavailable",
             Problem::UpstreamUnavailable { .. } => "upstream-unavailable",
             Problem::UpstreamBroke => "upstream-broke",
+            Problem::UpstreamSilent => "upstream-timeout",
             Problem::Stopping { .. } => "stopping",
         }
     }
@@ -226,6 +230,7 @@ impl Problem {
             | Problem::BodyTooLarge { .. }
             | Problem::BodyBroken
             | Problem::UpstreamBroke
+            | Problem::UpstreamSilent
             | Problem::FingerprintImpossible(_)
             | Problem::KeyReused { .. }
             | Problem::KeyUnknown
@@ -244,6 +249,7 @@ impl Problem {
             | Problem::NoRoute
             | Problem::BodyTooLarge { .. }
             | Problem::UpstreamBroke
+            | Problem::UpstreamSilent
             | Problem::FingerprintImpossible(_)
             | Problem::KeyReused { .. }
             | Problem::KeyUnknown
@@ -290,6 +296,7 @@ impl Problem {
             | Problem::NoRoute
             | Problem::BodyBroken
             | Problem::UpstreamBroke
+            | Problem::UpstreamSilent
             | Problem::KeyReused { .. }
             | Problem::KeyUnknown
             | Problem::DeadLetter

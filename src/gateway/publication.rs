@@ -150,7 +150,7 @@ pub(super) fn document(routes: &Routes, quota: bool) -> Vec<u8> {
 
 fn route(route: &Route, quota: bool) -> RouteJson<'_> {
     let (key, terms) = match &route.protection {
-        Protection::Off => ("off", None),
+        Protection::Off { .. } => ("off", None),
         Protection::Optional(policy) => ("optional", Some(terms(policy, false, quota))),
         Protection::Required(policy) => ("required", Some(terms(policy, true, quota))),
     };

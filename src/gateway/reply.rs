@@ -272,7 +272,9 @@ pub(super) fn status(problem: &Problem) -> StatusCode {
         | Problem::CatchingUp { .. }
         | Problem::HomeUnavailable { .. }
         | Problem::Stopping { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        Problem::OutcomeUnknown { upstream: None, .. } => StatusCode::GATEWAY_TIMEOUT,
+        Problem::UpstreamSilent | Problem::OutcomeUnknown { upstream: None, .. } => {
+            StatusCode::GATEWAY_TIMEOUT
+        }
         Problem::OutcomeUnknown { upstream: Some(status), .. } => {
             StatusCode::from_u16(*status).unwrap_or(StatusCode::GATEWAY_TIMEOUT)
         }

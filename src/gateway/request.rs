@@ -5,7 +5,7 @@
 //! check the right to send → send → settle → answer*. Checking before the claim would let a handler that slept send after
 //! somebody else recovered the key. A client that hangs up cancels nothing: the work runs in a task of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::Response;
@@ -314,6 +314,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Claim) -
 }
 
 /// Why something that was claimed is not sent.
+#[derive(Clone, Copy, Debug)]
 enum Unsendable {
     /// It came too late.
     Late,
@@ -346,24 +347,24 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
     // From here to the send there is no await: what is checked is still true when the first byte is written.
     let started = gateway.ports.clock().now();
     if let Err(why) = may_send(gateway, &claim, started) {
-        metrics::send_refused();
-        let told = match why {
-            Unsendable::Late => "the time to send was over",
-            Unsendable::OtherTenure => "the lease lapsed, or keys were lost, since the claim",
-        };
-        tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = told, "released unsent");
-        outcome::unsent(gateway, ask, &claim).await;
-        let problem = Problem::NotAuthoritative { after: jittered(gateway, Duration::from_secs(1)) };
-        return match why {
-            Unsendable::Late => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
-            // A clean move takes no request down with it: the key stays here, or is known by now to be somebody else's.
-            Unsendable::OtherTenure => Step::Again(problem),
-        };
+        return unsendable(gateway, ask, &claim, why).await;
     }
-    let sent = gateway.ports.upstream().send(send, ask.policy.upstream_timeout);
+    // Making a connection may take seconds, so the same is asked once more behind it.
+    let refused = OnceLock::new();
+    let still = || match may_send(gateway, &claim, gateway.ports.clock().now()) {
+        Ok(()) => true,
+        Err(why) => {
+            let _first = refused.set(why);
+            false
+        }
+    };
+    let sent = gateway.ports.upstream().send(send, ask.policy.upstream_timeout, still);
     let answered = sent.instrument(spans::upstream()).await;
     Step::Ended(match answered {
         Ok(response) => outcome::answered(gateway, ask, claim, response, started).await,
+        Err(SendError::NotSent(_)) if let Some(why) = refused.get() => {
+            return unsendable(gateway, ask, &claim, *why).await;
+        }
         Err(SendError::NotSent(why)) => {
             tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
             metrics::attempt(&ask.route, "nothing_happened");
@@ -371,11 +372,29 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
             let after = jittered(gateway, Duration::from_secs(1));
             Reply::Refused(Problem::UpstreamUnavailable { after }, Some(claim.expires))
         }
-        Err(SendError::Unknown(why)) => {
+        Err(SendError::Unknown(why) | SendError::Late(why)) => {
             tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "outcome unknown");
             outcome::doubtful(gateway, ask, &claim, None).await
         }
     })
+}
+
+/// Releases a claim whose request was not sent, because the right to send it ended.
+async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim, why: Unsendable) -> Step {
+    metrics::send_refused();
+    let told = match why {
+        Unsendable::Late => "the time to send was over",
+        Unsendable::OtherTenure => "the lease lapsed, or keys were lost, since the claim",
+    };
+    tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = told, "released unsent");
+    outcome::unsent(gateway, ask, claim).await;
+    let problem = Problem::NotAuthoritative { after: jittered(gateway, Duration::from_secs(1)) };
+    match why {
+        Unsendable::Late => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
+        // A clean move takes no request down with it: the key stays here, or is known by now to be
+        // somebody else's.
+        Unsendable::OtherTenure => Step::Again(problem),
+    }
 }
 
 /// The verdict on what the rows of its key mean, under its route.

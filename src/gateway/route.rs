@@ -33,8 +33,16 @@ impl Route {
     /// Its policy, if it looks at keys.
     pub fn policy(&self) -> Option<&Arc<Policy>> {
         match &self.protection {
-            Protection::Off => None,
+            Protection::Off { .. } => None,
             Protection::Optional(policy) | Protection::Required(policy) => Some(policy),
+        }
+    }
+
+    /// How long the upstream may take for a request of this route.
+    pub fn upstream_timeout(&self) -> Duration {
+        match &self.protection {
+            Protection::Off { upstream_timeout } => *upstream_timeout,
+            Protection::Optional(policy) | Protection::Required(policy) => policy.upstream_timeout,
         }
     }
 }
@@ -43,7 +51,10 @@ impl Route {
 #[derive(Clone, Debug)]
 pub enum Protection {
     /// Streams straight through; a key is passed on like any header.
-    Off,
+    Off {
+        /// How long the upstream may be silent.
+        upstream_timeout: Duration,
+    },
     /// Requests with a key are protected; those without stream straight through.
     Optional(Arc<Policy>),
     /// Requests without a key are refused.
@@ -69,7 +80,8 @@ pub struct Policy {
     pub hold: Duration,
     /// How long a duplicate waits for the running attempt.
     pub wait: Duration,
-    /// How long the upstream may take for its whole answer.
+    /// How long the upstream may take for its whole answer. For a request that passes without a key:
+    /// how long it may be silent.
     pub upstream_timeout: Duration,
     /// How long a request may still be at work inside the upstream after its hold ran out.
     pub settle_time: Duration,
@@ -94,6 +106,11 @@ pub struct Policy {
     /// Whether its claims are also lodged with the next serving region before anything is sent.
     pub escrow: Escrow,
 }
+
+/// How long the upstream may take unless a route says otherwise.
+pub const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the upstream may be silent about a request that no route takes.
+pub const UNLISTED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether claims are lodged with the next serving region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -372,8 +389,8 @@ mod tests {
     #[test]
     fn a_path_that_climbs_out_of_its_route_changes_nothing() {
         let path = PathPattern::parse("/v1/notes/*").unwrap();
-        let routes =
-            Routes(vec![Route { name: "notes".into(), methods: vec![], path, protection: Protection::Off }]);
+        let protection = Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT };
+        let routes = Routes(vec![Route { name: "notes".into(), methods: vec![], path, protection }]);
         for path in [
             "/v1/notes/../charges",
             "/v1/notes/%2e%2E/charges",

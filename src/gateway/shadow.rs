@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::admit::{identify, take_fingerprint};
 use super::live::Live;
-use super::pass::{NO_ROUTE, Passing};
+use super::pass::{NO_ROUTE, Passing, within};
 use super::problems::Problem;
 use super::quota::Charged;
 use super::reply;
@@ -177,12 +177,12 @@ pub(super) async fn pass<P: Ports>(
         Matched::Route(found) => match &found.protection {
             Protection::Required(policy) => Some(policy.clone()),
             Protection::Optional(policy) => with_key.then(|| policy.clone()),
-            Protection::Off => None,
+            Protection::Off { .. } => None,
         },
         Matched::PassThrough => None,
     };
     // Its trace stays the client's: it goes as it came.
-    let passing = Passing::of(gateway, route.clone(), &head.headers);
+    let passing = Passing::of(gateway, route.clone(), within(matched), &head.headers);
     let trial = match policy {
         Some(policy) => try_out(gateway, &live, shadow, route, policy, &head),
         None => {
@@ -249,14 +249,14 @@ async fn watch<P: Ports>(
         move |copied| trial.came(copied, (&method, &target, &headers), ports.clock().now())
     };
     let body = tee(body, trial.policy.body_limit, at_end);
-    let answered = gateway.ports.upstream().pass(Request::from_parts(head, body)).await;
+    let answered = gateway.ports.upstream().pass(Request::from_parts(head, body), passing.within).await;
     let answer = match &answered {
         Ok(response) => {
             let status = response.status().as_u16();
             (trial.policy.outcomes.classify(status), Some(status))
         }
         Err(SendError::NotSent(_)) => (Outcome::NothingHappened, None),
-        Err(SendError::Unknown(_)) => (Outcome::Unknown, None),
+        Err(SendError::Unknown(_) | SendError::Late(_)) => (Outcome::Unknown, None),
     };
     trial.answered(answer, gateway.ports.clock().now());
     gateway.passed(passing, answered)

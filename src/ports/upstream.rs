@@ -23,6 +23,9 @@ pub enum SendError {
     /// Some of the request may have reached the upstream.
     #[error("upstream: {0} (may have been sent)")]
     Unknown(String),
+    /// Some of the request may have reached the upstream, which did not answer in time.
+    #[error("upstream: {0} (may have been sent)")]
+    Late(String),
 }
 
 /// A request that carries a key, to be sent once.
@@ -73,11 +76,14 @@ pub enum ProbeReply {
 
 /// Calls to the protected service.
 pub trait Upstream: std::marker::Send + Sync + 'static {
-    /// Sends one request once. Returns when the answer's head has arrived; its body streams. Fails after `within`.
+    /// Sends one request once. Returns when the answer's head has arrived; its body streams. Fails after
+    /// `within`. `may_send` is asked right before the first byte is written, after the connection was
+    /// made, which may take seconds: where it says no, nothing is sent (`NotSent`).
     fn send(
         &self,
         send: Send,
         within: Duration,
+        may_send: impl Fn() -> bool + std::marker::Send + Sync,
     ) -> impl Future<Output = Result<Response<Body>, SendError>> + std::marker::Send;
 
     /// Asks whether an attempt happened. Never fails: what went wrong is "cannot say". Bodies over `limit` are left out.
@@ -96,9 +102,13 @@ pub trait Upstream: std::marker::Send + Sync + 'static {
         within: Duration,
     ) -> impl Future<Output = Result<(), String>> + std::marker::Send;
 
-    /// Passes a request without key handling straight through, streaming both ways.
+    /// Passes a request without key handling straight through, streaming both ways. Fails (`Late`), or
+    /// ends the answer's body with an error, once the upstream was waited for `within` at one go: to
+    /// take the next piece of the request, to begin its answer, to send the next piece. Time that the
+    /// client takes does not count.
     fn pass(
         &self,
         request: Request<Body>,
+        within: Duration,
     ) -> impl Future<Output = Result<Response<Body>, SendError>> + std::marker::Send;
 }

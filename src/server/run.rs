@@ -46,8 +46,6 @@ use crate::protocol::versions::Versions;
 
 /// How long connections may take to finish once the last request was answered.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
-/// How long an idle connection to the upstream is kept.
-const KEEP_UPSTREAM_IDLE: Duration = Duration::from_secs(30);
 /// Bounds of the store-seconds and upstream-seconds histograms, in seconds.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
@@ -229,7 +227,7 @@ fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
         base: Base::parse(&process.upstream.address)?,
         others,
         shared: process.upstream.shared,
-        keep_idle: KEEP_UPSTREAM_IDLE,
+        keep_idle: process.upstream.keep_idle,
     };
     Ok(RealPorts {
         clock: SystemClock,

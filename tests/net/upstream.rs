@@ -3,14 +3,15 @@
 //! Neighbours: `support::RawServer`. It must count what the server saw: a resend is the one thing that must never happen.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request};
 use onceway::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
+use onceway::fleet::relay::{Direction, Relay};
 use onceway::fleet::wait;
 use onceway::ports::Upstream;
-use onceway::ports::body::empty;
+use onceway::ports::body::{empty, full};
 use onceway::ports::upstream::{Probe, ProbeReply, Send, SendError};
 use onceway::protocol::record::{RequestId, Token};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -55,6 +56,10 @@ fn send(headers: &[(&'static str, &str)]) -> Send {
     }
 }
 
+fn always() -> bool {
+    true
+}
+
 #[tokio::test]
 async fn the_upstream_is_told_the_attempt_and_gets_end_to_end_headers_only() {
     let server = RawServer::start(Then::Answer(OK)).await;
@@ -74,7 +79,7 @@ async fn the_upstream_is_told_the_attempt_and_gets_end_to_end_headers_only() {
         ("onceway-other", "forged"),
         ("authorization", "Bearer t"),
     ]);
-    let answer = soon(at(&server.address).send(sent, LONG)).await.unwrap();
+    let answer = soon(at(&server.address).send(sent, LONG, always)).await.unwrap();
     assert_eq!(text(answer.into_body()).await, "hi");
     let seen = server.seen();
     let (head, body) = seen[0].split_once("\r\n\r\n").unwrap();
@@ -106,7 +111,7 @@ async fn answers_lose_what_ends_at_this_hop_and_redirects_are_answers() {
          Set-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 0\r\n\r\n",
     ))
     .await;
-    let answer = soon(at(&server.address).send(send(&[]), LONG)).await.unwrap();
+    let answer = soon(at(&server.address).send(send(&[]), LONG, always)).await.unwrap();
     assert_eq!(answer.status(), 302);
     let mut names: Vec<&str> = answer.headers().iter().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
@@ -119,7 +124,7 @@ async fn connections_are_kept_and_used_again() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let upstream = at(&server.address);
     for _ in 0..5 {
-        text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
+        text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
     }
     assert_eq!(server.seen().len(), 5);
     assert_eq!(*server.connections.lock().unwrap(), 1);
@@ -135,7 +140,7 @@ async fn connections_are_never_more_than_requests_at_once() {
         for _ in 0..AT_ONCE {
             let upstream = upstream.clone();
             running.spawn(async move {
-                text(upstream.send(send(&[]), LONG).await.unwrap().into_body()).await;
+                text(upstream.send(send(&[]), LONG, always).await.unwrap().into_body()).await;
             });
         }
         soon(running.join_all()).await;
@@ -143,11 +148,103 @@ async fn connections_are_never_more_than_requests_at_once() {
     all_at_once().await;
     // Many are idle now: each request takes one of them and leaves the others.
     for _ in 0..50 {
-        text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
+        text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
     }
     all_at_once().await;
     assert_eq!(server.seen().len(), 2 * AT_ONCE + 50);
     assert_eq!(*server.connections.lock().unwrap(), AT_ONCE);
+}
+
+/// An upstream that closes a connection once it was idle for `idle`; counts requests that were cut.
+async fn closing_after(idle: Duration, answer: &'static str) -> (String, Arc<Mutex<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let connections = Arc::<Mutex<usize>>::default();
+    let count = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            *count.lock().unwrap() += 1;
+            tokio::spawn(async move {
+                while let Ok(Some(_)) = tokio::time::timeout(idle, read_request(&mut stream)).await {
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    (address, connections)
+}
+
+/// Sends again `apart`, `times` times; says how many connections that took.
+async fn connects(upstream: &HttpUpstream, count: &Mutex<usize>, method: Method, apart: Duration) -> usize {
+    let before = *count.lock().unwrap();
+    for _ in 0..4 {
+        let sent = Send { method: method.clone(), ..send(&[]) };
+        text(soon(upstream.send(sent, LONG, always)).await.unwrap().into_body()).await;
+        wait::pause(apart).await;
+    }
+    *count.lock().unwrap() - before
+}
+
+/// Half a second is safe for an upstream that closes after one, however long the way there is.
+#[tokio::test]
+async fn a_request_that_may_change_state_goes_on_no_connection_that_was_idle_for_long() {
+    let (address, count) = closing_after(LONG, OK).await;
+    let upstream = keeping(&address, LONG);
+    assert_eq!(connects(&upstream, &count, Method::POST, Duration::from_millis(600)).await, 4);
+    assert_eq!(connects(&upstream, &count, Method::GET, Duration::from_millis(600)).await, 0);
+}
+
+/// One request a second meets an upstream that closes after one second, 20 ms away: the close and the
+/// request would be under way at the same time.
+#[tokio::test]
+async fn an_upstream_that_closes_after_a_second_leaves_no_outcome_unknown() {
+    const STREAMS: usize = 20;
+    let mut streams = tokio::task::JoinSet::new();
+    for stream in 0..STREAMS {
+        streams.spawn(async move {
+            let (address, _) = closing_after(Duration::from_secs(1), OK).await;
+            let far = Relay::start(address.parse().unwrap()).await.unwrap();
+            for direction in [Direction::Forward, Direction::Backward] {
+                far.set_delay(direction, Duration::from_millis(20));
+            }
+            let upstream = keeping(&far.local_addr().to_string(), Duration::from_secs(2));
+            for _ in 0..6 {
+                text(upstream.send(send(&[]), LONG, always).await.unwrap().into_body()).await;
+                // From just before the close arrives to just after.
+                wait::pause(Duration::from_millis(960 + 4 * stream as u64)).await;
+            }
+        });
+    }
+    streams.join_all().await;
+}
+
+#[tokio::test]
+async fn the_upstreams_own_keep_alive_is_heeded_less_a_margin() {
+    for (header, apart, opened) in [
+        ("timeout=1", 600, 4),
+        ("max=9, Timeout=1", 600, 4),
+        ("timeout=2", 600, 1),
+        ("timeout=0", 0, 4),
+        ("timeout=x", 600, 1),
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\nKeep-Alive: {header}\r\nContent-Length: 2\r\n\r\nhi");
+        let (address, count) = closing_after(LONG, answer.leak()).await;
+        let upstream = keeping(&address, LONG);
+        let apart = Duration::from_millis(apart);
+        assert_eq!(connects(&upstream, &count, Method::GET, apart).await, opened, "{header}");
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_in_time_though_nobody_asks_again() {
+    let mut server = RawServer::start(Then::Answer(OK)).await;
+    let upstream = keeping(&server.address, SHORT);
+    for _ in 0..2 {
+        text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
+        // Its own end: the server would wait for ever.
+        soon(server.closed.recv()).await.unwrap();
+    }
+    assert_eq!(*server.connections.lock().unwrap(), 2);
 }
 
 #[tokio::test]
@@ -155,14 +252,14 @@ async fn a_refused_connection_is_not_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
-    let error = soon(at(&address).send(send(&[]), LONG)).await.unwrap_err();
+    let error = soon(at(&address).send(send(&[]), LONG, always)).await.unwrap_err();
     assert!(matches!(error, SendError::NotSent(_)), "{error}");
 }
 
 #[tokio::test]
 async fn no_time_left_is_not_sent() {
     let server = RawServer::start(Then::Answer(OK)).await;
-    let error = soon(at(&server.address).send(send(&[]), Duration::ZERO)).await.unwrap_err();
+    let error = soon(at(&server.address).send(send(&[]), Duration::ZERO, always)).await.unwrap_err();
     assert!(matches!(error, SendError::NotSent(_)), "{error}");
     assert_eq!(server.seen().len(), 0);
 }
@@ -173,7 +270,7 @@ async fn what_breaks_after_the_request_was_read_is_unknown_and_never_resent() {
         ["", "HTTP/1.1 200", "garbage\r\n\r\n", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"]
     {
         let server = RawServer::start(Then::AnswerAndClose(broken)).await;
-        let error = soon(at(&server.address).send(send(&[]), LONG)).await.unwrap_err();
+        let error = soon(at(&server.address).send(send(&[]), LONG, always)).await.unwrap_err();
         assert!(matches!(error, SendError::Unknown(_)), "{broken:?}: {error}");
         assert_eq!(server.seen().len(), 1, "{broken:?}");
     }
@@ -191,8 +288,8 @@ async fn a_kept_connection_that_breaks_under_a_request_is_unknown_and_never_rese
         drop(stream);
         listener
     });
-    text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
-    let error = soon(upstream.send(send(&[]), LONG)).await.unwrap_err();
+    text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
+    let error = soon(upstream.send(send(&[]), LONG, always)).await.unwrap_err();
     assert!(matches!(error, SendError::Unknown(_)), "{error}");
     // Nobody came a second time.
     let listener = soon(server).await.unwrap();
@@ -205,7 +302,7 @@ async fn a_kept_connection_that_was_closed_is_not_used() {
     let mut server = RawServer::start(Then::AnswerAndClose(OK)).await;
     let upstream = at(&server.address);
     for round in 1..=20 {
-        text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
+        text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
         soon(server.closed.recv()).await.unwrap();
         assert_eq!(server.seen().len(), round);
     }
@@ -235,11 +332,11 @@ async fn a_close_that_only_the_kernel_knows_of_is_seen_in_time() {
             tell.send(()).unwrap();
         }
     });
-    text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
+    text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
     close_now.send(()).unwrap();
     // Blocks this runtime's one thread, so that it cannot be told of the close.
     closed.recv_timeout(LONG).unwrap();
-    let answer = soon(upstream.send(send(&[]), LONG)).await.unwrap();
+    let answer = soon(upstream.send(send(&[]), LONG, always)).await.unwrap();
     assert_eq!(text(answer.into_body()).await, "hi");
     close_now.send(()).unwrap();
     server.join().unwrap();
@@ -248,12 +345,12 @@ async fn a_close_that_only_the_kernel_knows_of_is_seen_in_time() {
 #[tokio::test]
 async fn time_bounds_head_and_body() {
     let server = RawServer::start(Then::AnswerAndHang("")).await;
-    let error = soon(at(&server.address).send(send(&[]), SHORT)).await.unwrap_err();
-    assert!(matches!(error, SendError::Unknown(_)), "{error}");
+    let error = soon(at(&server.address).send(send(&[]), SHORT, always)).await.unwrap_err();
+    assert!(matches!(error, SendError::Late(_)), "{error}");
 
     let mut server =
         RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")).await;
-    let answer = soon(at(&server.address).send(send(&[]), SHORT)).await.unwrap();
+    let answer = soon(at(&server.address).send(send(&[]), SHORT, always)).await.unwrap();
     let mut body = answer.into_body();
     assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");
     let late = piece(&mut body).await.unwrap().unwrap_err();
@@ -270,7 +367,7 @@ async fn a_body_that_trickles_is_cut_when_its_waits_are_too_long_together() {
         "1\r\na\r\n",
     ))
     .await;
-    let mut body = soon(at(&server.address).send(send(&[]), SHORT)).await.unwrap().into_body();
+    let mut body = soon(at(&server.address).send(send(&[]), SHORT, always)).await.unwrap().into_body();
     let mut last = piece(&mut body).await.unwrap();
     while last.is_ok() {
         last = piece(&mut body).await.expect("a body without end does not end well");
@@ -282,7 +379,7 @@ async fn a_body_that_trickles_is_cut_when_its_waits_are_too_long_together() {
 async fn a_reader_that_takes_its_time_loses_nothing() {
     let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n\r\n{}", "a".repeat(BIG));
     let server = RawServer::start(Then::AnswerAndHang(Box::leak(answer.into_boxed_str()))).await;
-    let mut body = soon(at(&server.address).send(send(&[]), SHORT)).await.unwrap().into_body();
+    let mut body = soon(at(&server.address).send(send(&[]), SHORT, always)).await.unwrap().into_body();
     let mut read = piece(&mut body).await.unwrap().unwrap().len();
     // Longer than the upstream may take: it is the reader who takes it.
     wait::pause(SHORT * 2).await;
@@ -296,7 +393,7 @@ async fn a_reader_that_takes_its_time_loses_nothing() {
 async fn a_body_that_breaks_off_is_an_error() {
     let server =
         RawServer::start(Then::AnswerAndClose("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")).await;
-    let mut body = soon(at(&server.address).send(send(&[]), LONG)).await.unwrap().into_body();
+    let mut body = soon(at(&server.address).send(send(&[]), LONG, always)).await.unwrap().into_body();
     assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");
     assert!(piece(&mut body).await.unwrap().is_err());
 }
@@ -446,7 +543,7 @@ async fn passing_streams_both_ways() {
         .body(body)
         .unwrap();
     feed.send("first").unwrap();
-    let mut answer = soon(upstream.pass(request)).await.unwrap().into_body();
+    let mut answer = soon(upstream.pass(request, LONG)).await.unwrap().into_body();
     assert_eq!(piece(&mut answer).await.unwrap().unwrap(), "early");
     feed.send("last").unwrap();
     drop(feed);
@@ -462,18 +559,59 @@ async fn passing_streams_both_ways() {
     assert!(seen.ends_with("5\r\nfirst\r\n4\r\nlast\r\n0\r\n\r\n"), "{seen}");
 }
 
+/// The bound of a request that passes is on each wait for the upstream, and on nobody else's.
+#[tokio::test]
+async fn a_slow_client_is_no_silent_upstream() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let upstream = at(&server.address);
+    let (feed, body) = fed();
+    let request = Request::builder().method("PUT").uri("/upload").body(body).unwrap();
+    let passing = tokio::spawn(async move { upstream.pass(request, SHORT).await });
+    for piece in ["a", "b", "c"] {
+        wait::pause(SHORT * 2).await;
+        feed.send(piece).unwrap();
+    }
+    drop(feed);
+    assert_eq!(text(soon(passing).await.unwrap().unwrap().into_body()).await, "hi");
+}
+
+#[tokio::test]
+async fn a_silent_upstream_is_waited_for_no_longer_than_its_bound() {
+    // Before its answer, with a body to take and without; and in the middle of its answer.
+    let server = RawServer::start(Then::AnswerAndHang("")).await;
+    for body in [empty(), full("content")] {
+        let request = Request::builder().method("PUT").uri("/upload").body(body).unwrap();
+        let late = soon(at(&server.address).pass(request, SHORT)).await.map(|_| ()).unwrap_err();
+        assert!(matches!(late, SendError::Late(_)), "{late}");
+    }
+    let begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
+    let server = RawServer::start(Then::AnswerAndHang(begun)).await;
+    let mut body = soon(at(&server.address).pass(Request::new(empty()), SHORT)).await.unwrap().into_body();
+    assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");
+    assert!(piece(&mut body).await.unwrap().unwrap_err().to_string().contains("in time"));
+    // Pieces that each come in time may take longer together.
+    let trickle = Then::Trickle("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\na\r\n");
+    let server = RawServer::start(trickle).await;
+    let upstream = at(&server.address);
+    let mut body = soon(upstream.pass(Request::new(empty()), SHORT)).await.unwrap().into_body();
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < SHORT * 3 {
+        assert_eq!(piece(&mut body).await.unwrap().unwrap(), "a");
+    }
+}
+
 #[tokio::test]
 async fn giving_an_answer_up_closes_its_connection() {
     let mut server =
         RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")).await;
     let upstream = at(&server.address);
-    let answer = soon(upstream.pass(Request::new(empty()))).await.unwrap();
+    let answer = soon(upstream.pass(Request::new(empty()), LONG)).await.unwrap();
     drop(answer);
     soon(server.closed.recv()).await.unwrap();
     // So does giving up the wait for its head.
     let mut silent = RawServer::start(Then::AnswerAndHang("")).await;
     let upstream = at(&silent.address);
-    let waiting = tokio::time::timeout(SHORT, upstream.pass(Request::new(empty()))).await;
+    let waiting = tokio::time::timeout(SHORT, upstream.pass(Request::new(empty()), LONG)).await;
     assert!(waiting.is_err());
     soon(silent.closed.recv()).await.unwrap();
 }
@@ -493,7 +631,7 @@ async fn an_answer_has_one_length_which_is_its_bodys() {
         let server = RawServer::start(Then::Answer(answer.leak())).await;
         let upstream = at(&server.address);
         for _ in 0..2 {
-            let answer = soon(upstream.pass(Request::new(empty()))).await.unwrap();
+            let answer = soon(upstream.pass(Request::new(empty()), LONG)).await.unwrap();
             let lengths = answer.headers().get_all("content-length").iter();
             let lengths: Vec<&str> = lengths.map(|value| value.to_str().unwrap()).collect();
             assert_eq!(lengths, Vec::from_iter(length), "{rest:?}");
@@ -511,7 +649,7 @@ async fn an_answer_has_one_length_which_is_its_bodys() {
     ] {
         let answer = format!("HTTP/1.1 200 OK\r\n{rest}");
         let server = RawServer::start(Then::AnswerAndClose(answer.leak())).await;
-        let broken = soon(at(&server.address).pass(Request::new(empty()))).await.map(|_| ());
+        let broken = soon(at(&server.address).pass(Request::new(empty()), LONG)).await.map(|_| ());
         assert!(matches!(broken, Err(SendError::Unknown(_))), "{rest:?}: {broken:?}");
     }
 }

@@ -231,6 +231,8 @@ enum Call {
     HeadersAreLost,
     /// No bound is kept.
     Endless,
+    /// Whether a request may still be sent is not asked.
+    NotAsked,
 }
 
 struct BentPeers(SimPeers, Call);
@@ -274,15 +276,28 @@ impl Peers for BentPeers {
 
 struct BentUpstream(SimUpstream, Call);
 
+impl BentUpstream {
+    fn within(&self, within: Duration) -> Duration {
+        if self.1 == Call::Endless { within + Duration::from_secs(3600) } else { within }
+    }
+}
+
 impl Upstream for BentUpstream {
-    async fn send(&self, mut send: Sent, within: Duration) -> Result<Response<Body>, SendError> {
+    async fn send(
+        &self,
+        mut send: Sent,
+        within: Duration,
+        may_send: impl Fn() -> bool + Send + Sync,
+    ) -> Result<Response<Body>, SendError> {
         if self.1 == Call::HeadersAreLost {
             let first = send.headers.keys().next().cloned();
             first.map(|name| send.headers.remove(name));
         }
-        let bound = if self.1 == Call::Endless { within + Duration::from_secs(3600) } else { within };
-        match self.0.send(send.clone(), bound).await {
-            Err(SendError::Unknown(_)) if self.1 == Call::MadeAgain => self.0.send(send, within).await,
+        let may_send = || self.1 == Call::NotAsked || may_send();
+        match self.0.send(send.clone(), self.within(within), may_send).await {
+            Err(SendError::Unknown(_)) if self.1 == Call::MadeAgain => {
+                self.0.send(send, within, may_send).await
+            }
             Err(SendError::Unknown(why)) if self.1 == Call::UnknownIsNotSent => Err(SendError::NotSent(why)),
             reply => reply,
         }
@@ -296,8 +311,8 @@ impl Upstream for BentUpstream {
         self.0.check(path, within).await
     }
 
-    async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, SendError> {
-        self.0.pass(request).await
+    async fn pass(&self, request: Request<Body>, within: Duration) -> Result<Response<Body>, SendError> {
+        self.0.pass(request, self.within(within)).await
     }
 }
 
@@ -433,6 +448,7 @@ fn calls_that_break_a_promise_are_told_by_the_clause_that_makes_it() {
         (Call::UnknownIsNotSent, "it was read", "it was read", "it was read"),
         (Call::HeadersAreLost, "changed on the way", NOTHING, "must arrive whole"),
         (Call::Endless, "nothing came within", "nothing came within", "nothing came within"),
+        (Call::NotAsked, NOTHING, NOTHING, "may not be sent any more"),
     ];
     for (call, forwards, questions, requests) in caught {
         let peers = || Link::new(|peers| BentPeers(peers, call));

@@ -110,6 +110,27 @@ fn a_handler_that_slept_past_its_window_does_not_send() {
     });
 }
 
+/// A connection that takes long outlives what was checked before it: the right to send is asked for again.
+#[test]
+fn a_connection_that_outlives_the_lease_carries_nothing() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        let key = key_of(&eu, "connecting");
+        bench.world.upstreams.set_connect(&eu, ms(2_900));
+        bench.world.cluster.set_latency(&eu, ms(4_000));
+        let sent = bench.begin(&eu, "/park", &key);
+        sleep(ms(3_990)).await;
+        bench.world.cluster.set_latency(&eu, ms(2));
+        let told = sent.await.unwrap();
+        assert_eq!((told.said(), bench.arrived(&eu)), ((503, "not-authoritative"), 0));
+        assert_eq!(bench.state(&eu, &key).await, "released");
+        bench.world.upstreams.set_connect(&eu, ms(0));
+        bench.all_serve().await;
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
+        assert_eq!(bench.effects(&key).len(), 1);
+    });
+}
+
 /// The window is measured to the millisecond: 10 s of hold, less 3 s for the upstream, less 10 ms of drift and 50 ms of margin.
 #[test]
 fn the_window_to_send_ends_before_the_hold_can() {

@@ -143,6 +143,11 @@ pub(super) const KINDS: &[Kind] = &[
         advice: "The request was sent without an Idempotency-Key and may have taken effect. Repeat it only if its method is idempotent; else find out by other means first.",
     },
     Kind {
+        code: "upstream-timeout",
+        title: "The upstream did not answer in time",
+        advice: "The request was sent without an Idempotency-Key and may have taken effect, now or later. Repeat it only if its method is idempotent; else find out by other means first.",
+    },
+    Kind {
         code: "stopping",
         title: "This gateway is stopping",
         advice: "Nothing was sent. Retry with the same key.",

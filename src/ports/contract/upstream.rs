@@ -112,6 +112,7 @@ pub async fn suite<B: UpstreamBench>(bench: &B) {
     an_answer_comes_back_whole(bench).await;
     a_slow_answer_is_waited_for(bench).await;
     a_refused_request_was_not_sent(bench).await;
+    a_request_that_may_not_be_sent_is_not_sent(bench).await;
     a_broken_request_is_unknown_and_not_resent(bench).await;
     the_bound_covers_the_head(bench).await;
     the_bound_covers_the_body(bench).await;
@@ -122,6 +123,7 @@ pub async fn suite<B: UpstreamBench>(bench: &B) {
     whatever_else_cannot_say(bench).await;
     a_passed_request_arrives_whole_and_once(bench).await;
     a_passed_request_tells_what_failed(bench).await;
+    a_passed_request_is_bounded(bench).await;
 }
 
 /// A request arrives as given, and exactly once.
@@ -169,6 +171,24 @@ pub async fn a_refused_request_was_not_sent<B: UpstreamBench>(bench: &B) {
     assert!(bench.arrived().await.is_empty(), "upstream: a request that was not sent arrived");
 }
 
+/// A request whose right to be sent ended is not sent, over a new connection nor over a kept one.
+pub async fn a_request_that_may_not_be_sent_is_not_sent<B: UpstreamBench>(bench: &B) {
+    for round in ["new", "kept"] {
+        bench.behave(answers(200, "")).await;
+        let call = bench.upstream().send(request(round), AMPLE, || false);
+        let error = bounded(bench.clock(), AMPLE, "upstream: send", call).await;
+        let error = error.expect_err("upstream: a request that may not be sent any more was sent");
+        assert!(matches!(error, SendError::NotSent(_)), "upstream: nothing was to be sent: {error}");
+        assert!(
+            bench.arrived().await.is_empty(),
+            "upstream: a request that may not be sent any more arrived"
+        );
+        // Leaves a connection open for the second round.
+        let response = sent(bench, request("between")).await;
+        whole(response.into_body()).await.expect("upstream: the body broke off");
+    }
+}
+
 /// A connection that breaks after the request was read is unknown, and nothing is sent again: not even over a kept connection.
 pub async fn a_broken_request_is_unknown_and_not_resent<B: UpstreamBench>(bench: &B) {
     bench.behave(answers(200, "")).await;
@@ -193,7 +213,7 @@ pub async fn the_bound_covers_the_head<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Hang).await;
     let begun = bench.clock().now();
     let error = failed(bench, request("hang"), TIGHT).await;
-    assert!(matches!(error, SendError::Unknown(_)), "upstream: silence after sending is unknown: {error}");
+    assert!(matches!(error, SendError::Late(_)), "upstream: silence after sending is unknown: {error}");
     let took = bench.clock().now().since(begun);
     assert!(took * 10 > TIGHT * 9, "upstream: gave up after {took:?} of {TIGHT:?}");
     assert_eq!(bench.arrived().await.len(), 1, "upstream: one request must arrive once");
@@ -202,7 +222,7 @@ pub async fn the_bound_covers_the_head<B: UpstreamBench>(bench: &B) {
 /// The bound counts from the send and covers the body too: one that never ends breaks off as an error, not as a short body.
 pub async fn the_bound_covers_the_body<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::HangInBody).await;
-    let call = bench.upstream().send(request("hang-in-body"), TIGHT);
+    let call = bench.upstream().send(request("hang-in-body"), TIGHT, || true);
     let response = bounded(bench.clock(), TIGHT, "upstream: send", call).await;
     let response = response.expect("upstream: a head that came must be given");
     let read = bounded(bench.clock(), TIGHT, "upstream: a body", whole(response.into_body())).await;
@@ -265,7 +285,7 @@ pub async fn whatever_else_cannot_say<B: UpstreamBench>(bench: &B) {
 /// A request without key handling arrives as given, exactly once, and its answer comes back.
 pub async fn a_passed_request_arrives_whole_and_once<B: UpstreamBench>(bench: &B) {
     bench.behave(answers(203, "passed")).await;
-    let call = bench.upstream().pass(passed());
+    let call = bench.upstream().pass(passed(), AMPLE);
     let response =
         bounded(bench.clock(), AMPLE, "upstream: pass", call).await.expect("upstream: pass failed");
     assert_eq!(response.status().as_u16(), 203, "upstream: the status changed on the way");
@@ -283,14 +303,26 @@ pub async fn a_passed_request_arrives_whole_and_once<B: UpstreamBench>(bench: &B
 /// A passed request that fails is "not sent" only where that is sure, and is not sent again.
 pub async fn a_passed_request_tells_what_failed<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Refuse).await;
-    let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(passed()));
+    let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(passed(), AMPLE));
     let error = call.await.expect_err("upstream: a refused request was answered");
     assert!(matches!(error, SendError::NotSent(_)), "upstream: a refused connection sends nothing: {error}");
     bench.behave(UpstreamBehaviour::BreakAfterReading).await;
-    let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(passed()));
+    let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(passed(), AMPLE));
     let error = call.await.expect_err("upstream: a broken request was answered");
     assert!(matches!(error, SendError::Unknown(_)), "upstream: it was read, so it may have worked: {error}");
     assert_eq!(bench.arrived().await.len(), 1, "upstream: one request must arrive once, broken or not");
+}
+
+/// A passed request to an upstream that is silent fails within its bound: it may have been sent.
+pub async fn a_passed_request_is_bounded<B: UpstreamBench>(bench: &B) {
+    bench.behave(UpstreamBehaviour::Hang).await;
+    let begun = bench.clock().now();
+    let call = bounded(bench.clock(), TIGHT, "upstream: pass", bench.upstream().pass(passed(), TIGHT));
+    let error = call.await.expect_err("upstream: a silent upstream answered");
+    assert!(matches!(error, SendError::Late(_)), "upstream: silence after sending is unknown: {error}");
+    let took = bench.clock().now().since(begun);
+    assert!(took * 10 > TIGHT * 9, "upstream: gave up after {took:?} of {TIGHT:?}");
+    assert_eq!(bench.arrived().await.len(), 1, "upstream: one request must arrive once");
 }
 
 fn answers(status: u16, text: &str) -> UpstreamBehaviour {
@@ -329,12 +361,12 @@ fn twice() -> HeaderMap {
 }
 
 async fn sent<B: UpstreamBench>(bench: &B, request: Send) -> Response<Body> {
-    let call = bench.upstream().send(request, AMPLE);
+    let call = bench.upstream().send(request, AMPLE, || true);
     bounded(bench.clock(), AMPLE, "upstream: send", call).await.expect("upstream: send failed")
 }
 
 async fn failed<B: UpstreamBench>(bench: &B, request: Send, within: Duration) -> SendError {
-    let call = bench.upstream().send(request, within);
+    let call = bench.upstream().send(request, within, || true);
     match bounded(bench.clock(), within, "upstream: send", call).await {
         Err(error) => error,
         Ok(response) => panic!("upstream: {} came though nothing could answer", response.status()),

@@ -1,0 +1,107 @@
+//! The body of a request that passes: notices who is waited for, the client or the upstream.
+//!
+//! An upstream may be silent for a bounded time only. A client that sends its body slowly is
+//! bounded by the listener, so time spent waiting for the client must not count here. This file
+//! must not buffer.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout_at};
+
+use crate::ports::{Body, BodyError};
+
+/// Who is waited for while a request is sent.
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    /// The client, for the next piece of the body.
+    Client,
+    /// The upstream, since then: to take the next piece, or to answer.
+    Upstream(Instant),
+}
+
+/// The way of a request's body to the upstream.
+#[derive(Clone, Debug)]
+pub(super) struct Upload(Arc<Mutex<Waiting>>);
+
+impl Upload {
+    /// Completes with `answer`, or with `None` once the upstream was waited for this long at one go.
+    pub(super) async fn unless_silent<T>(
+        &self,
+        span: Duration,
+        answer: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut answer = pin!(answer);
+        // Nothing was waited for before the request was handed over.
+        if let Waiting::Upstream(since) = &mut *self.lock() {
+            *since = Instant::now();
+        }
+        loop {
+            if let Ok(answered) = timeout_at(self.since() + span, answer.as_mut()).await {
+                return Some(answered);
+            }
+            if self.since() + span <= Instant::now() {
+                return None;
+            }
+        }
+    }
+
+    fn since(&self) -> Instant {
+        match *self.lock() {
+            Waiting::Client => Instant::now(),
+            Waiting::Upstream(since) => since,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        // The value is replaced whole, so a poisoned one is still whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wraps the body of a request. A request without a body is left as it is.
+pub(super) fn watched(request: Request<Body>) -> (Request<Body>, Option<Upload>) {
+    if request.body().is_end_stream() {
+        return (request, None);
+    }
+    let upload = Upload(Arc::new(Mutex::new(Waiting::Upstream(Instant::now()))));
+    let of_body = upload.clone();
+    (request.map(|body| Watched { body, upload: of_body }.boxed_unsync()), Some(upload))
+}
+
+struct Watched {
+    body: Body,
+    upload: Upload,
+}
+
+impl http_body::Body for Watched {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        *self.upload.lock() = match &polled {
+            Poll::Pending => Waiting::Client,
+            Poll::Ready(_) => Waiting::Upstream(Instant::now()),
+        };
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
