@@ -5,7 +5,9 @@
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
+pub mod documents;
 pub mod keepalive;
+pub mod promtool;
 pub mod solo;
 
 use std::future::Future;

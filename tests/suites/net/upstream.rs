@@ -1,0 +1,486 @@
+//! The upstream's adapter against a raw server: what is written, and what is known when something breaks.
+//!
+//! Neighbours: `support::RawServer`. It must count what the server saw: a resend is the one thing that must never happen.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request};
+use onceway::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
+use onceway::fleet::wait;
+use onceway::ports::Upstream;
+use onceway::ports::body::empty;
+use onceway::ports::upstream::{Probe, ProbeReply, Send, SendError};
+use onceway::protocol::record::{RequestId, Token};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::net::support::{RawServer, Then, fed, key_id, piece, read_request, region, soon, text};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(300);
+/// More than one read takes, in bytes.
+const BIG: usize = 4 << 20;
+
+fn at(address: &str) -> HttpUpstream {
+    HttpUpstream::new(UpstreamSettings {
+        me: region("eu"),
+        base: Base::parse(&format!("http://{address}")).unwrap(),
+        others: BTreeMap::new(),
+        shared: false,
+        keep_idle: LONG,
+    })
+}
+
+fn send(headers: &[(&'static str, &str)]) -> Send {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(*name, value.parse().unwrap());
+    }
+    Send {
+        id: key_id("acme", r#"a"b"#),
+        token: Token { epoch: 7, attempt: 2 },
+        request_id: RequestId(9),
+        method: Method::POST,
+        target: "/v1/a%2Fb/../c?x=%20&y".parse().unwrap(),
+        headers: map,
+        body: "body".into(),
+    }
+}
+
+#[tokio::test]
+async fn the_upstream_is_told_the_attempt_and_gets_end_to_end_headers_only() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let sent = send(&[
+        ("host", "public.example"),
+        ("accept", "a"),
+        ("accept", "b"),
+        ("connection", "keep-alive, x-private"),
+        ("x-private", "1"),
+        ("te", "trailers"),
+        ("proxy-authorization", "secret"),
+        ("expect", "100-continue"),
+        ("content-length", "99"),
+        ("idempotency-key", "one"),
+        ("idempotency-key", "two"),
+        ("onceway-token", "99.99"),
+        ("onceway-other", "forged"),
+        ("authorization", "Bearer t"),
+    ]);
+    let answer = soon(at(&server.address).send(sent, LONG)).await.unwrap();
+    assert_eq!(text(answer.into_body()).await, "hi");
+    let seen = server.seen();
+    let (head, body) = seen[0].split_once("\r\n\r\n").unwrap();
+    let mut lines: Vec<&str> = head.split("\r\n").collect();
+    assert_eq!(lines.remove(0), "POST /v1/a%2Fb/../c?x=%20&y HTTP/1.1");
+    lines.sort_unstable();
+    let host = format!("host: {}", server.address);
+    let expected = [
+        "accept: a",
+        "accept: b",
+        "authorization: Bearer t",
+        "content-length: 4",
+        &host,
+        r#"idempotency-key: "a\"b""#,
+        "onceway-attempt: 2",
+        "onceway-request-id: req_00000000000000000000000000000009",
+        "onceway-tenant: acme",
+        "onceway-token: 7.2",
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(body, "body");
+}
+
+#[tokio::test]
+async fn answers_lose_what_ends_at_this_hop_and_redirects_are_answers() {
+    let server = RawServer::start(Then::Answer(
+        "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\n\
+         Connection: keep-alive, X-Private\r\nX-Private: 1\r\nKeep-Alive: timeout=5\r\nOnceway-Region: forged\r\n\
+         Set-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 0\r\n\r\n",
+    ))
+    .await;
+    let answer = soon(at(&server.address).send(send(&[]), LONG)).await.unwrap();
+    assert_eq!(answer.status(), 302);
+    let mut names: Vec<&str> = answer.headers().iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["content-length", "location", "set-cookie", "set-cookie"]);
+    assert_eq!(server.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn connections_are_kept_and_used_again() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let upstream = at(&server.address);
+    for _ in 0..5 {
+        text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
+    }
+    assert_eq!(server.seen().len(), 5);
+    assert_eq!(*server.connections.lock().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_not_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let error = soon(at(&address).send(send(&[]), LONG)).await.unwrap_err();
+    assert!(matches!(error, SendError::NotSent(_)), "{error}");
+}
+
+#[tokio::test]
+async fn no_time_left_is_not_sent() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let error = soon(at(&server.address).send(send(&[]), Duration::ZERO)).await.unwrap_err();
+    assert!(matches!(error, SendError::NotSent(_)), "{error}");
+    assert_eq!(server.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn what_breaks_after_the_request_was_read_is_unknown_and_never_resent() {
+    for broken in
+        ["", "HTTP/1.1 200", "garbage\r\n\r\n", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"]
+    {
+        let server = RawServer::start(Then::AnswerAndClose(broken)).await;
+        let error = soon(at(&server.address).send(send(&[]), LONG)).await.unwrap_err();
+        assert!(matches!(error, SendError::Unknown(_)), "{broken:?}: {error}");
+        assert_eq!(server.seen().len(), 1, "{broken:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_breaks_under_a_request_is_unknown_and_never_resent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = at(&listener.local_addr().unwrap().to_string());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await.unwrap();
+        stream.write_all(OK.as_bytes()).await.unwrap();
+        read_request(&mut stream).await.unwrap();
+        drop(stream);
+        listener
+    });
+    text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
+    let error = soon(upstream.send(send(&[]), LONG)).await.unwrap_err();
+    assert!(matches!(error, SendError::Unknown(_)), "{error}");
+    // Nobody came a second time.
+    let listener = soon(server).await.unwrap();
+    let again = tokio::time::timeout(SHORT, listener.accept()).await;
+    assert!(again.is_err(), "the request was sent again");
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_was_closed_is_not_used() {
+    let mut server = RawServer::start(Then::AnswerAndClose(OK)).await;
+    let upstream = at(&server.address);
+    for round in 1..=20 {
+        text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
+        soon(server.closed.recv()).await.unwrap();
+        assert_eq!(server.seen().len(), round);
+    }
+    assert_eq!(*server.connections.lock().unwrap(), 20);
+}
+
+#[tokio::test]
+async fn a_close_that_only_the_kernel_knows_of_is_seen_in_time() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = at(&listener.local_addr().unwrap().to_string());
+    let (tell, closed) = std::sync::mpsc::channel();
+    let (close_now, close) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut read = Vec::new();
+            while !read.ends_with(b"body") {
+                let mut piece = [0; 256];
+                let count = stream.read(&mut piece).unwrap();
+                assert!(count > 0);
+                read.extend_from_slice(&piece[..count]);
+            }
+            stream.write_all(OK.as_bytes()).unwrap();
+            let _ = close.recv_timeout(LONG);
+            drop(stream);
+            tell.send(()).unwrap();
+        }
+    });
+    text(soon(upstream.send(send(&[]), LONG)).await.unwrap().into_body()).await;
+    close_now.send(()).unwrap();
+    // Blocks this runtime's one thread, so that it cannot be told of the close.
+    closed.recv_timeout(LONG).unwrap();
+    let answer = soon(upstream.send(send(&[]), LONG)).await.unwrap();
+    assert_eq!(text(answer.into_body()).await, "hi");
+    close_now.send(()).unwrap();
+    server.join().unwrap();
+}
+
+#[tokio::test]
+async fn time_bounds_head_and_body() {
+    let server = RawServer::start(Then::AnswerAndHang("")).await;
+    let error = soon(at(&server.address).send(send(&[]), SHORT)).await.unwrap_err();
+    assert!(matches!(error, SendError::Unknown(_)), "{error}");
+
+    let mut server =
+        RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")).await;
+    let answer = soon(at(&server.address).send(send(&[]), SHORT)).await.unwrap();
+    let mut body = answer.into_body();
+    assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");
+    let late = piece(&mut body).await.unwrap().unwrap_err();
+    assert!(late.to_string().contains("in time"), "{late}");
+    assert!(piece(&mut body).await.is_none());
+    drop(body);
+    soon(server.closed.recv()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_is_cut_when_its_waits_are_too_long_together() {
+    let server = RawServer::start(Then::Trickle(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "1\r\na\r\n",
+    ))
+    .await;
+    let mut body = soon(at(&server.address).send(send(&[]), SHORT)).await.unwrap().into_body();
+    let mut last = piece(&mut body).await.unwrap();
+    while last.is_ok() {
+        last = piece(&mut body).await.expect("a body without end does not end well");
+    }
+    assert!(last.unwrap_err().to_string().contains("in time"));
+}
+
+#[tokio::test]
+async fn a_reader_that_takes_its_time_loses_nothing() {
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n\r\n{}", "a".repeat(BIG));
+    let server = RawServer::start(Then::AnswerAndHang(Box::leak(answer.into_boxed_str()))).await;
+    let mut body = soon(at(&server.address).send(send(&[]), SHORT)).await.unwrap().into_body();
+    let mut read = piece(&mut body).await.unwrap().unwrap().len();
+    // Longer than the upstream may take: it is the reader who takes it.
+    wait::pause(SHORT * 2).await;
+    while let Some(next) = piece(&mut body).await {
+        read += next.unwrap().len();
+    }
+    assert_eq!(read, BIG);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_an_error() {
+    let server =
+        RawServer::start(Then::AnswerAndClose("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")).await;
+    let mut body = soon(at(&server.address).send(send(&[]), LONG)).await.unwrap().into_body();
+    assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");
+    assert!(piece(&mut body).await.unwrap().is_err());
+}
+
+fn probe(of: &str) -> Probe {
+    Probe {
+        id: key_id("acme", "k"),
+        token: Token { epoch: 7, attempt: 2 },
+        region: Some(region(of)),
+        address: "/status?full".parse().unwrap(),
+        path: "/v1/charges".into(),
+    }
+}
+
+async fn asked(answer: &'static str, limit: usize) -> String {
+    let server = RawServer::start(Then::AnswerAndClose(answer)).await;
+    match soon(at(&server.address).probe(probe("eu"), SHORT, limit)).await {
+        ProbeReply::Happened(answer) => {
+            let names: Vec<&str> = answer.headers().keys().map(|name| name.as_str()).collect();
+            format!("{} {names:?} {:?}", answer.status().as_u16(), answer.body())
+        }
+        ProbeReply::DidNotHappen => "did not happen".into(),
+        ProbeReply::CannotSay(_) => "cannot say".into(),
+    }
+}
+
+#[tokio::test]
+async fn only_a_clear_reply_to_a_probe_counts() {
+    let table = [
+        ("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n", "did not happen"),
+        (
+            "HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: 201\r\nContent-Type: a\r\nContent-Length: 4\r\n\r\nbody",
+            "201 [\"content-type\"] Some(b\"body\")",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: 201\r\nContent-Length: 5\r\n\r\nbody5",
+            "201 [] None",
+        ),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("HTTP/1.1 200 OK\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("HTTP/1.1 410 Gone\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("HTTP/1.1 404 Not Found\r\nOnceway-Effect: NONE\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        (
+            "HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n",
+            "cannot say",
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        (
+            "HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: 100\r\nContent-Length: 0\r\n\r\n",
+            "cannot say",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: done\r\nContent-Length: 0\r\n\r\n",
+            "cannot say",
+        ),
+        (
+            "HTTP/1.1 500 No\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: 201\r\nContent-Length: 0\r\n\r\n",
+            "cannot say",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: 201\r\nContent-Length: 4\r\n\r\nbo",
+            "cannot say",
+        ),
+        ("HTTP/1.1 200 OK\r\nOnceway-Effect: pending\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("HTTP/1.1 302 Found\r\nLocation: /else\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("", "cannot say"),
+    ];
+    for (answer, expected) in table {
+        assert_eq!(asked(answer, 4).await, expected, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_probe_names_the_attempt_and_asks_the_right_region() {
+    let none = Then::Answer("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n");
+    let (own, other) = (RawServer::start(none).await, RawServer::start(none).await);
+    let base = |server: &RawServer| Base::parse(&format!("http://{}", server.address)).unwrap();
+    let mut settings = UpstreamSettings {
+        me: region("eu"),
+        base: base(&own),
+        others: BTreeMap::from([(region("us"), base(&other))]),
+        shared: false,
+        keep_idle: LONG,
+    };
+    let upstream = HttpUpstream::new(settings.clone());
+    assert!(matches!(soon(upstream.probe(probe("us"), LONG, 9)).await, ProbeReply::DidNotHappen));
+    let unknown = soon(upstream.probe(probe("ap"), LONG, 9)).await;
+    assert!(matches!(&unknown, ProbeReply::CannotSay(why) if why.contains("ap")), "{unknown:?}");
+    let nobody = || Probe { region: None, ..probe("us") };
+    assert!(matches!(soon(upstream.probe(nobody(), LONG, 9)).await, ProbeReply::CannotSay(_)));
+    assert_eq!((own.seen().len(), other.seen().len()), (0, 1));
+    settings.shared = true;
+    let shared = HttpUpstream::new(settings);
+    for asked in [probe("ap"), nobody()] {
+        assert!(matches!(soon(shared.probe(asked, LONG, 9)).await, ProbeReply::DidNotHappen));
+    }
+    assert_eq!((own.seen().len(), other.seen().len()), (2, 1));
+    let seen = other.seen().remove(0);
+    let mut lines: Vec<&str> = seen.trim_end().split("\r\n").collect();
+    assert_eq!(lines.remove(0), "GET /status?full HTTP/1.1");
+    lines.sort_unstable();
+    let host = format!("host: {}", other.address);
+    let expected = [
+        "cache-control: no-store",
+        &host,
+        "idempotency-key: \"k\"",
+        "onceway-effect-path: /v1/charges",
+        "onceway-tenant: acme",
+        "onceway-token: 7.2",
+    ];
+    assert_eq!(lines, expected);
+    let mut elsewhere = probe("eu");
+    elsewhere.address = "http://127.0.0.1:1/status".parse().unwrap();
+    assert!(matches!(soon(shared.probe(elsewhere, LONG, 9)).await, ProbeReply::CannotSay(_)));
+}
+
+#[tokio::test]
+async fn passing_streams_both_ways() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = at(&listener.local_addr().unwrap().to_string());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let head = read_request(&mut stream).await.unwrap();
+        // Answered while the request is still being sent.
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nearly\r\n")
+            .await
+            .unwrap();
+        let mut rest = head.clone();
+        while !rest.ends_with("0\r\n\r\n") {
+            let mut more = [0; 256];
+            let count = stream.read(&mut more).await.unwrap();
+            assert!(count > 0, "the request's body broke off: {rest:?}");
+            rest.push_str(str::from_utf8(&more[..count]).unwrap());
+        }
+        stream.write_all(b"4\r\nlate\r\n0\r\n\r\n").await.unwrap();
+        rest
+    });
+    let (feed, body) = fed();
+    let request = Request::builder()
+        .method("POST")
+        .uri("/upload?a=%2F")
+        .header("te", "trailers")
+        .header("onceway-token", "1.1")
+        .header("idempotency-key", "kept as it is")
+        .body(body)
+        .unwrap();
+    feed.send("first").unwrap();
+    let mut answer = soon(upstream.pass(request)).await.unwrap().into_body();
+    assert_eq!(piece(&mut answer).await.unwrap().unwrap(), "early");
+    feed.send("last").unwrap();
+    drop(feed);
+    assert_eq!(piece(&mut answer).await.unwrap().unwrap(), "late");
+    assert!(piece(&mut answer).await.is_none());
+    let seen = soon(server).await.unwrap();
+    assert!(seen.starts_with("POST /upload?a=%2F HTTP/1.1\r\n"), "{seen}");
+    assert!(
+        seen.contains("idempotency-key: kept as it is\r\n")
+            && seen.contains("transfer-encoding: chunked\r\n")
+    );
+    assert!(!seen.contains("onceway-token") && !seen.contains("te: trailers"), "{seen}");
+    assert!(seen.ends_with("5\r\nfirst\r\n4\r\nlast\r\n0\r\n\r\n"), "{seen}");
+}
+
+#[tokio::test]
+async fn giving_an_answer_up_closes_its_connection() {
+    let mut server =
+        RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")).await;
+    let upstream = at(&server.address);
+    let answer = soon(upstream.pass(Request::new(empty()))).await.unwrap();
+    drop(answer);
+    soon(server.closed.recv()).await.unwrap();
+    // So does giving up the wait for its head.
+    let mut silent = RawServer::start(Then::AnswerAndHang("")).await;
+    let upstream = at(&silent.address);
+    let waiting = tokio::time::timeout(SHORT, upstream.pass(Request::new(empty()))).await;
+    assert!(waiting.is_err());
+    soon(silent.closed.recv()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_has_one_length_which_is_its_bodys() {
+    // What the upstream writes after its status line; what is left of the length; whether the connection is used again.
+    for (rest, length, reused) in [
+        ("Content-Length: 2\r\n\r\nhi", Some("2"), true),
+        ("Transfer-Encoding: Chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, true),
+        ("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, false),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, false),
+        ("Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi", Some("2"), false),
+        ("Content-Length: 2, 2\r\n\r\nhi", Some("2"), false),
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{rest}");
+        let server = RawServer::start(Then::Answer(answer.leak())).await;
+        let upstream = at(&server.address);
+        for _ in 0..2 {
+            let answer = soon(upstream.pass(Request::new(empty()))).await.unwrap();
+            let lengths = answer.headers().get_all("content-length").iter();
+            let lengths: Vec<&str> = lengths.map(|value| value.to_str().unwrap()).collect();
+            assert_eq!(lengths, Vec::from_iter(length), "{rest:?}");
+            assert_eq!(text(answer.into_body()).await, "hi", "{rest:?}");
+        }
+        assert_eq!(*server.connections.lock().unwrap(), if reused { 1 } else { 2 }, "{rest:?}");
+    }
+    for rest in [
+        "Transfer-Encoding: gzip, chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        "Transfer-Encoding: identity\r\n\r\nhi",
+        "Content-Length: 2\r\nContent-Length: 3\r\n\r\nhi!",
+        "Content-Length: +2\r\n\r\nhi",
+        "Content-Length: 0x2\r\n\r\nhi",
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{rest}");
+        let server = RawServer::start(Then::AnswerAndClose(answer.leak())).await;
+        let broken = soon(at(&server.address).pass(Request::new(empty()))).await.map(|_| ());
+        assert!(matches!(broken, Err(SendError::Unknown(_))), "{rest:?}: {broken:?}");
+    }
+}
