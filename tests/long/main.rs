@@ -7,8 +7,10 @@
 mod alerts;
 mod container;
 mod drill;
+mod gateways;
 mod goodput;
 mod guide;
+mod histories;
 mod runbook;
 mod storm;
 mod tenants;

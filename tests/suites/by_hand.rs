@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use crate::support::{self, BODY, ask, key, port_base, post, program, run, until};
+use crate::support::{self, BODY, ask, key, port_base, post, program, room, run, until};
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::client::Answer;
 use onceway::fleet::cluster::Cluster;
@@ -109,6 +109,7 @@ fn serve(dir: &Path, name: &str) -> Child {
 
 async fn clusters(dir: &Path, ports: &[u16]) -> Vec<Cluster> {
     let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
+    let _room = room(2).await;
     let mut clusters = Vec::new();
     for (number, name) in NAMES.iter().enumerate() {
         let cluster = Cluster::create(&binaries, &dir.join(name), ports[number * 5 + 4], &[]).await.unwrap();

@@ -8,13 +8,8 @@ mod peers;
 mod store;
 mod upstream;
 
-use std::path::PathBuf;
-use std::time::Duration;
-
+use crate::support::recorded::as_recorded;
 use onceway::adapters::system::SystemClock;
-use onceway::fleet::deployment::Options;
-use onceway::fleet::drill::histories;
-use onceway::fleet::ports;
 use onceway::ports::contract;
 
 #[tokio::test]
@@ -68,25 +63,4 @@ async fn the_upstream_keeps_its_contract() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_replies_as_it_was_recorded() {
     as_recorded(&contract::history::all(&store::Stores::start().await).await, "store.txt");
-}
-
-/// Random histories of three stores that follow one another, with links, servers, replies and slots that are lost; recorded likewise, by the drill.
-#[tokio::test(flavor = "multi_thread")]
-async fn stores_follow_one_another_as_it_was_recorded() {
-    let (program, port_base) = (PathBuf::from(env!("CARGO_BIN_EXE_onceway")), ports::free_run(40).unwrap());
-    let rtt = Duration::ZERO;
-    let options = Options { program, port_base, data: None, rtt, routes: None, failover: None };
-    as_recorded(&histories::play(&options, &|_| {}).await.unwrap(), "replication.txt");
-}
-
-fn as_recorded(played: &str, file: &str) {
-    let file = format!("{}/simulation/histories/{file}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("ONCEWAY_RECORD").is_some() {
-        std::fs::write(&file, played).unwrap();
-    }
-    let recorded = std::fs::read_to_string(&file).unwrap();
-    for (number, (played, recorded)) in played.lines().zip(recorded.lines()).enumerate() {
-        assert_eq!(played, recorded, "line {}", number + 1);
-    }
-    assert_eq!(played.lines().count(), recorded.lines().count());
 }

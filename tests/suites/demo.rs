@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::{self, BODY, ask, key, port_base, post, program, run, until};
+use crate::support::{self, BODY, ask, key, port_base, post, program, room, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -26,6 +26,7 @@ impl Demo {
     async fn start(base: u16) -> Demo {
         let temp = tempfile::tempdir().unwrap();
         std::fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let _room = room(3).await;
         let mut child = Command::new(program())
             .args(["demo", "--no-tour", "--json", "--rtt", "20ms", "--port-base", &base.to_string()])
             .env("TMPDIR", temp.path())

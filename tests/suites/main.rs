@@ -19,7 +19,6 @@ mod disk;
 mod edges;
 mod failures;
 mod fuzz;
-mod gateways;
 mod health;
 mod lifecycle;
 mod listener;

@@ -118,6 +118,7 @@ house_rules! {
     sql_stands_beside_the_store: shape::SQL,
     no_machine_and_no_reminder_is_named: shape::PLACES,
     the_tests_that_are_named_exist: proofs::PROOFS,
+    the_suites_that_commands_run_exist: proofs::COMMANDS,
 }
 
 #[test]

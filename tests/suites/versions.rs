@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, ask, code, effects, key, key_status, port_base, post, program, run, until};
+use crate::support::{BODY, ask, code, effects, key, key_status, port_base, post, program, room, run, until};
 use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::files::DATABASE;
@@ -142,7 +142,9 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
         let rtt = Duration::from_millis(20);
         let options =
             Options { program: program(), port_base: port_base(), data: None, rtt, routes: None, failover };
+        let room = room(3).await;
         let three = Deployment::start_speaking(&options, "1-1", &|_| {}).await.expect("three regions start");
+        drop(room);
         let [us, eu, ap] = &three.regions[..] else { panic!("three regions") };
         assert_eq!(status(us).await["protocol"], 1, "founded by what all speak");
 

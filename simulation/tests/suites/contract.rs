@@ -62,7 +62,7 @@ fn the_upstream_keeps_its_contract() {
     paused().block_on(async { contract::upstream::suite(&Service::new(|upstream| upstream)).await });
 }
 
-/// What a real Postgres replied, as `tests/suites/contract.rs` of the root recorded it.
+/// What a real Postgres replied, as the root's `tests/suites/contract.rs` and `tests/long/histories.rs` recorded it.
 #[test]
 fn the_store_replies_as_a_real_one_did() {
     let played = paused().block_on(async { contract::history::all(&Stores::new(|store| store)).await });

@@ -10,7 +10,7 @@ use onceway::fleet::region::{Action, Part};
 
 use crate::console::browser::Browser;
 use crate::console::{TOKEN, alone, doubt, retry, solo};
-use crate::support::{BODY, ask, key, key_status, port_base, post, program, run, until};
+use crate::support::{BODY, ask, key, key_status, port_base, post, program, room, run, until};
 
 /// A window long enough to be looked at.
 const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"40s\"\nstable_for = \"100ms\"\n";
@@ -78,7 +78,9 @@ fn an_incident_is_seen_and_a_key_in_doubt_is_settled() {
             routes: None,
             failover: Some(FAILOVER.to_owned()),
         };
+        let room = room(3).await;
         let deployment = Deployment::start(&options, &|_| {}).await.expect("three regions start");
+        drop(room);
         let region = &deployment.regions[0];
         let evil = loop {
             let candidate = format!("<img/src=x/onerror=document.title=1>{}", key("k"));

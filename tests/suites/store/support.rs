@@ -8,6 +8,7 @@ use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use crate::support::room;
 use onceway::adapters::postgres::provision::{self, Plan, Report, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::fleet::binaries::Binaries;
@@ -38,6 +39,7 @@ pub struct Region {
 
 impl Region {
     pub async fn start(origin: &str) -> Region {
+        let _room = room(1).await;
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let port = onceway::fleet::ports::free_run(1).unwrap();

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{BODY, BOUND, PATIENCE, ask, effects, key, post, program, run, until};
+use crate::support::{BODY, BOUND, PATIENCE, ask, effects, key, post, program, room, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::drill::load::{CLASSES, End, Field, Load, Recovery};
@@ -37,6 +37,7 @@ impl Site {
         // As long as by default: a machine that does other work beside must not look like a dead region.
         let failover = Some("\n[failover]\nlease = \"10s\"\nstable_for = \"100ms\"\n".to_owned());
         let options = Options { program: program(), port_base, data: None, rtt, routes: None, failover };
+        let _room = room(3).await;
         let three = Deployment::start_shared(&options, &[3], &|_| {}).await.expect("three regions start");
         let ring = onceway::config::load_ring(&three.dir().join("ring.toml")).expect("a ring file").ring;
         let field = Field::new(&three, ring, key("load")).expect("clients");
