@@ -2,7 +2,7 @@
 //!
 //! Bird's-eye view. A request is *admitted* (who asks, under which key, what exactly), *placed* (the key's arc and so its
 //! home region), and then either replayed from the local copy, forwarded to the owner, or run here: claimed durably,
-//! sent to the upstream, settled, answered. The house has floors, and imports go down only (`tests/tidy.rs` checks it):
+//! sent to the upstream, settled, answered. The house has floors, and imports go down only (`tests/suites/tidy.rs` checks it):
 //!
 //! | floor | rooms | may know |
 //! |---|---|---|

@@ -2,9 +2,9 @@
 //! three regions for so many simulated minutes (10) on one thread: idle, with RATE requests a second (5), the same with the invariants
 //! checked at each step, and the same with a region cut off in each minute.
 //!
-//! Neighbours: `tests/takeover/settings.rs` has what gateways are told. It asserts no speed: a busy machine would make it lie.
+//! Neighbours: `tests/suites/takeover/settings.rs` has what gateways are told. It asserts no speed: a busy machine would make it lie.
 
-#[path = "../tests/takeover/settings.rs"]
+#[path = "../tests/suites/takeover/settings.rs"]
 mod settings;
 
 use std::collections::BTreeSet;

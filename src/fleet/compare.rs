@@ -2,7 +2,7 @@
 //!
 //! Each key is used at both, in the same regions, at the same moments, with the same retries; only what is behind the doors differs. The
 //! route is one that must not run twice: at onceway `park` with escrow. Neighbours: [`super::naive`] is the other design, the demo's tour and
-//! `tests/drill.rs` show the counts. It must not treat one of the two better than the other.
+//! `tests/long/drill.rs` show the counts. It must not treat one of the two better than the other.
 
 use std::future::Future;
 use std::sync::Arc;

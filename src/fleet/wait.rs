@@ -1,6 +1,6 @@
 //! Waiting, in one place: for a condition with a deadline, or for a moment that somebody asked for.
 //!
-//! Used by the whole fleet and its tests; `tests/tidy.rs` lets no other file of the fleet sleep. Waits are on the system's
+//! Used by the whole fleet and its tests; `tests/suites/tidy.rs` lets no other file of the fleet sleep. Waits are on the system's
 //! monotonic clock (tokio's where async). It must not know what is waited for: its callers name it, and an error repeats
 //! the name, so that a deployment that does not come up says what it lacks.
 

@@ -1,6 +1,6 @@
 //! The framing guard as hyper sees it: whatever arrives, however it is cut, only whole heads and their bodies come out.
 //!
-//! Neighbours: `guard` says why; `tests/net/framing.rs` shows the same over sockets, with hyper above. It must not use sockets or timers.
+//! Neighbours: `guard` says why; `tests/suites/net/framing.rs` shows the same over sockets, with hyper above. It must not use sockets or timers.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -5,7 +5,10 @@
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
+pub mod documents;
 pub mod keepalive;
+pub mod promtool;
+pub mod recorded;
 pub mod solo;
 
 use std::future::Future;
@@ -19,11 +22,12 @@ use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::ledger::Ledger;
 use onceway::fleet::region::Region;
 use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// How long any one answer may take in a test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a condition may take to come true in a test.
-pub const BOUND: Duration = Duration::from_secs(60);
+pub const BOUND: Duration = Duration::from_secs(120);
 /// A charge.
 pub const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
 /// Another charge.
@@ -38,6 +42,16 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
 /// The binary under test.
 pub fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_onceway"))
+}
+
+/// How many regions may be started at once: a start is a second of work for a core, and one that gets none looks like a failure.
+const STARTS: u32 = 3;
+
+/// Room to start so many regions, at most three, for as long as the permit is kept. Suites run beside each other, and what they do
+/// after their start is mostly waiting.
+pub async fn room(regions: u32) -> SemaphorePermit<'static> {
+    static ROOM: Semaphore = Semaphore::const_new(STARTS as usize);
+    ROOM.acquire_many(regions).await.expect("nobody closes it")
 }
 
 /// A first port above which a whole deployment fits, free now.
@@ -57,6 +71,7 @@ const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for
 pub async fn deployment_with(rtt: Duration, routes: Option<String>) -> Deployment {
     let failover = Some(FAILOVER.to_owned());
     let options = Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover };
+    let _room = room(3).await;
     Deployment::start(&options, &|_| {}).await.expect("three regions start")
 }
 

@@ -21,7 +21,7 @@ use onceway::fleet::upstream::Upstream;
 use onceway::fleet::{files, scratch};
 use onceway::protocol::region::RegionName;
 
-use super::{PATIENCE, port_base, program, until};
+use super::{PATIENCE, port_base, program, room, until};
 
 /// A region alone.
 pub struct Solo {
@@ -61,6 +61,7 @@ impl Solo {
 
     /// Like [`Solo::start`]; `edit` may change the files, `solo.toml` and `credentials.toml` among them, before anything reads them.
     pub async fn start_with(routes: &str, upstream: Option<SocketAddr>, edit: impl FnOnce(&Path)) -> Solo {
+        let _room = room(1).await;
         let name = RegionName::parse("solo").expect("a name");
         let dir = scratch::create("onceway-solo").expect("a scratch folder");
         let janitor = Janitor::spawn(&program(), &dir, true).expect("a janitor");

@@ -1,6 +1,6 @@
 //! Forged histories: for each invariant one that keeps it and one that breaks it, and the breach that is told.
 //!
-//! Neighbours: the swarm shows that true histories break nothing, `tests/takeover/stepwise.rs` that it does not matter how often somebody
+//! Neighbours: the swarm shows that true histories break nothing, `tests/suites/takeover/stepwise.rs` that it does not matter how often somebody
 //! looks. It must not need a gateway.
 
 mod asked;

@@ -1,6 +1,6 @@
 //! Whether `scenarios/swarm.toml` is the reference that it says it is: every setting with its default, what is commented out included.
 //!
-//! Neighbours: the root's `tests/reference.rs` does the like for the files of gateways. Everything is asked of the very reader that plays; no key is
+//! Neighbours: the root's `tests/suites/reference.rs` does the like for the files of gateways. Everything is asked of the very reader that plays; no key is
 //! listed here, so that a setting that is added must be entered there. It must not play anything.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! What is written must be read back, and nothing else: round trips over random messages, and a table of malformed ones.
 //!
-//! Neighbours: `wire`. No connection here: `tests/net.rs` sends messages over real ones.
+//! Neighbours: `wire`. No connection here: `tests/suites/net.rs` sends messages over real ones.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;

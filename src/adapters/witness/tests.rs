@@ -1,6 +1,6 @@
 //! What a witness promised stands on disk, once, and nothing else is taken for it.
 //!
-//! Neighbour: `witness`; `tests/witness.rs` kills real processes. It must not need a network.
+//! Neighbour: `witness`; `tests/suites/witness.rs` kills real processes. It must not need a network.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

@@ -2,7 +2,7 @@
 //! them while links are cut, servers are killed, replies are lost, what arrives is held up and slots are lost.
 //!
 //! `ports::contract::replication` draws the calls and writes down what came of them; the simulated stores are held to that text by the simulation's
-//! own tests. Neighbours: `mod` lists it among the drills, `cli::drill` and `tests/contract.rs` play it; `cluster`, `cluster_slots` and
+//! own tests. Neighbours: `mod` lists it among the drills, `cli::drill` and `tests/long/histories.rs` play it; `cluster`, `cluster_slots` and
 //! `relay` are the machines. It must not judge what a store does.
 
 use std::collections::BTreeMap;

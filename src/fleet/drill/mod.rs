@@ -3,7 +3,7 @@
 //! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken, [`soak`] what goes on for
 //! long, with its [`meter`] and verdict [`soaked`]; [`load`] and [`prober`] are the clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a
 //! [`report`], [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of windows, [`histories`] records what stores do. Neighbours:
-//! `cli::drill` prints, `tests/drill.rs` runs a short form. Drills act as operators and
+//! `cli::drill` prints, `tests/long/drill.rs` runs a short form. Drills act as operators and
 //! clients can, and read stores only to check the audit. They must not make a bound wider to hold it.
 
 pub mod ask;

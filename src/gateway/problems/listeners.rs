@@ -1,7 +1,7 @@
 //! The problems of requests that never reach the gateway: what the listeners refuse by themselves.
 //!
 //! Neighbours: `server::public` and `server::peer` refuse with these codes, [`super::page`] explains them. A code that stands there and
-//! not here fails a test (`tests/policy.rs`). It must not hold the gateway's own codes.
+//! not here fails a test (`tests/suites/policy.rs`). It must not hold the gateway's own codes.
 
 use super::Kind;
 

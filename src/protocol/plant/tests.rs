@@ -1,6 +1,6 @@
 //! Each check, taken out, makes the test of its rule fail: so the test does test it.
 //!
-//! Neighbours: the tests stand beside their rules. `tests/protocol_model` plants the same in random runs. It must not plant on two threads.
+//! Neighbours: the tests stand beside their rules. `tests/suites/protocol_model` plants the same in random runs. It must not plant on two threads.
 
 use std::panic::catch_unwind;
 

@@ -1,6 +1,6 @@
 //! Tests of the proposer's side: one round (protocol reference, 2.2).
 //!
-//! Neighbours: `register` answers, `tests/protocol_model.rs` runs many rounds at a time. It must not look into a round but by its steps.
+//! Neighbours: `register` answers, `tests/suites/protocol_model.rs` runs many rounds at a time. It must not look into a round but by its steps.
 
 use super::super::change::Change;
 use super::super::example_tests::{ballot, drained, first, lose, name, next, voters};

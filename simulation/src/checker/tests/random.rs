@@ -1,6 +1,6 @@
 //! Random forged histories, looked at entry by entry, in some looks, and as a whole: what is found is the same.
 //!
-//! Neighbours: [`super`] forges by hand what one invariant is about; `tests/takeover/stepwise.rs` does this with true histories. It must not forge
+//! Neighbours: [`super`] forges by hand what one invariant is about; `tests/suites/takeover/stepwise.rs` does this with true histories. It must not forge
 //! what a look could come too early for, as views that are chosen later: no look finds too much there, but they find it differently.
 
 use super::*;

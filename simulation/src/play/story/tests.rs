@@ -1,6 +1,6 @@
 //! A story that is read from its end: the breach, its key's life, and what the regions went by then.
 //!
-//! Neighbours: [`super`] tells it; `tests/harness.rs` plays stories in two processes. It must not compare whole stories.
+//! Neighbours: [`super`] tells it; `tests/long/harness.rs` plays stories in two processes. It must not compare whole stories.
 
 use std::sync::Arc;
 

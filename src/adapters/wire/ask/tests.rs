@@ -1,6 +1,6 @@
 //! What is written must be read back, and nothing else: round trips over every question and every answer, and a table of malformed ones.
 //!
-//! Neighbours: `ask`. No connection here: `tests/net.rs` asks over real ones.
+//! Neighbours: `ask`. No connection here: `tests/suites/net.rs` asks over real ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

@@ -1,0 +1,139 @@
+//! What may happen next in a state.
+//!
+//! Neighbours: `steps` does it, or finds that it changes nothing. Nothing is urgent: whatever is offered may also never happen, so that a
+//! process may pause, and a message be late or lost, anywhere and any number of times; who crashes and does not come back is one to whom
+//! nothing more happens. It must not leave out what a world allows.
+
+use crate::model::state::{Handler, Mail, Site, State, ViewId, What};
+use crate::model::world::{Plan, World};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// All clocks go on.
+    Tick,
+    Deliver(Mail),
+    /// A region asks for a renewal of its lease.
+    Renew(Site),
+    /// A process opens a round.
+    Propose(Site, Plan),
+    /// A region adopts a view that it heard was chosen.
+    Adopt(Site, ViewId),
+    /// A region looks whether its gate may open, and fetches what it lacks.
+    Open(Site),
+    /// A region gives up what a draft takes, seals, and reports.
+    GiveUp(Site, ViewId),
+    /// All that the second wrote arrives at the first.
+    Arrive(Site, Site),
+    /// A handler claims the key.
+    Claim(Site),
+    /// The handler of that run sends.
+    Send(u8),
+    /// A process dies and another starts in its place.
+    Restart(Site),
+    /// An acceptor's disk is replaced by an empty one.
+    Remake(Site),
+    /// The process beside a new acceptor looks whether it may answer.
+    Admit(Site),
+}
+
+impl World {
+    /// Everything that may happen, and some that changes nothing.
+    pub fn offer(&self, state: &State, acts: &mut Vec<Act>) {
+        self.offer_all(state, acts);
+        acts.retain(|act| self.has_part(act));
+    }
+
+    fn has_part(&self, act: &Act) -> bool {
+        let only = &self.bounds.only;
+        match act {
+            Act::Renew(at) => only.renew.contains(at),
+            Act::Claim(at) => only.claim.contains(at),
+            Act::Arrive(at, of) => only.arrive.contains(&(*at, *of)),
+            Act::Deliver(mail) => {
+                !only.cut.contains(&(mail.from, mail.to)) && !only.cut.contains(&(mail.to, mail.from))
+            }
+            Act::Tick
+            | Act::Propose(..)
+            | Act::Adopt(..)
+            | Act::Open(_)
+            | Act::GiveUp(..)
+            | Act::Send(_)
+            | Act::Restart(_)
+            | Act::Remake(_)
+            | Act::Admit(_) => true,
+        }
+    }
+
+    fn offer_all(&self, state: &State, acts: &mut Vec<Act>) {
+        acts.push(Act::Tick);
+        let mut last = None;
+        for mail in &state.mail {
+            if last.replace(mail) != Some(mail) {
+                acts.push(Act::Deliver(*mail));
+            }
+        }
+        for (run, _) in state.runs.iter().enumerate().filter(|(_, run)| run.handler == Handler::Waits) {
+            acts.push(Act::Send(run as u8));
+        }
+        for at in 0..self.parts.regions {
+            self.offer_at(state, at, acts);
+        }
+        for at in 0..3 {
+            if state.left.remakes > 0 {
+                acts.push(Act::Remake(at));
+            }
+            if !self.parts.desks.get(state.desks[usize::from(at)]).acceptor.admitted {
+                acts.push(Act::Admit(at));
+            }
+        }
+    }
+
+    fn offer_at(&self, state: &State, at: Site, acts: &mut Vec<Act>) {
+        let here = usize::from(at);
+        let gate = self.parts.gates.get(state.gates[here]);
+        let more = self.changes(state) < self.bounds.changes;
+        acts.push(Act::Renew(at));
+        let known = gate.state.view.epoch();
+        for view in state.chosen.iter().chain(&state.mistaken) {
+            if self.parts.views.get(*view).epoch() > known {
+                acts.push(Act::Adopt(at, *view));
+            }
+        }
+        if !gate.state.is_open() {
+            acts.push(Act::Open(at));
+        }
+        for of in (0..self.parts.regions).filter(|of| *of != at) {
+            if state.applied[here][usize::from(of)] < state.seq[usize::from(of)] {
+                acts.push(Act::Arrive(at, of));
+            }
+        }
+        if state.runs.len() < self.bounds.claims {
+            acts.push(Act::Claim(at));
+        }
+        if state.left.restarts > 0 {
+            acts.push(Act::Restart(at));
+        }
+        if state.left.releases > 0 && gate.state.pending.is_none() && more {
+            for (_, plan) in &self.bounds.plans {
+                if let Plan::Turn(of) = plan {
+                    acts.push(Act::GiveUp(at, self.parts.draft(gate.view, *of)));
+                }
+            }
+        }
+        if state.left.rounds > 0 {
+            let plans = self.bounds.plans.iter().filter(|(by, _)| *by == at);
+            acts.extend(plans.map(|(_, plan)| Act::Propose(at, *plan)));
+        }
+    }
+
+    /// The counter of what the acceptor has promised, where it will never heed that message for it: nothing below a promise is ever accepted.
+    pub fn outbid(&self, mail: &Mail, desk: u32) -> Option<u8> {
+        let promised = self.parts.desks.get(desk).promised?;
+        let dead = match mail.what {
+            What::Prepare(ballot) => ballot <= promised,
+            What::Accept(ballot, _) => ballot < promised,
+            What::Renew(..) | What::Granted => false,
+        };
+        dead.then_some(promised.counter)
+    }
+}

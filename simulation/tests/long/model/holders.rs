@@ -1,0 +1,85 @@
+//! What happens to a lease on its holder's side, by the numbers of a state.
+//!
+//! Neighbours: `parts` keeps the values, `steps` asks. Every change is one of `onceway::protocol::lease`'s own; that a lease lapsed is noticed
+//! in the tick in which it does, as all paths notice it before they do anything else. It must not know why something is asked.
+
+use std::sync::Arc;
+
+use onceway::protocol::lease::Lease;
+use onceway::protocol::register::Reply;
+use onceway::protocol::view::View;
+
+use crate::model::parts::{BEGIN, DRIFT, Held, Holder, Parts, TICK, TTL};
+use crate::model::state::{Site, ViewId};
+use crate::model::text;
+
+impl Parts {
+    fn holder(&self, holder: Holder) -> u32 {
+        let key = text::lease(&holder.lease, holder.now, &|view| self.named(view));
+        self.holders.id(&key, || holder)
+    }
+
+    pub fn new_holder(&self) -> u32 {
+        self.fresh.get((), || self.holder(Holder { lease: Lease::new(TTL, DRIFT), asked: BEGIN, now: BEGIN }))
+    }
+
+    /// One tick later: that a lease lapsed is noticed at once.
+    pub fn tick_holder(&self, holder: u32) -> Held {
+        self.ticked_holders.get(holder, || {
+            self.change(holder, |holder| {
+                holder.now = holder.now + TICK;
+                let now = holder.now;
+                holder.lease.held(now);
+            })
+        })
+    }
+
+    fn change(&self, holder: u32, act: impl FnOnce(&mut Holder)) -> Held {
+        let mut next = (*self.holders.get(holder)).clone();
+        let before = next.lease.tenure();
+        act(&mut next);
+        let ended = next.lease.tenure() != before;
+        (self.holder(next), ended)
+    }
+
+    /// Asks for a renewal, if that is allowed now.
+    pub fn ask(&self, holder: u32, under: ViewId, view: &Arc<View>) -> (Held, bool) {
+        self.asked.get((holder, under), || {
+            let mut may = false;
+            let held = self.change(holder, |holder| {
+                may = holder.lease.may_ask(holder.now);
+                if may {
+                    holder.lease.asks(view.clone(), holder.now);
+                    holder.asked = holder.now;
+                }
+            });
+            (held, may)
+        })
+    }
+
+    /// An acceptor granted the last renewal, or has accepted something newer.
+    pub fn heard(&self, holder: u32, from: Site, granted: bool) -> Held {
+        self.grants.get((holder, from, granted.into()), || {
+            let reply = if granted { Reply::Granted(0) } else { Reply::Newer };
+            self.change(holder, |holder| {
+                holder.lease.heard(self.name(from), &reply, holder.asked, holder.now);
+            })
+        })
+    }
+
+    pub fn lose_keys(&self, holder: u32) -> Held {
+        self.lost.get(holder, || self.change(holder, |holder| holder.lease.lost_keys()))
+    }
+
+    pub fn lay_down(&self, holder: u32) -> Held {
+        self.laid.get(holder, || self.change(holder, |holder| holder.lease.lay_down()))
+    }
+
+    /// Whether a handler with the right tenure may send now.
+    pub fn is_held(&self, holder: u32) -> bool {
+        self.held.get(holder, || {
+            let Holder { lease, now, .. } = &*self.holders.get(holder);
+            lease.current().is_some_and(|held| *now < held.until)
+        })
+    }
+}

@@ -1,0 +1,464 @@
+//! The protocol's own values and answers behind the numbers of a state.
+//!
+//! Neighbours: `pool` keeps them, `text` says when two are the same, `steps` asks. Every answer comes from `onceway::protocol`, once for
+//! each question, with the plant of the world taken out. It must not decide anything itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceway::protocol::authority::{GateState, Pending, Right, right};
+use onceway::protocol::digest::{Digest32, digest};
+use onceway::protocol::grants::{Admission, GrantWatch};
+use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::lease::Lease;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::register::{self, Acceptor, Message, Reply, chosen, majority};
+use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::round::{Outbox, Round, Step};
+use onceway::protocol::time::{Drift, Moment};
+use onceway::protocol::view::{AcceptorId, View};
+
+use crate::model::pool::{Memo, Pool};
+use crate::model::state::{Ballot, Mail, Site, ViewId, What};
+use crate::model::text;
+use crate::model::wishes::Wish;
+
+/// A lease runs for so many ticks of all clocks.
+pub const TTL_TICKS: u64 = 2;
+pub const TTL: Duration = Duration::from_nanos(TTL_TICKS);
+pub const DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
+/// Any moment will do: what is in a state is seen from its own now.
+pub const BEGIN: Moment = Moment::from_nanos(100);
+pub const TICK: Duration = Duration::from_nanos(1);
+
+/// An acceptor, and what the process beside it saw of its grants.
+#[derive(Clone)]
+pub struct Desk {
+    pub acceptor: Acceptor,
+    pub promised: Option<Ballot>,
+    watch: GrantWatch,
+    admission: Admission,
+    now: Moment,
+}
+
+/// A region's gate, and the number of the view it has adopted.
+pub struct Gate {
+    pub state: GateState,
+    pub view: ViewId,
+}
+
+/// What happens to a gate.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Turn {
+    Adopt(ViewId),
+    Open,
+    GiveUp { target: ViewId, seal: u8 },
+}
+
+/// A round and its ballot.
+#[derive(Clone)]
+pub struct Opened {
+    round: Round,
+    pub ballot: Ballot,
+}
+
+/// A lease, and when it was asked for last.
+#[derive(Clone)]
+pub struct Holder {
+    pub lease: Lease,
+    pub asked: Moment,
+    pub now: Moment,
+}
+
+/// What an acceptor replied.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Said {
+    /// What it accepted last.
+    Promised(Ballot, ViewId),
+    Accepted,
+    Outbid(u8),
+    Granted,
+    Newer,
+    /// Not now: blocked, not admitted, or another acceptor than the one that was meant.
+    No,
+}
+
+/// What a round does next.
+#[derive(Clone, Debug)]
+pub enum Next {
+    Wait,
+    Send(Vec<Mail>),
+    Chosen(ViewId),
+}
+
+/// What an acceptor made of a message.
+#[derive(Clone, Copy)]
+pub struct Answer {
+    pub desk: u32,
+    pub said: Said,
+    /// Invariant 12: its promise did not fall, and what it accepted is not below it.
+    pub sound: bool,
+}
+
+/// A view, a region that looks whether it may open, what is applied where, and who may be asked.
+pub type Looks = (ViewId, Site, [[u8; 3]; 3], [bool; 3]);
+/// What the region has applied then, and whether it opens.
+pub type Opening = ([u8; 3], bool);
+/// What became of a lease: its number, and whether its tenure ended.
+pub type Held = (u32, bool);
+
+pub struct Parts {
+    pub names: Vec<RegionName>,
+    pub regions: Site,
+    pub keys: Vec<KeyId>,
+    pub views: Pool<View>,
+    pub desks: Pool<Desk>,
+    pub holders: Pool<Holder>,
+    pub gates: Pool<Gate>,
+    pub rounds: Pool<Opened>,
+    answers: Memo<(u32, Mail), Answer>,
+    ticked_desks: Memo<u32, u32>,
+    pub ticked_holders: Memo<u32, Held>,
+    pub grants: Memo<(u32, Site, u8), Held>,
+    runs: Memo<(u32, u32, Site), u8>,
+    outlives: Memo<(u32, [u32; 3], Site), bool>,
+    reads: Memo<[u32; 3], ViewId>,
+    gates_after: Memo<(u32, Turn), u32>,
+    anew: Memo<u32, u32>,
+    pub lost: Memo<u32, Held>,
+    pub laid: Memo<u32, Held>,
+    pub fresh: Memo<(), u32>,
+    pub held: Memo<u32, bool>,
+    pub asked: Memo<(u32, ViewId), (Held, bool)>,
+    opened: Memo<(Ballot, ViewId, ViewId), (u32, Vec<Mail>)>,
+    heard: Memo<(u32, Site, u8, Said), (u32, Next)>,
+    agreed: Memo<(ViewId, u8), bool>,
+    loses: Memo<(ViewId, ViewId, Site), bool>,
+    pub wishes: Memo<(ViewId, Wish), ViewId>,
+    pub drafts: Memo<(ViewId, Site), ViewId>,
+    pub opens: Memo<Looks, Opening>,
+}
+
+pub fn boot() -> Digest32 {
+    digest("model/boot", &[b"1"])
+}
+
+/// The ring of these regions and one key per order of them, that of `a`, `b`, … first.
+fn ring(names: &[RegionName]) -> (Arc<Ring>, Vec<KeyId>) {
+    let regions = names.iter().map(|name| RegionSpec { name: name.clone(), weight: 1 }).collect();
+    let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+    let ring = Arc::new(Ring::build(&spec).unwrap());
+    let mut keys: BTreeMap<Vec<RegionName>, KeyId> = BTreeMap::new();
+    for number in 0..200 {
+        let id = KeyId::new(Tenant::parse("t").unwrap(), Key::parse(&format!("k{number}")).unwrap());
+        keys.entry(ring.order(&id).names().cloned().collect()).or_insert(id);
+    }
+    (ring, keys.into_values().collect())
+}
+
+impl Parts {
+    /// Three regions, or two and a witness; and the number of their first view.
+    pub fn new(regions: Site) -> (Self, ViewId) {
+        let all = if regions == 3 { ["a", "b", "c"] } else { ["a", "b", "w"] };
+        let names: Vec<RegionName> = all.iter().map(|name| RegionName::parse(name).unwrap()).collect();
+        let (ring, keys) = ring(&names[..usize::from(regions)]);
+        let voters = names.iter().cloned().zip((0..).map(register_id)).collect();
+        let parts = Self {
+            names,
+            regions,
+            keys,
+            views: Pool::default(),
+            desks: Pool::default(),
+            holders: Pool::default(),
+            gates: Pool::default(),
+            rounds: Pool::default(),
+            answers: Memo::default(),
+            ticked_desks: Memo::default(),
+            ticked_holders: Memo::default(),
+            grants: Memo::default(),
+            runs: Memo::default(),
+            outlives: Memo::default(),
+            reads: Memo::default(),
+            gates_after: Memo::default(),
+            anew: Memo::default(),
+            lost: Memo::default(),
+            laid: Memo::default(),
+            fresh: Memo::default(),
+            held: Memo::default(),
+            asked: Memo::default(),
+            opened: Memo::default(),
+            heard: Memo::default(),
+            agreed: Memo::default(),
+            loses: Memo::default(),
+            wishes: Memo::default(),
+            drafts: Memo::default(),
+            opens: Memo::default(),
+        };
+        let first = parts.view(&View::founding(1, ring, BTreeSet::new(), voters));
+        (parts, first)
+    }
+
+    pub fn name(&self, site: Site) -> &RegionName {
+        &self.names[usize::from(site)]
+    }
+
+    pub fn site(&self, name: &RegionName) -> Site {
+        let place = self.names.iter().position(|known| known == name);
+        place.unwrap_or_else(|| panic!("{name} is not in this world")) as Site
+    }
+
+    pub fn view(&self, view: &View) -> ViewId {
+        self.views.id(&text::view(view), || view.clone())
+    }
+
+    pub fn named(&self, view: &str) -> u32 {
+        self.views.id(view, || panic!("a view that nobody made: {view}"))
+    }
+
+    pub fn ballot(&self, of: Ballot) -> register::Ballot {
+        let proposer = u64::from(of.by) * 10 + u64::from(of.life);
+        register::Ballot { counter: u64::from(of.counter), region: self.name(of.by).clone(), proposer }
+    }
+
+    pub fn short(&self, ballot: &register::Ballot) -> Ballot {
+        let life = (ballot.proposer % 10) as u8;
+        Ballot { counter: ballot.counter as u8, by: self.site(&ballot.region), life }
+    }
+
+    pub fn gate(&self, gate: GateState) -> u32 {
+        let GateState { view, since, pending, waived } = &gate;
+        let since: Vec<ViewId> = since.iter().map(|view| self.view(view)).collect();
+        let pending = pending.as_ref().map(|Pending { target, seal }| (self.view(target), *seal));
+        let view = self.view(view);
+        let key = format!("{view} {since:?} {pending:?} {waived:?}");
+        self.gates.id(&key, || Gate { view, state: gate })
+    }
+
+    /// The gate after that.
+    pub fn turn(&self, gate: u32, turn: Turn) -> u32 {
+        self.gates_after.get((gate, turn), || {
+            let gate = self.gates.get(gate);
+            self.gate(match turn {
+                Turn::Adopt(view) => gate.state.adopt(self.views.get(view)),
+                Turn::Open => gate.state.open(),
+                Turn::GiveUp { target, seal } => {
+                    let pending = Pending { target: self.views.get(target), seal: Some(seal.into()) };
+                    gate.state.give_up(Some(pending))
+                }
+            })
+        })
+    }
+
+    fn round(&self, opened: Opened) -> u32 {
+        self.rounds.id(&text::round(&opened.round, &|view| self.named(view)), || opened)
+    }
+
+    fn desk(&self, desk: Desk) -> u32 {
+        let Desk { acceptor, promised: _, watch, admission, now } = &desk;
+        let key = text::desk(acceptor, watch, admission, *now, &|view| self.named(view));
+        let promised = desk.acceptor.promised.as_ref().map(|promised| self.short(promised));
+        self.desks.id(&key, || Desk { promised, ..desk })
+    }
+
+    /// An acceptor that nobody has watched so far.
+    pub fn new_desk(&self, acceptor: Acceptor) -> u32 {
+        let mut watch = GrantWatch::new(DRIFT);
+        watch.observe(&acceptor, BEGIN);
+        let admission = Admission::new(DRIFT, TTL);
+        self.desk(Desk { acceptor, promised: None, watch, admission, now: BEGIN })
+    }
+
+    /// What the acceptor answers, its process having looked at its grants before and after.
+    pub fn answer(&self, desk: u32, mail: Mail) -> Answer {
+        self.answers.get((desk, mail), || {
+            let mut desk = (*self.desks.get(desk)).clone();
+            let before = desk.acceptor.clone();
+            let message = match mail.what {
+                What::Prepare(ballot) => Message::Prepare { ballot: self.ballot(ballot) },
+                What::Accept(ballot, view) => {
+                    Message::Accept { ballot: self.ballot(ballot), view: self.views.get(view) }
+                }
+                What::Renew(view, _) => Message::Renew {
+                    region: self.name(mail.from).clone(),
+                    boot: boot(),
+                    view: self.views.get(view),
+                    ttl: TTL,
+                },
+                What::Granted => panic!("no acceptor is asked that"),
+            };
+            let Desk { watch, now, .. } = &desk;
+            let over = |region: &RegionName, grant: &register::Grant| watch.is_over(region, grant, *now);
+            let (next, reply) = before.answer(Some(register_id(mail.id)), &message, &over);
+            let mut sound = true;
+            if let Some(next) = next {
+                let accepted = next.accepted.as_ref().map(|accepted| &accepted.ballot);
+                let kept = before.accepted == next.accepted || accepted >= before.promised.as_ref();
+                sound = before.promised <= next.promised && kept && next.accepted.is_some();
+                desk.watch.observe(&next, desk.now);
+                desk.acceptor = next;
+            }
+            Answer { desk: self.desk(desk), said: self.said(&reply), sound }
+        })
+    }
+
+    fn said(&self, reply: &Reply) -> Said {
+        match reply {
+            Reply::Promised(held) => Said::Promised(self.short(&held.ballot), self.view(&held.view)),
+            Reply::Accepted => Said::Accepted,
+            Reply::Outbid(ballot) => Said::Outbid(ballot.counter as u8),
+            Reply::Granted(_) => Said::Granted,
+            Reply::Newer => Said::Newer,
+            Reply::Blocked(_)
+            | Reply::NotAdmitted
+            | Reply::OtherAcceptor(_)
+            | Reply::NotFounded(_)
+            | Reply::Holds { .. }
+            | Reply::NotGranted(_) => Said::No,
+        }
+    }
+
+    fn mails(&self, from: Site, ballot: Ballot, outbox: Outbox) -> Vec<Mail> {
+        let mail = |(name, id, message): (RegionName, AcceptorId, Message)| {
+            let what = match &message {
+                Message::Prepare { .. } => What::Prepare(ballot),
+                Message::Accept { view, .. } => What::Accept(ballot, self.view(view)),
+                Message::Read | Message::Renew { .. } | Message::Force { .. } | Message::Found { .. } => {
+                    panic!("no round sends {message:?}")
+                }
+            };
+            Mail { from, to: self.site(&name), id: short_id(id), what }
+        };
+        outbox.into_iter().map(mail).collect()
+    }
+
+    /// Opens a round for `wanted`, or to finish what somebody else began where that is 0.
+    pub fn open_round(&self, ballot: Ballot, base: ViewId, wanted: ViewId) -> (u32, Vec<Mail>) {
+        self.opened.get((ballot, base, wanted), || {
+            let wanted = (wanted > 0).then(|| self.views.get(wanted));
+            let (round, outbox) = Round::open(self.ballot(ballot), self.views.get(base), wanted);
+            (self.round(Opened { round, ballot }), self.mails(ballot.by, ballot, outbox))
+        })
+    }
+
+    /// An acceptor's reply to a message of a round.
+    pub fn round_heard(&self, round: u32, from: Site, id: u8, said: Said) -> (u32, Next) {
+        self.heard.get((round, from, id, said), || {
+            let mut opened = (*self.rounds.get(round)).clone();
+            let ballot = opened.ballot;
+            let reply = match said {
+                Said::Promised(ballot, view) => Reply::Promised(register::Accepted {
+                    ballot: self.ballot(ballot),
+                    view: self.views.get(view),
+                }),
+                Said::Accepted => Reply::Accepted,
+                Said::Outbid(_) | Said::Granted | Said::Newer | Said::No => panic!("no round hears {said:?}"),
+            };
+            let next = match opened.round.heard(self.name(from), register_id(id), &reply) {
+                Step::Wait | Step::Blocked(_) | Step::Outbid(_) => Next::Wait,
+                Step::Send(outbox) => Next::Send(self.mails(ballot.by, ballot, outbox)),
+                Step::Chosen(view) => Next::Chosen(self.view(&view)),
+            };
+            (self.round(opened), next)
+        })
+    }
+
+    /// Whether those acceptors, as bits of their ids, are majorities of the view's voters and of those before.
+    pub fn is_agreed(&self, view: ViewId, by: u8) -> bool {
+        self.agreed.get((view, by), || {
+            let view = self.views.get(view);
+            let majorities = |voters: &BTreeMap<RegionName, AcceptorId>| {
+                let agree = voters.values().filter(|id| by >> short_id(**id) & 1 == 1).count();
+                agree >= majority(voters.len())
+            };
+            majorities(view.voters()) && majorities(view.voters_before())
+        })
+    }
+
+    pub fn loses(&self, before: ViewId, after: ViewId, region: Site) -> bool {
+        self.loses.get((before, after, region), || {
+            self.views.get(before).loses(&self.views.get(after), self.name(region))
+        })
+    }
+
+    /// One tick later.
+    pub fn tick_desk(&self, desk: u32) -> u32 {
+        self.ticked_desks.get(desk, || {
+            let desk = (*self.desks.get(desk)).clone();
+            self.desk(Desk { now: desk.now + TICK, ..desk })
+        })
+    }
+
+    /// Which keys a region may run now, as bits.
+    pub fn may_run(&self, gate: u32, holder: u32, me: Site) -> u8 {
+        self.runs.get((gate, holder, me), || {
+            let gate = self.gates.get(gate);
+            let Holder { lease, now, .. } = &*self.holders.get(holder);
+            let runs = |id: &KeyId| {
+                let right = right(&gate.state, lease.current(), lease.tenure(), id, self.name(me), *now);
+                matches!(right, Right::Run(_))
+            };
+            self.keys.iter().enumerate().map(|(bit, id)| u8::from(runs(id)) << bit).sum()
+        })
+    }
+
+    /// Invariant 13: whoever judges, the grants of a lease outlive it at a majority.
+    pub fn outlives(&self, holder: u32, desks: [u32; 3], of: Site) -> bool {
+        self.outlives.get((holder, desks, of), || {
+            let Holder { lease, now, .. } = &*self.holders.get(holder);
+            let Some(held) = lease.current().filter(|held| *now < held.until) else { return true };
+            let left = now.until(held.until);
+            let backs = |(site, desk): (usize, u32)| {
+                let desk = self.desks.get(desk);
+                let voters = held.view.voters();
+                if voters.get(&self.names[site]) != Some(&desk.acceptor.id) {
+                    // Made anew, it is silent for longer than the grant that it forgot.
+                    return true;
+                }
+                let grant = desk.acceptor.grants.get(self.name(of));
+                grant.is_some_and(|grant| {
+                    let over = desk.watch.over_at(self.name(of), grant);
+                    over.is_none_or(|over| desk.now.until(over) >= left)
+                })
+            };
+            let all = desks.into_iter().enumerate();
+            all.filter(|desk| backs(*desk)).count() >= majority(held.view.voters().len())
+        })
+    }
+
+    /// The view that a reader of all acceptors takes for chosen; 0 if there is none.
+    pub fn read(&self, desks: [u32; 3]) -> ViewId {
+        self.reads.get(desks, || {
+            let desks: Vec<Arc<Desk>> = desks.into_iter().map(|desk| self.desks.get(desk)).collect();
+            let reported =
+                self.names.iter().zip(&desks).filter_map(|(name, desk)| {
+                    Some((name, desk.acceptor.id, desk.acceptor.accepted.as_ref()?))
+                });
+            chosen(reported).map_or(0, |accepted| self.view(&accepted.view))
+        })
+    }
+
+    /// A process started beside its acceptor: it has seen nothing.
+    pub fn watch_anew(&self, desk: u32) -> u32 {
+        self.anew.get(desk, || self.new_desk(self.desks.get(desk).acceptor.clone()))
+    }
+
+    /// The acceptor's process looks whether it may answer by now.
+    pub fn admit(&self, desk: u32, me: Site, newest: &Arc<View>) -> u32 {
+        let mut desk = (*self.desks.get(desk)).clone();
+        if let Some(next) = desk.admission.due(&desk.acceptor, self.name(me), newest, desk.now) {
+            desk.watch.observe(&next, desk.now);
+            desk.acceptor = next;
+        }
+        self.desk(desk)
+    }
+}
+
+/// The id of the acceptor of a site; that of one that was made anew is three higher.
+pub fn register_id(id: u8) -> AcceptorId {
+    AcceptorId(u128::from(id) + 1)
+}
+
+pub fn short_id(id: AcceptorId) -> u8 {
+    id.0 as u8 - 1
+}

@@ -1,0 +1,169 @@
+//! A state of the model: numbers of the protocol's values, what is under way, and the truth that nobody in it can see.
+//!
+//! Neighbours: `parts` has the values behind the numbers, `steps` leads from one state to the next. Two states are the same exactly if all
+//! that can follow from them is: no absolute time, no count of what was done is in here. It must not hold what only a story needs.
+
+/// A region's or witness's place in the list of all: 0 is `a`.
+pub type Site = u8;
+/// Numbers in [`crate::model::parts::Parts`].
+pub type ViewId = u32;
+
+/// A ballot: which process of which region, by its life.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ballot {
+    pub counter: u8,
+    pub by: Site,
+    pub life: u8,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum What {
+    Prepare(Ballot),
+    Accept(Ballot, ViewId),
+    /// Whether it belongs to the last renewal that its region asked for: replies to all others say nothing.
+    Renew(ViewId, bool),
+    /// The reply to the last renewal.
+    Granted,
+}
+
+/// A message under way. It may arrive at any time or never.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Mail {
+    pub from: Site,
+    pub to: Site,
+    /// The acceptor that is meant, or that replied.
+    pub id: u8,
+    pub what: What,
+}
+
+/// What became of a claim's handler.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Handler {
+    /// It may still send.
+    Waits,
+    /// Its tenure is over: it is refused whenever it wakes.
+    Refused,
+    /// It sent, or died.
+    Gone,
+}
+
+/// A claim that was committed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Run {
+    pub at: Site,
+    /// The heartbeat after it.
+    pub seq: u8,
+    pub epoch: u8,
+    /// What the claimant had applied of everybody.
+    pub knew: [u8; 3],
+    pub handler: Handler,
+}
+
+/// A report of a region that gave keys up.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Given {
+    pub by: Site,
+    pub target: ViewId,
+    pub seal: u8,
+    pub seen: [u8; 3],
+}
+
+/// Which acceptors ever accepted a view under a ballot, as bits of their ids.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Accepts {
+    pub ballot: Ballot,
+    pub view: ViewId,
+    pub by: u8,
+}
+
+/// What may still be done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Left {
+    pub rounds: u8,
+    pub renewals: u8,
+    pub releases: u8,
+    pub restarts: u8,
+    pub remakes: u8,
+}
+
+/// An invariant that broke, with its number in the protocol reference, section 6.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Broken {
+    TwoChosen,
+    Unchosen,
+    TwoOwners,
+    Unknown,
+    BesideAnother,
+    NotCovered,
+    MarkBack,
+    PromiseFell,
+    LeaseOutlives,
+    OtherOwner,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State {
+    pub desks: [u32; 3],
+    pub leases: [u32; 3],
+    pub gates: [u32; 3],
+    pub rounds: [u32; 3],
+    pub counters: [u8; 3],
+    pub lives: [u8; 3],
+    /// Each region's newest heartbeat.
+    pub seq: [u8; 3],
+    /// `applied[at][of]`.
+    pub applied: [[u8; 3]; 3],
+    pub left: Left,
+    pub broken: Option<Broken>,
+    /// The chosen views, oldest first: that of the start, and those after it.
+    pub chosen: Vec<ViewId>,
+    /// Views that somebody took for chosen and that are not.
+    pub mistaken: Vec<ViewId>,
+    pub accepts: Vec<Accepts>,
+    pub runs: Vec<Run>,
+    pub given: Vec<Given>,
+    pub mail: Vec<Mail>,
+}
+
+impl State {
+    pub fn post(&mut self, mail: Mail) {
+        let place = self.mail.binary_search(&mail).unwrap_or_else(|place| place);
+        self.mail.insert(place, mail);
+    }
+
+    /// Takes a message out; false if it is not there.
+    pub fn take(&mut self, mail: &Mail) -> bool {
+        let place = self.mail.binary_search(mail);
+        place.map(|place| self.mail.remove(place)).is_ok()
+    }
+
+    /// The tenure of a region ended: whoever claimed under it sends no more.
+    pub fn refuse(&mut self, at: Site) {
+        for run in self.runs.iter_mut().filter(|run| run.at == at && run.handler == Handler::Waits) {
+            run.handler = Handler::Refused;
+        }
+    }
+
+    /// A process died with all that it had not stored.
+    pub fn forget(&mut self, at: Site) {
+        for run in self.runs.iter_mut().filter(|run| run.at == at && run.handler == Handler::Waits) {
+            run.handler = Handler::Gone;
+        }
+        self.rounds[usize::from(at)] = 0;
+        self.stale(at);
+    }
+
+    /// Nothing that was asked for before is the last renewal any more.
+    pub fn stale(&mut self, at: Site) {
+        let mut mail = std::mem::take(&mut self.mail);
+        mail.retain(|mail| !(mail.to == at && mail.what == What::Granted));
+        for mail in mail.iter_mut().filter(|mail| mail.from == at) {
+            if let What::Renew(view, true) = mail.what {
+                mail.what = What::Renew(view, false);
+            }
+        }
+        mail.sort_unstable();
+        self.mail = mail;
+    }
+}

@@ -1,0 +1,108 @@
+//! A schedule that a person can follow: one line for each step.
+//!
+//! Neighbours: `model.rs` prints it for each mutant, and for whatever else breaks an invariant. It must not shorten: every step counts.
+
+use std::fmt::Write;
+
+use stateright::Path;
+
+use crate::model::acts::Act;
+use crate::model::state::{Ballot, Broken, Mail, Site, State, ViewId, What};
+use crate::model::world::{Plan, World};
+
+/// What happened, from the start to the last state.
+pub fn story(world: &World, path: Path<State, Act>) -> String {
+    let mut text = String::new();
+    let mut last = None;
+    for (number, (state, act)) in path.into_vec().into_iter().enumerate() {
+        if let Some(act) = act {
+            let _ = writeln!(text, "  {:>3}. {}", number + 1, world.told(&state, act));
+        }
+        last = Some(state);
+    }
+    if let Some(broken) = last.and_then(|state| state.broken) {
+        let _ = writeln!(text, "  then: {}", ending(broken));
+    }
+    text
+}
+
+fn ending(broken: Broken) -> &'static str {
+    match broken {
+        Broken::TwoChosen => "two views are chosen for one epoch",
+        Broken::Unchosen => "a view was adopted that was not chosen",
+        Broken::TwoOwners => "two regions may run one key",
+        Broken::Unknown => "a key started without the row of who had it before",
+        Broken::BesideAnother => "a claim was sent beside another region's, which knew nothing of it",
+        Broken::NotCovered => "a gate opened without rows that it had to wait for",
+        Broken::MarkBack => "a mark went back",
+        Broken::PromiseFell => "an acceptor broke its promise",
+        Broken::LeaseOutlives => "a lease outlives its grants",
+        Broken::OtherOwner => "two regions know different views of one epoch",
+    }
+}
+
+impl World {
+    fn who(&self, site: Site) -> &str {
+        self.parts.name(site).as_str()
+    }
+
+    fn ballot(&self, ballot: Ballot) -> String {
+        let Ballot { counter, by, life } = ballot;
+        let again = if life > 0 { " (after a restart)" } else { "" };
+        format!("ballot {counter} of {}{again}", self.who(by))
+    }
+
+    fn shown(&self, view: ViewId) -> String {
+        let view = self.parts.views.get(view);
+        let serving: Vec<&str> = view.serving().map(|name| name.as_str()).collect();
+        format!("view {} (serving: {})", view.epoch(), serving.join(" "))
+    }
+
+    fn plan(&self, plan: Plan) -> String {
+        match plan {
+            Plan::Lose(of) => format!("{} is lost", self.who(of)),
+            Plan::Back => "it is back".to_owned(),
+            Plan::Turn(of) => format!("the arcs of {} move, on or back", self.who(of)),
+            Plan::Kill => "what is pending is dropped".to_owned(),
+            Plan::Finish => "what was begun is finished".to_owned(),
+            Plan::Swap(of) => format!("the new acceptor of {} votes", self.who(of)),
+        }
+    }
+
+    fn mail(&self, mail: Mail) -> String {
+        let (from, to) = (self.who(mail.from), self.who(mail.to));
+        match mail.what {
+            What::Prepare(ballot) => format!("{to} promises {} to {from}", self.ballot(ballot)),
+            What::Accept(ballot, view) => {
+                format!("{to} accepts {} under {}", self.shown(view), self.ballot(ballot))
+            }
+            What::Renew(view, last) => {
+                let late = if last { "" } else { ", long on its way" };
+                format!("{to} is asked by {from} for a lease under {}{late}", self.shown(view))
+            }
+            What::Granted => format!("{to} hears that {from} granted its lease"),
+        }
+    }
+
+    fn told(&self, state: &State, act: Act) -> String {
+        match act {
+            Act::Tick => "half a lease's time passes".to_owned(),
+            Act::Deliver(mail) => self.mail(mail),
+            Act::Renew(at) => format!("{} asks for its lease", self.who(at)),
+            Act::Propose(at, plan) => format!("{} proposes: {}", self.who(at), self.plan(plan)),
+            Act::Adopt(at, view) => format!("{} adopts {}", self.who(at), self.shown(view)),
+            Act::Open(at) => format!("{} fetches what it lacks and looks whether it may open", self.who(at)),
+            Act::GiveUp(at, view) => {
+                format!("{} gives up what {} takes, and seals", self.who(at), self.shown(view))
+            }
+            Act::Arrive(at, of) => format!("what {} wrote arrives at {}", self.who(of), self.who(at)),
+            Act::Claim(at) => format!("{} claims the key", self.who(at)),
+            Act::Send(run) => {
+                format!("{} sends what it claimed", self.who(state.runs[usize::from(run)].at))
+            }
+            Act::Restart(at) => format!("the process of {} dies, another starts", self.who(at)),
+            Act::Remake(at) => format!("the acceptor of {} is made anew", self.who(at)),
+            Act::Admit(at) => format!("the new acceptor of {} looks whether it may answer", self.who(at)),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The text that stands for a value of the protocol: two values get one text exactly if they answer alike from now on.
+//!
+//! Neighbours: `parts` keeps values by these texts. Private fields are read from the `Debug` text, so that a field that is added to a value
+//! is in its text, too. It must not leave out anything but what cannot matter: absolute time, time that has long passed, and numbers that
+//! are only ever compared for being the same.
+
+use onceway::protocol::grants::{Admission, GrantWatch};
+use onceway::protocol::lease::Lease;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::register::{Acceptor, Ballot, Grant};
+use onceway::protocol::round::Round;
+use onceway::protocol::time::Moment;
+use onceway::protocol::view::{Content, View};
+
+use crate::model::parts::TTL_TICKS;
+
+/// What names a view in a text.
+pub type Named<'a> = &'a dyn Fn(&str) -> u32;
+
+/// A `Debug` text with views by their numbers and moments as seen from `now`. What passed a lease's time ago or earlier has just passed.
+fn squeezed(text: &str, now: Moment, named: Named<'_>) -> String {
+    const MOMENT: &str = "Moment(";
+    const VIEW: &str = "View { epoch: ";
+    let mut out = String::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        if let Some(tail) = rest.strip_prefix(MOMENT) {
+            let (digits, after) = tail.split_once(')').unwrap_or((tail, ""));
+            let nanos: u64 = digits.parse().unwrap_or_else(|_| panic!("no moment: {digits}"));
+            let ahead = nanos as i64 - now.as_nanos() as i64;
+            out.push_str(&format!("<{}>", ahead.max(-(TTL_TICKS as i64))));
+            rest = after;
+        } else if rest.starts_with(VIEW) {
+            let (view, after) = rest.split_at(block(rest));
+            out.push_str(&format!("v{}", named(said(view))));
+            rest = after;
+        } else {
+            let next = [rest[1..].find(MOMENT), rest[1..].find(VIEW)].into_iter().flatten().min();
+            let (plain, after) = rest.split_at(next.map_or(rest.len(), |next| next + 1));
+            out.push_str(plain);
+            rest = after;
+        }
+    }
+    out
+}
+
+/// Where the first block in braces ends.
+fn block(text: &str) -> usize {
+    let mut depth = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' if depth == 1 => return at + 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Without the number of the tenure: that it ended is what matters, and `State::refuse` keeps that. A time of quiet that has passed, and a
+/// last asking of a tick before, say nothing any more.
+pub fn lease(lease: &Lease, now: Moment, named: Named<'_>) -> String {
+    let text = squeezed(&format!("{lease:?}"), now, named);
+    let tenure = format!("{:?}", lease.tenure());
+    let mut text = text.replacen(&tenure, "", 1);
+    for ago in 0..=TTL_TICKS as i64 {
+        text = text.replace(&format!("quiet_until: Some(<{}>)", -ago), "quiet_until: None");
+        if ago > 0 {
+            text = text.replace(&format!("asked: Some(<{}>)", -ago), "asked: None");
+        }
+    }
+    text
+}
+
+pub fn round(round: &Round, named: Named<'_>) -> String {
+    squeezed(&format!("{round:?}"), Moment::default(), named)
+}
+
+pub fn view(view: &View) -> String {
+    // Whoever adds to what a view says adds it to the text: `said` ends with the last of these.
+    let Content {
+        epoch: _,
+        protocol: _,
+        ring: _,
+        escrow: _,
+        voters: _,
+        voters_before: _,
+        members: _,
+        retired: _,
+    } = view.content();
+    said(&format!("{view:?}")).to_owned()
+}
+
+/// What a view says, without what follows from that and is kept behind it.
+fn said(view: &str) -> &str {
+    const LAST: &str = ", retired: ";
+    let last = view.find(LAST).unwrap_or_else(|| panic!("another last field: {view}")) + LAST.len();
+    &view[..last + block(&view[last..])]
+}
+
+fn ballot(ballot: &Option<Ballot>) -> String {
+    ballot
+        .as_ref()
+        .map_or("-".into(), |ballot| format!("{}.{}.{}", ballot.counter, ballot.region, ballot.proposer))
+}
+
+/// An acceptor as its process sees it. The number of a grant is only compared with the one that was seen: `over_at` says whether they are
+/// the same, and from when on the grant is over.
+pub fn desk(
+    acceptor: &Acceptor,
+    watch: &GrantWatch,
+    admission: &Admission,
+    now: Moment,
+    named: Named<'_>,
+) -> String {
+    let Acceptor { id, admitted, promised, accepted, grants } = acceptor;
+    let accepted = accepted.as_ref().map_or("-".into(), |accepted| {
+        format!("{} v{}", ballot(&Some(accepted.ballot.clone())), named(&view(&accepted.view)))
+    });
+    let mut text = format!("{id:?} {admitted} {} {accepted}", ballot(promised));
+    for (region, grant) in grants {
+        text.push_str(&one_grant(region, grant, watch, now, named));
+    }
+    text + &squeezed(&format!("{admission:?}"), now, named)
+}
+
+fn one_grant(
+    region: &RegionName,
+    grant: &Grant,
+    watch: &GrantWatch,
+    now: Moment,
+    named: Named<'_>,
+) -> String {
+    let Grant { generation, boot, view: under, number: _, ttl } = grant;
+    let over = watch.over_at(region, grant).map(|over| now.until(over).as_nanos());
+    format!(" {region} {generation} {boot} v{} {ttl:?} {over:?}", named(&view(under)))
+}

@@ -1,0 +1,156 @@
+//! What is really so, and the invariants over it (protocol reference, section 6).
+//!
+//! Neighbours: `steps` reports what happens, `world` names the properties. No process of the model looks in here: what it is told of as
+//! chosen is what a round or a reader found out.
+
+use onceway::protocol::view::{Standing, View};
+
+use crate::model::state::{Accepts, Ballot, Broken, Run, Site, State, ViewId};
+use crate::model::world::{Fault, World};
+
+impl World {
+    fn break_(&self, state: &mut State, broken: Broken, holds: bool) {
+        if !holds && state.broken.is_none() {
+            state.broken = Some(broken);
+        }
+    }
+
+    /// An acceptor accepted.
+    pub fn accepted(&self, state: &mut State, ballot: Ballot, view: ViewId, id: u8) {
+        if self.has(Fault::AdoptsAccepted) {
+            self.announce(state, view);
+        }
+        let known = state.accepts.iter_mut().find(|known| known.ballot == ballot);
+        let known = match known {
+            Some(known) if known.view != view => {
+                return self.break_(state, Broken::TwoChosen, false);
+            }
+            Some(known) => {
+                known.by |= 1 << id;
+                *known
+            }
+            None => {
+                let new = Accepts { ballot, view, by: 1 << id };
+                state.accepts.push(new);
+                state.accepts.sort_unstable();
+                new
+            }
+        };
+        if self.parts.is_agreed(view, known.by) {
+            self.is_chosen(state, view);
+        }
+        // What is chosen already can only be chosen again.
+        let State { accepts, chosen, .. } = state;
+        accepts.retain(|known| !chosen.contains(&known.view));
+    }
+
+    /// Invariants 1 and 11.
+    fn is_chosen(&self, state: &mut State, view: ViewId) {
+        if state.chosen.contains(&view) {
+            return;
+        }
+        let Some(last) = state.chosen.last().map(|last| self.parts.views.get(*last)) else { return };
+        let next = self.parts.views.get(view);
+        self.break_(state, Broken::TwoChosen, next.epoch() == last.epoch() + 1);
+        for (name, member) in next.members() {
+            let Some(old) = last.members().get(name) else { continue };
+            let lost = matches!(member.standing, Standing::Lost { at, .. } if at == next.epoch());
+            self.break_(state, Broken::MarkBack, lost || member.mark >= old.mark);
+        }
+        state.chosen.push(view);
+        state.mistaken.retain(|mistaken| *mistaken != view);
+    }
+
+    /// Somebody found out that this view is chosen.
+    pub fn announce(&self, state: &mut State, view: ViewId) {
+        if !state.chosen.contains(&view) && !state.mistaken.contains(&view) {
+            state.mistaken.push(view);
+        }
+    }
+
+    /// Invariant 2.
+    pub fn adopted(&self, state: &mut State, view: ViewId) {
+        let chosen = state.chosen.contains(&view);
+        self.break_(state, Broken::Unchosen, chosen);
+    }
+
+    /// Invariant 10: every region's newest mark, and all that a survivor had when it was asked.
+    pub fn opened(&self, state: &mut State, at: Site, view: &View, there: [bool; 3]) {
+        let mine = state.applied[usize::from(at)];
+        for (name, member) in view.members() {
+            let of = usize::from(self.parts.site(name));
+            if of == usize::from(at) {
+                continue;
+            }
+            self.break_(state, Broken::NotCovered, u64::from(mine[of]) >= member.mark);
+            if matches!(member.standing, Standing::Lost { .. }) {
+                let serving = |by: &usize| there[*by] && view.serves(&self.parts.names[*by]);
+                let told = (0..3).filter(serving).map(|by| state.applied[by][of]).max();
+                self.break_(state, Broken::NotCovered, told.is_none_or(|told| mine[of] >= told));
+            }
+        }
+    }
+
+    /// A claim is committed. Whoever claimed before must be known to the claimant, or have been lost since.
+    pub fn claimed(&self, state: &mut State, run: Run) {
+        let knows = |before: &Run| run.knew[usize::from(before.at)] >= before.seq;
+        let others = state.runs.iter().filter(|before| before.at != run.at);
+        let fine = others.into_iter().all(|before| knows(before) || self.was_lost(state, before, run.epoch));
+        self.break_(state, Broken::Unknown, fine);
+        state.runs.push(run);
+    }
+
+    fn was_lost(&self, state: &State, run: &Run, until: u8) -> bool {
+        state.chosen.iter().map(|view| self.parts.views.get(*view)).any(|view| {
+            let then = view.epoch() >= u64::from(run.epoch) && view.epoch() <= u64::from(until);
+            let standing = view.standing(self.parts.name(run.at));
+            then && matches!(standing, Some(Standing::Lost { at, .. }) if at > u64::from(run.epoch))
+        })
+    }
+
+    /// A handler sends: nobody may have run the key since without having seen its claim (H1).
+    pub fn sent(&self, state: &mut State, run: usize) {
+        let mine = state.runs[run];
+        let beside = |later: &Run| later.at != mine.at && later.knew[usize::from(mine.at)] < mine.seq;
+        let fine = !state.runs[run + 1..].iter().any(beside);
+        self.break_(state, Broken::BesideAnother, fine);
+    }
+
+    /// What holds between the parts in every state: invariants 3, 13 and 15.
+    pub fn judge(&self, state: &mut State) {
+        let mut owned = 0;
+        for at in 0..self.parts.regions {
+            let here = usize::from(at);
+            let mine = self.parts.may_run(state.gates[here], state.leases[here], at);
+            self.break_(state, Broken::TwoOwners, owned & mine == 0);
+            owned |= mine;
+            let backed = self.parts.outlives(state.leases[here], state.desks, at);
+            self.break_(state, Broken::LeaseOutlives, backed);
+            for other in 0..here {
+                let [mine, others] = [here, other].map(|at| self.parts.gates.get(state.gates[at]));
+                let one = mine.view == others.view || mine.state.view.epoch() != others.state.view.epoch();
+                self.break_(state, Broken::OtherOwner, one);
+            }
+        }
+    }
+
+    /// A region was lost while it served, after the start.
+    pub fn took_over(&self, state: &State) -> bool {
+        self.changed(state, |before, after| {
+            before.serving().any(|name| matches!(after.standing(name), Some(Standing::Lost { .. })))
+        })
+    }
+
+    /// A region that did not serve serves again, after the start.
+    pub fn returned(&self, state: &State) -> bool {
+        self.changed(state, |before, after| after.serving().any(|name| !before.serves(name)))
+    }
+
+    fn changed(&self, state: &State, how: impl Fn(&View, &View) -> bool) -> bool {
+        let first = self.start.chosen.len() - 1;
+        state.chosen[first..].windows(2).any(|pair| {
+            let [before, after] = [pair[0], pair[1]].map(|view| self.parts.views.get(view));
+            how(&before, &after)
+        })
+    }
+}

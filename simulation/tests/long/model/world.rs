@@ -1,0 +1,183 @@
+//! What is explored: who is there, what they may wish for, and how often what may happen.
+//!
+//! Neighbours: `worlds` lists those that the tests explore, `acts` offers what a world allows. It must not change a rule of the protocol:
+//! what is taken out is a plant of the protocol, or a fault of the gateway's part that the model plays.
+
+use onceway::protocol::plant::{Plant, planted};
+use stateright::{Model, Property};
+
+use crate::model::acts::Act;
+use crate::model::parts::Parts;
+use crate::model::state::{Broken, Handler, Left, Site, State};
+
+/// What a process may propose.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Plan {
+    /// The region is lost.
+    Lose(Site),
+    /// The proposer's own region, which is lost, is back.
+    Back,
+    /// The region serves no more, or serves again.
+    Turn(Site),
+    /// What is being given up is kept.
+    Kill,
+    /// What somebody else began is finished.
+    Finish,
+    /// The acceptor there was made anew.
+    Swap(Site),
+}
+
+/// A duty of the gateway around the protocol, left undone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// A view that one acceptor accepted is taken for chosen (H17).
+    AdoptsAccepted,
+    /// A handler sends without a look at lease and tenure.
+    SendsUnchecked,
+    /// A report of before is used for another change of another view (mutation 6).
+    ReusesReport,
+    /// A region reports a heartbeat of before its last claims for its seal.
+    SealsEarly,
+    /// A process that starts takes the grants that it finds for over.
+    StartsKnowing,
+    /// An acceptor that was made anew answers as soon as a view names it (H7).
+    AdmitsAtOnce,
+}
+
+/// What was taken out of the world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutant {
+    Removed(Plant),
+    Undone(Fault),
+}
+
+/// A world's bounds.
+#[derive(Clone)]
+pub struct Bounds {
+    pub regions: Site,
+    /// View changes after the start.
+    pub changes: usize,
+    pub claims: usize,
+    pub left: Left,
+    pub plans: Vec<(Site, Plan)>,
+    /// A process reaches its own acceptor at once, and hears it.
+    pub near: bool,
+    pub only: Only,
+    /// Done before the exploration starts, with all that it takes.
+    pub before: Vec<Before>,
+}
+
+/// Who takes part.
+#[derive(Clone)]
+pub struct Only {
+    /// Regions that renew their leases, and that claim keys.
+    pub renew: Vec<Site>,
+    pub claim: Vec<Site>,
+    /// At which region what of which other one arrives.
+    pub arrive: Vec<(Site, Site)>,
+    /// Between these no message arrives.
+    pub cut: Vec<(Site, Site)>,
+}
+
+/// A step of what went before the exploration.
+#[derive(Clone, Copy)]
+pub enum Before {
+    /// A whole change, which these learn.
+    Change(Site, Plan, [bool; 3]),
+    Act(Act),
+    /// Everything written so far arrives everywhere.
+    Replicate,
+    /// A region asks for a lease, and these acceptors grant it.
+    Renew(Site, [bool; 3]),
+    /// A region gives up what it owns, for a view in which that one serves no more or again.
+    GiveUp(Site, Site),
+    /// A region looks whether its gate may open, and it does.
+    Open(Site),
+}
+
+pub struct World {
+    pub bounds: Bounds,
+    pub mutant: Option<Mutant>,
+    pub parts: Parts,
+    pub start: State,
+    /// What went before the exploration is done.
+    pub begun: bool,
+}
+
+impl World {
+    pub fn new(bounds: Bounds, mutant: Option<Mutant>) -> Self {
+        let (parts, first) = Parts::new(bounds.regions);
+        let start = crate::model::start::founded(&parts, first);
+        let mut world = Self { bounds, mutant, parts, start, begun: false };
+        let start = world.with_plant(|| crate::model::start::begin(&world));
+        (world.start, world.begun) = (start, true);
+        world
+    }
+
+    pub fn has(&self, fault: Fault) -> bool {
+        self.mutant == Some(Mutant::Undone(fault))
+    }
+
+    /// Does something with the world's plant taken out, on this thread: checkers have threads of their own.
+    fn with_plant<T>(&self, act: impl FnOnce() -> T) -> T {
+        match self.mutant {
+            Some(Mutant::Removed(check)) => planted(check, act),
+            Some(Mutant::Undone(_)) | None => act(),
+        }
+    }
+
+    /// Views chosen after the start.
+    pub fn changes(&self, state: &State) -> usize {
+        state.chosen.len() - self.start.chosen.len()
+    }
+}
+
+impl Model for World {
+    type State = State;
+    type Action = Act;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.start.clone()]
+    }
+
+    fn actions(&self, state: &State, acts: &mut Vec<Act>) {
+        if state.broken.is_none() {
+            self.with_plant(|| self.offer(state, acts));
+        }
+    }
+
+    fn next_state(&self, state: &State, act: Act) -> Option<State> {
+        self.with_plant(|| self.step(state, act))
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        macro_rules! never {
+            ($name:expr, $broken:expr) => {
+                Property::always($name, |_, state: &State| state.broken != Some($broken))
+            };
+        }
+        vec![
+            never!("1: one chosen view per epoch, no gaps", Broken::TwoChosen),
+            never!("2: only chosen views are adopted", Broken::Unchosen),
+            never!("3: never two regions for a key", Broken::TwoOwners),
+            never!("5: no key starts without the rows of who had it", Broken::Unknown),
+            never!("5: nothing is sent beside a start that knew nothing of it", Broken::BesideAnother),
+            never!("10: who opens has every mark, and what survivors have", Broken::NotCovered),
+            never!("11: marks never go back but to a frontier", Broken::MarkBack),
+            never!("12: promises never fall, nothing is accepted below them", Broken::PromiseFell),
+            never!("13: a lease ends before its grants do", Broken::LeaseOutlives),
+            never!("15: one owner per key and epoch", Broken::OtherOwner),
+            Property::sometimes("a takeover", |world: &World, state| world.took_over(state)),
+            Property::sometimes("a return", |world: &World, state| world.returned(state)),
+            Property::sometimes("the last change", |world: &World, state| {
+                world.changes(state) == world.bounds.changes
+            }),
+            Property::sometimes("a stale writer refused", |_, state: &State| {
+                state.runs.iter().any(|run| run.handler == Handler::Refused)
+            }),
+            Property::sometimes("a restart", |world: &World, state: &State| {
+                state.left.restarts < world.bounds.left.restarts
+            }),
+        ]
+    }
+}

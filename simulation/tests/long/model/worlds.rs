@@ -1,0 +1,198 @@
+//! The worlds that are explored: whole ones that must hold, and for each mutant one that shows what it breaks.
+//!
+//! Neighbours: `world` says what bounds mean, `model.rs` explores. A mutant's world is as small as still shows it: its bounds are no
+//! claim. It must not give a mutant's world a step that a whole one has not.
+
+use onceway::protocol::plant::Plant;
+
+use crate::model::acts::Act;
+use crate::model::state::{Left, Site};
+use crate::model::world::{Before, Bounds, Fault, Mutant, Only, Plan};
+
+const ALL: [bool; 3] = [true; 3];
+const TICK: Before = Before::Act(Act::Tick);
+
+fn left(rounds: u8, renewals: u8, releases: u8) -> Left {
+    Left { rounds, renewals, releases, restarts: 0, remakes: 0 }
+}
+
+fn lease(at: Site) -> Before {
+    Before::Renew(at, ALL)
+}
+
+fn claim(at: Site) -> Before {
+    Before::Act(Act::Claim(at))
+}
+
+fn only(renew: &[Site], claim: &[Site], arrive: &[(Site, Site)], cut: &[(Site, Site)]) -> Only {
+    Only { renew: renew.to_vec(), claim: claim.to_vec(), arrive: arrive.to_vec(), cut: cut.to_vec() }
+}
+
+fn small(left: Left, plans: &[(Site, Plan)], only: Only, before: &[Before]) -> Bounds {
+    Bounds {
+        regions: 3,
+        changes: 1,
+        claims: 2,
+        left,
+        plans: plans.to_vec(),
+        near: true,
+        only,
+        before: before.to_vec(),
+    }
+}
+
+/// How much is explored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Form {
+    /// What an unoptimized build does in seconds.
+    Brief,
+    /// What every change of the project is checked with.
+    Short,
+    /// Before a release.
+    Long,
+}
+
+/// A world that must hold, and what must have been seen in it.
+pub struct Whole {
+    pub name: &'static str,
+    /// The least form that explores it.
+    pub form: Form,
+    pub bounds: Bounds,
+    pub seen: &'static [&'static str],
+}
+
+/// The worlds that must hold: in each, two view changes; any number of crashes and pauses, as nothing is urgent; and what its name says.
+pub fn wholes() -> Vec<Whole> {
+    let restart = |left: Left| Left { restarts: 1, ..left };
+    let loses_or_moves = [(1, Plan::Lose(0)), (1, Plan::Turn(0)), (0, Plan::Kill), (0, Plan::Finish)];
+    let returns = [(0, Plan::Back), (1, Plan::Turn(0)), (1, Plan::Kill), (0, Plan::Finish)];
+    let both = [lease(0), lease(1)];
+    let was_lost =
+        [lease(0), claim(0), TICK, TICK, Before::Change(1, Plan::Lose(0), ALL), Before::Open(1), lease(1)];
+    let everywhere = |regions: Site| -> Vec<(Site, Site)> {
+        (0..regions).flat_map(|at| (0..regions).map(move |of| (at, of))).filter(|(at, of)| at != of).collect()
+    };
+    let whole = |name,
+                 form,
+                 regions,
+                 left,
+                 plans: &[(Site, Plan)],
+                 renew: &[Site],
+                 before: &[Before],
+                 seen| {
+        let claims = 2 * usize::from(before.len() > both.len());
+        let claim = if claims > 0 { vec![0, 1] } else { Vec::new() };
+        let only = Only { renew: renew.to_vec(), claim, arrive: everywhere(regions), cut: Vec::new() };
+        let plans = plans.to_vec();
+        let bounds =
+            Bounds { regions, changes: 2, claims, left, plans, near: true, only, before: before.to_vec() };
+        Whole { name, form, bounds, seen }
+    };
+    let taken = ["a takeover", "the last change"].as_slice();
+    let returned = ["a return", "the last change", "a stale writer refused"].as_slice();
+    let restarted = ["a takeover", "the last change", "a restart"].as_slice();
+    let all = loses_or_moves.as_slice();
+    vec![
+        whole("three regions, a release", Form::Brief, 3, left(2, 0, 1), all, &[], &both, taken),
+        whole("three regions, a restart", Form::Brief, 3, restart(left(2, 0, 0)), all, &[], &both, restarted),
+        whole("three regions, a renewal", Form::Short, 3, left(2, 1, 0), all, &[1], &both, taken),
+        whole("two and a witness, a renewal", Form::Short, 2, left(2, 1, 0), all, &[0, 1], &both, taken),
+        whole(
+            "two and a witness, a return",
+            Form::Short,
+            2,
+            left(2, 1, 1),
+            &returns,
+            &[0],
+            &was_lost,
+            returned,
+        ),
+        whole(RENEWED, Form::Long, 2, restart(left(2, 1, 0)), all, &[0, 1], &both, restarted),
+        whole(RELEASED, Form::Long, 3, restart(left(2, 0, 1)), all, &[], &both, restarted),
+        whole("three regions, a renewal by either", Form::Long, 3, left(2, 1, 0), all, &[0, 1], &both, taken),
+        whole(RESTARTED, Form::Long, 3, restart(left(2, 1, 0)), all, &[1], &both, restarted),
+    ]
+}
+
+const RENEWED: &str = "two and a witness, a renewal and a restart";
+const RELEASED: &str = "three regions, a release and a restart";
+const RESTARTED: &str = "three regions, a renewal and a restart";
+
+/// Each mutant with the world that shows it.
+pub fn mutants() -> Vec<(Mutant, Bounds)> {
+    let plants = plants().into_iter().map(|(check, bounds)| (Mutant::Removed(check), bounds));
+    let faults = faults().into_iter().map(|(fault, bounds)| (Mutant::Undone(fault), bounds));
+    plants.chain(faults).collect()
+}
+
+fn plants() -> Vec<(Plant, Bounds)> {
+    use Before::{Change, Open, Replicate};
+    let lose_a = [(1, Plan::Lose(0))];
+    let turn_a = [(1, Plan::Turn(0))];
+    let turn_b = [(2, Plan::Turn(1))];
+    let two = [(1, Plan::Lose(0)), (2, Plan::Kill)];
+    let slept = [
+        lease(0),
+        claim(0),
+        TICK,
+        TICK,
+        Change(1, Plan::Lose(0), ALL),
+        Open(1),
+        lease(1),
+        claim(1),
+        Change(0, Plan::Back, ALL),
+        Replicate,
+    ];
+    let skipped = [Change(1, Plan::Turn(0), [false, true, true]), Replicate, Open(1), lease(1), claim(1)];
+    let sealed = [lease(0), claim(0), Change(1, Plan::Turn(0), ALL)];
+    let both = [lease(0), lease(1)];
+    let one = [lease(0), lease(1), claim(0)];
+    let gone = [lease(0), claim(0), TICK, TICK];
+    let (b, b_with_a) = (only(&[1], &[], &[], &[(0, 1)]), only(&[1], &[1], &[], &[(1, 2)]));
+    let moves = only(&[1], &[0, 1], &[(1, 0)], &[(1, 2)]);
+    let back = only(&[0], &[0], &[(0, 1), (0, 2)], &[(1, 2), (0, 2)]);
+    let late = only(&[0, 1], &[], &[], &[(0, 1)]);
+    let none = only(&[], &[], &[], &[]);
+    vec![
+        (Plant::GrantOnAccept, small(left(1, 1, 0), &lose_a, b.clone(), &both)),
+        (Plant::NothingNewer, small(left(1, 2, 0), &lose_a, late, &[])),
+        (Plant::UntilFromBefore, small(left(0, 1, 0), &[], b, &[])),
+        (Plant::Tenure, small(left(2, 1, 2), &turn_a, back.clone(), &slept)),
+        (Plant::MarksAccumulate, small(left(1, 0, 1), &turn_b, none.clone(), &sealed)),
+        (Plant::Import, small(left(1, 0, 0), &lose_a, only(&[], &[], &[(2, 0)], &[]), &gone)),
+        (Plant::ForeignFirst, small(left(2, 0, 0), &two, none, &[])),
+        (Plant::ClosedWhenGained, small(left(1, 1, 1), &turn_a, b_with_a, &one)),
+        (Plant::PendingClosed, small(left(1, 1, 1), &turn_a, moves, &both)),
+        (
+            Plant::SkippedView,
+            small(left(2, 1, 2), &turn_a, only(&[0], &[0], &[], &[(1, 2), (0, 2)]), &skipped),
+        ),
+    ]
+}
+
+fn faults() -> Vec<(Fault, Bounds)> {
+    use Before::{Change, GiveUp, Renew};
+    let lose_a = [(1, Plan::Lose(0))];
+    let turn_a = [(1, Plan::Turn(0))];
+    let slept = [lease(0), lease(1), claim(0), TICK, TICK];
+    let killed = [GiveUp(0, 0), Change(0, Plan::Kill, ALL), lease(0)];
+    let one = [lease(0), lease(1), claim(0)];
+    let held = [Renew(0, [true, true, false]), lease(1)];
+    let swapped = [
+        Renew(0, [true, false, true]),
+        Before::Act(Act::Remake(2)),
+        Change(1, Plan::Swap(2), [false, true, true]),
+    ];
+    let without_a = only(&[1], &[1], &[], &[(0, 1)]);
+    let restarted = Left { restarts: 1, ..left(1, 1, 0) };
+    let by_c = only(&[1], &[], &[], &[(0, 1), (0, 2)]);
+    let moves = only(&[1], &[1], &[(1, 0)], &[(1, 2)]);
+    vec![
+        (Fault::AdoptsAccepted, small(left(1, 0, 0), &lose_a, only(&[], &[], &[], &[]), &[])),
+        (Fault::SendsUnchecked, small(left(1, 1, 0), &lose_a, without_a.clone(), &slept)),
+        (Fault::ReusesReport, small(left(2, 1, 0), &turn_a, moves.clone(), &killed)),
+        (Fault::SealsEarly, small(left(1, 1, 1), &turn_a, moves, &one)),
+        (Fault::StartsKnowing, small(restarted, &[(2, Plan::Lose(0))], by_c, &held)),
+        (Fault::AdmitsAtOnce, small(left(2, 1, 0), &lose_a, without_a, &swapped)),
+    ]
+}

@@ -1,0 +1,84 @@
+//! The ports' contract on the simulated side: every suite of `onceway::ports::contract`.
+//!
+//! Neighbours: `benches` plays the environment; `breaches` shows that the suites can fail. The real side runs the same suites.
+
+mod benches;
+mod breaches;
+
+use benches::{Link, Service, Stores, Three, paused, region};
+use onceway::ports::{Ports, contract};
+use simulation::world::World;
+
+#[test]
+fn the_clock_keeps_its_contract() {
+    paused().block_on(async {
+        let world = World::new(1, &[region("eu")], false);
+        contract::clock::suite(world.ports(&region("eu")).clock()).await;
+    });
+}
+
+#[test]
+fn the_store_keeps_its_contract() {
+    paused().block_on(async { contract::store::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
+fn the_authority_keeps_its_contract() {
+    paused().block_on(async { contract::authority::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
+fn escrow_keeps_its_contract() {
+    paused().block_on(async { contract::escrow::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
+fn imports_keep_their_contract() {
+    paused().block_on(async { contract::imports::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
+fn the_audit_keeps_its_contract() {
+    paused().block_on(async { contract::audit::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
+fn the_replica_keeps_its_contract() {
+    paused().block_on(async { contract::replica::suite(&Stores::new(|store| store)).await });
+}
+
+#[test]
+fn the_peers_keep_their_contract() {
+    paused().block_on(async { contract::peers::suite(&Link::new(|peers| peers)).await });
+}
+
+#[test]
+fn asking_keeps_its_contract() {
+    paused().block_on(async { contract::asking::suite(&Link::new(|peers| peers)).await });
+}
+
+#[test]
+fn the_upstream_keeps_its_contract() {
+    paused().block_on(async { contract::upstream::suite(&Service::new(|upstream| upstream)).await });
+}
+
+/// What a real Postgres replied, as the root's `tests/suites/contract.rs` and `tests/long/histories.rs` recorded it.
+#[test]
+fn the_store_replies_as_a_real_one_did() {
+    let played = paused().block_on(async { contract::history::all(&Stores::new(|store| store)).await });
+    as_recorded(&played, include_str!("../../histories/store.txt"));
+}
+
+/// What three real ones did that follow one another, as `onceway drill histories --record` recorded it.
+#[test]
+fn stores_follow_one_another_as_real_ones_did() {
+    let played = paused().block_on(async { contract::replication::all(&Three::new(), &|_| {}).await });
+    as_recorded(&played.unwrap(), include_str!("../../histories/replication.txt"));
+}
+
+fn as_recorded(played: &str, recorded: &str) {
+    for (number, (played, recorded)) in played.lines().zip(recorded.lines()).enumerate() {
+        assert_eq!(played, recorded, "line {}", number + 1);
+    }
+    assert_eq!(played.lines().count(), recorded.lines().count());
+}

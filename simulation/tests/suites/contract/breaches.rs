@@ -1,0 +1,484 @@
+//! The contract's suites and the recorded histories can fail: ports that keep all promises but one, and stores that follow one another otherwise
+//! than Postgres does.
+//!
+//! Neighbours: `benches` plays the environment. A breach is one wrapped call or one switch that is thrown wrongly; what is broken must be told by the
+//! clause that promises it. It must not break what no clause promises.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, Uri};
+use onceway::ports::Body;
+use onceway::ports::contract;
+use onceway::ports::contract::replication::ReplicationBench;
+use onceway::ports::jobs::{self, Acted, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
+use onceway::ports::store::*;
+use onceway::ports::upkeep::{self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped};
+use onceway::ports::upstream::{Probe, ProbeReply, Send as Sent, SendError};
+use onceway::ports::{Acceptors, Authority, Jobs, KeyStore, Peers, Replica, Upkeep, Upstream};
+use onceway::protocol::authority::GateState;
+use onceway::protocol::job::JobState;
+use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::record::{Answer, Nonce, Row};
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::register::Acceptor;
+use onceway::protocol::time::Date;
+use onceway::protocol::view::View;
+use simulation::peers::SimPeers;
+use simulation::store::SimStore;
+use simulation::upstream::SimUpstream;
+
+use crate::contract::benches::{Link, Service, Stores, Three, paused};
+
+/// What a run says in which no promise was found broken: questions have no headers that could be lost.
+const NOTHING: &str = "nothing was noticed";
+
+/// What a run says that must fail.
+fn told(run: impl FnOnce()) -> String {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return NOTHING.to_owned() };
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+/// The promises that a store breaks here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bend {
+    /// A claim is written whatever the gate's version.
+    ClaimsPassTheGate,
+    /// A claim that is repeated is another one.
+    ClaimsAreNotRecognized,
+    /// Who finds rows is told that he won.
+    WhoFindsWins,
+    /// A settlement that was lost is told as done.
+    LostIsDone,
+    /// The status of a doubt is dropped.
+    DoubtsForget,
+    /// Only the own row is shown.
+    ForeignRowsAreHidden,
+    /// A gate is approved at whatever version.
+    AnyVersionIsApproved,
+    /// Each heartbeat is told as the one before it.
+    BeatsAreOldOnes,
+    /// Nothing is remembered.
+    NothingIsRecalled,
+    /// The gate's state is set at whatever version.
+    AnyGateIsSet,
+    /// An acceptor is written at whatever version.
+    AnyAcceptorIsSet,
+    /// Views come newest first.
+    ViewsAreReversed,
+}
+
+/// A store that breaks one promise.
+struct Bent {
+    inner: SimStore,
+    bend: Bend,
+}
+
+/// What is handed on as it is.
+macro_rules! handed_on {
+    ($($call:ident($($name:ident: $kind:ty),*) -> $reply:ty;)*) => {
+        $(fn $call(&self, $($name: $kind),*) -> impl Future<Output = $reply> + Send {
+            self.inner.$call($($name),*)
+        })*
+    };
+}
+
+impl KeyStore for Bent {
+    async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
+        let mut ask = ask.clone();
+        match self.bend {
+            Bend::ClaimsPassTheGate => ask.gate = self.inner.gate().await?.version,
+            Bend::ClaimsAreNotRecognized => {
+                let rows = self.inner.look_up(std::slice::from_ref(&ask.id)).await?;
+                ask.nonce = Nonce(ask.nonce.0 + ((rows.concat().len() as u128) << 90));
+            }
+            _ => {}
+        }
+        match self.inner.claim(&ask).await? {
+            ClaimReply::Found(rows) if self.bend == Bend::WhoFindsWins => {
+                Ok(ClaimReply::Won { token: rows[0].token, expires: Date(0) })
+            }
+            reply => Ok(reply),
+        }
+    }
+
+    async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
+        match self.inner.settle(attempt, answer).await? {
+            Written::Lost if self.bend == Bend::LostIsDone => Ok(Written::Done),
+            written => Ok(written),
+        }
+    }
+
+    async fn doubt(&self, attempt: &Attempt, status: Option<u16>) -> Result<Written, StoreError> {
+        self.inner.doubt(attempt, status.filter(|_| self.bend != Bend::DoubtsForget)).await
+    }
+
+    async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
+        let mut found = self.inner.look_up(ids).await?;
+        if self.bend == Bend::ForeignRowsAreHidden {
+            let own = |row: &Row| row.origin.region.as_str() == "eu";
+            found.iter_mut().for_each(|rows| rows.retain(own));
+        }
+        Ok(found)
+    }
+
+    async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
+        let now = self.inner.gate().await?.version;
+        self.inner.approve(if self.bend == Bend::AnyVersionIsApproved { now } else { version }, boot).await
+    }
+
+    handed_on! {
+        release(attempt: &Attempt) -> Result<Written, StoreError>;
+        gate() -> Result<Gate, StoreError>;
+    }
+}
+
+impl Replica for Bent {
+    async fn beat(&self) -> Result<Option<Beat>, StoreError> {
+        let beat = self.inner.beat().await?;
+        Ok(beat.map(|beat| match self.bend {
+            Bend::BeatsAreOldOnes => Beat { seq: beat.seq / 2, ..beat },
+            _ => beat,
+        }))
+    }
+
+    async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
+        let memory = self.inner.recall().await?;
+        Ok(if self.bend == Bend::NothingIsRecalled { Vec::new() } else { memory })
+    }
+
+    handed_on! {
+        heartbeats() -> Result<Vec<Heartbeat>, StoreError>;
+        remember(memory: &[PeerMemory]) -> Result<(), StoreError>;
+        subscriptions() -> Result<Vec<Subscription>, StoreError>;
+    }
+}
+
+impl Acceptors for Bent {
+    async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
+        let now = self.inner.acceptor().await?.0;
+        self.inner
+            .set_acceptor(if self.bend == Bend::AnyAcceptorIsSet { now } else { version }, acceptor)
+            .await
+    }
+
+    handed_on! { acceptor() -> Result<(u64, Acceptor), StoreError>; }
+}
+
+impl Authority for Bent {
+    async fn set_gate(&self, version: GateVersion, state: &GateState) -> Result<Written, StoreError> {
+        let now = self.inner.gate().await?.version;
+        self.inner.set_gate(if self.bend == Bend::AnyGateIsSet { now } else { version }, state).await
+    }
+
+    async fn views(&self) -> Result<Vec<(Arc<View>, Duration)>, StoreError> {
+        let mut views = self.inner.views().await?;
+        if self.bend == Bend::ViewsAreReversed {
+            views.reverse();
+        }
+        Ok(views)
+    }
+
+    handed_on! { keep_views(views: &[Arc<View>]) -> Result<(), StoreError>; }
+}
+
+impl Upkeep for Bent {
+    handed_on! {
+        reap(until: Date, most: u32) -> Result<Reaped, StoreError>;
+        claims(after: Option<Place>, older: Duration, most: u32) -> Result<ClaimPage, StoreError>;
+        doubts(after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError>;
+        foreign(after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError>;
+        enlist(ids: &[KeyId]) -> Result<(), StoreError>;
+        delist(ids: &[KeyId]) -> Result<(), StoreError>;
+        unlist() -> Result<u64, StoreError>;
+        rule(attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError>;
+        live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> Result<KeyStretch, StoreError>;
+        note(kind: &str, reason: &str) -> Result<(), StoreError>;
+        noted(kind: &str) -> Result<Option<Duration>, StoreError>;
+        journal(id: &KeyId) -> Result<Vec<Entry>, StoreError>;
+    }
+}
+
+impl Jobs for Bent {
+    handed_on! {
+        accept(ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> Result<ClaimReply, StoreError>;
+        take(nonce: Nonce, most: usize, away: Duration, until: Option<Date>, turns: Option<&Turns>)
+            -> Result<Vec<Job>, StoreError>;
+        finish(taken: &Taken) -> Result<Written, StoreError>;
+        put_off(taken: &Taken, after: Duration, counted: bool, trouble: &str) -> Result<Written, StoreError>;
+        bury(taken: &Taken, trouble: &str) -> Result<Written, StoreError>;
+        erase(until: Date) -> Result<u64, StoreError>;
+        job(id: &KeyId) -> Result<Option<JobRow>, StoreError>;
+        jobs(state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError>;
+        load() -> Result<JobLoad, StoreError>;
+        revive(id: &KeyId, act: &jobs::Act) -> Result<Acted, StoreError>;
+        discard(id: &KeyId, act: &jobs::Act) -> Result<Acted, StoreError>;
+    }
+}
+
+/// Promises of calls to peers and to the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// What is not known to have arrived is made again.
+    MadeAgain,
+    /// What may have arrived is told as not sent.
+    UnknownIsNotSent,
+    /// A header is lost on the way.
+    HeadersAreLost,
+    /// No bound is kept.
+    Endless,
+    /// Whether a request may still be sent is not asked.
+    NotAsked,
+}
+
+struct BentPeers(SimPeers, Call);
+
+impl BentPeers {
+    fn bent<T>(&self, reply: Result<T, PeerError>) -> Result<T, PeerError> {
+        match reply {
+            Err(PeerError::Unknown(why)) if self.1 == Call::UnknownIsNotSent => Err(PeerError::NotSent(why)),
+            reply => reply,
+        }
+    }
+
+    fn within(&self, within: Duration) -> Duration {
+        if self.1 == Call::Endless { within + Duration::from_secs(3600) } else { within }
+    }
+}
+
+impl Peers for BentPeers {
+    async fn forward(&self, to: &RegionName, mut forward: Forward) -> Result<ForwardReply, PeerError> {
+        if self.1 == Call::HeadersAreLost {
+            let first = forward.headers.keys().next().cloned();
+            first.map(|name| forward.headers.remove(name));
+        }
+        match self.0.forward(to, forward.clone()).await {
+            Err(PeerError::Unknown(_)) if self.1 == Call::MadeAgain => self.0.forward(to, forward).await,
+            reply => self.bent(reply),
+        }
+    }
+
+    async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
+        self.0.ping(to, self.within(within)).await
+    }
+
+    async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Result<Told, PeerError> {
+        match self.0.ask(to, question.clone(), self.within(within)).await {
+            Err(PeerError::Unknown(_)) if self.1 == Call::MadeAgain => self.0.ask(to, question, within).await,
+            reply => self.bent(reply),
+        }
+    }
+}
+
+struct BentUpstream(SimUpstream, Call);
+
+impl BentUpstream {
+    fn within(&self, within: Duration) -> Duration {
+        if self.1 == Call::Endless { within + Duration::from_secs(3600) } else { within }
+    }
+}
+
+impl Upstream for BentUpstream {
+    async fn send(
+        &self,
+        mut send: Sent,
+        within: Duration,
+        may_send: impl Fn() -> bool + Send + Sync,
+    ) -> Result<Response<Body>, SendError> {
+        if self.1 == Call::HeadersAreLost {
+            let first = send.headers.keys().next().cloned();
+            first.map(|name| send.headers.remove(name));
+        }
+        let may_send = || self.1 == Call::NotAsked || may_send();
+        match self.0.send(send.clone(), self.within(within), may_send).await {
+            Err(SendError::Unknown(_)) if self.1 == Call::MadeAgain => {
+                self.0.send(send, within, may_send).await
+            }
+            Err(SendError::Unknown(why)) if self.1 == Call::UnknownIsNotSent => Err(SendError::NotSent(why)),
+            reply => reply,
+        }
+    }
+
+    async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
+        self.0.probe(probe, within, limit).await
+    }
+
+    async fn check(&self, path: &Uri, within: Duration) -> Result<(), String> {
+        self.0.check(path, within).await
+    }
+
+    async fn pass(&self, request: Request<Body>, within: Duration) -> Result<Response<Body>, SendError> {
+        self.0.pass(request, self.within(within)).await
+    }
+}
+
+/// What stores that follow one another do otherwise here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// A crash takes all that a store has.
+    CrashesForget,
+    /// What is held up is applied all the same.
+    NothingIsHeldUp,
+    /// A slot that is lost sends what it missed.
+    SlotsRemember,
+    /// A claim whose reply is lost was not written.
+    UnheardIsUnwritten,
+    /// A claim whose reply is lost is known to have failed.
+    UnheardHasFailed,
+    /// What was committed before a cut arrives in spite of it.
+    CutsLeak,
+}
+
+struct Turned(Three, Turn);
+
+impl ReplicationBench for Turned {
+    type Store = SimStore;
+
+    fn store(&self, region: usize) -> &SimStore {
+        self.0.store(region)
+    }
+
+    fn origin(&self, region: usize) -> Origin {
+        self.0.origin(region)
+    }
+
+    async fn cut(&self, from: usize, to: usize) -> Result<(), String> {
+        if self.1 == Turn::CutsLeak { Ok(()) } else { self.0.cut(from, to).await }
+    }
+
+    async fn mend(&self, from: usize, to: usize) -> Result<(), String> {
+        self.0.mend(from, to).await
+    }
+
+    async fn shows(&self, to: usize, from: usize, beat: u64) -> Result<(), String> {
+        self.0.shows(to, from, beat).await
+    }
+
+    async fn crash(&self, region: usize) -> Result<(), String> {
+        if self.1 == Turn::CrashesForget {
+            self.0.forget(region);
+        }
+        self.0.crash(region).await
+    }
+
+    async fn stall(&self, from: usize, to: usize) -> Result<(), String> {
+        match self.1 {
+            Turn::NothingIsHeldUp => Ok(()),
+            _ => self.0.stall(from, to).await,
+        }
+    }
+
+    async fn sent(&self, from: usize, to: usize) -> Result<(), String> {
+        self.0.sent(from, to).await
+    }
+
+    async fn flow(&self, from: usize, to: usize) -> Result<(), String> {
+        match self.1 {
+            Turn::NothingIsHeldUp => Ok(()),
+            _ => self.0.flow(from, to).await,
+        }
+    }
+
+    async fn lose_slot(&self, from: usize, to: usize) -> Result<(), String> {
+        if self.1 == Turn::SlotsRemember { Ok(()) } else { self.0.lose_slot(from, to).await }
+    }
+
+    async fn reseed(&self, from: usize, to: usize) -> Result<(), String> {
+        if self.1 == Turn::SlotsRemember { Ok(()) } else { self.0.reseed(from, to).await }
+    }
+
+    async fn claim_unheard(
+        &self,
+        region: usize,
+        ask: &ClaimAsk,
+    ) -> Result<Result<ClaimReply, StoreError>, String> {
+        match self.1 {
+            Turn::UnheardIsUnwritten => Ok(Err(StoreError::Unknown("not written".to_owned()))),
+            Turn::UnheardHasFailed => {
+                self.0.claim_unheard(region, ask).await.map(|_| Err(StoreError::Definite(String::new())))
+            }
+            _ => self.0.claim_unheard(region, ask).await,
+        }
+    }
+}
+
+#[test]
+fn a_store_that_breaks_a_promise_is_told_by_the_clause_that_makes_it() {
+    let caught = [
+        (Bend::ClaimsPassTheGate, "GateVersion(3) is not GateVersion(2)"),
+        (Bend::ClaimsAreNotRecognized, "a repeated claim must answer as the first time"),
+        (Bend::WhoFindsWins, "a claimed key must not be won again"),
+        (Bend::LostIsDone, "a superseded attempt settled"),
+        (Bend::DoubtsForget, "a doubt must keep the upstream's status"),
+        (Bend::ForeignRowsAreHidden, "a claim must leave rows of other origins where they are"),
+        (Bend::AnyVersionIsApproved, "store: approved at"),
+        (Bend::BeatsAreOldOnes, "replica: beat 2 after 0 must be 2"),
+        (Bend::NothingIsRecalled, "recalled something else than was remembered"),
+        (Bend::AnyGateIsSet, "gate: written at an old version"),
+        (Bend::AnyAcceptorIsSet, "acceptor: written at an old version"),
+        (Bend::ViewsAreReversed, "views: oldest first"),
+    ];
+    for (bend, clause) in caught {
+        let bent = || Stores::new(|inner| Bent { inner, bend });
+        let told = told(|| {
+            paused().block_on(async {
+                match bend {
+                    Bend::BeatsAreOldOnes | Bend::NothingIsRecalled => {
+                        contract::replica::suite(&bent()).await
+                    }
+                    Bend::AnyGateIsSet | Bend::AnyAcceptorIsSet | Bend::ViewsAreReversed => {
+                        contract::authority::suite(&bent()).await;
+                    }
+                    _ => contract::store::suite(&bent()).await,
+                }
+            });
+        });
+        assert!(told.contains(clause), "{bend:?}: {told}");
+    }
+}
+
+#[test]
+fn calls_that_break_a_promise_are_told_by_the_clause_that_makes_it() {
+    let caught = [
+        (Call::MadeAgain, "must arrive once", "must arrive once", "must arrive once"),
+        (Call::UnknownIsNotSent, "it was read", "it was read", "it was read"),
+        (Call::HeadersAreLost, "changed on the way", NOTHING, "must arrive whole"),
+        (Call::Endless, "nothing came within", "nothing came within", "nothing came within"),
+        (Call::NotAsked, NOTHING, NOTHING, "may not be sent any more"),
+    ];
+    for (call, forwards, questions, requests) in caught {
+        let peers = || Link::new(|peers| BentPeers(peers, call));
+        let upstream = || Service::new(|upstream| BentUpstream(upstream, call));
+        let by_peers = told(|| paused().block_on(async { contract::peers::suite(&peers()).await }));
+        let by_asking = told(|| paused().block_on(async { contract::asking::suite(&peers()).await }));
+        let by_upstream = told(|| paused().block_on(async { contract::upstream::suite(&upstream()).await }));
+        assert!(by_peers.contains(forwards), "{call:?}: {by_peers}");
+        assert!(by_asking.contains(questions), "{call:?}: {by_asking}");
+        assert!(by_upstream.contains(requests), "{call:?}: {by_upstream}");
+    }
+}
+
+#[test]
+fn stores_that_follow_one_another_otherwise_do_not_go_as_recorded() {
+    let turns = [
+        (Turn::CrashesForget, "crashes"),
+        (Turn::NothingIsHeldUp, "held up"),
+        (Turn::SlotsRemember, "loses its slot there"),
+        (Turn::UnheardIsUnwritten, "nobody knows"),
+        (Turn::UnheardHasFailed, "nobody knows"),
+        (Turn::CutsLeak, "b to a"),
+    ];
+    let recorded = include_str!("../../../histories/replication.txt");
+    for (turn, step) in turns {
+        let three = Turned(Three::new(), turn);
+        let played = paused().block_on(async { contract::replication::all(&three, &|_| {}).await }).unwrap();
+        let mut lines = played.lines().zip(recorded.lines());
+        let (played, recorded) =
+            lines.find(|(played, recorded)| played != recorded).expect("it goes as it was recorded");
+        assert!(recorded.contains(step), "{turn:?}: recorded: {recorded}\nplayed: {played}");
+    }
+}

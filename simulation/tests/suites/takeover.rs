@@ -1,0 +1,29 @@
+//! Failover of the real gateway over the simulated ports: directed scenarios, each with the invariants checked at each of its steps.
+//!
+//! Neighbours: `takeover/trio.rs` has the deployment; `simulation::checker` has the invariants. Time is virtual; what is asserted is what
+//! clients were told, what the upstreams saw and what the stores went through.
+
+mod break_glass;
+mod cuts;
+mod doubts;
+mod early;
+mod escrows;
+mod faults;
+mod gates;
+mod healths;
+mod imports;
+mod jobs;
+mod losses;
+mod members;
+mod moves;
+mod overtaken;
+mod pauses;
+mod plants;
+mod rebuilds;
+mod rehearsals;
+mod risk;
+mod settings;
+mod stepwise;
+mod swarm;
+mod trio;
+mod witness;

@@ -1,0 +1,184 @@
+//! Dry runs of operators' acts: they change nothing anywhere, say what the act then comes to, and are refused for what it is refused for.
+//!
+//! Neighbours: the acts themselves are tested in `moves`, `rebuilds`, `losses` and `break_glass`; acts on keys in `tests/suites/gateway/operators.rs`. It
+//! must not count what time alone changes, such as heartbeats and grants.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use onceway::gateway::authority::acts::ActError;
+use onceway::gateway::authority::rehearse::{Act, Rehearsal};
+use onceway::ports::Acceptors;
+use onceway::protocol::change::Change;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::register::{Accepted, Acceptor, Ballot};
+
+use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, ms, play, ring};
+use tokio::time::sleep;
+
+/// What an act would leave behind in any store: gates, promises, views, writes of records and the journal, as numbers of entries.
+fn left_behind(trio: &Trio) -> Vec<[usize; 5]> {
+    let truths = trio.world.cluster.truths();
+    let counted = truths.iter().map(|store| {
+        let history = &store.history;
+        let register = [history.gates.len(), history.acceptors.len(), history.views.len()];
+        [register[0], register[1], register[2], store.writes.len(), store.journal.len()]
+    });
+    counted.collect()
+}
+
+/// Waits until nothing changes by itself any more, such as views that are adopted and windows that run; for three seconds at most.
+async fn quiet(trio: &Trio) {
+    let mut before = left_behind(trio);
+    for _ in 0..6 {
+        sleep(ms(500)).await;
+        let now = left_behind(trio);
+        if now == before {
+            return;
+        }
+        before = now;
+    }
+}
+
+/// Rehearses at a region, and insists that nothing came of it.
+async fn rehearse(trio: &Trio, at: &RegionName, act: Act<'_>) -> Result<Rehearsal, ActError> {
+    let gateway = trio.node(at).gateway;
+    quiet(trio).await;
+    let before = left_behind(trio);
+    let told = gateway.rehearse(act).await;
+    assert_eq!(left_behind(trio), before, "a dry run left something behind: {told:?}");
+    assert!(told.as_ref().is_ok_and(|told| told.dry_run) || told.is_err());
+    told
+}
+
+#[test]
+fn a_drain_and_a_return_are_rehearsed_as_they_then_come_to() {
+    play(async {
+        let (trio, a, b) = (Trio::start(1).await, a(), b());
+        let gateway = trio.node(&b).gateway;
+        let told = rehearse(&trio, &b, Act::Drain { region: &a, force: false }).await.unwrap();
+        let owned: u32 = told.moves.iter().map(|moved| moved.arcs).sum();
+        assert!(told.changes && told.moves.iter().all(|moved| moved.from == a.as_str()), "{told:?}");
+        assert_eq!(owned, trio.gate(&b).view.shares()[&a], "everything that a owns");
+        assert!(told.effects.iter().any(|effect| effect.contains("would pause the keys")), "{told:?}");
+        assert_eq!(Some(trio.drain(&b, &a, false).await.unwrap()), told.epoch);
+        let again = rehearse(&trio, &b, Act::Drain { region: &a, force: false }).await.unwrap();
+        assert!(!again.changes && again.epoch == told.epoch && again.moves.is_empty(), "{again:?}");
+        let home = rehearse(&trio, &b, Act::Resume { region: &a }).await.unwrap();
+        assert_eq!(home.moves.iter().map(|moved| moved.arcs).sum::<u32>(), owned);
+        assert_eq!(Some(trio.ask(async || gateway.resume(&a, "test").await).await.unwrap()), home.epoch);
+        trio.finish();
+    });
+}
+
+#[test]
+fn a_ring_is_rehearsed_against_the_epoch_that_it_was_planned_on() {
+    play(async {
+        let (trio, b) = (Trio::start(2).await, b());
+        let wanted = ring(&[(a(), 1), (b.clone(), 2), (c(), 1)]);
+        let apply = |expect_epoch| Act::Apply { ring: wanted.clone(), escrow: BTreeSet::new(), expect_epoch };
+        let epoch = trio.gate(&b).view.epoch();
+        assert_eq!(rehearse(&trio, &b, apply(epoch + 1)).await.unwrap_err().code, "epoch");
+        let told = rehearse(&trio, &b, apply(epoch)).await.unwrap();
+        assert!(told.moves.iter().all(|moved| moved.to == b.as_str()) && !told.moves.is_empty(), "{told:?}");
+        let shrunk = ring(&[(a(), 1), (b.clone(), 1)]);
+        let act = Act::Apply { ring: shrunk, escrow: BTreeSet::new(), expect_epoch: epoch };
+        let refused = rehearse(&trio, &b, act).await.unwrap_err();
+        assert_eq!(refused.code, "refused", "c serves: {refused}");
+        trio.finish();
+    });
+}
+
+#[test]
+fn what_hinders_an_act_hinders_its_rehearsal() {
+    play(async {
+        let (trio, a, b, c) = (Trio::start(3).await, a(), b(), c());
+        let gateway = trio.node(&b).gateway;
+        let serving = rehearse(&trio, &b, Act::Rebuild { region: &a, accept_risk: true }).await.unwrap_err();
+        assert_eq!(serving, gateway.rebuild(&a, true, "test", "").await.unwrap_err());
+        let runs = rehearse(&trio, &b, Act::Takeover { region: &a, accept_risk: false }).await.unwrap_err();
+        assert_eq!(
+            (runs.code, &runs),
+            ("not-yet", &gateway.takeover(&a, false, "test", "").await.unwrap_err())
+        );
+        let stopped = BTreeSet::from([a.clone(), c.clone()]);
+        let whole = rehearse(&trio, &b, Act::BreakGlass { stopped: &stopped }).await.unwrap_err();
+        assert_eq!(whole, gateway.break_glass(&stopped, "test", "test").await.unwrap_err());
+        let founded = rehearse(&trio, &b, Act::Found { escrow: BTreeSet::new(), epoch_above: None }).await;
+        assert_eq!(founded.unwrap_err().code, "refused");
+        let nobody = RegionName::parse("nobody").unwrap();
+        let unknown = rehearse(&trio, &b, Act::Resume { region: &nobody }).await.unwrap_err();
+        assert_eq!(unknown.code, "unknown-region");
+        trio.cut_off(&a, true);
+        sleep(ms(1_000)).await;
+        let silent = rehearse(&trio, &b, Act::Drain { region: &a, force: false }).await.unwrap_err();
+        assert!(
+            silent.code == "not-yet" && silent.detail.contains(&format!("region {a} does not answer")),
+            "{silent}"
+        );
+        trio.lose(&c);
+        sleep(ms(1_500)).await;
+        // Those who are left propose the loss of the others meanwhile, again and again: here only the answer is looked at.
+        let alone = gateway.rehearse(Act::Drain { region: &a, force: true }).await.unwrap_err();
+        assert!(alone.detail.contains(&format!("no majority of the acceptors answers: {b} of 3")), "{alone}");
+    });
+}
+
+#[test]
+fn a_takeover_a_new_store_and_a_broken_glass_are_rehearsed() {
+    play(async {
+        let (trio, a, b, c) = (Trio::start(4).await, a(), b(), c());
+        let gateway = trio.node(&b).gateway;
+        trio.lose(&a);
+        trio.until("a is lost", TAKEOVER, async || trio.standing(&a, &b) == "lost").await;
+        // Both have adopted the view by then.
+        sleep(ms(1_000)).await;
+        let told = rehearse(&trio, &b, Act::Takeover { region: &a, accept_risk: true }).await.unwrap();
+        let done = gateway.takeover(&a, true, "test", "test").await.unwrap();
+        assert_eq!((told.epoch, told.waived), (Some(done.epoch), Some(done.waived)));
+        assert!(told.effects.iter().any(|effect| effect.contains("a second time")), "{:?}", told.effects);
+        let risky = rehearse(&trio, &b, Act::Rebuild { region: &a, accept_risk: false }).await.unwrap_err();
+        assert_eq!(risky.code, "refused");
+        let told = rehearse(&trio, &b, Act::Rebuild { region: &a, accept_risk: true }).await.unwrap();
+        let done = gateway.rebuild(&a, true, "test", "test").await.unwrap();
+        assert_eq!((told.epoch, told.generation), (Some(done.epoch), Some(done.generation)));
+        sleep(ms(1_000)).await;
+        trio.lose(&c);
+        sleep(LEASE * 2).await;
+        let stopped = BTreeSet::from([a.clone(), c.clone()]);
+        let told = rehearse(&trio, &b, Act::BreakGlass { stopped: &stopped }).await.unwrap();
+        assert!(
+            told.moves.iter().any(|moved| moved.from == c.as_str() && moved.to == b.as_str()),
+            "{told:?}"
+        );
+        // The epoch is drawn anew by the act, so the dry run names none; how far ahead it will be is so.
+        assert!(
+            told.epoch.is_none()
+                && told.effects.iter().any(|effect| effect.contains("a million or more ahead")),
+            "{told:?}"
+        );
+        let done = gateway.break_glass(&stopped, "test", "both are off").await.unwrap();
+        assert!(done > told.from_epoch + 1_000_000, "{done} after {}", told.from_epoch);
+    });
+}
+
+/// What was begun and not ended at an acceptor comes first, for the act and for its dry run.
+#[test]
+fn a_change_that_was_begun_and_not_ended_hinders_the_dry_run_of_another() {
+    play(async {
+        let (trio, a, b, c) = (Trio::start(8).await, a(), b(), c());
+        let gateway = trio.node(&b).gateway;
+        let view = trio.gate(&b).view;
+        let next = Arc::new(view.next(&Change::Lose { region: a.clone(), frontier: 1 }).unwrap());
+        // Only the acceptor of c takes it, and nobody tells c's process to end it.
+        trio.node(&c).process.pause();
+        let (version, held) = trio.world.cluster.store(&c).acceptor().await.unwrap();
+        let ballot = Ballot { counter: 1_000, region: c.clone(), proposer: 1 };
+        let accepted = Accepted { ballot: ballot.clone(), view: next };
+        let begun = Acceptor { promised: Some(ballot), accepted: Some(accepted), ..held };
+        trio.world.cluster.store(&c).set_acceptor(version, &begun).await.unwrap();
+        trio.node(&c).process.resume();
+        let told = gateway.rehearse(Act::Drain { region: &a, force: false }).await.unwrap_err();
+        assert!(told.code == "not-yet" && told.detail.contains("begun and not ended comes first"), "{told}");
+    });
+}

@@ -1,9 +1,0 @@
-//! Who may ask: signed tokens rule by rule, files of credentials that change while a gateway runs, the trusted front's door.
-//!
-//! Neighbours: `tests/config.rs` holds the mistakes in the files. Everything goes through public doors.
-
-mod served;
-mod signing;
-#[path = "../support/mod.rs"]
-mod support;
-mod tokens;

@@ -1,0 +1,101 @@
+//! What is lost: rows that do not arrive, regions behind them, a subscriber that is dead, a majority.
+//!
+//! Neighbours: `stage` looks, `machines` has what a single process does. The last group leaves the deployment in ruins, and must be the last.
+
+use onceway::fleet::client::Ask;
+use onceway::fleet::files::DATABASE;
+use onceway::fleet::region::{Action, Part};
+
+use crate::alerts::stage::Stage;
+use crate::support::{BODY, ask, effects, post, until};
+
+const US: (&str, &str) = ("region", "us-east");
+
+/// Rows of eu-west arrive nowhere for some seconds; then it dies.
+pub async fn window(stage: &Stage) {
+    let (fleet, eu) = (&stage.fleet, &stage.fleet.regions[1]);
+    for subscriber in [0, 2] {
+        fleet.links.freeze_rows(subscriber, 1).unwrap();
+    }
+    stage.fires("OncewayReplicationLag", &[US, ("origin", "eu-west")]).await;
+    eu.act(Action::Kill, Part::Both).await.unwrap();
+    stage.fires("OncewayWindowRunning", &[US]).await;
+    stage.fires("OncewayPeerSilent", &[US, ("peer", "eu-west")]).await;
+    for subscriber in [0, 2] {
+        fleet.links.heal(subscriber, 1, false).unwrap();
+    }
+    eu.act(Action::Start, Part::Both).await.unwrap();
+    for region in &fleet.regions {
+        region.serves().await.unwrap();
+    }
+    for name in ["OncewayReplicationLag", "OncewayWindowRunning", "OncewayPeerSilent"] {
+        stage.quiet(name, &[]).await;
+    }
+}
+
+/// Rows of ap-south arrive nowhere for half a minute; it dies with a key that it had run; an operator accepts the risk, and the key runs again.
+pub async fn beyond(stage: &Stage) {
+    let (fleet, ap) = (&stage.fleet, &stage.fleet.regions[2]);
+    for subscriber in [0, 1] {
+        fleet.links.freeze_rows(subscriber, 2).unwrap();
+    }
+    let twice = stage.key_of(2, Some(0)).await;
+    let request = |number: usize| post(&fleet.regions[number].public(), "/v1/payouts", &twice, BODY);
+    stage.told(request(2), &[201]).await;
+    stage.fires("OncewayLossNeedsOperator", &[US, ("origin", "ap-south")]).await;
+    ap.act(Action::Kill, Part::Both).await.unwrap();
+    stage.fires("OncewayNeedsOperator", &[US]).await;
+    stage.operate(0, &["takeover", "ap-south", "--accept-risk", "--reason", "a drill"]).await;
+    stage.told(request(0), &[201]).await;
+    assert_eq!(effects(&fleet.ledger, &twice), 2);
+    stage.quiet("OncewayNeedsOperator", &[US]).await;
+    for subscriber in [0, 1] {
+        fleet.links.heal(subscriber, 2, false).unwrap();
+    }
+    ap.act(Action::Start, Part::Both).await.unwrap();
+    let doubles = stage.fires("OncewayDoubleRuns", &[US]).await;
+    let said = &doubles.annotations["description"];
+    assert!(
+        said.starts_with("1 keys "),
+        "an increase is a guess between scrapes, what it counts is not: {said}"
+    );
+    for region in &fleet.regions {
+        region.serves().await.unwrap();
+    }
+}
+
+/// eu-west is dead and the others write on; then ap-south dies, too, and nobody is left to agree with.
+pub async fn ruins(stage: &Stage) {
+    let [us, eu, ap] = [&stage.fleet.regions[0], &stage.fleet.regions[1], &stage.fleet.regions[2]];
+    const SLOT: (&str, &str) = ("slot", "sub_eu_west_from_us_east");
+    eu.act(Action::Kill, Part::Both).await.unwrap();
+    let client = us.cluster.connect(DATABASE).await.unwrap();
+    // A gibibyte of WAL is 64 files of it, and nobody needs to fill them.
+    client.batch_execute("alter system set wal_init_zero = off").await.unwrap();
+    client.batch_execute("select pg_reload_conf()").await.unwrap();
+    let next = async || {
+        client
+            .batch_execute("select pg_logical_emit_message(false, 'drill', 'x'), pg_switch_wal()")
+            .await
+            .unwrap();
+    };
+    for _ in 0..66 {
+        next().await;
+    }
+    stage.fires("OncewaySlotGrows", &[US, SLOT]).await;
+    client.batch_execute("alter system set max_slot_wal_keep_size = '1MB'").await.unwrap();
+    client.batch_execute("select pg_reload_conf()").await.unwrap();
+    until("the slot to be lost", async || {
+        next().await;
+        client.batch_execute("checkpoint").await.unwrap();
+        let page = ask(Ask::get(format!("{}/metrics", us.admin()))).await.text();
+        page.contains(&format!("onceway_slot_lost{{slot=\"{}\"}} 1", SLOT.1))
+    })
+    .await;
+    stage.fires("OncewaySlotLost", &[US, SLOT]).await;
+    stage.quiet("OncewaySlotGrows", &[US, SLOT]).await;
+    ap.act(Action::Kill, Part::Both).await.unwrap();
+    stage.fires("OncewayRegionRunsNothing", &[US]).await;
+    // Nobody has taken its keys over, and it is not there to say so itself.
+    stage.fires("OncewayRegionRunsNothing", &[("region", "ap-south")]).await;
+}

@@ -1,0 +1,258 @@
+//! What machines and files do: a gateway that dies, a store that loses rows, is slow, silent or answers errors, a sick upstream, a clock that stepped, settings that differ, certificates
+//! that expire, a wrong file.
+//!
+//! Neighbours: `stage` looks, `losses` takes whole regions away. Everything is mended before the next group. It must not take a majority away.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use onceway::adapters::identity::files_in;
+use onceway::fleet::client::Ask;
+use onceway::fleet::region::{Action, Part};
+use onceway::fleet::relay::{Direction, Relay};
+use onceway::fleet::{files, wait};
+use onceway::protocol::region::RegionName;
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use tokio::task::JoinSet;
+
+use crate::alerts::requests::{doubts, ruled};
+use crate::alerts::stage::{Stage, instance};
+use crate::support::{BODY, PATIENCE, ask, post, until};
+
+/// Longer than the bound of OncewayStoreSlow.
+const STALL: Duration = Duration::from_millis(350);
+pub const DAY: Duration = Duration::from_secs(86_400);
+
+/// Somebody deletes rows of us-east from its store while their attempts run; their answers find nothing.
+pub async fn rows_lost(stage: &Stage) {
+    let us = &stage.fleet.regions[0];
+    let (mut keys, mut asked) = (Vec::new(), JoinSet::new());
+    for _ in 0..4 {
+        let key = stage.key_of(0, None).await;
+        let request = post(&us.public(), "/v1/payouts", &key, BODY).with("Demo-Behave", "slow=2500ms");
+        asked.spawn(request.send_owned(PATIENCE));
+        keys.push(key.into_bytes());
+    }
+    let client = us.cluster.connect(files::DATABASE).await.unwrap();
+    until("a claim to be lost", async || {
+        // Those of them that run: a busy machine may not have got to all.
+        let delete = "delete from onceway.records where origin = 'us-east#1' and key = any($1)";
+        client.execute(delete, &[&keys]).await.unwrap() > 0
+    })
+    .await;
+    stage.fires("OncewayLateAnswers", &[("region", "us-east"), ("route", "payouts")]).await;
+    let lost = [("region", "us-east"), ("route", "payouts"), ("tenant", "acme")];
+    stage.fires("OncewayClaimsLost", &lost).await;
+    asked.join_all().await;
+}
+
+/// One of us-east's two gateways dies.
+pub async fn gateway_dies(stage: &Stage) {
+    let us = &stage.fleet.regions[0];
+    us.act_on(1, Action::Kill).await.unwrap();
+    let instance = instance(&us.gateways[1].admin());
+    stage.fires("OncewayDown", &[("region", "us-east"), ("instance", &instance)]).await;
+    us.act_on(1, Action::Start).await.unwrap();
+    stage.quiet("OncewayDown", &[]).await;
+    us.serves().await.unwrap();
+}
+
+/// One of us-east's two gateways does not reach their store any more; the other one does.
+pub async fn gateway_alone(stage: &Stage) {
+    let us = &stage.fleet.regions[0];
+    let port = us.cluster.port();
+    let way = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.unwrap();
+    let file = "us-east-2.toml";
+    let direct = fs::read_to_string(stage.fleet.dir().join(file)).unwrap();
+    let at = |port: u16| format!("\nurl = \"postgres://{}@127.0.0.1:{port}/", files::GATEWAY_ROLE);
+    let relayed = direct.replace(&at(port), &at(way.local_addr().port()));
+    assert_ne!(relayed, direct, "the store's address is found");
+    let restart = async |text: &str| {
+        us.act_on(1, Action::Stop).await.unwrap();
+        files::replace(stage.fleet.dir(), file, text).unwrap();
+        us.act_on(1, Action::Start).await.unwrap();
+        us.serves().await.unwrap();
+    };
+    restart(&relayed).await;
+    stage.quiet("OncewayGatewayRunsNothing", &[]).await;
+    way.freeze(Direction::Forward);
+    let instance = instance(&us.gateways[1].admin());
+    stage.fires("OncewayGatewayRunsNothing", &[("region", "us-east"), ("instance", &instance)]).await;
+    let key = stage.key_of(0, None).await;
+    stage.told(post(&us.public(), "/v1/charges", &key, BODY), &[201]).await;
+    way.thaw(Direction::Forward);
+    stage.quiet("OncewayGatewayRunsNothing", &[]).await;
+    restart(&direct).await;
+}
+
+/// The database's clock of ap-south was found suspect just before its gateway restarted: what its journal says counts for the new process.
+pub async fn clock_suspect(stage: &Stage) {
+    let ap = &stage.fleet.regions[2];
+    let client = ap.cluster.connect(files::DATABASE).await.unwrap();
+    let note = "insert into onceway.journal (kind, reason) values ('clock-suspect', 'a drill')";
+    client.batch_execute(note).await.unwrap();
+    ap.act(Action::Stop, Part::Gateway).await.unwrap();
+    ap.act(Action::Start, Part::Gateway).await.unwrap();
+    stage.fires("OncewayClockSuspect", &[("region", "ap-south")]).await;
+    let key = stage.key_of(2, None).await;
+    stage.told(post(&ap.public(), "/v1/charges", &key, BODY), &[201]).await;
+    stage.quiet("OncewayClockSuspect", &[]).await;
+    ap.serves().await.unwrap();
+}
+
+/// eu-west goes by routes of its own: its file names others, and it is asked to read it again.
+pub async fn settings_differ(stage: &Stage) {
+    let (dir, eu) = (stage.fleet.dir(), &stage.fleet.regions[1]);
+    let read = |file: &str| fs::read_to_string(dir.join(file)).unwrap();
+    let (file, routes) = (read("eu-west.toml"), read("routes.toml"));
+    let (others, elsewhere) =
+        (routes.replacen("200ms", "300ms", 1), file.replace("routes.toml", "others.toml"));
+    assert!(others != routes && elsewhere != file, "what is changed is found");
+    fs::write(dir.join("others.toml"), others).unwrap();
+    files::replace(dir, "eu-west.toml", &elsewhere).unwrap();
+    eu.process().unwrap().hang_up();
+    stage.fires("OncewaySettingsDiffer", &[("region", "us-east"), ("peer", "eu-west")]).await;
+    stage.quiet("OncewaySettingsDiffer", &[("region", "us-east"), ("peer", "ap-south")]).await;
+    files::replace(dir, "eu-west.toml", &file).unwrap();
+    eu.process().unwrap().hang_up();
+    stage.quiet("OncewaySettingsDiffer", &[]).await;
+}
+
+/// Somebody takes the gateways' right to write ap-south's records away: its store answers each claim with an error. Its heartbeats go on, so its lease and
+/// its keys stay with it, and no breaker opens.
+pub async fn store_of_errors(stage: &Stage) {
+    let ap = &stage.fleet.regions[2];
+    let client = ap.cluster.connect(files::DATABASE).await.unwrap();
+    let right = |verb: &str, to: &str| {
+        format!("{verb} insert on onceway.records_ap_south_g1 {to} {}", files::GATEWAY_ROLE)
+    };
+    client.batch_execute(&right("revoke", "from")).await.unwrap();
+    let key = stage.key_of(2, None).await;
+    let request = post(&ap.public(), "/v1/charges", &key, BODY);
+    let told = ask(request.clone()).await;
+    assert!(told.text().contains("store-unavailable"), "{} {}", told.status, told.text());
+    stage.fires("OncewayRequestsFail", &[("region", "ap-south")]).await;
+    ap.serves().await.unwrap();
+    let page = ask(Ask::get(format!("{}/metrics", ap.admin()))).await.text();
+    assert!(page.contains("onceway_store_breaker_open{calls=\"writes\"} 0"), "no breaker opens for answers");
+    client.batch_execute(&right("grant", "to")).await.unwrap();
+    stage.quiet("OncewayRequestsFail", &[]).await;
+    stage.told(request, &[201]).await;
+}
+
+/// The upstream of eu-west fails its checks.
+pub async fn upstream_sick(stage: &Stage) {
+    stage.fleet.set_sick(1, true);
+    stage.fires("OncewayUpstreamSick", &[("region", "eu-west")]).await;
+    stage.fleet.set_sick(1, false);
+    stage.quiet("OncewayUpstreamSick", &[]).await;
+    stage.fleet.regions[1].serves().await.unwrap();
+}
+
+/// The disk of ap-south stands still for a moment, over and over: its Postgres is stopped and goes on.
+pub async fn store_slow(stage: &Stage) {
+    let ap = &stage.fleet.regions[2];
+    let over = AtomicBool::new(false);
+    let stalls = async {
+        while !over.load(SeqCst) {
+            ap.act(Action::Pause, Part::Postgres).await.unwrap();
+            wait::pause(STALL).await;
+            ap.act(Action::Resume, Part::Postgres).await.unwrap();
+            wait::pause(STALL).await;
+        }
+    };
+    let seen = async {
+        let alert = stage.fires("OncewayStoreSlow", &[("region", "ap-south")]).await;
+        assert!(alert.labels.contains_key("op"), "{alert:?}");
+        over.store(true, SeqCst);
+    };
+    tokio::join!(stalls, seen);
+    stage.quiet("OncewayStoreSlow", &[("region", "ap-south")]).await;
+    ap.serves().await.unwrap();
+}
+
+/// Nobody may write ap-south's own records, as while an index is built on them. Its heartbeats go on, so its keys stay with it; rows of others arrive,
+/// so that no lag grows.
+pub async fn store_silent(stage: &Stage) {
+    let ap = &stage.fleet.regions[2];
+    let client = ap.cluster.connect(files::DATABASE).await.unwrap();
+    client.batch_execute("begin; lock table onceway.records_ap_south_g1 in share mode").await.unwrap();
+    stage.fires("OncewayStoreSilent", &[("region", "ap-south"), ("calls", "writes")]).await;
+    let key = stage.key_of(2, None).await;
+    let request = post(&ap.public(), "/v1/charges", &key, BODY);
+    until("a key to be refused where it stays", async || {
+        ask(request.clone()).await.text().contains("store-unavailable")
+    })
+    .await;
+    client.batch_execute("rollback").await.unwrap();
+    stage.quiet("OncewayStoreSilent", &[]).await;
+    stage.told(request, &[201]).await;
+    ap.serves().await.unwrap();
+}
+
+/// A certificate and key of this region under the fleet's authority, in place of those that are there.
+pub fn certified(stage: &Stage, region: &RegionName, life: Duration) {
+    let folder = stage.fleet.dir().join("certificates");
+    let named = |name: &str| {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params
+    };
+    let key = KeyPair::from_pem(&fs::read_to_string(folder.join("ca.key")).unwrap()).unwrap();
+    let authority = Issuer::new(named("onceway authority"), key);
+    let name = format!("{region}.onceway");
+    let mut params = CertificateParams::new(vec![name.clone()]).unwrap();
+    params.distinguished_name = named(&name).distinguished_name;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    params.not_before = rcgen::date_time_ymd(1970, 1, 1) + (now - DAY);
+    params.not_after = rcgen::date_time_ymd(1970, 1, 1) + now + life;
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    let files = files_in(&folder, region);
+    fs::write(files.key, key.serialize_pem()).unwrap();
+    fs::write(files.certificate, certificate.pem()).unwrap();
+}
+
+/// The certificate of eu-west has ten days left, that of ap-south one; ap-south's file is broken besides; and keys in doubt are left alone, as is an
+/// accepted request whose upstream refuses it over and over.
+pub async fn left_alone(stage: &Stage) {
+    let [us, eu, ap] = [&stage.fleet.regions[0], &stage.fleet.regions[1], &stage.fleet.regions[2]];
+    let keys = doubts(stage, 2).await;
+    let waiting = stage.key_of(0, None).await;
+    let refused = post(&us.public(), "/v1/notes", &waiting, BODY).with("Demo-Behave", "status=503");
+    stage.told(refused, &[202]).await;
+    certified(stage, &eu.name, 10 * DAY);
+    certified(stage, &ap.name, DAY);
+    for region in [eu, ap] {
+        region.process().unwrap().hang_up();
+    }
+    stage.fires("OncewayCertificateExpiresSoon", &[("region", "ap-south"), ("of", "peer")]).await;
+    let file = stage.fleet.dir().join("ap-south.toml");
+    let right = fs::read_to_string(&file).unwrap();
+    files::replace(stage.fleet.dir(), "ap-south.toml", &format!("drian = \"30s\"\n{right}")).unwrap();
+    let instance = instance(&ap.gateways[0].admin());
+    stage.fires("OncewayConfigNotCurrent", &[("region", "ap-south"), ("instance", &instance)]).await;
+    files::replace(stage.fleet.dir(), "ap-south.toml", &right).unwrap();
+    stage.quiet("OncewayConfigNotCurrent", &[]).await;
+    for region in ["eu-west", "ap-south"] {
+        stage.fires("OncewayCertificateExpires", &[("region", region), ("of", "peer")]).await;
+    }
+    stage.quiet("OncewayCertificateExpiresSoon", &[("region", "eu-west")]).await;
+    stage.fires("OncewayDoubtsStay", &[("region", "us-east")]).await;
+    ruled(stage, &keys).await;
+    stage.fires("OncewayJobsWait", &[("region", "us-east")]).await;
+    stage.operate(0, &["jobs", "drop", "acme", &waiting, "--reason", "nobody reads it"]).await;
+    files::rotate(stage.fleet.dir(), &[us.name.clone(), eu.name.clone(), ap.name.clone()]).unwrap();
+    for name in
+        ["OncewayDoubtsStay", "OncewayJobsWait", "OncewayCertificateExpires", "OncewayCertificateExpiresSoon"]
+    {
+        stage.quiet(name, &[]).await;
+    }
+}

@@ -1,0 +1,136 @@
+//! A real Prometheus: Debian's server on a free port of this machine, with files and data of its own, and what it answers.
+//!
+//! It is asked over HTTP as Grafana and an operator do. A shell ends it as soon as this process is gone, however that ends. Neighbours: `rules`
+//! writes its files. It must not read a gateway itself.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use onceway::fleet::client::Ask;
+use onceway::fleet::{files, ports, process, wait};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::alerts::rules::{Rules, WITNESS_TARGETS, configuration};
+use crate::support::{BOUND, PATIENCE};
+
+/// Ends the server when the pipe ends, which it does with the one who holds it.
+const GUARD: &str = "\"$@\" & read -r _; kill -9 $! && wait";
+
+/// A running Prometheus. Dropping it kills it.
+pub struct Prometheus {
+    url: String,
+    dir: PathBuf,
+    guard: Child,
+}
+
+/// An alert that is pending or firing.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Alert {
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub state: String,
+}
+
+impl Alert {
+    pub fn name(&self) -> &str {
+        &self.labels["alertname"]
+    }
+
+    pub fn fires(&self) -> bool {
+        self.state == "firing"
+    }
+
+    /// Whether it carries all of these labels.
+    pub fn has(&self, labels: &[(&str, &str)]) -> bool {
+        labels.iter().all(|(name, value)| self.labels.get(*name).is_some_and(|found| found == value))
+    }
+}
+
+/// One series of an answer: its labels and its newest value.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub labels: BTreeMap<String, String>,
+    pub value: f64,
+}
+
+impl Prometheus {
+    /// Starts it in a folder of its own, and waits until it has scraped all of these targets.
+    pub async fn start(
+        program: &Path,
+        dir: &Path,
+        rules: &Rules,
+        targets: &BTreeMap<String, Vec<String>>,
+    ) -> Self {
+        fs::create_dir(dir).unwrap();
+        fs::write(dir.join("alerts.yml"), &rules.file).unwrap();
+        fs::write(dir.join("prometheus.yml"), configuration(targets)).unwrap();
+        fs::write(dir.join(WITNESS_TARGETS), "[]").unwrap();
+        let log = dir.join("prometheus.log");
+        let address = format!("127.0.0.1:{}", ports::free_run(1).expect("a free port"));
+        let out = fs::File::create(&log).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD, "sh"]).arg(program).current_dir(dir);
+        command.args(["--config.file=prometheus.yml", "--storage.tsdb.path=data", "--log.level=warn"]);
+        command.arg(format!("--web.listen-address={address}"));
+        command.stdin(Stdio::piped()).stdout(out.try_clone().unwrap()).stderr(out);
+        let guard = command.spawn().expect("a shell");
+        let prometheus = Self { url: format!("http://{address}"), dir: dir.to_owned(), guard };
+        let all: usize = targets.values().map(Vec::len).sum();
+        let up = async || {
+            let Ok(up) = prometheus.asked("/api/v1/query", &[("query", "up == 1")]).await else {
+                return Ok(None);
+            };
+            Ok((samples(&up).len() == all).then_some(()))
+        };
+        if let Err(error) = wait::for_some("Prometheus to see every gateway", BOUND, up).await {
+            panic!("{error}: {}", process::tail(&log));
+        }
+        prometheus
+    }
+
+    /// Looks at the witness of this name at this address from now on, or at none.
+    pub fn look_at_witness(&self, witness: Option<(&str, &str)>) {
+        let targets =
+            witness.map(|(name, address)| json!({ "targets": [address], "labels": { "region": name } }));
+        let targets = Value::from_iter(targets);
+        files::replace(&self.dir, WITNESS_TARGETS, &targets.to_string()).unwrap();
+    }
+
+    /// The alerts that are pending or firing now.
+    pub async fn alerts(&self) -> Vec<Alert> {
+        let told = self.asked("/api/v1/alerts", &[]).await.expect("Prometheus answers");
+        serde_json::from_value(told["alerts"].clone()).expect("alerts")
+    }
+
+    /// What this query comes to now.
+    pub async fn query(&self, query: &str) -> Vec<Sample> {
+        let told = self.asked("/api/v1/query", &[("query", query)]).await;
+        samples(&told.unwrap_or_else(|error| panic!("{query}: {error}")))
+    }
+
+    async fn asked(&self, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<Value> {
+        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(parameters).finish();
+        let answer = Ask::get(format!("{}{path}?{query}", self.url)).send(PATIENCE).await?;
+        anyhow::ensure!(answer.status == 200, "{} {}", answer.status, answer.text());
+        Ok(answer.json()["data"].clone())
+    }
+}
+
+fn samples(told: &Value) -> Vec<Sample> {
+    let one = |sample: &Value| Sample {
+        labels: serde_json::from_value(sample["metric"].clone()).expect("labels"),
+        value: sample["value"][1].as_str().and_then(|value| value.parse().ok()).expect("a number"),
+    };
+    told["result"].as_array().expect("series").iter().map(one).collect()
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        // It was started, so it can be waited for; there is nobody to tell if not.
+        let _ended = self.guard.wait();
+    }
+}

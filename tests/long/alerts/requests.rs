@@ -1,0 +1,107 @@
+//! What clients and their upstream do: keys reused, retries that find the first attempt running, dead letters, keys in doubt; and too much at once.
+//!
+//! All but the last at us-east, whose two gateways count for themselves. Neighbours: `stage` looks. It must not break a process.
+
+use std::fs;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use onceway::fleet::wait;
+use tokio::task::JoinSet;
+
+use crate::alerts::stage::Stage;
+use crate::support::{BODY, OTHER_BODY, ask, key, post};
+
+const US: (&str, &str) = ("region", "us-east");
+
+/// Two clients that go on until it was seen what they do: one makes its keys of something that repeats, the other one has less patience than its
+/// upstream takes. What each is told in the end is theirs. Beside them keys come to be in doubt, which are returned.
+async fn ask_on(stage: &Stage, seen: &AtomicBool) -> Vec<String> {
+    let public = stage.fleet.regions[0].public();
+    let reused = stage.key_of(0, None).await;
+    stage.told(post(&public, "/v1/charges", &reused, BODY), &[201]).await;
+    let mut left = doubts(stage, 10).await;
+    while !seen.load(SeqCst) {
+        let began = Instant::now();
+        let slow = stage.key_of(0, None).await;
+        let mut asked = JoinSet::new();
+        for _ in 0..5 {
+            asked.spawn(ask(post(&public, "/v1/charges", &reused, OTHER_BODY)));
+            asked.spawn(ask(post(&public, "/v1/payouts", &slow, BODY).with("Demo-Behave", "slow=800ms")));
+        }
+        left.extend(doubts(stage, 1).await);
+        asked.join_all().await;
+        wait::pause(Duration::from_secs(1).saturating_sub(began.elapsed())).await;
+    }
+    left
+}
+
+/// Keys whose upstream answers 500 on a route that parks.
+pub async fn doubts(stage: &Stage, count: usize) -> Vec<String> {
+    let mut keys = Vec::new();
+    for _ in 0..count {
+        let key = stage.key_of(0, None).await;
+        let request = post(&stage.fleet.regions[0].public(), "/v1/payouts", &key, BODY);
+        stage.told(request.with("Demo-Behave", "status=500"), &[500, 409]).await;
+        keys.push(key);
+    }
+    keys
+}
+
+/// An operator says that nothing happened.
+pub async fn ruled(stage: &Stage, keys: &[String]) {
+    for key in keys {
+        stage.operate(0, &["key", "release", "acme", key, "--reason", "no such payout"]).await;
+    }
+}
+
+/// All of it at once.
+pub async fn play(stage: &Stage) {
+    let public = stage.fleet.regions[0].public();
+    let over = AtomicBool::new(false);
+    let seen = async {
+        let dead = stage.key_of(0, None).await;
+        let refused = post(&public, "/v1/emails", &dead, BODY).with("Demo-Behave", "status=503");
+        stage.told(refused, &[202]).await;
+        stage.fires("OncewayDeadLetters", &[US]).await;
+        stage.fires("OncewayDoubtsGrow", &[US]).await;
+        stage.fires("OncewayKeysReused", &[US, ("tenant", "acme")]).await;
+        stage.fires("OncewayInProgress", &[US, ("route", "payouts")]).await;
+        over.store(true, SeqCst);
+        dead
+    };
+    let (dead, keys) = tokio::join!(seen, ask_on(stage, &over));
+    ruled(stage, &keys).await;
+    stage.operate(0, &["jobs", "drop", "acme", &dead, "--reason", "no such address"]).await;
+    for name in ["OncewayDeadLetters", "OncewayDoubtsGrow", "OncewayKeysReused", "OncewayInProgress"] {
+        stage.quiet(name, &[US]).await;
+    }
+}
+
+/// eu-west takes one request at a time for as long as it is looked at: its file says so, which it reads as it runs.
+pub async fn too_many(stage: &Stage) {
+    let (file, public) = (stage.fleet.dir().join("eu-west.toml"), stage.fleet.regions[1].public());
+    let before = fs::read_to_string(&file).unwrap();
+    fs::write(&file, before.clone() + "\n[listen.limits]\nrequests = 1\n").unwrap();
+    let over = AtomicBool::new(false);
+    let crowd = async {
+        while !over.load(SeqCst) {
+            let began = Instant::now();
+            let mut asked = JoinSet::new();
+            for _ in 0..20 {
+                let slow = post(&public, "/v1/search", &key("crowd"), BODY).with("Demo-Behave", "slow=500ms");
+                asked.spawn(ask(slow));
+            }
+            asked.join_all().await;
+            wait::pause(Duration::from_secs(1).saturating_sub(began.elapsed())).await;
+        }
+    };
+    let seen = async {
+        stage.fires("OncewayOverloaded", &[("region", "eu-west")]).await;
+        over.store(true, SeqCst);
+    };
+    tokio::join!(crowd, seen);
+    fs::write(&file, before).unwrap();
+    stage.quiet("OncewayOverloaded", &[]).await;
+}

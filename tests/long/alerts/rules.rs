@@ -1,0 +1,209 @@
+//! The rules and the scrape configuration of deploy/prometheus, with every time of a rule divided by [`FACTOR`] and nothing else changed.
+//!
+//! A time is `for`, what stands in brackets of an expression (a range) or behind `offset`: a minute of an operator is a second here. Bounds stay, those
+//! in seconds too (a lag, a certificate's days). Of the scrape configuration only the targets and the two intervals are others, and
+//! witnesses are read from a file, for the one that is there for a while. Neighbours: `prometheus` runs what is written here. It must not know a rule by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_yaml_ng::Value;
+
+use crate::support::documents::{place_of, text};
+
+/// What every time of a rule is divided by.
+const FACTOR: u64 = 60;
+/// Between two scrapes, and so the longest that one may take: five in the shortest range, as the configuration asks for at least four. A 60th of its
+/// own would be too short for a busy machine to answer in.
+const SCRAPE: &str = "1s";
+/// Between two looks at the rules: what the configuration has, divided.
+const LOOK: &str = "250ms";
+/// The job of witnesses.
+const WITNESSES: &str = "onceway-witness";
+/// The file that says where they are.
+pub const WITNESS_TARGETS: &str = "witnesses.json";
+
+/// One alert as the rules file has it.
+pub struct Rule {
+    /// The labels that its annotations are made with.
+    pub labels: BTreeSet<String>,
+    /// Its expression, times divided.
+    pub expr: String,
+}
+
+/// The rules file.
+pub struct Rules {
+    /// The alerts, by name.
+    pub alerts: BTreeMap<String, Rule>,
+    /// The file for a Prometheus whose minutes are seconds.
+    pub file: String,
+}
+
+impl Rules {
+    pub fn read() -> Self {
+        let mut file: Value =
+            serde_yaml_ng::from_str(&text("deploy/prometheus/alerts.yml")).expect("the rules are YAML");
+        let mut alerts = BTreeMap::new();
+        for group in file["groups"].as_sequence_mut().expect("groups") {
+            for rule in group["rules"].as_sequence_mut().expect("rules") {
+                let expr = sooner(rule["expr"].as_str().expect("an expression"));
+                rule["expr"] = expr.clone().into();
+                if let Some(span) = rule.get_mut("for") {
+                    *span = divided(span.as_str().expect("a span")).into();
+                }
+                let annotations = rule["annotations"].as_mapping().expect("annotations").values();
+                let labels = annotations.flat_map(|text| named(text.as_str().unwrap_or_default())).collect();
+                let name = rule["alert"].as_str().expect("a name").to_owned();
+                alerts.insert(name, Rule { labels, expr });
+            }
+        }
+        let file = serde_yaml_ng::to_string(&file).expect("YAML");
+        Self { alerts, file }
+    }
+
+    /// Fails unless this alert, as Prometheus shows it, tells an operator everything that its rule promises.
+    pub fn check(
+        &self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) {
+        for label in &self.alerts[name].labels {
+            let value = labels.get(label).map_or("", String::as_str);
+            assert!(!value.is_empty(), "{name} has no {label}, which its annotations name: {labels:?}");
+            let shown = annotations.values().any(|text| text.contains(value));
+            assert!(shown, "{name}: {label} = {value} is not shown: {annotations:?}");
+        }
+        for wanted in ["summary", "description", "runbook_url"] {
+            let text = annotations.get(wanted).map_or("", String::as_str);
+            let broken = ["{{", "}}", "<no value>", "<error", "NaN", "%!"];
+            let whole = !text.is_empty() && broken.iter().all(|broken| !text.contains(broken));
+            assert!(whole, "{name}: {wanted} is {text:?}");
+        }
+        place_of(name, &annotations["runbook_url"]);
+        assert!(labels.contains_key("severity"), "{name}: {labels:?}");
+    }
+}
+
+/// The scrape configuration with these targets, by region, in place of the example's.
+pub fn configuration(targets: &BTreeMap<String, Vec<String>>) -> String {
+    let mut file: Value = serde_yaml_ng::from_str(&text("deploy/prometheus/prometheus.yml"))
+        .expect("the configuration is YAML");
+    for (span, short) in [("scrape_interval", SCRAPE), ("evaluation_interval", LOOK)] {
+        assert!(file["global"][span].is_string(), "no {span}");
+        file["global"][span] = short.into();
+    }
+    let mut left: BTreeSet<&String> = targets.keys().collect();
+    let jobs = file["scrape_configs"].as_sequence_mut().expect("jobs");
+    for job in jobs {
+        if job["job_name"] == WITNESSES {
+            job.as_mapping_mut().expect("a job").remove("static_configs");
+            let file: BTreeMap<&str, Vec<&str>> = BTreeMap::from([("files", vec![WITNESS_TARGETS])]);
+            job["file_sd_configs"] = serde_yaml_ng::to_value(vec![file]).expect("YAML");
+            continue;
+        }
+        for group in job["static_configs"].as_sequence_mut().expect("targets") {
+            let region = group["labels"]["region"].as_str().expect("targets have a region").to_owned();
+            let own = targets.get(&region).unwrap_or_else(|| panic!("{region} is not in the fleet"));
+            group["targets"] = own.iter().map(String::as_str).collect::<Vec<_>>().into();
+            left.remove(&region);
+        }
+    }
+    assert!(left.is_empty(), "the example leaves out {left:?}");
+    serde_yaml_ng::to_string(&file).expect("YAML")
+}
+
+/// The labels that a template names.
+fn named(template: &str) -> impl Iterator<Item = String> + '_ {
+    let label = |rest: &str| rest.chars().take_while(|at| at.is_ascii_alphanumeric() || *at == '_').collect();
+    template.split("$labels.").skip(1).map(label)
+}
+
+/// A span such as `1h30m`, divided.
+fn divided(span: &str) -> String {
+    let (mut all, mut number) = (0, String::new());
+    let mut letters = span.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter.is_ascii_digit() {
+            number.push(letter);
+            continue;
+        }
+        let is_milli = letter == 'm' && letters.next_if_eq(&'s').is_some();
+        let unit = match letter {
+            'm' if is_milli => 1,
+            's' => 1_000,
+            'm' => 60_000,
+            'h' => 3_600_000,
+            'd' => 86_400_000,
+            other => panic!("{span}: {other} is no unit"),
+        };
+        all += unit * number.parse::<u64>().unwrap_or_else(|error| panic!("{span}: {error}"));
+        number.clear();
+    }
+    assert!(all > 0 && all % FACTOR == 0 && number.is_empty(), "{span} cannot be divided by {FACTOR}");
+    format!("{}ms", all / FACTOR)
+}
+
+/// An expression with its ranges and offsets divided.
+fn sooner(expr: &str) -> String {
+    let mut after = String::new();
+    for (number, part) in expr.split('[').enumerate() {
+        let (range, rest) =
+            if number == 0 { ("", part) } else { part.split_once(']').expect("a range ends") };
+        if number > 0 {
+            let spans: Vec<String> = range.split(':').map(divided).collect();
+            after += &format!("[{}]", spans.join(":"));
+        }
+        for (number, piece) in rest.split("offset ").enumerate() {
+            let end = piece.find(|at: char| !at.is_ascii_alphanumeric()).unwrap_or(piece.len());
+            match number {
+                0 => after += piece,
+                _ => after += &format!("offset {}{}", divided(&piece[..end]), &piece[end..]),
+            }
+        }
+    }
+    after
+}
+
+#[test]
+fn only_times_are_divided() {
+    assert_eq!(
+        sooner(
+            "max(increase(a_total[1h])) > 2 and b{x=\"1h\"}[10m:30s] - time() < 14 * 86400 unless a offset 1h)"
+        ),
+        "max(increase(a_total[60000ms])) > 2 and b{x=\"1h\"}[10000ms:500ms] - time() < 14 * 86400 unless a offset 60000ms)"
+    );
+    assert_eq!(
+        (divided("1h30m"), divided("15s"), divided("120ms")),
+        ("90000ms".into(), "250ms".into(), "2ms".into())
+    );
+    assert_eq!(named("{{ $labels.region }} of {{ $labels.op }}s").collect::<Vec<_>>(), ["region", "op"]);
+}
+
+#[test]
+fn an_alert_that_does_not_tell_what_its_rule_promises_is_noticed() {
+    let (rules, name) = (Rules::read(), "OncewayDown");
+    let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let labels = map(&[("severity", "warning"), ("region", "us-east"), ("instance", "a:1")]);
+    let link = "https://github.com/onceway/onceway/blob/main/deploy/RUNBOOK.md#region-dies";
+    let annotations =
+        map(&[("summary", "of us-east"), ("description", "a:1 is away"), ("runbook_url", link)]);
+    rules.check(name, &labels, &annotations);
+    for (label, value) in [("region", ""), ("instance", "b:2"), ("region", "eu-west")] {
+        let other: BTreeMap<_, _> = labels.clone().into_iter().chain(map(&[(label, value)])).collect();
+        assert!(
+            std::panic::catch_unwind(|| rules.check(name, &other, &annotations)).is_err(),
+            "{label}={value}"
+        );
+    }
+    for (part, text) in [
+        ("summary", ""),
+        ("description", "a:1 {{ $value }}"),
+        ("runbook_url", "https://example.com/us-east#a:1"),
+        ("runbook_url", &link.replace("dies", "lives")),
+    ] {
+        let other: BTreeMap<_, _> = annotations.clone().into_iter().chain(map(&[(part, text)])).collect();
+        assert!(std::panic::catch_unwind(|| rules.check(name, &labels, &other)).is_err(), "{part}: {text}");
+    }
+}

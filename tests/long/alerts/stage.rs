@@ -1,0 +1,277 @@
+//! Where the drill is played: three regions under a light load, a Prometheus that looks at them, and who has seen which alert fire.
+//!
+//! us-east has two gateways, eu-west checks its upstream. Neighbours: `alerts.rs` raises the curtain, the groups' files bring causes about and ask
+//! here whether it shows. It must not break anything itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use onceway::fleet::client::Ask;
+use onceway::fleet::deployment::{Deployment, Options};
+use onceway::fleet::region::{Action, Part, Region};
+use onceway::fleet::{ports, wait};
+use tokio::task::JoinHandle;
+
+use crate::alerts::prometheus::{Alert, Prometheus};
+use crate::alerts::rules::Rules;
+use crate::support::keepalive::Connections;
+use crate::support::{BODY, PATIENCE, key, key_status, post, program};
+
+/// How long an alert may take to show: an hour and a quarter of the rules, and the cause itself.
+const SHOWS_WITHIN: Duration = Duration::from_secs(180);
+/// Between two looks at what Prometheus shows, which is evaluated four times a second.
+const LOOK: Duration = Duration::from_millis(200);
+/// Between two requests of the load at each region.
+const BETWEEN: Duration = Duration::from_millis(400);
+
+/// Short holds, so that what is left open is in doubt soon; a dead letter after two runs, but for notes, which go on.
+const ROUTES: &str = r#"
+[[route]]
+name = "charges"
+methods = ["POST"]
+path = "/v1/charges"
+key = "required"
+hold = "10s"
+wait = "200ms"
+upstream_timeout = "3s"
+recovery = "probe"
+probe = "/onceway/effects"
+escrow = "claim"
+
+[[route]]
+name = "payouts"
+methods = ["POST"]
+path = "/v1/payouts"
+key = "required"
+hold = "8s"
+wait = "200ms"
+upstream_timeout = "3s"
+recovery = "park"
+
+[[route]]
+name = "emails"
+methods = ["POST"]
+path = "/v1/emails"
+key = "required"
+hold = "8s"
+wait = "200ms"
+upstream_timeout = "3s"
+recovery = "park"
+mode = "accept"
+[route.accept]
+max_runs = 2
+backoff = "100ms"
+backoff_most = "200ms"
+
+[[route]]
+name = "notes"
+methods = ["POST"]
+path = "/v1/notes"
+key = "required"
+hold = "8s"
+wait = "200ms"
+upstream_timeout = "3s"
+recovery = "park"
+mode = "accept"
+[route.accept]
+max_runs = 1000
+backoff = "1s"
+backoff_most = "1s"
+
+[[route]]
+name = "search"
+methods = ["POST"]
+path = "/v1/search"
+key = "off"
+"#;
+
+/// A lease as long as by default: a machine that does other work beside must not look like a dead region.
+const FAILOVER: &str = "\n[failover]\nlease = \"10s\"\nfloor = \"0s\"\nstable_for = \"100ms\"\n";
+
+const HEALTH: &str = r#"
+[upstream.health]
+path = "/healthz"
+every = "200ms"
+sick_after = "2400ms"
+cool_down = "1s"
+"#;
+
+pub struct Stage {
+    pub fleet: Deployment,
+    pub prometheus: Prometheus,
+    pub rules: Rules,
+    /// Requests of the load that were answered as they should be.
+    pub answered: Arc<AtomicUsize>,
+    seen: Mutex<BTreeSet<String>>,
+    load: JoinHandle<()>,
+}
+
+impl Stage {
+    pub async fn set_up(server: &Path) -> Self {
+        let options = Options {
+            program: program(),
+            port_base: ports::free_run(40).expect("forty free ports in a row"),
+            data: None,
+            rtt: Duration::from_millis(5),
+            routes: Some(ROUTES.to_owned()),
+            failover: Some(FAILOVER.to_owned()),
+        };
+        let fleet = Deployment::start_shared(&options, &[2], &|_| {}).await.expect("three regions start");
+        let eu = &fleet.regions[1];
+        let file = fleet.dir().join("eu-west.toml");
+        fs::write(&file, fs::read_to_string(&file).unwrap() + HEALTH).unwrap();
+        eu.act(Action::Stop, Part::Gateway).await.unwrap();
+        eu.act(Action::Start, Part::Gateway).await.unwrap();
+        for region in &fleet.regions {
+            region.serves().await.unwrap();
+        }
+        let rules = Rules::read();
+        let own = |region: &Region| {
+            let admins = region.gateways.iter().map(|gateway| instance(&gateway.admin())).collect();
+            (region.name.to_string(), admins)
+        };
+        let targets: BTreeMap<String, Vec<String>> = fleet.regions.iter().map(own).collect();
+        let prometheus = Prometheus::start(server, &fleet.dir().join("prometheus"), &rules, &targets).await;
+        let answered = Arc::new(AtomicUsize::new(0));
+        let publics = fleet.regions.iter().map(Region::public).collect();
+        let load = tokio::spawn(load(publics, answered.clone()));
+        Self { fleet, prometheus, rules, answered, seen: Mutex::default(), load }
+    }
+
+    /// Waits until an alert of this name with all of these labels fires, and holds what it tells against what its rule promises.
+    pub async fn fires(&self, name: &str, labels: &[(&str, &str)]) -> Alert {
+        let began = Instant::now();
+        let alert = loop {
+            let all = self.of(name).await;
+            if let Some(found) = all.iter().find(|alert| alert.fires() && alert.has(labels)) {
+                break found.clone();
+            }
+            if began.elapsed() > SHOWS_WITHIN {
+                let now = self.prometheus.query(&self.rules.alerts[name].expr).await;
+                panic!("{name} {labels:?} did not fire. Its alerts: {all:?}, its expression: {now:?}");
+            }
+            wait::pause(LOOK).await;
+        };
+        self.rules.check(name, &alert.labels, &alert.annotations);
+        let told = &alert.annotations;
+        let took = began.elapsed().as_secs_f64();
+        eprintln!("  {name} after {took:.1} s: {}\n    {}", told["summary"], told["description"]);
+        self.seen.lock().unwrap().insert(name.to_owned());
+        alert
+    }
+
+    /// The alerts of this name, pending and firing.
+    async fn of(&self, name: &str) -> Vec<Alert> {
+        let all = self.prometheus.alerts().await.into_iter();
+        all.filter(|alert| alert.name() == name).collect()
+    }
+
+    /// Waits until no alert of this name with these labels fires.
+    pub async fn quiet(&self, name: &str, labels: &[(&str, &str)]) {
+        let began = Instant::now();
+        while self.of(name).await.iter().any(|alert| alert.fires() && alert.has(labels)) {
+            assert!(began.elapsed() < SHOWS_WITHIN, "{name} goes on to fire");
+            wait::pause(LOOK).await;
+        }
+    }
+
+    /// What fired at any time within the last `span`.
+    pub async fn fired(&self, span: Duration) -> Vec<String> {
+        let span = span.as_millis();
+        let query = format!(
+            "count by (alertname, region) (count_over_time(ALERTS{{alertstate=\"firing\"}}[{span}ms]))"
+        );
+        let fired = self.prometheus.query(&query).await;
+        fired.into_iter().map(|sample| format!("{:?}", sample.labels)).collect()
+    }
+
+    /// Whether this alert was seen firing.
+    pub fn has_seen(&self, name: &str) -> bool {
+        self.seen.lock().unwrap().contains(name)
+    }
+
+    /// A fresh key whose home is this region, and whose next one is that, if it matters.
+    pub async fn key_of(&self, home: usize, next: Option<usize>) -> String {
+        let name = |number: usize| self.fleet.regions[number].name.to_string();
+        loop {
+            let key = key("alert");
+            let order = key_status(&self.fleet.regions[home], &key).await["order"].clone();
+            if order[0] == name(home) && next.is_none_or(|next| order[1] == name(next)) {
+                return key;
+            }
+        }
+    }
+
+    /// Asks until one of these statuses is told: on a busy machine a region may be away for a moment.
+    pub async fn told(&self, request: Ask, statuses: &[u16]) {
+        let last = Mutex::new(String::new());
+        let told = async || {
+            let told = request.send(PATIENCE).await?;
+            *last.lock().unwrap() = format!("{} {}", told.status, told.text());
+            Ok(statuses.contains(&told.status.as_u16()).then_some(()))
+        };
+        let told = wait::for_some(&format!("{statuses:?}"), SHOWS_WITHIN, told).await;
+        told.unwrap_or_else(|error| panic!("{error}: {}", last.lock().unwrap()));
+    }
+
+    /// Runs a command of an operator at this region until it is done: on a busy machine a region may hold no lease for a moment.
+    pub async fn operate(&self, at: usize, words: &[&str]) {
+        let last = Mutex::new(None);
+        let done = async || {
+            let told = self.fleet.regions[at].operate(words).await?;
+            let is_done = told.status.success();
+            *last.lock().unwrap() = Some(told);
+            Ok(is_done.then_some(()))
+        };
+        let done = wait::for_some(&words.join(" "), SHOWS_WITHIN, done).await;
+        done.unwrap_or_else(|error| panic!("{error}: {:?}", last.lock().unwrap()));
+    }
+
+    /// Ends everything.
+    pub async fn tear_down(self) {
+        self.load.abort();
+        drop(self.prometheus);
+        self.fleet.shut_down().await.unwrap();
+    }
+}
+
+/// What Prometheus calls the target at this address.
+pub fn instance(url: &str) -> String {
+    url.trim_start_matches("http://").to_owned()
+}
+
+/// Fresh charges, and now and then one of them again or a request without a key, at each of these addresses for as long as it is polled.
+async fn load(publics: Vec<String>, answered: Arc<AtomicUsize>) {
+    let connections = Arc::new(Connections::default());
+    let mut due = tokio::time::Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for round in 0_usize.. {
+        wait::pause_until(due).await;
+        due += BETWEEN;
+        for public in publics.clone() {
+            let (connections, answered) = (connections.clone(), answered.clone());
+            let key = key("load");
+            let mut requests = vec![post(&public, "/v1/charges", &key, BODY)];
+            match round % 4 {
+                0 => requests.push(requests[0].clone()),
+                1 => requests.push(Ask::post(format!("{public}/v1/search"), BODY)),
+                2 => requests.push(post(&public, "/v1/emails", &format!("mail-{key}"), BODY)),
+                _ => {}
+            }
+            tasks.spawn(async move {
+                for request in requests {
+                    // While something is broken on purpose, so may be this.
+                    let told = connections.send(request, PATIENCE).await;
+                    if told.is_ok_and(|told| told.status.is_success()) {
+                        answered.fetch_add(1, SeqCst);
+                    }
+                }
+            });
+        }
+        while tasks.try_join_next().is_some() {}
+    }
+}

@@ -1,0 +1,173 @@
+//! The container's entry point, run from a bare folder: the static binary at the place that `deploy/Containerfile` copies it to, the files that
+//! somebody mounts, and nothing else; not as root, and with nothing that it may write.
+//!
+//! Neighbours: `deploy_files` holds the container file's own lines. The image's compiler is not here: the same target is built with cargo. What
+//! that needs may be missing (the musl target, musl-gcc, root for chroot): then a line on stderr says that nothing was checked, and with
+//! ONCEWAY_TOOLS=all it fails. It must not give the folder a library, a shell or a file of this machine.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use crate::support::solo::{Solo, routes};
+use crate::support::{BODY, PATIENCE, ask, effects, key, post, run};
+use onceway::fleet::client::Ask;
+use onceway::fleet::process::{Launch, Process};
+use onceway::fleet::region::{Action, Part};
+use rustix::process::Signal;
+
+/// The account that the image names.
+const USER: &str = "65532:65532";
+
+/// The stage of the container file that is shipped: where its binary lies, and what it runs.
+struct Image {
+    binary: String,
+    entry: String,
+}
+
+fn image() -> Image {
+    let file =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/Containerfile")).unwrap();
+    let (_, last) = file.split_once("\nFROM scratch\n").expect("the last stage is empty at first");
+    let after = |word: &str| {
+        let mut found = last.lines().filter_map(|line| line.strip_prefix(word));
+        let line = found.next().unwrap_or_else(|| panic!("no {word}")).to_owned();
+        assert_eq!(found.next(), None, "one {word}");
+        line
+    };
+    assert_eq!(after("USER "), USER);
+    let copied = after("COPY ");
+    let binary = copied.split_whitespace().next_back().unwrap().to_owned();
+    let entry: Vec<String> = serde_json::from_str(&after("ENTRYPOINT ")).unwrap();
+    let [entry] = entry.as_slice() else { panic!("{entry:?}") };
+    Image { binary, entry: entry.clone() }
+}
+
+/// What is missing here to build for the image and to go into its folder.
+fn missing(target: &str) -> Option<String> {
+    let there = |name: &str| {
+        env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(name).is_file())
+    };
+    let output = Command::new("rustc").args(["--print", "sysroot"]).output().unwrap();
+    let sysroot = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
+    if !sysroot.join("lib/rustlib").join(target).is_dir() {
+        Some(format!("the target is missing: rustup target add {target}"))
+    } else if !there("musl-gcc") {
+        Some("musl-gcc is missing: install musl-tools".to_owned())
+    } else if !there("chroot") {
+        Some("chroot is missing: install coreutils".to_owned())
+    } else if !rustix::process::geteuid().is_root() {
+        Some("chroot needs root".to_owned())
+    } else {
+        None
+    }
+}
+
+/// The binary, linked as in the image.
+fn build(target: &str) -> PathBuf {
+    let mut cargo = Command::new(env!("CARGO"));
+    // Without what debuggers need: this one is only run.
+    cargo.args([
+        "build",
+        "--locked",
+        "-p",
+        "onceway",
+        "--config",
+        "profile.dev.debug=false",
+        "--target",
+        target,
+    ]);
+    cargo.arg("--message-format=json-render-diagnostics").current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo.env(format!("CC_{}", target.replace('-', "_")), "musl-gcc");
+    let output = cargo.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let messages = said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let built = messages.filter_map(|one| one["executable"].as_str().map(PathBuf::from)).next_back();
+    built.expect("an executable")
+}
+
+/// Copies a folder's files, readable for everybody: an orchestrator's volume is.
+fn mount(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, to) = entry.map(|entry| (entry.path(), to.join(entry.file_name()))).unwrap();
+        if path.is_dir() {
+            mount(&path, &to);
+        } else {
+            fs::copy(&path, &to).unwrap();
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o444)).unwrap();
+        }
+    }
+}
+
+/// The arguments of `chroot` that run the image's entry point in its folder, as its user.
+fn inside(bare: &Path, image: &Image, words: &[&str]) -> Vec<OsString> {
+    let mut all =
+        vec![OsString::from(format!("--userspec={USER}")), bare.into(), OsString::from(&image.entry)];
+    all.extend(words.iter().map(OsString::from));
+    all
+}
+
+#[test]
+fn the_entry_point_runs_from_a_folder_with_the_images_files_alone() {
+    let (image, target) = (image(), format!("{}-unknown-linux-musl", env::consts::ARCH));
+    if let Some(why) = missing(&target) {
+        assert!(env::var("ONCEWAY_TOOLS").as_deref() != Ok("all"), "{why}");
+        let line = format!("NOT CHECKED: the container's entry point ({why})\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        return;
+    }
+    let built = build(&target);
+    run(async {
+        let solo = Solo::start(&routes(), None).await;
+        solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
+        let bare = solo.dir.join("bare");
+        let binary = bare.join(image.binary.trim_start_matches('/'));
+        fs::create_dir_all(binary.parent().unwrap()).unwrap();
+        fs::copy(&built, &binary).unwrap();
+        let etc = bare.join("etc/onceway");
+        mount(&solo.dir.join("certificates"), &etc.join("certificates"));
+        for (name, to) in
+            [("solo", "region"), ("ring", "ring"), ("routes", "routes"), ("credentials", "credentials")]
+        {
+            fs::copy(solo.dir.join(format!("{name}.toml")), etc.join(format!("{to}.toml"))).unwrap();
+            fs::set_permissions(etc.join(format!("{to}.toml")), fs::Permissions::from_mode(0o444)).unwrap();
+        }
+
+        let words = ["check", "--strict", "/etc/onceway/region.toml"];
+        let mut check = Command::new("chroot");
+        check.args(inside(&bare, &image, &words)).env_clear().env("PATH", env::var_os("PATH").unwrap());
+        let checked = check.output().unwrap();
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+
+        let words = ["serve", "--config", "/etc/onceway/region.toml"];
+        let launch = Launch {
+            program: PathBuf::from("chroot"),
+            args: inside(&bare, &image, &words),
+            env: Vec::new(),
+            cwd: solo.dir.clone(),
+            log: solo.dir.join("bare.log"),
+            account: None,
+        };
+        let gateway = Process::spawn(&launch).unwrap();
+        solo.serves().await;
+        let charge = key("bare");
+        let first = ask(post(&solo.public(), "/v1/charges", &charge, BODY)).await;
+        let again = ask(post(&solo.public(), "/v1/charges", &charge, BODY)).await;
+        assert_eq!((first.status.as_u16(), again.status.as_u16()), (201, 201), "{}", gateway.log_tail());
+        assert_eq!(effects(&solo.ledger, &charge), 1);
+        let healthy = ask(Ask::get(format!("{}/healthz", solo.region.admin()))).await;
+        assert_eq!(healthy.status, 200);
+        // In the folder is what was put there: it needs no place to write to.
+        let mut there: Vec<_> =
+            fs::read_dir(&bare).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        there.sort();
+        assert_eq!(there, ["etc", "usr"]);
+        let ended = gateway.stop(Signal::TERM, PATIENCE).await.unwrap();
+        assert!(ended.contains("exit status: 0"), "{ended}: {}", gateway.log_tail());
+    });
+}

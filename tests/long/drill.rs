@@ -1,0 +1,79 @@
+//! The short form of the drills, on real processes: a region killed, paused, cut off and drained under load; and forty seconds of soak.
+//!
+//! The long form is `onceway drill`, by hand, which also holds spans against their bounds; a failed run prints its schedule.
+
+use crate::support::{port_base, program, run};
+use onceway::fleet::compare::{self, Compared, Workload};
+use onceway::fleet::deployment::{Deployment, Options};
+use onceway::fleet::drill::{self, Drill, Settings};
+use onceway::fleet::ports;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// A drill has leases of three seconds and a load to keep up: on two cores there is room for one deployment at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn options(settings: &Settings) -> Options {
+    let (program, port_base, rtt) = (program(), port_base(), settings.rtt);
+    Options { program, port_base, data: None, rtt, routes: None, failover: None }
+}
+
+#[test]
+fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    run(async {
+        let settings = Settings { rate: 10.0, probes: 10.0, timed: false, ..Settings::default() };
+        let drills = [Drill::Drain, Drill::Kill, Drill::PauseLong, Drill::Isolate];
+        let reports =
+            drill::run(&drills, &options(&settings), &settings, &|_| {}, &mut |_| {}).await.unwrap();
+        let broken: String =
+            reports.iter().filter(|report| !report.held).map(|report| report.in_words()).collect();
+        assert!(broken.is_empty(), "{broken}");
+        assert!(reports.iter().all(|report| report.keys > 50), "there was hardly any load");
+    });
+}
+
+#[test]
+fn a_short_soak_loses_nothing_and_leaks_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    run(async {
+        let soak = Duration::from_secs(40);
+        let settings = Settings { rate: 6.0, soak, timed: false, ..Settings::default() };
+        let port_base = ports::free_run(60).expect("sixty free ports in a row");
+        let options = Options { port_base, ..options(&settings) };
+        let reports = drill::run(&[Drill::Soak], &options, &settings, &|_| {}, &mut |_| {}).await.unwrap();
+        let [report] = &reports[..] else { panic!("one run") };
+        assert!(report.held, "{}", report.in_words());
+        println!("{}", report.in_words());
+        let number = |name: &str| report.numbers[name].as_u64();
+        for event in ["reloads", "rotations", "stops", "kills", "drains"] {
+            assert!(report.numbers["events"][event].as_u64() > Some(0), "no {event}");
+        }
+        for none in ["double_effects", "lost_settlements", "left_open", "dropped", "audit_not_clean"] {
+            assert_eq!(number(none), Some(0), "{none}");
+        }
+        assert!(number("settlements") > Some(100), "there was hardly any load");
+    });
+}
+
+#[test]
+fn the_naive_design_pays_twice_beside_onceway_and_leaves_the_deployment_as_it_was() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    run(async {
+        let deployment = Deployment::start(&options(&Settings::default()), &|_| {}).await.unwrap();
+        let workload = Workload {
+            rate: 20.0,
+            span: Duration::from_secs(8),
+            victim: 1,
+            killed_after: Duration::from_secs(4),
+        };
+        let Compared { naive, onceway } = compare::run(&deployment, &workload, "both").await.unwrap();
+        assert!(naive.keys > 100 && naive.keys == onceway.keys, "{naive:?} {onceway:?}");
+        assert!(naive.doubles > 0, "the comparison shows nothing: {naive:?}");
+        assert!(onceway.doubles == 0 && onceway.effects > 0, "{onceway:?}");
+        let ours = deployment.ledger.totals(None).iter().map(|total| total.effects).sum::<u64>();
+        assert_eq!(ours, onceway.effects, "the naive design has a ledger of its own");
+        deployment.regions[1].serves().await.unwrap();
+        deployment.shut_down().await.unwrap();
+    });
+}

@@ -1,0 +1,234 @@
+//! Three gateways of one region share its store behind one address, under load, while one of them is killed or cut off from it: what they do together.
+//!
+//! Neighbours: `failures.rs` kills the only gateway of a region, `drill.rs` whole regions. Requests go to the region's address, as clients send
+//! them, and to each gateway by its own where copies must meet in the store. It must not know which gateway holds what.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{BODY, BOUND, PATIENCE, ask, effects, key, post, program, room, run, until};
+use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::deployment::{Deployment, Options};
+use onceway::fleet::drill::load::{CLASSES, End, Field, Load, Recovery};
+use onceway::fleet::drill::watching::Watching;
+use onceway::fleet::files;
+use onceway::fleet::region::Action;
+use onceway::fleet::relay::{Direction, Relay};
+use tokio::task::JoinSet;
+
+/// The region with three gateways, by number, and the one of them that is killed.
+const SHARED: usize = 0;
+const VICTIM: usize = 1;
+
+/// The deployment under load, and who watches it.
+struct Site {
+    three: Deployment,
+    field: Arc<Field>,
+    watching: Watching,
+}
+
+impl Site {
+    async fn start() -> Site {
+        let rtt = Duration::from_millis(10);
+        let port_base = onceway::fleet::ports::free_run(40).expect("forty free ports in a row");
+        // As long as by default: a machine that does other work beside must not look like a dead region.
+        let failover = Some("\n[failover]\nlease = \"10s\"\nstable_for = \"100ms\"\n".to_owned());
+        let options = Options { program: program(), port_base, data: None, rtt, routes: None, failover };
+        let _room = room(3).await;
+        let three = Deployment::start_shared(&options, &[3], &|_| {}).await.expect("three regions start");
+        let ring = onceway::config::load_ring(&three.dir().join("ring.toml")).expect("a ring file").ring;
+        let field = Field::new(&three, ring, key("load")).expect("clients");
+        let watching = Watching::start(&three);
+        Site { three, field, watching }
+    }
+
+    /// A fresh key whose home is the shared region.
+    fn key(&self, word: &str) -> String {
+        std::iter::repeat_with(|| key(word)).find(|key| self.field.order(key)[0] == SHARED).expect("a key")
+    }
+
+    fn charge(&self, gateway: usize, key: &str) -> Ask {
+        post(&self.three.regions[SHARED].gateways[gateway].public(), "/v1/charges", key, BODY)
+    }
+
+    /// Asks again until the key is settled.
+    async fn settled(&self, request: Ask) -> Answer {
+        let attempt = async || {
+            let answer = request.send(PATIENCE).await;
+            Ok(answer.ok().filter(|answer| answer.status == 201))
+        };
+        onceway::fleet::wait::for_some("a key to be settled", BOUND, attempt).await.expect("an answer")
+    }
+
+    async fn status(&self, gateway: usize) -> serde_json::Value {
+        ask(Ask::get(format!("{}/v1/status", self.three.regions[SHARED].gateways[gateway].admin())))
+            .await
+            .json()
+    }
+
+    /// Waits until all three gateways say so of themselves, whoever was asked to change it.
+    async fn all_say(&self, standing: &str, leased: bool) {
+        for gateway in 0..3 {
+            until(&format!("gateway {gateway} to be {standing}"), async || {
+                let status = self.status(gateway).await;
+                let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
+                let own = regions.iter().find(|region| region["name"] == "us-east");
+                status["authority"]["lease"]["held"] == leased
+                    && status["readiness"]["serves"] == leased
+                    && own.is_some_and(|own| own["standing"] == standing)
+            })
+            .await;
+        }
+    }
+
+    /// Fresh keys of the region, one at each gateway: who ran them.
+    async fn who_runs(&self) -> BTreeSet<String> {
+        let mut ran = BTreeSet::new();
+        for gateway in 0..3 {
+            let key = self.key("who");
+            let answer = self.settled(self.charge(gateway, &key)).await;
+            assert_eq!(effects(&self.three.ledger, &key), 1, "{key}");
+            ran.insert(answer.header("onceway-region").to_owned());
+        }
+        ran
+    }
+}
+
+/// Copies of one request to all three gateways at the same moment: one runs, the others wait for its answer in the store.
+async fn copies_meet(site: &Site) {
+    let mut waited = 0;
+    for _ in 0..12 {
+        let key = site.key("copies");
+        let copy = |gateway: usize| ask(site.charge(gateway, &key).with("Demo-Behave", "slow=200ms"));
+        let (one, two, three) = tokio::join!(copy(0), copy(1), copy(2));
+        let last = site.settled(site.charge(0, &key)).await;
+        let done: Vec<_> = [one, two, three].into_iter().filter(|answer| answer.status == 201).collect();
+        let replayed = done.iter().filter(|answer| answer.header("idempotent-replayed") == "true").count();
+        assert!(done.iter().all(|answer| answer.body == last.body), "{key} had several answers");
+        assert!(done.len() - replayed <= 1, "{key} ran for {} answers", done.len() - replayed);
+        assert_eq!(effects(&site.three.ledger, &key), 1, "{key}");
+        waited += replayed;
+    }
+    assert!(waited >= 12, "hardly a copy waited for another gateway's answer: {waited} of 24");
+}
+
+/// One gateway dies with requests in its hands; its keys end through the others, and new ones never stop.
+async fn one_dies(site: &Site) {
+    let region = &site.three.regions[SHARED];
+    let keys: Vec<String> = (0..6).map(|_| site.key("killed")).collect();
+    let mut begun = JoinSet::new();
+    for key in &keys {
+        begun.spawn(site.charge(VICTIM, key).with("Demo-Behave", "slow=2s").send_owned(PATIENCE));
+    }
+    until("the requests to run", async || {
+        site.status(VICTIM).await["in_flight"].as_u64().is_some_and(|count| count >= 6)
+    })
+    .await;
+    region.act_on(VICTIM, Action::Kill).await.unwrap();
+    assert!(begun.join_all().await.iter().all(Result::is_err), "nobody answers for a dead gateway");
+    let mut at_once = 0;
+    for _ in 0..12 {
+        let key = site.key("beside");
+        let request = post(&region.public(), "/v1/charges", &key, BODY);
+        at_once += usize::from(ask(request.clone()).await.status == 201);
+        site.settled(request).await;
+    }
+    assert!(at_once >= 9, "{at_once} of 12 requests were run at once beside a dead gateway");
+    let again = keys.iter().map(|key| site.settled(post(&region.public(), "/v1/charges", key, BODY)));
+    for (key, again) in keys.iter().zip(again) {
+        again.await;
+        assert_eq!(effects(&site.three.ledger, key), 1, "{key}");
+    }
+    region.act_on(VICTIM, Action::Start).await.unwrap();
+    region.serves().await.unwrap();
+}
+
+/// One gateway does not reach the store any more, the others do: soon the address sends it nobody, and who is forwarded from another region does not
+/// come to it either.
+async fn one_is_cut_off(site: &Site) {
+    let region = &site.three.regions[SHARED];
+    let way = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, region.cluster.port()))).await.unwrap();
+    let file = format!("us-east-{}.toml", VICTIM + 1);
+    let direct = fs::read_to_string(site.three.dir().join(&file)).unwrap();
+    let at = |port: u16| format!("\nurl = \"postgres://{}@127.0.0.1:{port}/", files::GATEWAY_ROLE);
+    let relayed = direct.replace(&at(region.cluster.port()), &at(way.local_addr().port()));
+    assert_ne!(relayed, direct, "the store's address is found");
+    let restart = async |text: &str| {
+        region.act_on(VICTIM, Action::Stop).await.unwrap();
+        files::replace(site.three.dir(), &file, text).unwrap();
+        region.act_on(VICTIM, Action::Start).await.unwrap();
+        region.serves().await.unwrap();
+    };
+    restart(&relayed).await;
+    way.freeze(Direction::Forward);
+    until("the gateway not to be ready", async || {
+        let readiness = site.status(VICTIM).await["readiness"].clone();
+        readiness["ready"] == false && readiness["forwards_to"].as_array().is_some_and(|to| to.len() == 2)
+    })
+    .await;
+    let elsewhere = site.three.regions[SHARED + 1].public();
+    until("a forward to come to another gateway", async || {
+        ask(post(&elsewhere, "/v1/charges", &site.key("moved"), BODY)).await.status == 201
+    })
+    .await;
+    let mut at_once = 0;
+    for _ in 0..12 {
+        for public in [&region.public(), &elsewhere] {
+            let request = post(public, "/v1/charges", &site.key("beside"), BODY);
+            at_once += usize::from(ask(request.clone()).await.status == 201);
+            site.settled(request).await;
+        }
+    }
+    // One of three would have had eight of them.
+    assert!(at_once >= 20, "{at_once} of 24 requests were run at once beside a gateway without a store");
+    way.thaw(Direction::Forward);
+    restart(&direct).await;
+}
+
+/// A drain that one gateway is asked for stops all three, and a return starts them.
+async fn a_drain_stops_all(site: &Site) {
+    let region = &site.three.regions[SHARED];
+    let operate = async |words: &[&str]| {
+        until("an operator's act", async || region.operate(words).await.unwrap().status.success()).await;
+    };
+    operate(&["region", "drain", "us-east", "--actor", "test", "--reason", "test"]).await;
+    site.all_say("drained", false).await;
+    let ran = site.who_runs().await;
+    assert!(!ran.contains("us-east"), "a drained region ran a key: {ran:?}");
+    operate(&["region", "resume", "us-east", "--actor", "test"]).await;
+    site.all_say("serving", true).await;
+    assert_eq!(site.who_runs().await, ["us-east".to_owned()].into());
+}
+
+#[test]
+fn three_gateways_are_one_region_though_one_is_killed_or_cut_off() {
+    run(async {
+        let site = Site::start().await;
+        let load = Load::start(&site.field, 8.0);
+        copies_meet(&site).await;
+        one_dies(&site).await;
+        one_is_cut_off(&site).await;
+        let events = site.watching.events();
+        let lapsed: Vec<_> = events.iter().filter(|event| event.what.contains("us-east lost")).collect();
+        assert!(lapsed.is_empty(), "the region lost its lease: {lapsed:?}");
+        a_drain_stops_all(&site).await;
+        load.end(BOUND).await.unwrap();
+
+        let lives = site.field.lives().clone();
+        assert!(lives.len() > 60, "hardly any load: {} keys", lives.len());
+        for life in &lives {
+            let parks = CLASSES[life.class].recovery == Recovery::Park;
+            assert!(life.end == End::Definite || parks && life.end == End::InDoubt, "{life:?}");
+            let booked = effects(&site.three.ledger, &life.key);
+            let again = CLASSES[life.class].recovery == Recovery::Rerun;
+            assert!(booked <= 1 || again, "{} had {booked} effects: {life:?}", life.key);
+        }
+        for total in site.three.ledger.totals(None).iter().filter(|total| !total.key.starts_with("load")) {
+            assert_eq!(total.effects, 1, "{}", total.key);
+        }
+        site.three.shut_down().await.unwrap();
+    });
+}

@@ -1,0 +1,19 @@
+//! The suites that take minutes: whole deployments under load, killed and mended, and every command of the documents.
+//! `cargo test --test long` runs them all, `cargo test --test long storm::` one.
+//!
+//! `.ci/run` runs them; plain `cargo test` does not. Neighbours: `tests/suites/main.rs` has the suites that a contributor runs,
+//! `tests/README.md` says which suite proves what. It must not hold tests itself.
+
+mod alerts;
+mod container;
+mod drill;
+mod gateways;
+mod goodput;
+mod guide;
+mod histories;
+mod runbook;
+mod storm;
+mod tenants;
+
+#[path = "../support/mod.rs"]
+mod support;

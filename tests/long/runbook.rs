@@ -1,0 +1,131 @@
+//! Every command of `deploy/RUNBOOK.md`, run as it is written, against three real regions in the situation that its section describes.
+//!
+//! `runbook/book.rs` reads the sections and runs their lines, `planned.rs`, `keys.rs`, `losses.rs`, `slots.rs` and `anew.rs` bring about the
+//! situations. The short form plays the sections of [`SHORT`]; `ONCEWAY_RUNBOOK=all cargo test --test long runbook::` all of them. Neighbour:
+//! `deploy_files` checks that the commands exist. It must not run a command that the runbook does not have where the runbook has one.
+
+mod anew;
+mod book;
+mod keys;
+mod losses;
+mod planned;
+mod slots;
+
+use std::time::Duration;
+
+use crate::support::{port_base, program, run};
+use book::{Book, Desk};
+use onceway::fleet::deployment::{Deployment, Options};
+
+/// Played by itself, as its regions begin with the version before.
+const UPGRADE: &str = "onceway upgrade";
+/// The order in which the sections are played: each leaves three regions that serve.
+const ALL: [&str; 12] = [
+    UPGRADE,
+    "Planned maintenance",
+    "Postgres minor upgrade",
+    "Stuck key",
+    "Suspected double charge",
+    "Certificate rotation",
+    "Lost slot",
+    "Disk filling from a dead subscriber",
+    "Region dies",
+    "Region returns",
+    "Postgres major upgrade",
+    "Add a region",
+];
+/// What the short form plays.
+const SHORT: [&str; 4] =
+    ["Planned maintenance", "Postgres minor upgrade", "Stuck key", "Suspected double charge"];
+
+/// Commands that the runbook names outside of its blocks and that cannot be run here, or are only named.
+const NOT_RUN: [(&str, &str); 5] = [
+    ("kubectl -n onceway rollout restart deployment/onceway", "there is no Kubernetes here"),
+    ("systemctl restart onceway", "there is no systemd here"),
+    ("onceway store init", "named, and run with its options in the blocks"),
+    ("onceway ring plan", "named, and run with its options in the blocks"),
+    ("onceway audit compare", "named, and run with its options in the blocks"),
+];
+
+async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
+    let section = desk.open(title);
+    match title {
+        UPGRADE => planned::program_upgrade(section, fleet).await,
+        "Planned maintenance" => planned::maintenance(section, fleet).await,
+        "Postgres minor upgrade" => planned::minor_upgrade(section, fleet).await,
+        "Certificate rotation" => planned::certificates(section, fleet).await,
+        "Stuck key" => keys::stuck(section, fleet).await,
+        "Suspected double charge" => keys::double(section, fleet).await,
+        "Lost slot" => slots::lost(section, fleet).await,
+        "Disk filling from a dead subscriber" => slots::filling(section, fleet).await,
+        "Region dies" => losses::dies(section, fleet).await,
+        "Region returns" => losses::returns(section, fleet).await,
+        "Postgres major upgrade" => anew::major_upgrade(section, fleet).await,
+        "Add a region" => anew::added(section, fleet).await,
+        other => panic!("no test plays {other:?}"),
+    }
+}
+
+#[test]
+fn every_section_has_a_player_and_every_command_is_in_a_block_or_on_a_list() {
+    let book = Book::read();
+    let mut titles = book.titles();
+    titles.sort_unstable();
+    let mut all = ALL.to_vec();
+    all.sort_unstable();
+    assert_eq!(titles, all, "a new section is entered above, with its situation");
+    // What stands outside of blocks is one of a block's commands, or listed with a reason.
+    for span in book.spans() {
+        let listed = NOT_RUN.iter().any(|(command, _)| *command == span);
+        let run = book.lines().any(|line| line.contains(&span));
+        assert!(listed || run, "`{span}` is neither run nor listed");
+    }
+    for (command, why) in NOT_RUN {
+        assert!(
+            book.spans().contains(&command.to_owned()) && !why.is_empty(),
+            "{command} is not there any more"
+        );
+    }
+}
+
+#[test]
+fn the_sections_do_what_they_say() {
+    let titles = match std::env::var("ONCEWAY_RUNBOOK").as_deref() {
+        Ok("all") => ALL.to_vec(),
+        Ok(one) => ALL.into_iter().filter(|title| one.split(',').any(|name| name == *title)).collect(),
+        Err(_) => SHORT.to_vec(),
+    };
+    assert!(!titles.is_empty(), "ONCEWAY_RUNBOOK is all, or names sections, separated by commas");
+    let (apart, titles): (Vec<&str>, Vec<&str>) = titles.into_iter().partition(|title| *title == UPGRADE);
+    run(async {
+        let failover =
+            Some("\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n".to_owned());
+        let rtt = Duration::from_millis(5);
+        let options =
+            Options { program: program(), port_base: port_base(), data: None, rtt, routes: None, failover };
+        for title in apart {
+            let fleet =
+                Deployment::start_speaking(&options, "1-1", &|_| {}).await.expect("three regions start");
+            at_the_desk(fleet, &[title]).await;
+        }
+        if titles.is_empty() {
+            return;
+        }
+        let started = match titles.contains(&"Add a region") {
+            true => Deployment::start_with_spare(&options, &|_| {}).await,
+            false => Deployment::start(&options, &|_| {}).await,
+        };
+        at_the_desk(started.expect("three regions start"), &titles).await;
+    });
+}
+
+async fn at_the_desk(fleet: Deployment, titles: &[&str]) {
+    let desk = Desk::set_up(&fleet);
+    desk.preamble(&fleet.regions[0]).await;
+    for title in titles {
+        let began = std::time::Instant::now();
+        play(title, &fleet, &desk).await;
+        eprintln!("{title}: {:.1} s", began.elapsed().as_secs_f64());
+    }
+    fleet.shut_down().await.unwrap();
+}

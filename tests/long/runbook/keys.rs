@@ -1,0 +1,97 @@
+//! A stuck key, and a suspected double charge.
+//!
+//! Neighbours: `book` runs the lines. The provider's ledger is a file of the test's own. They must not rule a key but by the runbook's lines.
+
+use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use onceway::fleet::deployment::Deployment;
+use onceway::fleet::region::Region;
+
+use crate::runbook::book::Section;
+use crate::support::{BODY, ask, key, key_status, post, until};
+
+/// A key whose attempt was answered 500 on a route that parks: it is in doubt, and its attempt is over. Sent to its owner.
+async fn in_doubt<'a>(fleet: &'a Deployment, path: &str, key: &str, accepted: bool) -> &'a Region {
+    let owner = key_status(&fleet.regions[0], key).await["owner"].as_str().unwrap().to_owned();
+    let owner = fleet.region(&owner).unwrap();
+    let mut request = post(&owner.public(), path, key, BODY).with("Demo-Behave", "status=500");
+    if accepted {
+        request = request.with("Prefer", "respond-async");
+    }
+    let last = Mutex::new(None);
+    // A region that came home a moment ago may still say that the key moves: nothing was sent then.
+    until("the key not to move", async || {
+        let told = ask(request.clone()).await;
+        let moves = told.status == 503 && told.json()["code"] == "moving";
+        *last.lock().unwrap() = Some(told);
+        !moves
+    })
+    .await;
+    let told = last.into_inner().unwrap().expect("it was asked");
+    assert_eq!(told.status, if accepted { 202 } else { 500 }, "{}", told.text());
+    until("the key to be in doubt", async || key_status(owner, key).await["state"] == "in-doubt").await;
+    owner
+}
+
+pub async fn stuck(mut section: Section<'_>, fleet: &Deployment) {
+    let stuck = "order-1001";
+    let owner = in_doubt(fleet, "/v1/payouts", stuck, false).await;
+    let again = ask(post(&owner.public(), "/v1/payouts", stuck, BODY)).await;
+    assert_eq!(again.json()["code"], "outcome-unknown", "how one notices");
+    section.ask(owner);
+    section.run("onceway ring explain").await.ends(&[0]).shows(&format!("home    {}", owner.name));
+    section.run("onceway doubts").await.ends(&[3]).shows(stuck).shows("payouts").shows("over");
+    section.run("onceway key show").await.ends(&[0]).shows("in-doubt");
+    section.run("onceway audit key").await.ends(&[0]).shows("record of");
+    section.run("onceway key settle").await.ends(&[0]).shows("settled: every retry is given this answer");
+    let told = ask(post(&owner.public(), "/v1/payouts", stuck, BODY)).await;
+    assert_eq!((told.status.as_u16(), told.text().as_str()), (201, "{\"id\":\"po_17\"}"));
+    // The other case takes another key.
+    let (other, dead) = (key("released"), key("dead"));
+    section.ask(in_doubt(fleet, "/v1/payouts", &other, false).await);
+    section.put(stuck, &other);
+    section.run("onceway key release").await.ends(&[0]).shows("released: nothing was sent");
+    let owner = in_doubt(fleet, "/v1/notes", &dead, true).await;
+    let words = ["key", "release", "acme", &dead, "--reason", "no such note"];
+    assert!(owner.operate(&words).await.unwrap().status.success());
+    section.ask(owner);
+    section.put(stuck, &dead);
+    section.run_until("onceway jobs --dead", &dead).await.ends(&[3]);
+    section.run("onceway jobs retry").await.ends(&[0]).shows("a worker runs it again");
+    // It was sent with the same request, so it is a dead letter again in the end; whoever plays on finds none.
+    until("the job to be dead again", async || {
+        let list = owner.operate(&["jobs", "--dead"]).await.unwrap();
+        list.status.code() == Some(3)
+    })
+    .await;
+    let words = ["key", "release", "acme", &dead, "--reason", "no such note"];
+    assert!(owner.operate(&words).await.unwrap().status.success());
+    let words = ["jobs", "drop", "acme", &dead, "--reason", "the test is over"];
+    assert!(owner.operate(&words).await.unwrap().status.success());
+    section.end();
+}
+
+pub async fn double(mut section: Section<'_>, fleet: &Deployment) {
+    let (twice, once) = (key("twice"), key("once"));
+    for key in [&twice, &once] {
+        let told = ask(post(&fleet.regions[0].public(), "/v1/charges", key, BODY)).await;
+        assert_eq!(told.status, 201, "{}", told.text());
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let ledger = format!("idempotency_key,at\n{twice},{now}\n{twice},{now}\n{once},{now}\n");
+    std::fs::write(fleet.dir().join("desk/provider.csv"), ledger).unwrap();
+    section.put("order-1001", &twice);
+    // The example's month is the hour in which the test runs.
+    section.put("2026-01-01", (now - 3_600).to_string());
+    section.put("2026-02-01", (now + 3_600).to_string());
+    let life = section.run("onceway audit key").await;
+    life.ends(&[0]).shows("us-east: settled").shows("eu-west: settled").shows("ap-south: settled");
+    section.run("onceway audit ").await.ends(&[0, 3]);
+    section.run("onceway audit export > onceway.csv").await.ends(&[0]);
+    let export = std::fs::read_to_string(fleet.dir().join("desk/onceway.csv")).unwrap();
+    assert!(export.contains(&twice) && export.starts_with("tenant,key,key_state,kind"), "{export}");
+    let found = section.run("onceway audit compare provider.csv").await;
+    found.ends(&[1]).shows("double").shows(&twice).hides(&once);
+    section.end();
+}

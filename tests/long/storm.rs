@@ -1,0 +1,325 @@
+//! Three real regions under load while their gateways are killed at random: no key ever has two effects, no key two answers.
+//!
+//! 1,000 keys with five attempts each, from a seed that is printed; half of the keys on a route that probes, half on one that parks.
+//! What clients were told is held against the ledger of the sample upstream. Neighbours: `failures.rs` kills on purpose, at one
+//! chosen moment; here nobody chooses. It must not look into a gateway: only answers and the ledger count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::support::keepalive::{Connections, Dice, NotConnected, seed};
+use crate::support::{BODY, BOUND, PATIENCE, deployment_with, post, run};
+use onceway::fleet::client::Answer;
+use onceway::fleet::deployment::Deployment;
+use onceway::fleet::region::{Action, Part};
+use onceway::fleet::wait;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::JoinSet;
+
+const KEYS: u64 = 1_000;
+const ATTEMPTS: u64 = 5;
+/// How many keys are worked on at a time.
+const AT_ONCE: usize = 48;
+/// Attempts that end between one kill and the next, about.
+const BETWEEN_KILLS: u32 = 60;
+
+/// Policies as short as the configuration allows, so that doubts are over soon.
+const ROUTES: &str = r#"
+[[route]]
+name = "charges"
+methods = ["POST"]
+path = "/v1/charges"
+key = "required"
+hold = "6s"
+wait = "500ms"
+upstream_timeout = "1s"
+recovery = "probe"
+probe = "/onceway/effects"
+
+[[route]]
+name = "payouts"
+methods = ["POST"]
+path = "/v1/payouts"
+key = "required"
+hold = "6s"
+wait = "500ms"
+upstream_timeout = "1s"
+recovery = "park"
+"#;
+
+/// What one attempt was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    /// A final answer: this one, for ever.
+    Final { status: u16, body: bytes::Bytes, replayed: bool },
+    /// It may have happened.
+    Unknown,
+    /// It is parked, or cannot be cleared up now.
+    Parked,
+    /// Another attempt runs, nobody can run it now, or the upstream said that nothing happened.
+    Later,
+    /// The connection broke.
+    Cut,
+}
+
+impl Told {
+    fn of(answer: anyhow::Result<Answer>, what: &str) -> Told {
+        let Ok(answer) = answer else { return Told::Cut };
+        let problem = answer.json()["code"].as_str().unwrap_or_default().to_owned();
+        match (answer.status.as_u16(), problem.as_str()) {
+            (status @ (201 | 402), "") => {
+                let replayed = answer.header("idempotent-replayed") == "true";
+                Told::Final { status, body: answer.body, replayed }
+            }
+            (409, "outcome-unknown") => Told::Parked,
+            (409, "in-progress") => Told::Later,
+            (500 | 504, "outcome-unknown") => Told::Unknown,
+            (503, _) => Told::Later,
+            (status, _) => panic!("{what}: nobody should be told {status}: {}", answer.text()),
+        }
+    }
+}
+
+impl Told {
+    /// Whether it says how the key stands, and not only that it cannot be told now.
+    fn is_plain(&self) -> bool {
+        match self {
+            Told::Final { .. } | Told::Parked => true,
+            Told::Unknown | Told::Later | Told::Cut => false,
+        }
+    }
+}
+
+/// One key of the storm and what its attempts were told.
+struct Tried {
+    path: &'static str,
+    key: String,
+    told: Vec<Told>,
+}
+
+impl Tried {
+    fn probes(&self) -> bool {
+        self.path == "/v1/charges"
+    }
+
+    /// Whether nothing more can become of it without an operator.
+    fn is_over(&self) -> bool {
+        self.told.iter().any(|told| match told {
+            Told::Final { .. } => true,
+            Told::Unknown | Told::Later | Told::Cut | Told::Parked => false,
+        }) || (!self.probes() && self.told.last() == Some(&Told::Parked))
+    }
+}
+
+/// The deployment, the ways to it, and how far the storm is.
+struct Storm {
+    three: Deployment,
+    connections: Connections,
+    seed: u64,
+    ended: AtomicU32,
+    kills: AtomicU32,
+}
+
+impl Storm {
+    /// How the upstream treats one attempt: mostly well.
+    fn behave(dice: &mut Dice) -> String {
+        let delay = 20 + dice.below(300);
+        match dice.below(100) {
+            0..45 => String::new(),
+            45..65 => format!("slow={delay}ms"),
+            65..78 => "drop-answer".to_owned(),
+            78..84 => format!("slow={delay}ms, drop-answer"),
+            84..91 => "status=500".to_owned(),
+            91..96 => "status=503".to_owned(),
+            _ => format!("slow={delay}ms, status=402"),
+        }
+    }
+
+    async fn attempt(&self, path: &str, key: &str, region: usize, behave: &str) -> Told {
+        let tried = AtomicUsize::new(region);
+        let send = async || {
+            let region = &self.three.regions[tried.fetch_add(1, SeqCst) % 3];
+            let ask = post(&region.public(), path, key, BODY).with("Demo-Behave", behave);
+            match self.connections.send(ask, PATIENCE).await {
+                // As a client's resolver does, the next region is asked: nothing was sent.
+                Err(error) if error.is::<NotConnected>() => Ok(None),
+                answer => Ok(Some(Told::of(answer, &format!("{key} at {}", region.name)))),
+            }
+        };
+        let told = wait::for_some("a region to take a connection", BOUND, send).await.unwrap();
+        self.ended.fetch_add(1, SeqCst);
+        told
+    }
+
+    /// All attempts of one key: at once, or one after the other as a client retries that was not answered.
+    async fn key(self: Arc<Self>, number: u64) -> Tried {
+        let mut dice = Dice::of(self.seed, number);
+        let path = ["/v1/charges", "/v1/payouts"][usize::from(!number.is_multiple_of(2))];
+        let key = format!("storm-{number}");
+        let at_once = dice.below(2) == 0;
+        let mut told = Vec::new();
+        let mut running = JoinSet::new();
+        for _ in 0..ATTEMPTS {
+            let (region, behave) = (dice.below(3), Self::behave(&mut dice));
+            let (storm, key) = (self.clone(), key.clone());
+            running.spawn(async move { storm.attempt(path, &key, region, &behave).await });
+            while !at_once && let Some(ended) = running.join_next().await {
+                told.push(ended.unwrap());
+            }
+        }
+        told.extend(running.join_all().await);
+        Tried { path, key, told }
+    }
+
+    /// Kills gateways, one or two at a time, for as long as the load lasts; mends everything at the end.
+    async fn chaos(&self) {
+        let mut dice = Dice::of(self.seed, u64::MAX);
+        let all = u32::try_from(KEYS * ATTEMPTS).unwrap();
+        while self.ended.load(SeqCst) < all {
+            let until = self.ended.load(SeqCst) + u32::try_from(dice.below(BETWEEN_KILLS as usize)).unwrap();
+            self.progress(until.min(all)).await;
+            let first = dice.below(3);
+            let mut killed = vec![first];
+            if dice.below(4) == 0 {
+                killed.push((first + 1 + dice.below(2)) % 3);
+            }
+            for number in &killed {
+                self.three.regions[*number].act(Action::Kill, Part::Gateway).await.unwrap();
+                self.kills.fetch_add(1, SeqCst);
+            }
+            self.progress((self.ended.load(SeqCst) + BETWEEN_KILLS).min(all)).await;
+            for number in killed {
+                self.three.regions[number].act(Action::Start, Part::Gateway).await.unwrap();
+            }
+        }
+    }
+
+    /// Waits until so many attempts have ended, but not long: a killed gateway must not stay away until its callers gave up.
+    async fn progress(&self, wanted: u32) {
+        let ended = async || Ok((self.ended.load(SeqCst) >= wanted).then_some(()));
+        let _in_vain = wait::for_some("the load to go on", Duration::from_secs(2), ended).await;
+    }
+
+    /// Asks once more for the keys for which `region` names one, without making trouble.
+    async fn ask_again(
+        self: &Arc<Self>,
+        tried: &mut [Tried],
+        region: impl Fn(usize, &Tried) -> Option<usize>,
+    ) {
+        let slots = Arc::new(Semaphore::new(AT_ONCE));
+        let mut asking = JoinSet::new();
+        for (at, one) in tried.iter().enumerate() {
+            let Some(region) = region(at, one) else { continue };
+            let (storm, path, key, slots) = (self.clone(), one.path, one.key.clone(), slots.clone());
+            asking.spawn(async move {
+                let _slot = slots.acquire_owned().await.unwrap();
+                (at, storm.attempt(path, &key, region, "").await)
+            });
+        }
+        for (at, told) in asking.join_all().await {
+            tried[at].told.push(told);
+        }
+    }
+
+    /// Repeats every key that is not over yet until all are; then asks everywhere for all of them.
+    async fn clear_up(self: &Arc<Self>, tried: &mut [Tried]) {
+        let (round, all) = (AtomicUsize::new(0), Mutex::new(&mut *tried));
+        let again = async || {
+            let (mut tried, number) = (all.lock().await, round.fetch_add(1, SeqCst));
+            self.ask_again(&mut tried, |at, one| (!one.is_over()).then_some((at + number) % 3)).await;
+            Ok(tried.iter().all(Tried::is_over).then_some(()))
+        };
+        wait::for_some("every key to be settled or parked", BOUND, again).await.unwrap();
+        for region in 0..3 {
+            let before: Vec<usize> = tried.iter().map(|one| one.told.len()).collect();
+            let is_told = |at: usize, one: &Tried| one.told[before[at]..].last().is_some_and(Told::is_plain);
+            let all = Mutex::new(&mut *tried);
+            let again = async || {
+                let mut tried = all.lock().await;
+                self.ask_again(&mut tried, |at, one| (!is_told(at, one)).then_some(region)).await;
+                Ok(tried.iter().enumerate().all(|(at, one)| is_told(at, one)).then_some(()))
+            };
+            wait::for_some("every region to know every key", BOUND, again).await.unwrap();
+        }
+    }
+}
+
+/// Holds what was told of one key against the ledger; gives the status it ended with, or none if it is parked.
+fn judge(one: &Tried, effects: u64) -> Option<u16> {
+    let Tried { key, told, .. } = one;
+    assert!(effects <= 1, "{key} had {effects} effects: {told:?}");
+    let finals: Vec<_> = told
+        .iter()
+        .filter_map(|told| match told {
+            Told::Final { status, body, .. } => Some((*status, body)),
+            Told::Unknown | Told::Parked | Told::Later | Told::Cut => None,
+        })
+        .collect();
+    let Some(first) = finals.first() else {
+        assert!(!one.probes(), "{key} is on a route that probes and was never answered: {told:?}");
+        return None;
+    };
+    assert!(finals.iter().all(|other| other == first), "{key} had several answers: {told:?}");
+    assert_eq!(effects, u64::from(first.0 == 201), "{key} was told {}: {told:?}", first.0);
+    let firsts = told.iter().filter(|told| matches!(told, Told::Final { replayed: false, .. })).count();
+    assert!(firsts <= 1, "{key} was run {firsts} times for an answer: {told:?}");
+    let last = told.last().expect("an attempt");
+    assert!(matches!(last, Told::Final { replayed: true, .. }), "{key} was settled, then told {last:?}");
+    Some(first.0)
+}
+
+fn count(tried: &[Tried], wanted: impl Fn(&Told) -> bool) -> usize {
+    tried.iter().flat_map(|one| &one.told).filter(|told| wanted(told)).count()
+}
+
+#[test]
+fn a_thousand_keys_while_gateways_are_killed_have_one_effect_and_one_answer_each() {
+    run(async {
+        let seed = seed();
+        let three = deployment_with(Duration::from_millis(10), Some(ROUTES.to_owned())).await;
+        let storm = Arc::new(Storm {
+            three,
+            connections: Connections::default(),
+            seed,
+            ended: AtomicU32::new(0),
+            kills: AtomicU32::new(0),
+        });
+        let slots = Arc::new(Semaphore::new(AT_ONCE));
+        let mut load = JoinSet::new();
+        for number in 0..KEYS {
+            let (storm, slots) = (storm.clone(), slots.clone());
+            load.spawn(async move {
+                let _slot = slots.acquire_owned().await.unwrap();
+                storm.key(number).await
+            });
+        }
+        let ((), mut tried) = tokio::join!(storm.chaos(), load.join_all());
+        for region in &storm.three.regions {
+            region.serves().await.unwrap();
+        }
+        storm.clear_up(&mut tried).await;
+
+        let booked: BTreeMap<_, _> =
+            storm.three.ledger.totals(None).into_iter().map(|total| (total.key, total.effects)).collect();
+        let ends: Vec<_> = tried
+            .iter()
+            .map(|one| (one.probes(), judge(one, booked.get(&one.key).copied().unwrap_or_default())))
+            .collect();
+        let settled = ends.iter().filter(|(_, end)| end.is_some()).count();
+        let parked = ends.len() - settled;
+        let kills = storm.kills.load(SeqCst);
+        let replays = count(&tried, |told| matches!(told, Told::Final { replayed: true, .. }));
+        let doubts = count(&tried, |told| matches!(told, Told::Unknown | Told::Parked));
+        let cut = count(&tried, |told| *told == Told::Cut);
+        let seen = format!(
+            "{kills} kills, {settled} settled, {parked} parked, {replays} replays, {doubts} doubts, {cut} cut off"
+        );
+        println!("{seen}");
+        assert_eq!(tried.len() as u64, KEYS);
+        assert!(kills >= 10 && cut >= 10, "hardly a storm: {seen}");
+        assert!(settled >= 600 && parked >= 20, "hardly a mix: {seen}");
+        assert!(replays >= 2_000 && doubts >= 100, "hardly a doubt: {seen}");
+    });
+}

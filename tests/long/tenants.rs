@@ -1,0 +1,299 @@
+//! Two tenants with equal keys, under load over three regions, for a minute: nothing of one is ever told to the other.
+//!
+//! Every answer of the sample upstream says whose request it was (amount, currency, number of the effect), so an answer, a replay or
+//! an attached duplicate that crossed over is seen at once. `ONCEWAY_TENANTS_SECONDS` makes the minute another time. Neighbours:
+//! `regions.rs` shows one key at a time. It must not let an
+//! answer pass that it cannot place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::support::keepalive::{Connections, Dice, seed};
+use crate::support::{PATIENCE, ask, code, deployment, run, until};
+use bytes::Bytes;
+use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::deployment::Deployment;
+use onceway::fleet::files::TENANTS;
+use onceway::fleet::region::Region;
+use tokio::task::JoinSet;
+
+/// Callers at work at a time.
+const CALLERS: u64 = 24;
+/// How many keys are fresh at a time, and how many answers a fresh key gets, about, before it is an old one.
+const FRESH: u64 = 12;
+const PER_KEY: u64 = 25;
+
+/// What is settled for one tenant under one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    body: Bytes,
+    /// The request that got the first answer.
+    original: String,
+}
+
+/// A tenant, by its place in the demo's list, and the number of a key: what a record is named by.
+type Id = (usize, u64);
+
+#[derive(Default)]
+struct Tally {
+    settled: AtomicU64,
+    replayed: AtomicU64,
+    in_progress: AtomicU64,
+    mismatched: AtomicU64,
+    looks: AtomicU64,
+    trouble: AtomicU64,
+}
+
+struct Load {
+    three: Deployment,
+    connections: Connections,
+    ends: Instant,
+    seed: u64,
+    ended: AtomicU64,
+    known: Mutex<BTreeMap<Id, Known>>,
+    /// By tenant.
+    tallies: [Tally; 2],
+}
+
+fn key(number: u64) -> String {
+    format!("equal-{number}")
+}
+
+/// Four of five keys are used by both tenants, every fifth by one of them only.
+fn uses(tenant: usize, number: u64) -> bool {
+    !number.is_multiple_of(5) || number / 5 % 2 == tenant as u64
+}
+
+/// What a tenant asks under a key: no two of them ask the same.
+fn body((tenant, number): Id) -> String {
+    let (amount, currency) = ((tenant as u64 + 1) * 1_000_000 + number, ["usd", "eur"][tenant]);
+    format!(r#"{{"amount":{amount},"currency":"{currency}"}}"#)
+}
+
+fn request(region: &Region, (tenant, number): Id, body: String) -> Ask {
+    let path = ["/v1/charges", "/v1/payouts", "/v1/emails"][number as usize % 3];
+    Ask::post(format!("{}{path}", region.public()), body)
+        .with("Authorization", format!("Bearer {}", TENANTS[tenant].1))
+        .with("Idempotency-Key", key(number))
+}
+
+impl Load {
+    async fn send(&self, ask: Ask) -> Answer {
+        self.connections.send(ask, PATIENCE).await.expect("an answer")
+    }
+
+    async fn caller(self: Arc<Self>, caller: u64) {
+        let mut dice = Dice::of(self.seed, caller);
+        while Instant::now() < self.ends {
+            let fresh = self.ended.load(SeqCst) / PER_KEY + FRESH;
+            let number =
+                if dice.below(5) == 0 { dice.roll() % fresh } else { fresh - 1 - dice.roll() % FRESH };
+            let (id, region) = ((dice.below(2), number), &self.three.regions[dice.below(3)]);
+            match dice.below(20) {
+                0 | 1 => self.look(id, region).await,
+                2 | 3 => self.mismatch(id, region).await,
+                4..=9 if uses(id.0, number) => self.charge(id, region, "slow=40ms").await,
+                _ if uses(id.0, number) => self.charge(id, region, "").await,
+                _ => {}
+            }
+            self.ended.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Asks for what this tenant always asks under this key; it must get its own answer, or be told to come back.
+    async fn charge(&self, id: Id, region: &Region, behave: &str) {
+        let answer = self.send(request(region, id, body(id)).with("Demo-Behave", behave)).await;
+        let tally = &self.tallies[id.0];
+        let what = format!("{id:?} at {}: {} {:?}", region.name, answer.status, answer.text());
+        match answer.status.as_u16() {
+            201 => {
+                let (replayed, asked) = (self.answered(id, &answer, &what), answer.header("idempotency-key"));
+                assert_eq!(asked.trim_matches('"'), key(id.1));
+                if replayed { &tally.replayed } else { &tally.settled }.fetch_add(1, SeqCst);
+            }
+            409 if code(&answer) == "in-progress" => drop(tally.in_progress.fetch_add(1, SeqCst)),
+            503 | 504 => drop(tally.trouble.fetch_add(1, SeqCst)),
+            _ => panic!("{what}"),
+        }
+    }
+
+    /// Holds an answer against what this tenant asked, and against all its earlier answers. Tells whether it is a replay.
+    fn answered(&self, id: Id, answer: &Answer, what: &str) -> bool {
+        let (told, asked) = (answer.json(), serde_json::from_str::<serde_json::Value>(&body(id)).unwrap());
+        assert_eq!((&told["amount"], &told["currency"]), (&asked["amount"], &asked["currency"]), "{what}");
+        let replayed = answer.header("idempotent-replayed") == "true";
+        let original = answer.header(if replayed { "original-request-id" } else { "onceway-request-id" });
+        assert!(!original.is_empty(), "{what}");
+        let now = Known { body: answer.body.clone(), original: original.to_owned() };
+        let mut known = self.known.lock().unwrap();
+        assert_eq!(known.entry(id).or_insert_with(|| now.clone()), &now, "{what}");
+        replayed
+    }
+
+    /// Asks for something else under a key that is known to be settled for this tenant.
+    async fn mismatch(&self, id: Id, region: &Region) {
+        if !self.known.lock().unwrap().contains_key(&id) {
+            return;
+        }
+        // What the other tenant asks is something else, too.
+        let answer = self.send(request(region, id, body((1 - id.0, id.1)))).await;
+        match answer.status.as_u16() {
+            422 if code(&answer) == "key-reused" => drop(self.tallies[id.0].mismatched.fetch_add(1, SeqCst)),
+            503 | 504 => drop(self.tallies[id.0].trouble.fetch_add(1, SeqCst)),
+            status => panic!("{id:?} with another body was told {status}: {}", answer.text()),
+        }
+    }
+
+    /// What the admin listener says of a key is this tenant's, or nothing.
+    async fn look(&self, id: Id, region: &Region) {
+        let known = self.known.lock().unwrap().get(&id).cloned();
+        let (tenant, number) = id;
+        let url = format!("{}/v1/keys/{}/{}", region.admin(), TENANTS[tenant].0, key(number));
+        let answer = self.send(Ask::get(url)).await;
+        if answer.status == 503 {
+            self.tallies[tenant].trouble.fetch_add(1, SeqCst);
+            return;
+        }
+        let told = answer.json();
+        assert_eq!((answer.status.as_u16(), &told["tenant"]), (200, &TENANTS[tenant].0.into()));
+        let rows = told["rows"].as_array().expect("rows");
+        assert!(uses(tenant, number) || (told["state"] == "absent" && rows.is_empty()), "{id:?}: {told}");
+        for row in rows.iter().filter(|row| row["state"] == "settled") {
+            let same = known.as_ref().is_none_or(|known| row["request_id"] == known.original.as_str());
+            assert!(same, "{id:?}: another request's record: {told}");
+        }
+        self.tallies[tenant].looks.fetch_add(1, SeqCst);
+    }
+}
+
+/// Sums all series of a counter whose labels hold all of `labels`, over all regions.
+fn sum(pages: &[String], name: &str, labels: &[&str]) -> u64 {
+    let lines = pages.iter().flat_map(|page| page.lines()).filter_map(|line| line.rsplit_once(' '));
+    let series = lines.filter_map(|(series, value)| Some((series.strip_prefix(name)?, value)));
+    let wanted = series.filter(|(found, _)| {
+        let found: Vec<_> = found.trim_matches(['{', '}']).split(',').collect();
+        labels.iter().all(|label| found.contains(label))
+    });
+    wanted.map(|(_, value)| value.parse::<f64>().expect("a number") as u64).sum()
+}
+
+/// Every key once more, everywhere, by each tenant that uses it: its own answer, and its own record with another fingerprint.
+async fn ask_everywhere(load: &Load) {
+    let known = load.known.lock().unwrap().clone();
+    let mut dice = Dice::of(load.seed, u64::MAX);
+    for (id, known) in known.iter() {
+        if dice.below(4) > 0 {
+            continue;
+        }
+        let region = &load.three.regions[dice.below(3)];
+        until("the answer to be replayed", async || {
+            let answer = load.send(request(region, *id, body(*id))).await;
+            let replayed = answer.status == 201 && load.answered(*id, &answer, "at the end");
+            assert!(replayed || [503, 504].contains(&answer.status.as_u16()), "{id:?}: {}", answer.text());
+            replayed
+        })
+        .await;
+        let mut seen = BTreeSet::new();
+        for (tenant, _) in TENANTS {
+            let url = format!("{}/v1/keys/{tenant}/{}", region.admin(), key(id.1));
+            for row in ask(Ask::get(url)).await.json()["rows"].as_array().expect("rows") {
+                assert!(
+                    seen.insert(row["fingerprint"].to_string()),
+                    "two tenants share a fingerprint: {known:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Each record has one effect, booked for its tenant, and no effect answers two records.
+fn judge(load: &Load) {
+    let known = load.known.lock().unwrap();
+    let mut booked = BTreeMap::new();
+    for total in load.three.ledger.totals(None) {
+        assert_eq!(total.effects, 1, "{total:?}");
+        booked.insert((total.tenant, total.key), total.effects);
+    }
+    let mut effects = BTreeSet::new();
+    for ((tenant, number), known) in known.iter() {
+        assert!(booked.contains_key(&(TENANTS[*tenant].0.to_owned(), key(*number))), "{tenant} {number}");
+        let told: serde_json::Value = serde_json::from_slice(&known.body).expect("JSON");
+        let effect = told["id"].as_str().and_then(|id| id.split('_').nth(1)).expect("an effect").to_owned();
+        assert!(effects.insert(effect), "one effect answers two records: {known:?}");
+    }
+    let used_by_both =
+        known.keys().filter(|(tenant, number)| *tenant == 0 && known.contains_key(&(1, *number)));
+    assert!(used_by_both.count() >= 20, "hardly an equal key");
+}
+
+#[test]
+fn two_tenants_with_equal_keys_never_see_each_other() {
+    run(async {
+        let seed = seed();
+        let asked = std::env::var("ONCEWAY_TENANTS_SECONDS").ok();
+        let seconds = asked.map_or(60, |text| text.parse().expect("ONCEWAY_TENANTS_SECONDS is a number"));
+        let three = deployment(Duration::from_millis(10)).await;
+        let load = Arc::new(Load {
+            three,
+            connections: Connections::default(),
+            ends: Instant::now() + Duration::from_secs(seconds),
+            seed,
+            ended: AtomicU64::new(0),
+            known: Mutex::default(),
+            tallies: Default::default(),
+        });
+        let callers: JoinSet<_> = (0..CALLERS).map(|caller| load.clone().caller(caller)).collect();
+        callers.join_all().await;
+        let mut pages = Vec::new();
+        for region in &load.three.regions {
+            pages.push(ask(Ask::get(format!("{}/metrics", region.admin()))).await.text());
+        }
+        ask_everywhere(&load).await;
+        judge(&load);
+        type Counter = fn(&Tally) -> &AtomicU64;
+        let counters: [(&str, Counter); 3] = [
+            ("settled", |tally| &tally.settled),
+            ("replayed", |tally| &tally.replayed),
+            ("key_reused", |tally| &tally.mismatched),
+        ];
+        let attached = sum(&pages, "onceway_attached_total", &[r#"result="replayed""#]);
+        let copied = sum(&pages, "onceway_local_replays_total", &[]);
+        assert!(
+            attached >= 10 && copied >= 20,
+            "{attached} duplicates attached, {copied} replayed from copies"
+        );
+        for (tally, (tenant, _)) in load.tallies.iter().zip(TENANTS) {
+            let count = |counter: &AtomicU64| counter.load(SeqCst);
+            let [settled, replayed, in_progress, mismatched, looks, trouble] = [
+                count(&tally.settled),
+                count(&tally.replayed),
+                count(&tally.in_progress),
+                count(&tally.mismatched),
+                count(&tally.looks),
+                count(&tally.trouble),
+            ];
+            let seen = format!(
+                "{tenant}: {settled} settled, {replayed} replayed, {in_progress} in progress, {mismatched} mismatched, {looks} looks, {trouble} in trouble"
+            );
+            println!("{seen}");
+            assert!(
+                settled >= 30 && replayed >= 200 && mismatched >= 20 && looks >= 20,
+                "hardly a load: {seen}"
+            );
+            assert!(trouble * 50 <= settled + replayed, "nothing was broken: {seen}");
+        }
+        for (number, (tenant, _)) in TENANTS.iter().enumerate() {
+            for (verdict, counter) in counters {
+                let labels = [format!(r#"tenant="{tenant}""#), format!(r#"verdict="{verdict}""#)];
+                let counted = sum(&pages, "onceway_answers_total", &labels.each_ref().map(String::as_str));
+                let [told, trouble] = [counter(&load.tallies[number]), &load.tallies[number].trouble];
+                // An answer may be lost on its way from the owner to where it was asked for.
+                let lost = counted.checked_sub(told.load(SeqCst));
+                let fits = lost.is_some_and(|lost| lost <= trouble.load(SeqCst));
+                assert!(fits, "{counted} of {tenant} counted as {verdict}, {told:?} told");
+            }
+        }
+    });
+}

@@ -1,0 +1,302 @@
+//! Accepted requests by real processes: what dies and comes back, what is on the disk, and what an operator does with dead letters.
+//!
+//! One region alone per test: its gateway is killed, its Postgres restarted, its upstream late. The upstream that honours keys is a
+//! few lines below; the sample one does not deduplicate.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use crate::support::solo::{POLICY, Solo};
+use crate::support::{BODY, ask, code, effects, key, key_status, post, run, until};
+use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::region::{Action, Part};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// All accepted; three runs and then a dead letter, so that a test need not wait.
+fn routes() -> String {
+    let route = |name: &str, rest: &str| {
+        format!(
+            "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\nkey = \"required\"\n{POLICY}{rest}\n"
+        )
+    };
+    let few = "[route.accept]\nmax_runs = 3\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n";
+    let many = "[route.accept]\nmax_runs = 1000\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n";
+    [
+        route("charges", "mode = \"accept\"\nrecovery = \"probe\"\nprobe = \"/onceway/effects\""),
+        route("emails", &format!("mode = \"accept\"\nrecovery = \"rerun\"\n{many}")),
+        route("notes", &format!("mode = \"prefer\"\nrecovery = \"park\"\n{few}")),
+    ]
+    .join("\n")
+}
+
+async fn told(solo: &Solo, key: &str) -> Answer {
+    let address = format!("{}/.well-known/onceway/requests/{key}", solo.public());
+    ask(Ask::get(address).with("Authorization", "Bearer sk_demo_acme")).await
+}
+
+async fn becomes(solo: &Solo, key: &str, wanted: &str) {
+    until(wanted, async || told(solo, key).await.json()["state"] == wanted).await;
+}
+
+async fn no_job_is_left(solo: &Solo) {
+    until("the job to go", async || {
+        let page = ask(Ask::get(format!("{}/v1/jobs", solo.region.admin()))).await;
+        page.json()["jobs"].as_array().is_some_and(Vec::is_empty)
+    })
+    .await;
+}
+
+/// Runs a command against the region's admin listener.
+async fn onceway(solo: &Solo, args: &[&str]) -> (Output, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+    command.args(args).arg("--admin").arg(solo.region.admin()).env_remove("ONCEWAY_ADMIN_TOKEN_FILE");
+    command.env("USER", "ada");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = [output.stdout.clone(), output.stderr.clone()].concat();
+    (output, String::from_utf8(text).unwrap())
+}
+
+/// One value out of the region's store.
+async fn stored<T: for<'a> tokio_postgres::types::FromSql<'a>>(solo: &Solo, sql: &str) -> T {
+    solo.region.cluster.connect("onceway").await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// An upstream that honours keys: one effect per key, however often it is asked. The first call of a key gets no answer if it is mute.
+struct Honest {
+    calls: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
+}
+
+impl Honest {
+    fn start(listener: TcpListener, mute: bool) -> Self {
+        let calls: Arc<Mutex<BTreeMap<String, Vec<String>>>> = Arc::default();
+        let all = calls.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(Self::answer(stream, all.clone(), mute));
+            }
+        });
+        Self { calls }
+    }
+
+    async fn answer(mut stream: TcpStream, calls: Arc<Mutex<BTreeMap<String, Vec<String>>>>, mute: bool) {
+        let mut request = Vec::new();
+        while !request.windows(BODY.len()).any(|bytes| bytes == BODY.as_bytes()) {
+            if stream.read_buf(&mut request).await.is_ok_and(|read| read == 0) {
+                return;
+            }
+        }
+        let text = String::from_utf8(request).unwrap();
+        let key = header(&text, "idempotency-key");
+        let count = {
+            let mut calls = calls.lock().unwrap();
+            let of_key = calls.entry(key.clone()).or_default();
+            of_key.push(text);
+            of_key.len()
+        };
+        if mute && count == 1 {
+            std::future::pending::<()>().await;
+        }
+        let receipt = format!("receipt of {key}");
+        let answer = format!(
+            "HTTP/1.1 201 Created\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{receipt}",
+            receipt.len()
+        );
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+    }
+
+    fn calls(&self, key: &str) -> Vec<String> {
+        self.calls.lock().unwrap().get(&format!("\"{key}\"")).cloned().unwrap_or_default()
+    }
+}
+
+fn header(request: &str, name: &str) -> String {
+    let line =
+        request.lines().find_map(|line| line.split_once(':').filter(|(of, _)| of.eq_ignore_ascii_case(name)));
+    line.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+}
+
+/// An address where nobody listens yet.
+async fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn a_worker_killed_after_the_effect_and_before_the_record() {
+    run(async {
+        let solo = Solo::start(&routes(), None).await;
+        let key = key("killed");
+        let accepted =
+            ask(post(&solo.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=700ms")).await;
+        assert_eq!((accepted.status.as_u16(), &accepted.json()["state"]), (202, &"accepted".into()));
+        assert_eq!(accepted.header("location"), format!("/.well-known/onceway/requests/{key}"));
+        until("the worker to run it", async || {
+            key_status(&solo.region, &key).await["state"] == "in-progress"
+        })
+        .await;
+        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
+        until("the effect to happen all the same", async || effects(&solo.ledger, &key) == 1).await;
+        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+        solo.serves().await;
+        becomes(&solo, &key, "settled").await;
+        no_job_is_left(&solo).await;
+        let replay = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
+        assert_eq!((replay.status.as_u16(), replay.header("idempotent-replayed")), (201, "true"));
+        assert_eq!(told(&solo, &key).await.json()["answer"]["body"], replay.text());
+        assert_eq!(effects(&solo.ledger, &key), 1);
+    });
+}
+
+#[test]
+fn a_worker_killed_where_the_upstream_honours_the_key() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let upstream = Honest::start(listener, true);
+        let solo = Solo::start(&routes(), Some(address)).await;
+        let key = key("honoured");
+        assert_eq!(ask(post(&solo.public(), "/v1/emails", &key, BODY)).await.status, 202);
+        until("the effect", async || upstream.calls(&key).len() == 1).await;
+        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
+        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+        solo.serves().await;
+        // Its client comes back meanwhile, and runs nothing.
+        assert_eq!(ask(post(&solo.public(), "/v1/emails", &key, BODY)).await.status, 202);
+        becomes(&solo, &key, "settled").await;
+        let calls = upstream.calls(&key);
+        let attempts: Vec<String> = calls.iter().map(|call| header(call, "onceway-attempt")).collect();
+        assert_eq!(attempts, ["1", "2"], "the second one is the one that the upstream knew");
+        let replay = ask(post(&solo.public(), "/v1/emails", &key, BODY)).await;
+        assert_eq!(replay.text(), format!("receipt of \"{key}\""));
+    });
+}
+
+#[test]
+fn accepted_requests_outlive_gateway_and_postgres() {
+    run(async {
+        let address = nobody().await;
+        let solo = Solo::start(&routes(), Some(address)).await;
+        let key = key("waits");
+        let request = || post(&solo.public(), "/v1/emails", &key, BODY).with("X-Canary", "in-the-open");
+        assert_eq!(ask(request()).await.status, 202);
+        let open = "select position('in-the-open'::bytea in request) > 0 and position('sk_demo_acme'::bytea in request) = 0 \
+                    from onceway.jobs";
+        assert!(stored::<bool>(&solo, open).await, "stored as it is, without its credential");
+        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
+        solo.region.act(Action::Kill, Part::Postgres).await.unwrap();
+        solo.region.act(Action::Start, Part::Postgres).await.unwrap();
+        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+        solo.serves().await;
+        // The kill may have met a run between its claim and finding nobody there: then the key waits for its hold, and is in doubt
+        // until the next run asks the upstream again.
+        let state = told(&solo, &key).await.json()["state"].clone();
+        assert!(["accepted", "running", "in_doubt"].iter().any(|open| state == *open), "{state}");
+        let upstream = Honest::start(TcpListener::bind(address).await.unwrap(), false);
+        becomes(&solo, &key, "settled").await;
+        let calls = upstream.calls(&key);
+        assert_eq!(calls.len(), 1);
+        assert_eq!(header(&calls[0], "x-canary"), "in-the-open");
+        assert_eq!(
+            (header(&calls[0], "onceway-tenant").as_str(), header(&calls[0], "authorization").as_str()),
+            ("acme", "")
+        );
+    });
+}
+
+#[test]
+fn a_sealed_request_is_unreadable_at_rest_and_to_another_key() {
+    run(async {
+        let address = nobody().await;
+        let seal = |dir: &std::path::Path, byte: u8| {
+            use base64::Engine;
+            fs::write(dir.join("seal.key"), base64::engine::general_purpose::STANDARD.encode([byte; 32]))
+                .unwrap();
+        };
+        let solo = Solo::start_with(&routes(), Some(address), |dir| {
+            seal(dir, 7);
+            let file = dir.join("solo.toml");
+            let text = fs::read_to_string(&file).unwrap();
+            fs::write(file, format!("{text}\n[accept]\nkey_file = \"seal.key\"\n")).unwrap();
+        })
+        .await;
+        let key = key("sealed");
+        let request = post(&solo.public(), "/v1/emails", &key, BODY).with("X-Canary", "not-in-the-open");
+        assert_eq!(ask(request).await.status, 202);
+        let shut = "select sealed and position('not-in-the-open'::bytea in request) = 0 \
+                    and position('tok_visa'::bytea in request) = 0 and position('sk_demo'::bytea in request) = 0 from onceway.jobs";
+        assert!(stored::<bool>(&solo, shut).await);
+        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
+        seal(&solo.dir, 8);
+        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+        solo.serves().await;
+        becomes(&solo, &key, "dead").await;
+        let (_, listed) = onceway(&solo, &["jobs", "--dead"]).await;
+        assert!(listed.contains("sealed with another key") && listed.contains(&key), "{listed}");
+        solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
+        seal(&solo.dir, 7);
+        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+        solo.serves().await;
+        let upstream = Honest::start(TcpListener::bind(address).await.unwrap(), false);
+        let (output, said) =
+            onceway(&solo, &["jobs", "retry", "acme", &key, "--reason", "key restored"]).await;
+        assert!(output.status.success(), "{said}");
+        becomes(&solo, &key, "settled").await;
+        let call = upstream.calls(&key).remove(0);
+        assert_eq!(header(&call, "authorization"), "Bearer sk_demo_acme", "what is sealed is stored whole");
+    });
+}
+
+#[test]
+fn poison_ends_in_the_dead_letters_and_an_operator_decides() {
+    run(async {
+        let solo = Solo::start(&routes(), None).await;
+        let key = key("poison");
+        let poison = || {
+            let request = post(&solo.public(), "/v1/notes", &key, BODY).with("Demo-Behave", "status=503");
+            request.with("Prefer", "respond-async")
+        };
+        let accepted = ask(poison()).await;
+        assert_eq!((accepted.status.as_u16(), accepted.header("preference-applied")), (202, "respond-async"));
+        becomes(&solo, &key, "dead").await;
+        let refused = ask(poison()).await;
+        assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (409, "dead-letter"));
+        assert_eq!(refused.json()["safe_to_retry"], false);
+        let (output, listed) = onceway(&solo, &["jobs", "--dead"]).await;
+        assert_eq!(output.status.code(), Some(3), "{listed}");
+        assert!(
+            listed.contains(&key) && listed.contains("answered 503") && listed.contains("run 3 times"),
+            "{listed}"
+        );
+        let first_lines = Ask::get(format!("{}/console/now", solo.region.admin()));
+        until("the console to ask for somebody", async || {
+            let said = ask(first_lines.clone()).await.text();
+            said.contains("1 accepted request failed for good") && !said.contains("Nothing asks for you")
+        })
+        .await;
+
+        let (output, said) = onceway(&solo, &["jobs", "retry", "acme", "no-such-key", "--reason", "x"]).await;
+        assert!(!output.status.success() && said.contains("no job of that key"), "{said}");
+        let (output, said) =
+            onceway(&solo, &["jobs", "retry", "acme", &key, "--reason", "it is up again"]).await;
+        assert!(output.status.success(), "{said}");
+        becomes(&solo, &key, "dead").await;
+        let (output, said) = onceway(&solo, &["jobs", "drop", "acme", &key, "--reason", "cancelled"]).await;
+        assert!(output.status.success(), "{said}");
+        let journal =
+            "select string_agg(kind || ' ' || actor || ' ' || reason, ', ' order by id) from onceway.journal";
+        let expected = "job-retried ada it is up again, job-dropped ada cancelled";
+        assert_eq!(stored::<String>(&solo, journal).await, expected);
+        no_job_is_left(&solo).await;
+        let page = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+        assert!(page.contains("onceway_jobs_total{route=\"notes\",result=\"dead\"} 2"), "{page}");
+
+        // The key is free again, and an ordinary request runs while its client waits.
+        let told = ask(post(&solo.public(), "/v1/notes", &key, BODY).with("Demo-Behave", "status=503")).await;
+        assert_eq!(told.status, 503, "its client sends the same request again");
+        assert_eq!(effects(&solo.ledger, &key), 0);
+    });
+}

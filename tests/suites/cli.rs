@@ -1,0 +1,451 @@
+//! The command line, through the built binary: what it prints, and its exit codes.
+//!
+//! Neighbours: `config/` holds the reference files it is shown; `tests/suites/config.rs` checks what is wrong with files. It must not need
+//! Postgres or a running gateway.
+
+mod codes;
+mod everywhere;
+mod register;
+mod terminal;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn onceway(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+    command.args(args).current_dir(env!("CARGO_MANIFEST_DIR"));
+    for variable in ["ONCEWAY_RING", "ONCEWAY_CONFIG", "ONCEWAY_ADMIN", "ONCEWAY_ADMIN_TOKEN_FILE"] {
+        command.env_remove(variable);
+    }
+    command.output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Stdout of a command that must end well and say nothing else.
+fn well(args: &[&str]) -> String {
+    let output = onceway(args);
+    assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""), "{args:?}");
+    out(&output)
+}
+
+#[test]
+fn ring_show_is_a_picture_of_the_shares() {
+    assert_eq!(
+        well(&["ring", "show", "--ring", "config/ring.toml"]),
+        concat!(
+            "ring of example, place_by = \"key\", digest b23b1e9ea8721114\n",
+            "\n",
+            "region    weight     share    arcs\n",
+            "ap-south       1   33.35 %  21,856  ████████████████████████████████████████\n",
+            "eu-west        1   33.26 %  21,795  ███████████████████████████████████████▉\n",
+            "us-east        1   33.39 %  21,885  ████████████████████████████████████████\n",
+            "total          3  100.00 %  65,536\n",
+            "\n",
+            "pinned tenants, home first\n",
+            "initech  eu-west\n",
+        )
+    );
+}
+
+#[test]
+fn ring_show_as_json_adds_up() {
+    let text = well(&["ring", "show", "--ring", "config/ring.toml", "--json"]);
+    let ring: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let arcs = |region: &serde_json::Value| region["arcs"].as_u64().unwrap();
+    assert_eq!(ring["regions"].as_array().unwrap().iter().map(arcs).sum::<u64>(), 65_536);
+    assert_eq!(ring["place_by"], "key");
+    assert_eq!(ring["pins"][0]["tenant"], "initech");
+}
+
+#[test]
+fn ring_explain_says_which_rule_decided_and_not_the_key() {
+    let by_arc = well(&["ring", "explain", "acme", "order-1001", "--ring", "config/ring.toml"]);
+    assert_eq!(
+        by_arc,
+        concat!(
+            "tenant  acme\n",
+            "key     digest 61d98934\n",
+            "arc     23335 of 65,536, by tenant and key (place_by = \"key\")\n",
+            "rule    the arc's order: weighted rendezvous over all regions with a weight above 0\n",
+            "order   ap-south > us-east > eu-west\n",
+            "home    ap-south\n",
+        )
+    );
+    let pinned = well(&["ring", "explain", "initech", "order-1001", "--ring", "config/ring.toml"]);
+    assert_eq!(
+        pinned,
+        concat!(
+            "tenant  initech\n",
+            "key     digest 99f84465\n",
+            "arc     51733 of 65,536, by tenant and key (place_by = \"key\")\n",
+            "rule    the pin of tenant initech: these regions and no others, whatever the arc\n",
+            "order   eu-west\n",
+            "home    eu-west\n",
+        )
+    );
+}
+
+#[test]
+fn the_ring_file_may_come_from_the_environment() {
+    let output = Command::new(env!("CARGO_BIN_EXE_onceway"))
+        .args(["ring", "show"])
+        .env("ONCEWAY_RING", Path::new(env!("CARGO_MANIFEST_DIR")).join("config/ring.toml"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(out(&output), well(&["ring", "show", "--ring", "config/ring.toml"]));
+}
+
+#[test]
+fn check_takes_every_kind_of_file() {
+    let output = onceway(&[
+        "check",
+        "config/us-east.toml",
+        "config/eu-west.toml",
+        "config/ap-south.toml",
+        "config/ring.toml",
+        "config/routes.toml",
+        "config/credentials.toml",
+    ]);
+    let said = out(&output);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(0), 6), "{}", err(&output));
+    assert!(said.contains("config/us-east.toml: region us-east of example, in order"), "{said}");
+}
+
+#[test]
+fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
+    let check = |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+        let output = command.arg("check").args(flags).arg("config/us-east.toml").arg("config/eu-west.toml");
+        output.env_clear().current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
+    };
+    let line = |text: &str| {
+        let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/us-east.toml"))
+            .unwrap();
+        file.lines().position(|line| line.starts_with(text)).unwrap() + 1
+    };
+    let unset = "[store]: url_env: the environment variable ONCEWAY_STORE_URL is not set";
+    let (store, pem) = (line("url_env = "), line("certificate = \"certs/us-east.pem\""));
+    let mild = check(&[]);
+    assert_eq!(mild.status.code(), Some(0), "{}", err(&mild));
+    assert_eq!(String::from_utf8_lossy(&mild.stdout).lines().count(), 2);
+    assert!(err(&mild).contains(&format!("config/us-east.toml:{store}: warning: {unset}")), "{}", err(&mild));
+    assert!(
+        err(&mild).contains(&format!("config/us-east.toml:{pem}: warning: [peer]: certificate: cannot read"))
+    );
+    assert!(err(&mild).contains("config/eu-west.toml:"), "{}", err(&mild));
+    let strict = check(&["--strict"]);
+    assert_eq!(strict.status.code(), Some(2));
+    assert!(err(&strict).contains(&format!("config/us-east.toml:{store}: {unset}")), "{}", err(&strict));
+    assert!(!err(&strict).contains("warning"), "{}", err(&strict));
+    assert_eq!(err(&strict).lines().count(), err(&mild).lines().count() + 1);
+    let serving = err(&check(&["--strict", "--serve"]));
+    assert!(serving.contains(unset) && !serving.contains("ONCEWAY_ADMIN_URL"), "{serving}");
+}
+
+#[test]
+fn check_lists_mistakes_and_ends_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("routes.toml");
+    std::fs::write(&file, "[[route]]\nname = \"a\"\npath = \"/a\"\nkey = \"required\"\nhold = \"1s\"\n")
+        .unwrap();
+    let name = file.to_str().unwrap();
+    let output = onceway(&["check", name]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = err(&output);
+    assert!(said.starts_with("onceway: 1 problem in the configuration:\n"), "{said}");
+    assert!(said.contains(&format!("{name}:1: route \"a\": recovery is missing")), "{said}");
+    let absent = onceway(&["check", "absent.toml"]);
+    assert_eq!(absent.status.code(), Some(2));
+    assert!(err(&absent).contains("absent.toml: cannot read absent.toml"), "{}", err(&absent));
+}
+
+/// The reference files of three regions, to be changed.
+fn reference_files() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let tomls = ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"];
+    let names = tomls.map(|name| format!("{name}.toml")).into_iter();
+    for name in names.chain(["accounts.jwks.json".to_owned()]) {
+        std::fs::copy(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(&name),
+            folder.path().join(&name),
+        )
+        .unwrap();
+    }
+    folder
+}
+
+#[test]
+fn the_reference_witness_is_right_once_the_ring_has_what_its_head_says() {
+    let folder = reference_files();
+    let (file, ring) = (folder.path().join("witness.toml"), folder.path().join("ring.toml"));
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/witness.toml")).unwrap();
+    std::fs::write(&file, &text).unwrap();
+    let check = || onceway(&["check", file.to_str().unwrap()]);
+    let before = check();
+    assert_eq!(before.status.code(), Some(2));
+    assert!(err(&before).contains("witness-1 is no witness of the ring"), "{}", err(&before));
+    let said = text.lines().filter_map(|line| line.strip_prefix("#        "));
+    let listed = said.fold(String::new(), |lines, line| lines + "\n" + line) + "\n";
+    assert!(listed.contains("[[witness]]"), "{listed}");
+    std::fs::write(&ring, std::fs::read_to_string(&ring).unwrap() + &listed).unwrap();
+    let after = check();
+    assert_eq!(after.status.code(), Some(0), "{}", err(&after));
+    assert_eq!(out(&after).trim_end(), format!("{}: witness witness-1, in order", file.display()));
+}
+
+#[test]
+fn check_takes_a_ring_by_itself_whatever_its_seed() {
+    let folder = reference_files();
+    let file = folder.path().join("ring.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    for seed in ["0", "0x8000000000000000", "0xffffffffffffffff"] {
+        let other = |line: &str| {
+            if line.starts_with("seed = ") { format!("seed = {seed}\n") } else { format!("{line}\n") }
+        };
+        std::fs::write(&file, text.lines().map(other).collect::<String>()).unwrap();
+        let output = onceway(&["check", "--strict", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{seed}: {}", err(&output));
+    }
+}
+
+#[test]
+fn check_warns_of_spans_that_this_build_does_not_export() {
+    let folder = reference_files();
+    let file = folder.path().join("us-east.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text + "\n[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n").unwrap();
+    let output = onceway(&["check", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let warned = err(&output).contains("warning: this onceway was built without the export of spans");
+    assert_eq!(warned, !cfg!(feature = "otlp"), "{}", err(&output));
+}
+
+#[test]
+fn check_compares_regions() {
+    let folder = reference_files();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let edit = |name: &str, to: &str, from: &str, by: &str| {
+        let text = std::fs::read_to_string(at(name)).unwrap();
+        assert!(text.contains(from));
+        std::fs::write(at(to), text.replacen(from, by, 1)).unwrap();
+    };
+    edit("ring.toml", "ring-2.toml", "weight = 1", "weight = 2");
+    edit("routes.toml", "routes-2.toml", "max_attempts = 3", "max_attempts = 4");
+    edit("eu-west.toml", "eu-west.toml", "\"ring.toml\"", "\"ring-2.toml\"");
+    edit("ap-south.toml", "ap-south.toml", "\"routes.toml\"", "\"routes-2.toml\"");
+    let files = ["us-east.toml", "eu-west.toml", "ap-south.toml", "us-east.toml"].map(at);
+    let files = files.each_ref().map(String::as_str);
+    let output = onceway(&[&["check"], &files[..]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let said = err(&output);
+    assert!(said.contains("3 problems"), "{said}");
+    let ring = format!(
+        "{}: region.weight differs from {}, so eu-west and us-east do not share it",
+        at("ring-2.toml"),
+        at("ring.toml")
+    );
+    assert!(said.contains(&ring), "{said}");
+    let text = std::fs::read_to_string(at("routes.toml")).unwrap();
+    let line = text.lines().position(|line| line == "name = \"emails\"").unwrap();
+    let routes = format!(
+        "{}:{line}: route.max_attempts of route \"emails\" differs from {}:{line}, so ap-south and us-east",
+        at("routes-2.toml"),
+        at("routes.toml")
+    );
+    assert!(said.contains(&routes), "{said}");
+    let told: serde_json::Value =
+        serde_json::from_str(&out(&onceway(&[&["check", "--json"], &files[..]].concat()))).unwrap();
+    let keys: Vec<&str> =
+        told["problems"].as_array().unwrap().iter().filter_map(|one| one["key"].as_str()).collect();
+    assert!(keys.contains(&"region.weight") && keys.contains(&"route.max_attempts"), "{told}");
+    assert!(said.contains("region us-east is the region of"), "{said}");
+}
+
+#[test]
+fn wrong_arguments_end_with_2_and_failures_with_1() {
+    for bad in [
+        &[][..],
+        &["explode"],
+        &["ring", "explain", "acme", "k"],
+        &["ring", "explain", "no tenant", "k", "--ring", "config/ring.toml"],
+        &["ring", "explain", "acme", "two words", "--ring", "config/ring.toml"],
+        &["ring", "show", "--ring", "absent.toml"],
+        &["certs", "--out", "somewhere"],
+        &["status", "--token-file", "absent"],
+        &["serve", "--config", "config/ring.toml"],
+        &["store", "check", "--config", "absent.toml"],
+        &["store", "init", "--config", "config/us-east.toml", "--wait", "soon"],
+        &["demo", "--rtt", "60"],
+    ] {
+        assert_eq!(onceway(bad).status.code(), Some(2), "{bad:?}");
+    }
+    let bad_key = onceway(&["ring", "explain", "acme", "planted secret", "--ring", "config/ring.toml"]);
+    assert!(!err(&bad_key).contains("planted"));
+    let unreachable = onceway(&["status", "--admin", "http://127.0.0.1:1"]);
+    assert_eq!(unreachable.status.code(), Some(1));
+    assert!(err(&unreachable).contains("is a gateway running there?"));
+}
+
+/// The reference region with another store, alone in a folder with the files that it names.
+fn region_with(from: &str, to: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["us-east.toml", "ring.toml", "routes.toml", "credentials.toml", "accounts.jwks.json"] {
+        let text =
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)).unwrap();
+        assert!(name != "us-east.toml" || text.contains(from));
+        let text = if name == "us-east.toml" { text.replacen(from, to, 1) } else { text };
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
+    let folder = region_with("\"ONCEWAY_ADMIN_URL\"", "\"ONCEWAY_TEST_ADMIN_URL\"");
+    let file = folder.path().join("us-east.toml");
+    let run = |url: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+        command.args(["store", "check", "--config", file.to_str().unwrap()]);
+        command.env_remove("ONCEWAY_TEST_ADMIN_URL").env_remove("ONCEWAY_LOG");
+        for other in ["EU_WEST", "AP_SOUTH"] {
+            command.env(
+                format!("ONCEWAY_PUBLISHER_{other}"),
+                "host=h user=u password=planted-secret dbname=d sslmode=disable",
+            );
+        }
+        for password in ["ONCEWAY_GATEWAY_PASSWORD", "ONCEWAY_REPLICATION_PASSWORD"] {
+            command.env(password, "planted-secret");
+        }
+        command.envs(url.map(|url| ("ONCEWAY_TEST_ADMIN_URL", url))).output().unwrap()
+    };
+    let unset = run(None);
+    assert_eq!(unset.status.code(), Some(2));
+    assert!(err(&unset).contains("ONCEWAY_TEST_ADMIN_URL is not set"), "{}", err(&unset));
+    let unreachable = run(Some("postgres://somebody:planted-secret@127.0.0.1:1/onceway"));
+    assert_eq!(unreachable.status.code(), Some(1));
+    assert!(err(&unreachable).contains("cannot reach the store of us-east"), "{}", err(&unreachable));
+    assert!(!err(&unreachable).contains("planted"), "{}", err(&unreachable));
+}
+
+#[test]
+fn the_sql_of_a_store_is_printed_without_a_server_and_without_secrets() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/us-east.toml");
+    let run = |secret: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+        command.args(["store", "init", "--print", "--config"]).arg(&file);
+        for name in [
+            "ADMIN_URL",
+            "PUBLISHER_EU_WEST",
+            "PUBLISHER_AP_SOUTH",
+            "GATEWAY_PASSWORD",
+            "REPLICATION_PASSWORD",
+        ] {
+            let name = format!("ONCEWAY_{name}");
+            command.env_remove(&name).envs(secret.map(|secret| (name, secret)));
+        }
+        command.output().unwrap()
+    };
+    let printed = run(None);
+    assert_eq!(printed.status.code(), Some(0), "{}", err(&printed));
+    let text = String::from_utf8(printed.stdout).unwrap();
+    for part in [
+        "\\getenv publisher ONCEWAY_PUBLISHER_EU_WEST",
+        "\\getenv gateway_password ONCEWAY_GATEWAY_PASSWORD",
+        "create subscription sub_us_east_from_ap_south connection :'publisher'",
+        "create publication onceway_us_east_g1",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+    assert_eq!(String::from_utf8(run(Some("planted-secret")).stdout).unwrap(), text);
+}
+
+#[test]
+fn serve_starts_nothing_before_all_is_valid() {
+    // The certificates of the reference file are not there.
+    let folder = region_with("[log]", "# no certificates\n[log]");
+    let file = folder.path().join("us-east.toml");
+    let output = onceway(&["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("ONCEWAY_STORE_URL is not set"), "{}", err(&output));
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_onceway"));
+    serve.args(["serve", "--config", file.to_str().unwrap()]);
+    let output = serve.env("ONCEWAY_STORE_URL", "postgres://gateway@127.0.0.1:1/onceway").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("certs/us-east.pem"), "{}", err(&output));
+    assert!(!err(&output).contains("listening"), "{}", err(&output));
+    let output = serve.env("ONCEWAY_LOG", "inof").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
+    assert!(err(&output).contains("ONCEWAY_LOG: \"inof\" is no level"), "{}", err(&output));
+}
+
+#[test]
+fn help_teaches() {
+    let help = well(&["--help"]);
+    for taught in ["onceway check", "ONCEWAY_LOG", "Exit codes"] {
+        assert!(help.contains(taught), "{taught}");
+    }
+    assert!(!help.contains("janitor"));
+    assert!(well(&["status", "--help"]).contains("--token-file"));
+}
+
+#[test]
+fn certs_are_made_once_and_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("certs");
+    let dir = made.to_str().unwrap();
+    let said = well(&["certs", "--out", dir, "--region", "us-east", "eu-west", "--region", "ap-south"]);
+    assert!(said.contains("ap-south, eu-west, us-east"), "{said}");
+    for name in ["ca.pem", "ca.key", "us-east.pem", "us-east.key", "eu-west.pem", "ap-south.key"] {
+        assert!(made.join(name).is_file(), "{name}");
+    }
+    let before = std::fs::read(made.join("ca.pem")).unwrap();
+    assert_eq!(onceway(&["certs", "--out", dir, "--region", "us-east"]).status.code(), Some(1));
+    assert_eq!(std::fs::read(made.join("ca.pem")).unwrap(), before);
+    let twice = onceway(&["certs", "--out", dir, "--region", "us-east", "us-east"]);
+    assert_eq!(twice.status.code(), Some(2));
+}
+
+#[test]
+fn acts_by_hand_need_a_reason_and_say_what_they_do() {
+    for args in [
+        &["key", "release", "acme", "k"][..],
+        &["key", "settle", "acme", "k", "--reason", "r"],
+        &["key", "settle", "acme", "k", "--reason", "r", "--status", "x"],
+        &["key", "settle", "acme", "k", "--reason", "r", "--status", "200", "--header", "none"],
+        &[
+            "key",
+            "settle",
+            "acme",
+            "k",
+            "--reason",
+            "r",
+            "--status",
+            "200",
+            "--body",
+            "a",
+            "--body-file",
+            "b",
+        ],
+    ] {
+        assert_eq!(onceway(&[args, &["--actor", "a"]].concat()).status.code(), Some(2), "{args:?}");
+    }
+    let help = well(&["key", "release", "--help"]);
+    assert!(help.contains("a retry of the client runs again") && help.contains("--reason"), "{help}");
+    let help = well(&["key", "settle", "--help"]);
+    assert!(help.contains("cannot be taken back") && help.contains("--header 'content-type"), "{help}");
+    let help = well(&["doubts", "--help"]);
+    assert!(help.contains("Exit codes: 0 none is in doubt, 3 some are"), "{help}");
+    let port = onceway::fleet::ports::free_run(1).unwrap();
+    let nobody = onceway(&["doubts", "--admin", &format!("http://127.0.0.1:{port}")]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(err(&nobody).contains("does not answer: is a gateway running there?"), "{}", err(&nobody));
+}

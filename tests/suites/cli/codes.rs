@@ -1,0 +1,175 @@
+//! Exit codes: one table, in `--help` and in the README, and each family of commands ends by it.
+//!
+//! Neighbours: `register` has the admin listener that answers what a test says. It must not need a gateway.
+
+use serde_json::{Value, json};
+
+use crate::cli::register::{admin, at};
+use crate::cli::{err, onceway, well};
+
+/// Where nobody listens.
+const NOWHERE: &str = "http://127.0.0.1:1";
+
+#[test]
+fn the_table_of_the_readme_is_that_of_the_help() {
+    let help = well(&["--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let (_, table) = readme.split_once("| exit code | meaning |").expect("the README has the table");
+    let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(rows.len(), 4);
+    for (code, row) in rows.iter().enumerate() {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(cells[0], code.to_string());
+        let meaning = cells[1].replace('`', "");
+        assert!(help.contains(&format!("{code} {meaning}")), "{meaning:?} is not in --help:\n{help}");
+    }
+}
+
+/// The exit code of a command whose gateway answers so.
+fn code(args: &[&str], status: u16, answer: Value) -> Option<i32> {
+    let (address, _) = admin(json!({}), (status, answer));
+    at(&address, args).status.code()
+}
+
+#[test]
+fn acts_end_by_the_table() {
+    for act in [
+        &["region", "drain", "eu-west", "--actor", "a"][..],
+        &["region", "resume", "eu-west", "--actor", "a"],
+        &["region", "rebuild", "eu-west", "--reason", "r", "--actor", "a"],
+        &["takeover", "eu-west", "--reason", "r", "--actor", "a"],
+        &["break-glass", "--stopped", "eu-west", "--confirm", "eu-west", "--attest", "off", "--actor", "a"],
+    ] {
+        for dry in [&[][..], &["--dry-run"]] {
+            let args = [act, dry].concat();
+            let done = json!({ "epoch": 8, "generation": 2, "waived": [], "changes": true });
+            assert_eq!(code(&args, 200, done), Some(0), "{args:?}");
+            assert_eq!(code(&args, 409, json!({ "code": "refused", "detail": "x" })), Some(1), "{args:?}");
+            assert_eq!(
+                code(&args, 404, json!({ "code": "unknown-region", "detail": "x" })),
+                Some(2),
+                "{args:?}"
+            );
+            assert_eq!(code(&args, 503, json!({ "code": "not-yet", "detail": "x" })), Some(3), "{args:?}");
+        }
+        assert_eq!(onceway(&[act, &["--admin", NOWHERE]].concat()).status.code(), Some(1), "{act:?}");
+    }
+    let behind = json!({ "protocol": 2, "common": 1, "speaks": { "us": "1-2", "eu": "1-1" } });
+    assert_eq!(code(&["protocol", "raise", "--actor", "a"], 200, behind), Some(1));
+}
+
+#[test]
+fn acts_on_one_key_and_looks_at_it_end_by_the_table() {
+    for act in [
+        &["key", "show", "acme", "k"][..],
+        &["audit", "key", "acme", "k"],
+        &["key", "settle", "acme", "k", "--status", "201", "--reason", "r", "--actor", "a"],
+        &["key", "release", "acme", "k", "--reason", "r", "--actor", "a"],
+        &["jobs", "retry", "acme", "k", "--reason", "r", "--actor", "a"],
+        &["jobs", "drop", "acme", "k", "--reason", "r", "--actor", "a"],
+    ] {
+        let ends = |status, code_word: &str| code(act, status, json!({ "code": code_word, "detail": "x" }));
+        assert_eq!(code(act, 200, json!({ "state": "released" })), Some(0), "{act:?}");
+        assert_eq!(ends(401, ""), Some(1), "{act:?}");
+        assert_eq!(ends(409, "refused"), Some(1), "{act:?}");
+        assert_eq!(ends(400, "malformed"), Some(2), "{act:?}");
+        assert_eq!(ends(404, ""), Some(2), "{act:?}");
+        assert_eq!(ends(409, "not-yet"), Some(3), "{act:?}: ask again then");
+        assert_eq!(ends(503, "not-yet"), Some(3), "{act:?}");
+        assert_eq!(onceway(&[act, &["--admin", NOWHERE]].concat()).status.code(), Some(1), "{act:?}");
+    }
+}
+
+#[test]
+fn lists_end_with_3_where_they_have_what_somebody_has_to_see_to() {
+    let doubt = json!({ "tenant": "acme", "key": "k" });
+    let waits = json!({ "region": "us", "jobs": [{ "state": "waiting" }] });
+    assert_eq!(code(&["jobs"], 200, waits), Some(0), "a job that waits is nobody's to see to");
+    let clean = json!({ "region": "us", "runs": [{ "verdict": "clean" }], "findings": [] });
+    assert_eq!(code(&["audit"], 200, clean), Some(0));
+    for (args, field, entry) in [
+        (&["doubts"][..], "doubts", doubt),
+        (&["jobs"], "jobs", json!({ "state": "dead" })),
+        (&["audit"], "runs", json!({ "verdict": "double" })),
+    ] {
+        assert_eq!(code(args, 200, json!({ "region": "us", field: [] })), Some(0), "{args:?}");
+        assert_eq!(code(args, 200, json!({ "region": "us", field: [entry] })), Some(3), "{args:?}");
+        assert_eq!(code(args, 500, json!({})), Some(1), "{args:?}");
+        assert_eq!(onceway(&[args, &["--admin", NOWHERE]].concat()).status.code(), Some(1), "{args:?}");
+        assert_eq!(onceway(&[args, &["--no-such-flag"]].concat()).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn checks_end_with_1_where_they_find_something_and_with_3_where_they_cannot_know() {
+    let seen = |protection: &str| {
+        let line = json!({ "method": "POST", "path": "/x", "route": null, "protection": protection, "refused": false, "count": 1 });
+        json!({ "full": false, "seen": [line] })
+    };
+    assert_eq!(code(&["coverage"], 200, seen("protected")), Some(0));
+    assert_eq!(code(&["coverage"], 200, seen("no-route")), Some(1));
+    assert_eq!(code(&["coverage"], 200, json!({ "full": false, "seen": [] })), Some(3));
+    assert_eq!(onceway(&["coverage", "--admin", NOWHERE]).status.code(), Some(3));
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = folder.path().join("ledger.csv");
+    std::fs::write(&ledger, "idempotency_key\nk1\n").unwrap();
+    let compare = ["audit", "compare", ledger.to_str().unwrap(), "--tenant", "acme"];
+    assert_eq!(
+        code(&compare, 200, json!({ "region": "us", "entries": [], "copies": [] })),
+        Some(1),
+        "k1 is extra"
+    );
+    assert_eq!(onceway(&[&compare[..], &["--admin", NOWHERE]].concat()).status.code(), Some(3));
+    assert_eq!(onceway(&["audit", "compare", "absent.csv", "--tenant", "acme"]).status.code(), Some(2));
+    assert_eq!(onceway(&["check", "absent.toml"]).status.code(), Some(2));
+    assert_eq!(onceway(&["top", "--once", "--interval", "100ms", "--admin", NOWHERE]).status.code(), Some(1));
+}
+
+#[test]
+fn looks_end_with_0_however_bad_it_is_what_they_show() {
+    for look in [&["status"][..], &["shadow"]] {
+        assert_eq!(code(look, 200, json!({})), Some(0), "{look:?}");
+        assert_eq!(onceway(&[look, &["--admin", NOWHERE]].concat()).status.code(), Some(1), "{look:?}");
+        assert_eq!(onceway(&[look, &["--token-file", "absent"]].concat()).status.code(), Some(2), "{look:?}");
+    }
+    assert_eq!(code(&["shadow"], 404, json!({})), Some(1), "it is not in shadow mode");
+    for look in [&["ring", "show"][..], &["ring", "explain", "acme", "k"]] {
+        for (file, ends) in [("config/ring.toml", 0), ("config/routes.toml", 2)] {
+            assert_eq!(onceway(&[look, &["--ring", file]].concat()).status.code(), Some(ends), "{look:?}");
+        }
+    }
+    assert_eq!(onceway(&["certs", "--out", "/dev/null", "--region", "a"]).status.code(), Some(1));
+}
+
+#[test]
+fn under_json_a_failure_is_one_object_on_stderr() {
+    let (address, _) =
+        admin(json!({}), (503, json!({ "code": "not-yet", "detail": "acceptor b is silent" })));
+    for (args, code, word, part) in [
+        (
+            &["region", "drain", "eu-west", "--actor", "a", "--admin", &address][..],
+            3,
+            "incomplete",
+            "acceptor b is silent",
+        ),
+        (&["status", "--admin", NOWHERE], 1, "failed", "is a gateway running there?"),
+        (&["ring", "show", "--ring", "absent.toml"], 2, "wrong", "absent.toml"),
+        (&["region", "drain"], 2, "wrong", "<REGION>"),
+        (&["certs", "--out", "x"], 2, "wrong", "--region"),
+        (&["ring", "explain", "no tenant", "k", "--ring", "config/ring.toml"], 2, "wrong", "TENANT"),
+    ] {
+        let failed = onceway(&[args, &["--json"]].concat());
+        assert_eq!(failed.status.code(), Some(code), "{args:?}");
+        let told: Value =
+            serde_json::from_str(err(&failed).trim_end()).unwrap_or_else(|_| panic!("{}", err(&failed)));
+        assert_eq!(
+            (told["error"].as_str(), told["exit_code"].as_i64()),
+            (Some(word), Some(i64::from(code))),
+            "{told}"
+        );
+        assert!(told["message"].as_str().unwrap().contains(part), "{told}");
+        assert!(failed.stdout.is_empty(), "{args:?}");
+        let said = onceway(args);
+        assert!(said.status.code() == Some(code) && !err(&said).starts_with('{'), "{}", err(&said));
+    }
+}

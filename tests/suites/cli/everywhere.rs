@@ -1,0 +1,248 @@
+//! What every command has: its exit codes, JSON where it prints an answer, a dry run where it changes something, completions and a manual page.
+//!
+//! The commands are those that `--help` lists, so that a new one has to be entered here. Neighbours: `codes` has the exit codes. It must not
+//! change anything but folders of its own.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::cli::register::{admin, at};
+use crate::cli::{err, onceway, out, well};
+
+/// Commands that change something: they can be rehearsed.
+const ACTS: [&str; 15] = [
+    "break-glass",
+    "certs",
+    "init",
+    "jobs drop",
+    "jobs retry",
+    "key release",
+    "key settle",
+    "protocol raise",
+    "region drain",
+    "region rebuild",
+    "region resume",
+    "ring apply",
+    "store init",
+    "store reseed",
+    "takeover",
+];
+/// Commands that read and print an answer.
+const READS: [&str; 17] = [
+    "audit",
+    "audit compare",
+    "audit export",
+    "audit key",
+    "check",
+    "config explain",
+    "coverage",
+    "doubts",
+    "jobs",
+    "key show",
+    "man",
+    "region status",
+    "ring explain",
+    "ring plan",
+    "ring show",
+    "shadow",
+    "status",
+];
+/// Others, with JSON: they run something, or show it live.
+const RUNS: [&str; 5] = ["demo", "drill", "store check", "top", "witness"];
+/// Without JSON: what is printed is a script, or there is no answer.
+const MUTE: [&str; 3] = ["completion", "sample-upstream", "serve"];
+
+/// All commands that can be run, as words.
+fn commands() -> Vec<String> {
+    fn below(command: &str, all: &mut Vec<String>) {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let help = well(&[&words[..], &["--help"]].concat());
+        let usage = help.lines().find(|line| line.starts_with("Usage:")).unwrap();
+        if !usage.contains("<COMMAND>") && !command.is_empty() {
+            all.push(command.to_owned());
+        }
+        let Some((_, listed)) = help.split_once("\nCommands:\n") else { return };
+        for line in listed.lines().take_while(|line| line.starts_with("  ")) {
+            let name = line.split_whitespace().next().filter(|_| !line.starts_with("   ")).unwrap_or("help");
+            if name != "help" {
+                below(format!("{command} {name}").trim(), all);
+            }
+        }
+    }
+    let mut all = Vec::new();
+    below("", &mut all);
+    all.sort();
+    all
+}
+
+#[test]
+fn every_command_has_json_and_every_act_a_dry_run() {
+    let mut known: Vec<&str> = [&ACTS[..], &READS, &RUNS, &MUTE].concat();
+    known.sort_unstable();
+    assert_eq!(commands(), known, "a new command is entered above");
+    for command in commands() {
+        let help = well(&[&command.split(' ').collect::<Vec<_>>()[..], &["--help"]].concat());
+        let has = |flag: &str| help.lines().any(|line| line.trim_start().starts_with(flag));
+        assert_eq!(has("--json"), !MUTE.contains(&command.as_str()), "{command}");
+        let rehearsed = ACTS.contains(&command.as_str()) || command == "witness";
+        assert_eq!(has("--dry-run"), rehearsed, "{command}");
+        assert!(help.contains("Exit codes:"), "{command}");
+    }
+}
+
+#[test]
+fn a_dry_run_is_asked_of_the_gateway_and_says_that_nothing_was_changed() {
+    let told = json!({
+        "dry_run": true, "from_epoch": 7, "epoch": 8, "changes": true, "moves": [], "effects": ["so and so"], "waived": ["us-east"],
+        "state": "in-doubt", "protocol": 1, "common": 2, "speaks": { "us-east": "1-2" },
+    });
+    let config = ["--config", "config/us-east.toml"];
+    for act in [
+        &["region", "drain", "eu-west"][..],
+        &["region", "drain", "eu-west", "--force", "--reason", "r"],
+        &["region", "resume", "eu-west"],
+        &["region", "rebuild", "eu-west", "--reason", "r"],
+        &["takeover", "eu-west", "--reason", "r", "--accept-risk"],
+        &["break-glass", "--stopped", "eu-west", "--attest", "off"],
+        &["ring", "apply", config[0], config[1], "--expect-epoch", "7"],
+        &["key", "settle", "acme", "k", "--status", "201", "--reason", "r"],
+        &["key", "release", "acme", "k", "--reason", "r"],
+        &["jobs", "retry", "acme", "k", "--reason", "r"],
+        &["jobs", "drop", "acme", "k", "--reason", "r"],
+        &["protocol", "raise"],
+    ] {
+        let (address, posted) = admin(json!({}), (200, told.clone()));
+        let args = [act, &["--actor", "a", "--dry-run"]].concat();
+        let dry = at(&address, &args);
+        assert_eq!(dry.status.code(), Some(0), "{args:?} {}", err(&dry));
+        assert!(out(&dry).ends_with("Nothing was changed.\n"), "{args:?} {}", out(&dry));
+        let as_json: Value =
+            serde_json::from_str(&out(&at(&address, &[&args[..], &["--json"]].concat()))).unwrap();
+        assert_eq!(as_json, told, "{args:?}");
+        let posted = posted.lock().unwrap();
+        assert!(posted.len() == 2 && posted.iter().all(|(_, body)| body["dry_run"] == true), "{posted:?}");
+    }
+    let both = onceway(&["ring", "apply", config[0], config[1], "--expect-epoch", "7", "--yes", "--dry-run"]);
+    assert_eq!(both.status.code(), Some(2));
+}
+
+#[test]
+fn dry_runs_on_files_make_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("certs");
+    let dir = dir.to_str().unwrap();
+    let said = well(&["certs", "--out", dir, "--region", "a", "b", "--dry-run"]);
+    assert!(said.contains("ca.pem, ca.key, a.pem, a.key, b.pem, b.key"), "{said}");
+    assert!(!folder.path().join("certs").exists());
+    for dry in [&[][..], &["--dry-run"]] {
+        let taken = onceway(&[&["certs", "--out", dir, "--region", "a", "ca"][..], dry].concat());
+        assert_eq!(taken.status.code(), Some(2), "{dry:?}");
+        assert!(err(&taken).contains("ca.pem and ca.key are the authority's"), "{}", err(&taken));
+    }
+    assert!(!folder.path().join("certs").exists());
+    let made: Value =
+        serde_json::from_str(&well(&["certs", "--out", dir, "--region", "a", "--json"])).unwrap();
+    assert_eq!((&made["authority"], &made["files"][2]), (&json!("made"), &json!("a.pem")));
+    assert_eq!(onceway(&["certs", "--out", dir, "--region", "a", "--dry-run"]).status.code(), Some(1));
+}
+
+#[test]
+fn check_lists_problems_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("routes.toml");
+    let text =
+        "[[route]]\nname = \"a\"\npath = \"/a\"\nkey = \"required\"\nhold = \"1s\"\nrecovry = \"park\"\n";
+    std::fs::write(&file, text).unwrap();
+    let wrong = onceway(&["check", "--json", file.to_str().unwrap()]);
+    assert_eq!(wrong.status.code(), Some(2));
+    let told: Value = serde_json::from_str(&out(&wrong)).unwrap();
+    let problems = told["problems"].as_array().unwrap();
+    let find = |key: &str| {
+        problems.iter().find(|problem| problem["key"] == key).unwrap_or_else(|| panic!("{key} in {told}"))
+    };
+    let unknown = find("route.recovry");
+    assert_eq!(
+        (&unknown["line"], &unknown["severity"], &unknown["file"]),
+        (&json!(6), &json!("error"), &json!(file))
+    );
+    assert!(unknown["message"].as_str().unwrap().contains("did you mean \"recovery\""), "{unknown}");
+    assert_eq!(find("route.recovery")["line"], 1);
+    let mild = onceway(&["check", "--json", "config/us-east.toml"]);
+    assert_eq!((mild.status.code(), err(&mild).as_str()), (Some(0), ""));
+    let told: Value = serde_json::from_str(&out(&mild)).unwrap();
+    assert_eq!(told["files"][0]["is"], "region us-east of example");
+    let warned = told["problems"].as_array().unwrap();
+    assert!(warned.iter().all(|problem| problem["severity"] == "warning"), "{told}");
+    assert!(
+        warned.iter().any(|problem| problem["key"] == "store.url_env" && problem["line"].is_u64()),
+        "{told}"
+    );
+    let absent: Value = serde_json::from_str(&out(&onceway(&["check", "--json", "absent.toml"]))).unwrap();
+    assert!(absent["problems"][0]["line"].is_null() && absent["problems"][0]["key"].is_null(), "{absent}");
+}
+
+#[test]
+fn ring_explain_as_json_says_what_the_text_says() {
+    let told = well(&["ring", "explain", "acme", "order-1001", "--ring", "config/ring.toml", "--json"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        told,
+        json!({ "tenant": "acme", "digest": "61d98934", "arc": 23335, "place_by": "key", "pinned": false,
+            "order": ["ap-south", "us-east", "eu-west"], "home": "ap-south" })
+    );
+}
+
+#[test]
+fn completions_are_scripts_that_name_every_command() {
+    let bash = well(&["completion", "bash"]);
+    let mut shell =
+        Command::new("bash").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    shell.stdin.take().unwrap().write_all(bash.as_bytes()).unwrap();
+    let read = shell.wait_with_output().unwrap();
+    assert!(read.status.success() && read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));
+    for script in [bash, well(&["completion", "zsh"]), well(&["completion", "fish"])] {
+        for command in commands() {
+            let last = command.split(' ').next_back().unwrap();
+            assert!(script.contains(last), "{command}");
+        }
+        assert!(script.contains("dry-run"));
+    }
+    assert_eq!(onceway(&["completion", "csh"]).status.code(), Some(2));
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("man1");
+    let told: Value = serde_json::from_str(&well(&["man", dir.to_str().unwrap(), "--json"])).unwrap();
+    let pages: Vec<&str> =
+        told["pages"].as_array().unwrap().iter().map(|page| page.as_str().unwrap()).collect();
+    for command in commands() {
+        let name = format!("onceway-{}.1", command.replace(' ', "-"));
+        assert!(pages.contains(&name.as_str()), "{name} in {pages:?}");
+    }
+    assert!(pages.contains(&"onceway.1") && !pages.iter().any(|page| page.contains("janitor")), "{pages:?}");
+    for page in &pages {
+        let text = std::fs::read_to_string(dir.join(page)).unwrap();
+        assert!(
+            text.contains(".TH ") && text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"),
+            "{page}"
+        );
+    }
+    let drain = std::fs::read_to_string(dir.join("onceway-region-drain.1")).unwrap();
+    assert!(drain.contains("Exit codes:"), "what --help says in the end is there, too");
+    assert_eq!(well(&["man"]), std::fs::read_to_string(dir.join("onceway.1")).unwrap());
+    // Where groff is, it has nothing to complain of.
+    for page in &pages {
+        let Ok(read) = Command::new("groff").args(["-man", "-ww", "-z"]).arg(dir.join(page)).output() else {
+            return;
+        };
+        assert!(
+            read.status.success() && read.stderr.is_empty(),
+            "{page}: {}",
+            String::from_utf8_lossy(&read.stderr)
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! Founding, ring changes, drains and takeovers as a user types them, before an admin listener that answers what each test says.
+//!
+//! Neighbours: `tests/suites/cli.rs` has the other commands; what a gateway makes of these acts is shown on real regions. It must not know how
+//! the register works.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use onceway::config::Config;
+use serde_json::{Value, json};
+
+use crate::cli::{err, onceway, out, well};
+
+const FILE: &str = "config/us-east.toml";
+
+/// What was asked for beside the status, path and body, in order.
+pub type Posted = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// An admin listener that says `status` of itself, has two metrics, and answers everything else with `answer`. Ends with the test's process.
+pub fn admin(status: Value, answer: (u16, Value)) -> (String, Posted) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, posted) = (format!("http://{}", listener.local_addr().unwrap()), Posted::default());
+    let seen = posted.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                assert!(stream.read_line(&mut head).unwrap() > 0, "the head is whole");
+            }
+            let length = head.to_lowercase().split_once("content-length: ").map_or(0, |(_, rest)| {
+                rest.lines().next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+            });
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).unwrap();
+            let path = head.split(' ').nth(1).unwrap().to_owned();
+            let (code, text) = match path.as_str() {
+                "/v1/status" => (200, status.to_string()),
+                "/metrics" => {
+                    (200, "onceway_answers_total{verdict=\"settled\"} 5\nonceway_doubts 2\n".to_owned())
+                }
+                _ => {
+                    let body =
+                        if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
+                    seen.lock().unwrap().push((path, body));
+                    (answer.0, answer.1.to_string())
+                }
+            };
+            let whole = format!("HTTP/1.1 {code} x\r\ncontent-length: {}\r\n\r\n{text}", text.len());
+            stream.get_mut().write_all(whole.as_bytes()).unwrap();
+        }
+    });
+    (address, posted)
+}
+
+pub fn at(address: &str, args: &[&str]) -> Output {
+    onceway(&[args, &["--admin", address]].concat())
+}
+
+/// What a gateway that runs the reference files says before the register is founded.
+fn unfounded() -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
+    let config = Config::load_for_command(&file).unwrap();
+    json!({
+        "region": "us-east", "epoch": 0, "shared": config.shared.digest.to_string(), "view": config.shared.view().digest().to_string(),
+    })
+}
+
+#[test]
+fn init_founds_with_the_files_that_the_gateway_runs() {
+    let report = json!({ "epoch": 10, "voters": ["ap-south", "eu-west", "us-east"] });
+    let (address, posted) = admin(unfounded(), (200, report));
+    let done = at(&address, &["init", "--config", FILE, "--epoch-above", "9"]);
+    assert_eq!((done.status.code(), err(&done).as_str()), (Some(0), ""));
+    assert!(out(&done).starts_with("founded at epoch 10"), "{}", out(&done));
+    assert!(out(&done).contains("ap-south, eu-west, us-east"), "{}", out(&done));
+    let act = ("/v1/admin/init".to_owned(), json!({ "escrow": ["notes"], "epoch_above": 9 }));
+    assert_eq!(*posted.lock().unwrap(), [act]);
+    for (field, other, code, why) in [
+        ("region", json!("eu-west"), 2, "is of region eu-west, the file of us-east"),
+        ("view", json!("0123"), 1, "started with another ring.toml"),
+        ("shared", json!("0123"), 1, "started with another ring.toml or routes.toml"),
+    ] {
+        let mut status = unfounded();
+        status[field] = other;
+        let (address, posted) = admin(status, (200, json!({})));
+        let refused = at(&address, &["init", "--config", FILE]);
+        assert_eq!(refused.status.code(), Some(code), "{field}");
+        assert!(err(&refused).contains(why), "{}", err(&refused));
+        assert_eq!(posted.lock().unwrap().len(), 0, "nothing was asked for");
+    }
+}
+
+#[test]
+fn init_waits_for_voters_as_long_as_it_is_told_to() {
+    let too_early = json!({ "detail": "acceptor eu-west does not answer" });
+    for (wait, least) in [("0s", 1), ("1500ms", 2)] {
+        let (address, posted) = admin(unfounded(), (503, too_early.clone()));
+        let in_vain = at(&address, &["init", "--config", FILE, "--wait", wait]);
+        assert_eq!(in_vain.status.code(), Some(3), "{}", err(&in_vain));
+        assert!(err(&in_vain).contains("eu-west does not answer"), "{}", err(&in_vain));
+        let asked = posted.lock().unwrap().len();
+        assert!(asked >= least && (least > 1 || asked == 1), "asked {asked} times within {wait}");
+    }
+}
+
+#[test]
+fn what_is_refused_and_what_is_too_early_are_told_apart() {
+    for (status, code, exit) in [
+        (409, "refused", 1),
+        (409, "epoch", 1),
+        (404, "unknown-region", 2),
+        (400, "x", 2),
+        (503, "not-yet", 3),
+    ] {
+        let answer = json!({ "code": code, "detail": "acceptor eu-west \u{1b}does not answer" });
+        let (address, _) = admin(unfounded(), (status, answer));
+        for command in [
+            &["init", "--config", FILE][..],
+            &["ring", "plan", "--config", FILE],
+            &["ring", "apply", "--config", FILE, "--expect-epoch", "7", "--yes"],
+            &["region", "drain", "eu-west"],
+            &["region", "resume", "eu-west"],
+            &["takeover", "eu-west", "--reason", "r"],
+        ] {
+            let told = at(&address, command);
+            assert_eq!(told.status.code(), Some(exit), "{command:?} {code}");
+            assert_eq!(err(&told), "onceway: acceptor eu-west  does not answer\n");
+        }
+    }
+}
+
+#[test]
+fn a_ring_is_applied_only_as_it_was_planned() {
+    let plan = json!({
+        "epoch": 7, "moves": [{ "from": "us-east", "to": "eu-west", "arcs": 13107, "share": 0.2 }], "pins": [],
+        "regions_added": [], "regions_removed": [], "escrow_added": ["payouts"], "escrow_removed": [],
+    });
+    let (address, posted) = admin(json!({}), (200, plan.clone()));
+    let apply = |epoch: &str, rest: &[&str]| {
+        at(&address, &[&["ring", "apply", "--config", FILE, "--expect-epoch", epoch], rest].concat())
+    };
+    let dry = apply("7", &[]);
+    assert_eq!(dry.status.code(), Some(0), "{}", err(&dry));
+    assert!(out(&dry).contains("us-east  eu-west  13,107  20.00 %"), "{}", out(&dry));
+    assert!(out(&dry).ends_with(&format!("  onceway ring apply --config {FILE} --expect-epoch 7 --yes\n")));
+    let other = apply("6", &[]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(err(&other).contains("at epoch 7, not 6"), "{}", err(&other));
+    assert!(posted.lock().unwrap().iter().all(|(path, _)| path == "/v1/admin/ring/plan"));
+    let planned = at(&address, &["ring", "plan", "--config", FILE, "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&out(&planned)).unwrap(), plan);
+
+    let (address, posted) = admin(json!({}), (200, json!({ "epoch": 8 })));
+    let args = ["ring", "apply", "--config", FILE, "--expect-epoch", "7", "--yes", "--actor", "ada"];
+    assert_eq!(out(&at(&address, &args)), "in force: epoch 8\n");
+    let posted = posted.lock().unwrap();
+    let (path, body) = &posted[0];
+    assert_eq!(
+        (path.as_str(), &body["expect_epoch"], &body["actor"]),
+        ("/v1/admin/ring/apply", &json!(7), &json!("ada"))
+    );
+    assert_eq!(body["ring"]["seed"], json!(0x6f6e_6365_7761_7921_u64));
+    assert_eq!(body["ring"]["regions"][0], json!({ "name": "ap-south", "weight": 1 }));
+    assert_eq!(body["ring"]["pins"][0], json!({ "tenant": "initech", "regions": ["eu-west"] }));
+}
+
+#[test]
+fn a_forced_drain_is_named_twice() {
+    let (address, posted) = admin(json!({}), (200, json!({ "epoch": 8 })));
+    let drain = |rest: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+        command.args(["region", "drain", "eu-west", "--admin", &address, "--actor", "ada"]).args(rest);
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    for (rest, why) in [
+        (&["--force"][..], "--reason"),
+        (&["--confirm", "eu-west"], "--force"),
+        (&["--force", "--reason", "r"], "add --confirm eu-west"),
+        (&["--force", "--reason", "r", "--confirm", "us-east"], "\"us-east\" is not eu-west"),
+    ] {
+        let refused = drain(rest);
+        assert_eq!(refused.status.code(), Some(2), "{rest:?}");
+        assert!(err(&refused).contains(why), "{}", err(&refused));
+    }
+    assert_eq!(posted.lock().unwrap().len(), 0, "nothing was asked for");
+    let done = drain(&["--force", "--reason", "r", "--confirm", "eu-west"]);
+    assert_eq!(out(&done), "eu-west is drained: epoch 8\n", "{}", err(&done));
+    assert_eq!(drain(&[]).status.code(), Some(0));
+    let act = |force: bool, reason: &str| {
+        let body = json!({ "region": "eu-west", "force": force, "actor": "ada", "reason": reason });
+        ("/v1/admin/region/drain".to_owned(), body)
+    };
+    assert_eq!(*posted.lock().unwrap(), [act(true, "r"), act(false, "")]);
+}
+
+#[test]
+fn a_takeover_says_where_keys_open_and_when_nobody_opens_them() {
+    let takeover = |waived: Value, rest: &[&str]| {
+        let (address, posted) = admin(json!({}), (200, json!({ "epoch": 8, "waived": waived })));
+        let done =
+            at(&address, &[&["takeover", "eu-west", "--reason", "r", "--actor", "ada"], rest].concat());
+        let accepted = posted.lock().unwrap()[0].1["accept_risk"] == true;
+        (done.status.code(), out(&done), accepted)
+    };
+    let lost = "eu-west is lost since epoch 8";
+    assert_eq!(
+        takeover(json!([]), &[]),
+        (Some(0), format!("{lost}; its keys open elsewhere after the window (`onceway status`)\n"), false)
+    );
+    assert_eq!(
+        takeover(json!(["ap-south", "us-east"]), &["--accept-risk"]),
+        (Some(0), format!("{lost}; without waiting its keys open in ap-south, us-east\n"), true)
+    );
+    assert_eq!(takeover(json!([]), &["--accept-risk"]), (Some(3), format!("{lost}\n"), true));
+}
+
+#[test]
+fn a_regions_status_is_its_exit_code() {
+    let region = |name: &str, standing: &str| json!({ "name": name, "standing": standing, "since_epoch": 4, "share": 0.5, "mark": 9 });
+    let authority = json!({
+        "epoch": 7, "founded": true, "mode": "manual", "lease": { "held": true, "left_ms": 900 },
+        "regions": [region("us-east", "serving"), region("eu-west", "lost")],
+        "opening": [{ "what": "window", "region": "eu-west", "text": "the window runs", "left_ms": 1500, "needs_operator": false }],
+        "pending": null, "voters": ["us-east", "eu-west"],
+    });
+    let (address, _) = admin(json!({ "region": "us-east", "authority": authority }), (200, json!({})));
+    let serving = at(&address, &["region", "status", "us-east"]);
+    assert_eq!((serving.status.code(), err(&serving).as_str()), (Some(0), ""));
+    let lost = at(&address, &["region", "status", "eu-west"]);
+    assert_eq!((lost.status.code(), err(&lost).as_str()), (Some(3), "onceway: eu-west is lost\n"));
+    for part in ["LOST", "epoch 4 of 7", "50.00 %", "1.5 s left"] {
+        assert!(out(&lost).contains(part), "{part} in {}", out(&lost));
+    }
+    assert_eq!(at(&address, &["region", "status", "north"]).status.code(), Some(2));
+    let screen = out(&at(&address, &["status"]));
+    for part in ["failover manual", "held, 0.9 s left", "LOST: its keys run elsewhere", "window  1.5 s left"]
+    {
+        assert!(screen.contains(part), "{part} in {screen}");
+    }
+}
+
+#[test]
+fn bad_acts_are_no_acts() {
+    for bad in [
+        &["init"][..],
+        &["init", "--config", "absent.toml"],
+        &["init", "--config", FILE, "--epoch-above", "x"],
+        &["ring", "plan"],
+        &["ring", "apply", "--config", FILE],
+        &["ring", "apply", "--config", FILE, "--expect-epoch", "-1"],
+        &["region", "drain"],
+        &["region", "drain", "No Region"],
+        &["region", "status", "EU"],
+        &["takeover", "eu-west"],
+        &["takeover", "eu-west", "--accept-risk"],
+        &["takeover", "eu-west", "--reason", " ", "--actor", "a"],
+    ] {
+        assert_eq!(onceway(bad).status.code(), Some(2), "{bad:?}");
+    }
+    for (command, taught) in [
+        (&["init"][..], "Exit codes: 0 founded"),
+        (&["ring", "plan"], "Changes nothing"),
+        (&["ring", "apply"], "Without --yes: a dry run"),
+        (&["region", "drain"], "The last region that serves cannot be drained"),
+        (&["region", "resume"], "comes back by itself"),
+        (&["region", "status"], "0 it serves"),
+        (&["takeover"], "may run a second time"),
+    ] {
+        let help = well(&[command, &["--help"]].concat());
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(taught) && help.contains("Exit codes:"), "{help}");
+    }
+}

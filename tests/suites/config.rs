@@ -1,0 +1,399 @@
+//! Configuration, through its public door: what is wrong is said, all of it, at its line; what is right means what it says.
+//!
+//! Neighbours: `config/cases.rs` holds the mistakes; `config/*.toml` at the top are the reference files. It must not start a process:
+//! `tests/suites/cli.rs` does.
+
+mod accepting;
+pub mod cases;
+mod certificates;
+mod failing_over;
+mod listening;
+mod reloading;
+mod secrets;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use accepting::ACCEPT_CASES;
+use cases::{CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS};
+use failing_over::FAILOVER_CASES;
+use http::{HeaderMap, HeaderValue, Method};
+use listening::LISTEN_CASES;
+use onceway::config::listen::{PublicLimits, TlsFiles};
+use onceway::config::{Config, Errors};
+use onceway::gateway::crowd::MostAtOnce;
+use onceway::gateway::route::{Escrow, Matched, Mismatch, Mode, Policy, Protection};
+use onceway::gateway::signature::FingerprintRule;
+use onceway::protocol::decide::Recovery;
+use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::key_policy::KeyPolicy;
+use onceway::protocol::lifetime::Retention;
+use onceway::protocol::outcome::OutcomeSets;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::time::Date;
+use secrets::SECRET_CASES;
+use tempfile::TempDir;
+
+/// The four good files and files of keys, each text of `edits` (file, from, to) replaced once.
+fn files(edits: &[(&str, &str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [("keys.json", KEYS), ("cut.json", "{\n"), ("secret.json", SECRET_KEYS)] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    std::fs::write(folder.path().join("long.json"), " ".repeat((256 << 10) + 1)).unwrap();
+    for (name, good) in [("ring", RING), ("routes", ROUTES), ("credentials", CREDENTIALS), ("region", REGION)]
+    {
+        let mut text = good.to_owned();
+        for (_, from, to) in edits.iter().filter(|(file, _, _)| *file == name) {
+            assert!(text.contains(from), "{name}.toml has no {from:?}");
+            text = text.replacen(from, to, 1);
+        }
+        std::fs::write(folder.path().join(format!("{name}.toml")), text).unwrap();
+    }
+    folder
+}
+
+fn load(folder: &Path) -> Result<Config, Errors> {
+    Config::load_with(&folder.join("region.toml"), &|_| None)
+}
+
+/// Everything that is said, without the folder's own name.
+fn said(folder: &Path) -> Vec<String> {
+    let Err(errors) = load(folder) else { return Vec::new() };
+    let lines = errors.to_string().replace(&format!("{}/", folder.display()), "");
+    lines.lines().map(str::to_owned).collect()
+}
+
+/// A reference file, loaded where the variables that it names are set.
+fn load_reference(name: &str) -> Config {
+    let set =
+        |name: &str| (name == "ONCEWAY_STORE_URL").then(|| "postgres://gateway@127.0.0.1/onceway".to_owned());
+    Config::load_with(&reference(name), &set).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn reference(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)
+}
+
+fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {
+    match config.shared.routes.find(&Method::POST, path) {
+        Matched::Route(route) => match &route.protection {
+            Protection::Required(policy) | Protection::Optional(policy) => policy,
+            Protection::Off { .. } => panic!("{path} handles no keys"),
+        },
+        Matched::PassThrough | Matched::Refused => panic!("no route takes {path}"),
+    }
+}
+
+#[test]
+fn the_good_files_are_good() {
+    let folder = files(&[]);
+    let config = load(folder.path()).unwrap();
+    assert_eq!(config.me.as_str(), "east");
+    assert_eq!(config.shared.view().epoch(), 0);
+    let settings = config.settings();
+    assert_eq!(settings.timings.heartbeat, Duration::from_millis(250));
+    assert_eq!(settings.shared, config.shared.digest);
+}
+
+#[test]
+fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
+    let of = |lines: &str| {
+        let folder = files(&[("region", "[upstream]", &format!("[quota]\n{lines}\n[upstream]"))]);
+        let quota = load(folder.path()).unwrap().settings().quota.unwrap();
+        [quota.new_keys, quota.look_ups, quota.misses]
+            .map(|pace| pace.map_or((0, 0), |pace| (pace.per_second.get(), pace.burst.get())))
+    };
+    assert_eq!(of("new_keys_per_second = 50"), [(50, 50), (0, 0), (0, 0)]);
+    assert_eq!(of("new_keys_per_second = 50\nburst = 7"), [(50, 7), (0, 0), (0, 0)]);
+    let all = "new_keys_per_second = 50\nlook_ups_per_second = 60\nmisses_per_second = 4";
+    assert_eq!(of(all), [(50, 50), (60, 60), (4, 4)]);
+    assert_eq!(of("misses_per_second = 4"), [(0, 0), (0, 0), (4, 4)]);
+    let folder = files(&[("region", "[upstream]", "[quota]\nlive_keys = 1000000000\n[upstream]")]);
+    let quota = load(folder.path()).unwrap().settings().quota.unwrap();
+    assert_eq!((quota.live_keys.unwrap().get(), quota.new_keys), (1_000_000_000, None));
+}
+
+#[test]
+fn each_mistake_is_said_at_its_line_and_nothing_else_is() {
+    assert!(CASES.len() >= 60);
+    for (file, from, to, expected) in
+        [CASES, ACCEPT_CASES, FAILOVER_CASES, LISTEN_CASES, SECRET_CASES].into_iter().flatten()
+    {
+        let folder = files(&[(file, from, to)]);
+        assert_eq!(said(folder.path()), *expected, "{file}.toml with {to:?} for {from:?}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_all_files_are_said_at_once() {
+    let folder = files(&[
+        ("region", "shared = true\n", "shared = 1\n"),
+        ("region", "ca = \"ca.pem\"\n", ""),
+        ("region", "west = \"west.internal:7403\"\n", ""),
+        ("ring", "place_by = \"key\"\n", ""),
+        ("ring", "drift_ppm = 500", "drift_ppm = 0"),
+        ("routes", "recovery = \"probe\"\n", ""),
+        ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nhold = \"1s\""),
+        ("credentials", "acme", "a c"),
+    ]);
+    let said = said(folder.path());
+    let begins: Vec<&str> = said.iter().map(|line| line.split(": ").nth(1).unwrap_or("")).collect();
+    let files: Vec<&str> = said.iter().map(|line| line.split(':').next().unwrap_or("")).collect();
+    let count = |file: &str| files.iter().filter(|name| **name == file).count();
+    assert_eq!(count("region.toml"), 3, "{said:#?}");
+    assert_eq!(count("ring.toml"), 2, "{said:#?}");
+    assert_eq!(count("routes.toml"), 3, "{said:#?}");
+    assert_eq!(count("credentials.toml"), 1, "{said:#?}");
+    assert!(files.is_sorted_by_key(|file| {
+        ["region.toml", "ring.toml", "routes.toml", "credentials.toml"].iter().position(|name| name == file)
+    }));
+    assert!(begins.contains(&"[peer.addresses] has no west"), "{said:#?}");
+}
+
+#[test]
+fn the_public_listener_is_told_its_tls_and_its_limits() {
+    let tables = "[listen.tls]\ncertificate = \"public.pem\"\nkey = \"public.key\"\n[listen.limits]\nconnections = 7\nconnections_per_ip = 3\n\
+                  requests = 5\nbodies = \"2MiB\"\nhead_time = \"1s\"\nbody_stall = \"2s\"\nwrite_stall = \"3s\"\nidle_time = \"4s\"\n[store]\n";
+    let folder = files(&[("region", "[store]\n", tables)]);
+    let listen = load(folder.path()).unwrap().process.listen;
+    let at = |name: &str| folder.path().join(name);
+    assert_eq!(listen.tls, Some(TlsFiles { certificate: at("public.pem"), key: at("public.key") }));
+    let limits = PublicLimits {
+        connections: 7,
+        connections_per_ip: 3,
+        head_time: Duration::from_secs(1),
+        body_stall: Duration::from_secs(2),
+        write_stall: Duration::from_secs(3),
+        idle_time: Duration::from_secs(4),
+    };
+    assert_eq!(listen.limits, limits);
+    assert_eq!(listen.at_once, MostAtOnce { requests: 5, bodies: 2 << 20 });
+}
+
+#[test]
+fn every_body_fits_into_the_room_for_bodies() {
+    let wide = ("routes", "hold = \"10s\"", "hold = \"10s\"\nbody_limit = \"2MiB\"");
+    let room = |size| ("region", "[store]\n", format!("[listen.limits]\nbodies = {size:?}\n[store]\n"));
+    for (size, refusal) in [("2MiB", None), ("1MiB", Some(2))] {
+        let (file, from, to) = room(size);
+        let said = said(files(&[wide, (file, from, &to)]).path());
+        let expected = refusal.map(|limit| {
+            format!("routes.toml:1: route \"charges\": body_limit {limit}MiB is more than all bodies at once may take, 1MiB: raise bodies under [listen.limits], or lower it")
+        });
+        assert_eq!(said, Vec::from_iter(expected), "{size}");
+    }
+}
+
+#[test]
+fn the_reference_files_are_right_and_agree() {
+    let all: Vec<Config> =
+        ["us-east.toml", "eu-west.toml", "ap-south.toml"].iter().map(|name| load_reference(name)).collect();
+    for config in &all {
+        assert_eq!(config.shared.digest, all[0].shared.digest);
+        assert_eq!(config.shared.ring.digest(), all[0].shared.ring.digest());
+        assert_eq!(config.process.peer.addresses.len(), 2);
+        // One without would make roles that have no password, and nobody could come in.
+        let provision = config.process.provision.as_ref().unwrap();
+        assert!(provision.gateway_password.is_some() && provision.replication_password.is_some());
+    }
+}
+
+#[test]
+fn the_reference_files_state_the_defaults_truly() {
+    let config = load_reference("us-east.toml");
+    let (written, default) = (policy_of(&config, "/v1/charges"), policy_of(&config, "/v1/payouts"));
+    assert_eq!(written.outcomes, OutcomeSets::default());
+    assert_eq!(written.outcomes, default.outcomes);
+    for pick in [
+        |p: &Policy| p.hold,
+        |p: &Policy| p.wait,
+        |p: &Policy| p.upstream_timeout,
+        |p: &Policy| p.settle_time,
+        |p: &Policy| p.tombstone,
+    ] {
+        assert_eq!(pick(written), pick(default));
+    }
+    assert_eq!(
+        (written.retention, default.retention),
+        (default.retention, Retention::For(Duration::from_secs(86_400)))
+    );
+    assert_eq!((written.body_limit, written.stored_limit), (default.body_limit, default.stored_limit));
+    assert_eq!((written.syntax, default.syntax), (Syntax::Lenient, Syntax::Lenient));
+    assert_eq!(written.bind, default.bind);
+    assert_eq!((written.escrow, default.escrow), (Escrow::Off, Escrow::Off));
+    assert_eq!((written.mode, default.mode), (Mode::Sync, Mode::Sync));
+    assert_eq!(policy_of(&config, "/v1/emails").accept, default.accept);
+    assert_eq!((&written.key_policy, written.mismatch), (&default.key_policy, default.mismatch));
+    assert_eq!((&default.key_policy, default.mismatch), (&KeyPolicy::default(), Mismatch::Unprocessable));
+    assert_eq!(written.fingerprint, FingerprintRule::Whole);
+    assert_eq!(written.replay_headers.len(), default.replay_headers.len() + 1);
+    assert_eq!(written.recovery, Recovery::Probe);
+    assert_eq!(written.probe.as_ref().map(ToString::to_string).as_deref(), Some("/onceway/effects"));
+    assert_eq!(policy_of(&config, "/v1/emails").recovery, Recovery::Rerun { max_attempts: 3 });
+    // What us-east.toml writes out, the others leave to the defaults.
+    let short = load_reference("eu-west.toml");
+    assert_eq!(config.process.store.pool, short.process.store.pool);
+    assert_eq!(config.process.drain, short.process.drain);
+    assert_eq!(config.process.listen.limits, short.process.listen.limits);
+    assert_eq!(short.process.listen.limits, PublicLimits::default());
+    assert_eq!(short.process.listen.tls, None);
+    assert_eq!((config.process.quota, short.process.quota), (None, None));
+    assert_eq!((config.process.shadow, short.process.shadow), (false, false));
+    assert_eq!(config.process.log, short.process.log);
+    let roles = |config: &Config| {
+        let provision = config.process.provision.as_ref().unwrap();
+        (provision.gateway_role.clone(), provision.replication_role.clone())
+    };
+    assert_eq!(roles(&config), roles(&short));
+}
+
+#[test]
+fn the_reference_credentials_hold_the_tokens_they_name() {
+    let config = load_reference("us-east.toml");
+    for (token, tenant) in [
+        ("sk_example_acme", Some("acme")),
+        ("sk_example_acme_next", Some("acme")),
+        ("sk_example_globex", Some("globex")),
+        ("sk_example_nobody", None),
+    ] {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", HeaderValue::from_str(&format!("Bearer {token}")).unwrap());
+        let caller = config.credentials.caller(&headers, Date(0));
+        assert_eq!(caller.as_ref().map(|caller| caller.tenant.as_str()), tenant, "{token}");
+    }
+}
+
+#[test]
+fn the_shared_digest_is_of_meanings_not_of_texts() {
+    let digest = |edits: &[(&str, &str, &str)]| load(files(edits).path()).unwrap().shared.digest;
+    let plain = digest(&[]);
+    for same in [
+        ("routes", "hold = \"10s\"", "# ten seconds\nhold = \"10000ms\""),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nwait = \"5s\""),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nreplay_headers = [\"ETag\"]"),
+        ("region", "0.0.0.0:7401", "0.0.0.0:7409"),
+        ("credentials", "acme", "globex"),
+        // The register says which routes are under escrow.
+        ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nescrow = \"claim\""),
+    ] {
+        assert_eq!(digest(&[same]), plain, "{same:?}");
+    }
+    for other in [
+        ("routes", "hold = \"10s\"", "hold = \"11s\""),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nnothing_happened = [404]"),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nreplay_headers = [\"x-a\"]"),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nmode = \"prefer\""),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nmode = \"accept\"\naccept = { max_runs = 2 }\nupstream",
+        ),
+        ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nmax_attempts = 4"),
+        ("routes", "/v1/emails", "/v1/mails"),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nmismatch = 409"),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { min_length = 2 }\nupstream"),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { max_length = 99 }\nupstream"),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nkey_policy = { alphabet = \"hex\" }\nupstream",
+        ),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { form = \"uuid\" }\nupstream"),
+        ("routes", "hold = \"10s\"\nupstream", "hold = \"10s\"\nkey_policy = { entropy_bits = 9 }\nupstream"),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nfingerprint = { include = [\"/a\"] }\nupstream",
+        ),
+        (
+            "routes",
+            "hold = \"10s\"\nupstream",
+            "hold = \"10s\"\nfingerprint = { exclude = [\"/a\"] }\nupstream",
+        ),
+        ("ring", "drift_ppm = 500", "drift_ppm = 501"),
+        ("ring", "seed = 7", "seed = 7\nheartbeat = \"200ms\""),
+        ("ring", "[failover]", "[failover]\nlease = \"9s\""),
+        ("ring", "[failover]", "[failover]\nmultiple = 3"),
+        ("ring", "[failover]", "[failover]\nfloor = \"2s\""),
+        ("ring", "[failover]", "[failover]\nbeyond = \"2m\""),
+        ("ring", "[failover]", "[failover]\ndrain_limit = \"200ms\""),
+        ("ring", "[failover]", "[failover]\nkill_after = \"6s\""),
+        ("ring", "[failover]", "[failover]\nstable_for = \"2m\""),
+        ("ring", "[failover]", "[failover]\nmin_serving = 2"),
+    ] {
+        assert_ne!(digest(&[other]), plain, "{other:?}");
+    }
+    let fields = |list: &str| {
+        let table = format!("hold = \"10s\"\nfingerprint = {{ {list} }}\nupstream");
+        digest(&[("routes", "hold = \"10s\"\nupstream", &table)])
+    };
+    assert_eq!(fields("include = [\"/a\", \"/b\"]"), fields("include = [\"/b\", \"/a\"]"));
+    assert_ne!(fields("include = [\"/a\"]"), fields("exclude = [\"/a\"]"));
+}
+
+#[test]
+fn one_written_outcome_set_takes_from_the_other_ones_default() {
+    use onceway::protocol::outcome::Outcome::{Final, NothingHappened, Unknown};
+    let of = |lines: &str| {
+        let folder = files(&[("routes", "hold = \"10s\"", &format!("hold = \"10s\"\n{lines}"))]);
+        let config = load(folder.path()).unwrap();
+        let sets = policy_of(&config, "/v1/charges").outcomes.clone();
+        [200, 404, 429, 503, 500].map(|status| sets.classify(status))
+    };
+    assert_eq!(of(""), [Final, Final, NothingHappened, NothingHappened, Unknown]);
+    assert_eq!(of("nothing_happened = [404]"), [Final, NothingHappened, Unknown, Unknown, Unknown]);
+    assert_eq!(of("final = [\"2xx\", \"429-430\"]"), [Final, Unknown, Final, NothingHappened, Unknown]);
+    assert_eq!(of("final = [\"200\"]\nnothing_happened = []"), [Final, Unknown, Unknown, Unknown, Unknown]);
+}
+
+#[test]
+fn place_by_decides_the_arc() {
+    let by_tenant = files(&[("ring", "place_by = \"key\"", "place_by = \"tenant\"")]);
+    let homes = |folder: &TempDir| -> Vec<RegionName> {
+        let ring = load(folder.path()).unwrap().shared.ring;
+        let id = |key: u32| KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(&key.to_string()).unwrap());
+        let mut homes: Vec<RegionName> = (0..64).map(|key| ring.order(&id(key)).home().clone()).collect();
+        homes.sort();
+        homes.dedup();
+        homes
+    };
+    assert_eq!(homes(&by_tenant).len(), 1);
+    assert_eq!(homes(&files(&[])).len(), 2);
+}
+
+/// What is said with an issuer added, `from` in it replaced.
+fn said_of_issuer(from: &str, to: &str) -> Vec<String> {
+    assert!(ISSUER.contains(from), "{from:?}");
+    let text = format!("{}[[credential]]", ISSUER.replacen(from, to, 1));
+    said(files(&[("credentials", "[[credential]]", &text)]).path())
+}
+
+#[test]
+fn each_mistake_in_an_issuer_is_said_at_its_line() {
+    assert_eq!(said_of_issuer("", ""), [""; 0]);
+    for (from, to, expected) in ISSUER_CASES {
+        assert_eq!(said_of_issuer(from, to), *expected, "{to:?} for {from:?}");
+    }
+}
+
+#[test]
+fn a_route_that_binds_to_principals_wants_them_named_everywhere() {
+    let bind = ("routes", "hold = \"10s\"", "hold = \"10s\"\nbind = \"principal\"");
+    let named = ("credentials", "tenant = \"acme\"", "tenant = \"acme\"\nprincipal = \"ledger\"");
+    let front = (
+        "region",
+        "[store]",
+        "[listen.trusted]\naddress = \"127.0.0.1:1\"\ntenant_header = \"X-T\"\n[store]",
+    );
+    let (plain, bound) = (load(files(&[]).path()).unwrap(), load(files(&[bind, named]).path()).unwrap());
+    assert_ne!(plain.shared.digest, bound.shared.digest, "all regions must bind alike");
+    assert_eq!(
+        said(files(&[bind, named, front]).path()),
+        [
+            "routes.toml:1: route \"charges\": bind = \"principal\", and [listen.trusted] has no principal_header: name the header in which the front names the principal"
+        ]
+    );
+    let whole = ("region", "tenant_header = \"X-T\"", "tenant_header = \"X-T\"\nprincipal_header = \"X-P\"");
+    assert_eq!(said(files(&[bind, named, front, whole]).path()), [""; 0]);
+}

@@ -1,0 +1,169 @@
+//! What becomes of a configuration whose files are read again: what is taken over, and what waits for a restart.
+//!
+//! Neighbours: `cases.rs` has the files that these change, `tests/suites/reload.rs` does it to gateways that run. Whatever a case does not name must not wait.
+
+use std::time::Duration;
+
+use http::Method;
+use onceway::config::Config;
+use onceway::config::running::Running;
+use onceway::gateway::route::Matched;
+
+use crate::config::{files, load};
+
+type Edit = (&'static str, &'static str, &'static str);
+
+/// What a process that started with the good files, `first` applied, says of `second`.
+fn adopt(first: &[Edit], second: &[Edit]) -> (Running, Vec<String>) {
+    let read = |edits: &[Edit]| -> Config {
+        let folder = files(edits);
+        std::fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
+        let mut config = load(folder.path()).unwrap_or_else(|errors| panic!("{edits:?}: {errors}"));
+        // All folders are one.
+        let peer = &mut config.process.peer;
+        (peer.certificate, peer.key, peer.ca) = Default::default();
+        config
+    };
+    Running::start(read(first)).adopt(read(second))
+}
+
+#[test]
+fn nothing_waits_that_need_not() {
+    for edit in [
+        ("region", "region = \"east\"", "region = \"east\"\ndrain = \"9s\""),
+        ("region", "[store]", "[listen.limits]\nconnections = 7\n[store]"),
+        ("region", "[store]", "[listen.limits]\nrequests = 7\n[store]"),
+        ("region", "[store]", "[quota]\nnew_keys_per_second = 7\n[store]"),
+        ("region", "[store]", "[log]\nlevel = \"warn\"\n[store]"),
+        ("region", "[store]", "[admin]\ntoken_file = \"token\"\n[store]"),
+        ("region", "west = \"host=west ", "west = \"host=other "),
+        ("credentials", "acme", "globex"),
+        ("routes", "/v1/emails", "/v1/mails"),
+        ("routes", "hold = \"10s\"", "hold = \"10s\"\nwait = \"1s\""),
+        // A proposal, which `onceway ring apply` takes.
+        ("ring", "weight = 1", "weight = 2"),
+    ] {
+        let (running, restart) = adopt(&[], &[edit]);
+        assert_eq!(restart, [""; 0], "{edit:?}");
+        let (before, after) = (load(files(&[]).path()).unwrap(), running.config());
+        let same = format!("{:?} {:?} {:?}", before.credentials, before.shared.routes, before.process.quota)
+            == format!("{:?} {:?} {:?}", after.credentials, after.shared.routes, after.process.quota)
+            && before.process.listen == after.process.listen
+            && before.process.log == after.process.log
+            && before.process.drain == after.process.drain
+            && before.process.admin_token == after.process.admin_token
+            && edit.0 != "ring"
+            && !edit.1.starts_with("west");
+        assert!(!same, "{edit:?} is not taken over");
+        // What peers compare follows the routes, and nothing else of these.
+        assert_eq!(after.shared.digest != before.shared.digest, edit.0 == "routes", "{edit:?}");
+        assert_eq!(after.shared.ring.digest(), before.shared.ring.digest(), "{edit:?}");
+    }
+}
+
+#[test]
+fn routes_that_wait_keep_the_room_for_their_bodies() {
+    let wide = ("routes", "hold = \"10s\"", "hold = \"10s\"\nbody_limit = \"8MiB\"");
+    let longer = ("routes", "hold = \"10s\"", "hold = \"31s\"");
+    let less = ("region", "[store]", "[listen.limits]\nbodies = \"4MiB\"\n[store]");
+    let bodies = |running: Running| running.config().process.listen.at_once.bodies;
+    let (running, restart) = adopt(&[wide], &[less, longer]);
+    assert!(restart.len() == 1 && restart[0].starts_with("routes: "), "{restart:?}");
+    assert_eq!(bodies(running), 256 << 20);
+    let (running, restart) = adopt(&[wide], &[less]);
+    assert_eq!((restart.len(), bodies(running)), (0, 4 << 20), "where the routes are taken over, so is that");
+}
+
+#[test]
+fn what_waits_is_named_and_keeps_its_value() {
+    let before = format!("{:?}", load(files(&[]).path()).unwrap().settings().failover);
+    for (edit, waits) in [
+        (("ring", "deployment = \"test\"", "deployment = \"other\""), "deployment"),
+        (("ring", "drift_ppm = 500", "drift_ppm = 501"), "clock.drift_ppm"),
+        (("ring", "drift_ppm = 500", "margin = \"51ms\""), "clock.margin"),
+        (("ring", "drift_ppm = 500", "skew = \"2s\""), "clock.skew"),
+        (("ring", "seed = 7", "seed = 7\nheartbeat = \"200ms\""), "heartbeat"),
+        (("ring", "[failover]", "[failover]\nlease = \"11s\""), "failover.lease"),
+        (("ring", "[failover]", "[failover]\nmultiple = 3"), "failover.multiple"),
+        (("ring", "[failover]", "[failover]\nfloor = \"2s\""), "failover.floor"),
+        (("ring", "[failover]", "[failover]\nbeyond = \"61s\""), "failover.beyond"),
+        (("ring", "[failover]", "[failover]\ndrain_limit = \"200ms\""), "failover.drain_limit"),
+        (("ring", "[failover]", "[failover]\nkill_after = \"6s\""), "failover.kill_after"),
+        (("ring", "[failover]", "[failover]\nstable_for = \"61s\""), "failover.stable_for"),
+        (("ring", "[failover]", "[failover]\nmin_serving = 2"), "failover.min_serving"),
+        (("region", "0.0.0.0:7401", "0.0.0.0:7409"), "listen.public"),
+        (("region", "127.0.0.1:7402", "127.0.0.1:7409"), "listen.admin"),
+        (("region", "0.0.0.0:7403", "0.0.0.0:7409"), "listen.peer"),
+        (
+            ("region", "[store]", "[listen.tls]\ncertificate = \"c\"\nkey = \"k\"\n[store]"),
+            "[listen.tls] as such",
+        ),
+        (
+            (
+                "region",
+                "[store]",
+                "[listen.trusted]\naddress = \"127.0.0.1:1\"\ntenant_header = \"X-T\"\n[store]",
+            ),
+            "[listen.trusted]",
+        ),
+        (("region", "gateway@", "other@"), "the store's URL"),
+        (("region", "[upstream]", "pool = 9\n[upstream]"), "store.pool"),
+        (("region", "[upstream]", "generation = 2\n[upstream]"), "store.generation"),
+        (("region", "127.0.0.1:7404", "127.0.0.1:7405"), "upstream.address"),
+        (("region", "[peer]", "[upstream.elsewhere]\nwest = \"http://w:1\"\n[peer]"), "[upstream.elsewhere]"),
+        (("region", "[peer]", "[upstream.health]\npath = \"/h\"\n[peer]"), "[upstream.health]"),
+        (("region", "west.internal:7403", "west.internal:7409"), "peer.addresses"),
+        (("region", "region = \"east\"", "region = \"east\"\nshadow = true"), "shadow"),
+        (("region", "[store]", "[log]\nformat = \"json\"\n[store]"), "log.format"),
+    ] {
+        let (running, restart) = adopt(&[], &[edit]);
+        assert_eq!(restart, [waits], "{edit:?}");
+        let config = running.config();
+        assert_eq!(config.shared.digest, load(files(&[]).path()).unwrap().shared.digest, "{edit:?}");
+        assert_eq!(format!("{:?}", config.settings().failover), before, "{edit:?}");
+        // It waits for as long as it stands there.
+        let folder = files(&[edit]);
+        let (_, still) = running.adopt(load(folder.path()).unwrap());
+        assert_eq!(still, [waits], "{edit:?}");
+    }
+}
+
+#[test]
+fn an_admin_listener_that_others_reach_keeps_its_token() {
+    let open: [Edit; 2] = [
+        ("region", "127.0.0.1:7402", "0.0.0.0:7402"),
+        ("region", "[store]", "[admin]\ntoken_file = \"token\"\n[store]"),
+    ];
+    // The file says loopback and no token; what listens is still open to all.
+    let (running, restart) = adopt(&open, &[]);
+    assert_eq!(restart, ["listen.admin"]);
+    assert!(running.config().process.admin_token.is_some());
+}
+
+#[test]
+fn routes_that_do_not_fit_what_stays_as_it_is_wait() {
+    let hold = |running: &Running| match running.config().shared.routes.find(&Method::POST, "/v1/charges") {
+        Matched::Route(route) => route.policy().unwrap().hold,
+        Matched::PassThrough | Matched::Refused => panic!("no route"),
+    };
+    let longer = ("routes", "hold = \"10s\"", "hold = \"31s\"");
+    let (running, restart) = adopt(&[], &[longer]);
+    assert!(
+        restart.len() == 1 && restart[0].starts_with("routes: a hold and its settle_time are longer"),
+        "{restart:?}"
+    );
+    assert_eq!(hold(&running), Duration::from_secs(10));
+    // With the margin of the file it would do; with the one that runs, no send would be possible in time.
+    let margin = ("ring", "drift_ppm = 500", "margin = \"800ms\"");
+    let tight = ("routes", "hold = \"10s\"", "hold = \"9500ms\"");
+    let (running, restart) = adopt(&[margin], &[tight]);
+    assert_eq!(restart.len(), 2, "{restart:?}");
+    assert!(
+        restart[0] == "clock.margin"
+            && restart[1].starts_with("routes: route \"charges\": hold 9500ms is too short"),
+        "{restart:?}"
+    );
+    assert_eq!(hold(&running), Duration::from_secs(10));
+    let (running, restart) = adopt(&[], &[tight]);
+    assert_eq!((restart.len(), hold(&running)), (0, Duration::from_millis(9_500)));
+}

@@ -1,0 +1,201 @@
+//! Secrets in the files: the mistakes and exactly what is said about each, where secrets may lie, and what a check says of those that are not here.
+//!
+//! Neighbours: `cases.rs` has all other mistakes and the files that these change. No message may repeat a secret.
+
+use onceway::adapters::identity::generate;
+use onceway::config::reader::Problem;
+use onceway::config::secret::Need;
+use onceway::config::secret::SecretSource;
+use onceway::config::{Checked, Config, check_region};
+use onceway::protocol::region::RegionName;
+
+use crate::config::cases::{CASES, Case};
+use crate::config::{files, load, said};
+
+#[rustfmt::skip]
+pub const SECRET_CASES: &[Case] = &[
+    ("region", "[store]\n", "[admin]\ntoken_file = \"absent\"\n[store]\n", &[
+        "region.toml:10: [admin]: token_file: cannot read absent: No such file or directory (os error 2)",
+    ]),
+    ("region", "[store]\n", "[admin]\ntoken = \"hunter2hunter2hunter2\"\n[store]\n", &[
+        "region.toml:10: [admin]: token is a secret: write token_env with the name of an environment variable, or token_file with the path of a file, that holds the token",
+    ]),
+    ("region", "[store]\n", "[accept]\nkey = \"aHVudGVyMg==\"\nkey_file = \"absent\"\nkey_env = \"X\"\n[store]\n", &[
+        "region.toml:10: [accept]: key is a secret: write key_env with the name of an environment variable, or key_file with the path of a file, that holds 32 bytes as base64 (`openssl rand -base64 32`)",
+        "region.toml:11: [accept]: key_env and key_file are both written: keep one",
+    ]),
+    ("region", "[store]\n", "[accept]\n[store]\n", &[
+        "region.toml:9: [accept]: key_env is missing: write key_env with the name of an environment variable, or key_file with the path of a file, that holds 32 bytes as base64 (`openssl rand -base64 32`)",
+    ]),
+    ("region", "postgres://", "mysql://", &[
+        "region.toml:10: [store]: url: must be a Postgres URL, such as \"postgres://user@host:5432/database\"",
+    ]),
+    ("region", "gateway@127.0.0.1/onceway", "gateway@db.internal/onceway", &[
+        "region.toml:10: [store]: url: cannot be used: sslmode is missing, for a server that is not on this machine: write verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted",
+    ]),
+    ("region", "gateway@127.0.0.1/onceway", "gateway@127.0.0.1/onceway?sslmode=verify-ca&sslrootcert=/ca.pem", &[
+        "region.toml:10: [store]: url: cannot be used: sslmode=verify-ca takes any server that the authority signed for: write verify-full",
+    ]),
+    ("region", "sslmode=disable", "sslmode=prefer", &[
+        "region.toml:23: [provision.publishers]: west: cannot be used: sslmode=prefer falls back to plain text wherever somebody wants that: write verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted",
+    ]),
+    ("region", "gateway@", "gateway:hunter2@", &[
+        "region.toml:10: [store]: url: holds a password: write url_env with the name of an environment variable, or url_file with the path of a file, that holds the URL",
+    ]),
+    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_env = \"ONCEWAY_TEST_UNSET\"", &[
+        "region.toml:10: [store]: url_env: the environment variable ONCEWAY_TEST_UNSET is not set: set it to the secret",
+    ]),
+    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_file = \"absent\"", &[
+        "region.toml:10: [store]: url_file: cannot read absent: No such file or directory (os error 2)",
+    ]),
+    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_file = \"keys.json\"", &[
+        "region.toml:10: [store]: url_file: keys.json must be a Postgres URL, such as \"postgres://user@host:5432/database\"",
+    ]),
+    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"\n", "", &[
+        "region.toml:9: [store]: url is missing: write url_env with the name of an environment variable, or url_file with the path of a file, that holds the URL",
+    ]),
+    ("region", "[upstream]", "url_env = \"X\"\n[upstream]", &[
+        "region.toml:11: [store]: url and url_env are both written: keep one",
+    ]),
+    ("region", "admin_url_env = \"ONCEWAY_TEST_UNSET\"", "admin_url = \"postgres://h/d?password=hunter2\"", &[
+        "region.toml:21: [provision]: admin_url: holds a password: write admin_url_env with the name of an environment variable, or admin_url_file with the path of a file, that holds the URL",
+    ]),
+    ("region", "ONCEWAY_TEST_UNSET\"\n", "X\"\ngateway_password = \"hunter2\"\nreplication_password = \"hunter2\"\n", &[
+        "region.toml:22: [provision]: gateway_password is a secret: write gateway_password_env with the name of an environment variable, or gateway_password_file with the path of a file, that holds the password",
+        "region.toml:23: [provision]: replication_password is a secret: write replication_password_env with the name of an environment variable, or replication_password_file with the path of a file, that holds the password",
+    ]),
+    ("region", "user=r", "user=r password=hunter2", &[
+        "region.toml:23: [provision.publishers]: west: holds a password: write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string",
+    ]),
+    ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ variable = \"X\" }", &[
+        "region.toml:23: [provision.publishers]: west: must be a connection string without a password; else write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string",
+    ]),
+];
+
+#[test]
+fn no_secret_is_shown() {
+    let folder = files(&[]);
+    let shown = format!("{:?}", load(folder.path()).unwrap());
+    assert!(shown.contains("(secret)"));
+    assert!(!shown.contains("gateway@") && !shown.contains("user=r"), "{shown}");
+    assert!(SECRET_CASES.iter().filter(|(_, _, to, _)| to.contains("hunter2")).count() > 4);
+    for (file, from, to, _) in CASES.iter().chain(SECRET_CASES) {
+        let folder = files(&[(file, from, to)]);
+        let said = said(folder.path()).join("\n");
+        for secret in ["hunter2", "aHVudGVyMg", "sk_secret", "user=r", "ba7816", "c2VjcmV0"] {
+            assert!(!said.contains(secret), "{said}");
+        }
+    }
+}
+
+#[test]
+fn the_environment_may_hold_the_store_url() {
+    let written = "url = \"postgres://gateway@127.0.0.1/onceway\"";
+    let folder = files(&[("region", written, "url_env = \"STORE\"")]);
+    let file = folder.path().join("region.toml");
+    let url = "postgres://somebody@elsewhere/onceway?sslmode=verify-full&sslrootcert=/ca.pem";
+    let config = Config::load_with(&file, &|name| (name == "STORE").then(|| url.to_owned())).unwrap();
+    assert_eq!(config.process.store.url.reveal(), url);
+    let wrong = Config::load_with(&file, &|_| Some("mysql://hunter2".to_owned())).unwrap_err().to_string();
+    assert!(wrong.contains("STORE must be a Postgres URL") && !wrong.contains("hunter2"), "{wrong}");
+}
+
+#[test]
+fn secrets_may_lie_in_files() {
+    let folder = files(&[
+        ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_file = \"url\""),
+        ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ file = \"west\" }"),
+    ]);
+    std::fs::write(folder.path().join("url"), "postgres://gateway:hunter2@127.0.0.1/onceway\n").unwrap();
+    let config = load(folder.path()).unwrap();
+    assert_eq!(config.process.store.url.reveal(), "postgres://gateway:hunter2@127.0.0.1/onceway");
+    // What only `store init` needs is read when that needs it.
+    let west = folder.path().join("west");
+    let publishers = config.process.provision.unwrap().publishers;
+    assert_eq!(publishers.into_values().collect::<Vec<_>>(), [SecretSource::File(west)]);
+}
+
+/// Names much that is nowhere.
+const INCOMPLETE: [(&str, &str, &str); 4] = [
+    ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ file = \"west\" }"),
+    (
+        "region",
+        "gateway@127.0.0.1/onceway",
+        "gateway@127.0.0.1/onceway?sslmode=verify-full&sslrootcert=/nowhere/ca.pem&sslcert=/nowhere/us.pem&sslkey=/nowhere/us.key",
+    ),
+    ("region", "[provision]\n", "[provision]\npublishers_ca = \"servers.pem\"\n"),
+    (
+        "region",
+        "[store]\n",
+        "[admin]\ntoken_file = \"token\"\n[listen.tls]\ncertificate = \"public.pem\"\nkey = \"public.key\"\n[store]\n",
+    ),
+];
+
+#[test]
+fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
+    let folder = files(&INCOMPLETE);
+    let check_for = |need, environment| {
+        let Checked { value, wrong, missing } =
+            check_region(&folder.path().join("region.toml"), environment, need);
+        let lines = |all: Vec<Problem>| -> Vec<String> {
+            let gone = "No such file or directory (os error 2)";
+            let shown = |one: Problem| one.to_string().replace(&format!("{}/", folder.path().display()), "");
+            all.into_iter().map(|one| shown(one).replace(gone, "gone")).collect()
+        };
+        (value.is_some(), lines(wrong), lines(missing))
+    };
+    let check = |environment| check_for(Need::All, environment);
+    let pem = |line: u32, key: &str, name: &str| {
+        format!("region.toml:{line}: [peer]: {key}: cannot read {name}: gone")
+    };
+    let store = |name: &str| format!("region.toml:15: [store]: url: cannot read /nowhere/{name}: gone");
+    let all = [
+        "region.toml:10: [admin]: token_file: cannot read token: gone".to_owned(),
+        "region.toml:12: [listen.tls]: certificate: cannot read public.pem: gone".to_owned(),
+        "region.toml:13: [listen.tls]: key: cannot read public.key: gone".to_owned(),
+        store("ca.pem"),
+        store("us.pem"),
+        store("us.key"),
+        pem(20, "certificate", "east.pem"),
+        pem(21, "key", "east.key"),
+        pem(22, "ca", "ca.pem"),
+        "region.toml:26: [provision]: publishers_ca: cannot read servers.pem: gone".to_owned(),
+        "region.toml:27: the environment variable ONCEWAY_TEST_UNSET is not set: set it to the secret"
+            .to_owned(),
+        "region.toml:29: cannot read west: gone".to_owned(),
+    ];
+    assert_eq!(check(&|_| None), (true, Vec::new(), all.to_vec()));
+    // Where only gateways run, what `onceway store` needs is not looked for: the last three lines.
+    assert_eq!(check_for(Need::Gateway, &|_| None), (true, Vec::new(), all[..all.len() - 3].to_vec()));
+    // What is there must be right, whoever needs it.
+    generate(&[RegionName::parse("east").unwrap()]).unwrap().write(folder.path()).unwrap();
+    for (name, text) in [("token", "short"), ("west", "host=west password=hunter2")] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let (right, wrong, missing) = check(&|_| Some("mysql://hunter2".to_owned()));
+    assert!(!right && missing.len() == 6, "{missing:?}");
+    assert_eq!(wrong.len(), 3, "{wrong:?}");
+    assert!(
+        wrong[0].contains("token must hold one token")
+            && wrong[1].contains("ONCEWAY_TEST_UNSET must be a Postgres URL")
+    );
+    assert!(
+        wrong[2].starts_with("region.toml:29: west has no dbname=") && !wrong.concat().contains("hunter2"),
+        "{wrong:?}"
+    );
+    // A gateway that starts does without what only other commands need, and never without what it needs.
+    let refused = said(folder.path());
+    assert!(refused.len() == 1 && refused[0].contains("[admin]"), "{refused:?}");
+}
+
+#[test]
+fn an_admin_listener_open_to_others_takes_its_token_from_a_file() {
+    let open = ("region", "127.0.0.1:7402", "0.0.0.0:7402");
+    let folder = files(&[open, ("region", "[store]\n", "[admin]\ntoken_file = \"token\"\n[store]\n")]);
+    std::fs::write(folder.path().join("token"), "short\n").unwrap();
+    let too_short = said(folder.path());
+    assert!(too_short.len() == 1 && too_short[0].contains("16 or more"), "{too_short:?}");
+    std::fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
+    let config = load(folder.path()).unwrap();
+    assert_eq!(config.process.admin_token.unwrap().reveal(), "a-token-of-25-characters-");
+}

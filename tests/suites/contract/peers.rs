@@ -1,0 +1,279 @@
+//! The peers' bench: the real peer listener over mutual TLS, with a region behind it that does what it is told.
+//!
+//! Neighbours: `net/support.rs` makes the certificates, `door.rs` the address. It must not assert what the port does.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use onceway::adapters::identity::PeerIdentity;
+use onceway::adapters::peers::HttpPeers;
+use onceway::adapters::system::SystemClock;
+use onceway::fleet::wait;
+use onceway::ports::Peers;
+use onceway::ports::body::full;
+use onceway::ports::contract::asking::AskBench;
+use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
+use onceway::protocol::digest::digest;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::versions::{NEWEST, Versions};
+use onceway::server::peer::{PeerLimits, listen};
+use onceway::server::{Listeners, PeerService};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::contract::door::Door;
+use crate::net::support::{Pki, region};
+
+const BOUND: Duration = Duration::from_secs(20);
+
+/// The way from `eu`, whose peers are under test, to its peer `us`.
+pub struct Link {
+    peers: HttpPeers,
+    peer: Arc<Played>,
+    house: Arc<tokio::sync::Mutex<House>>,
+}
+
+/// A region played by the bench, over all times that it listened.
+struct Played {
+    behaviour: Mutex<PeerBehaviour>,
+    pong: Mutex<Pong>,
+    told: Mutex<Told>,
+    arrived: Mutex<Vec<Forward>>,
+    asked: Mutex<Vec<Question>>,
+    to_break: UnboundedSender<()>,
+    /// How often connections were to be broken.
+    breaks: AtomicU64,
+    /// The opening at which a ping arrived last.
+    reached: AtomicU64,
+}
+
+/// What listens, if anything does.
+struct House {
+    door: Door,
+    identity: PeerIdentity,
+    open: Option<Listeners>,
+    /// How often it was opened.
+    openings: u64,
+    /// How often connections were broken.
+    broken: u64,
+}
+
+/// The region, as it is reached since one opening.
+struct Opening {
+    number: u64,
+    played: Arc<Played>,
+}
+
+impl Link {
+    pub async fn start() -> Link {
+        let pki = Pki::new(&["eu", "us"]);
+        let door = Door::new();
+        let addresses = BTreeMap::from([(region("us"), door.address.to_string())]);
+        let peers = HttpPeers::new(&pki.identity("eu"), addresses);
+        let identity = pki.identity("us");
+        let house = House { door, identity, open: None, openings: 0, broken: 0 };
+        let house = Arc::new(tokio::sync::Mutex::new(house));
+        let (to_break, broken) = unbounded_channel();
+        let pong = Pong {
+            speaks: Versions::OURS,
+            protocol: NEWEST,
+            epoch: 1,
+            view: digest("onceway/test", &[]),
+            shared: digest("onceway/test", &[]),
+            serving: true,
+            beat: None,
+            origin: None,
+            upstream_failing: false,
+            heard: Some(BTreeMap::new()),
+            applied: BTreeMap::new(),
+        };
+        let peer = Arc::new(Played {
+            behaviour: Mutex::new(PeerBehaviour::Hang),
+            pong: Mutex::new(pong),
+            told: Mutex::new(Told::Done),
+            arrived: Mutex::default(),
+            asked: Mutex::default(),
+            to_break,
+            breaks: AtomicU64::new(0),
+            reached: AtomicU64::new(0),
+        });
+        tokio::spawn(break_connections(broken, house.clone(), peer.clone()));
+        Link { peers, peer, house }
+    }
+}
+
+/// Drops everything at once, so that nobody is told, and listens again, so that whoever sends again is seen.
+async fn break_connections(
+    mut broken: UnboundedReceiver<()>,
+    house: Arc<tokio::sync::Mutex<House>>,
+    peer: Arc<Played>,
+) {
+    while let Some(()) = broken.recv().await {
+        let mut house = house.lock().await;
+        if let Some(open) = house.open.take() {
+            drop(open);
+            house.listen(&peer).await;
+        }
+        house.broken += 1;
+    }
+}
+
+impl House {
+    async fn listen(&mut self, peer: &Arc<Played>) {
+        // What listened before may still be on its way out.
+        let listener = wait::for_some("the port to be free", BOUND, async || Ok(self.door.open().ok()));
+        let mut listeners = Listeners::new(Duration::ZERO);
+        let limits = PeerLimits::default();
+        self.openings += 1;
+        let opening = Arc::new(Opening { number: self.openings, played: peer.clone() });
+        listen(&mut listeners, listener.await.unwrap(), &self.identity, opening, limits);
+        self.open = Some(listeners);
+    }
+}
+
+impl PeerService for Opening {
+    type Place = ();
+
+    fn place(&self, _head: &Forward, _bytes: usize) -> Result<(), Box<ForwardReply>> {
+        Ok(())
+    }
+
+    async fn forward(self: Arc<Self>, _from: RegionName, forward: Forward, _place: ()) -> ForwardReply {
+        let peer = &self.played;
+        peer.arrived.lock().unwrap().push(forward);
+        let behaviour = peer.behaviour.lock().unwrap().clone();
+        match behaviour {
+            PeerBehaviour::Answer { after, status, body } => {
+                wait::pause(after).await;
+                let mut response = Response::new(full(body));
+                *response.status_mut() = StatusCode::from_u16(status).unwrap();
+                ForwardReply::Answer(response)
+            }
+            PeerBehaviour::NotOwner { epoch } => ForwardReply::NotOwner { epoch },
+            PeerBehaviour::BreakAfterReading => peer.breaks_off().await,
+            PeerBehaviour::Refuse | PeerBehaviour::Hang => pending().await,
+        }
+    }
+
+    async fn pong(self: Arc<Self>) -> Pong {
+        let peer = &self.played;
+        peer.reached.store(self.number, SeqCst);
+        if matches!(*peer.behaviour.lock().unwrap(), PeerBehaviour::Hang) {
+            return pending().await;
+        }
+        peer.pong.lock().unwrap().clone()
+    }
+
+    async fn ask(self: Arc<Self>, _from: RegionName, question: Question) -> Told {
+        let peer = &self.played;
+        peer.asked.lock().unwrap().push(question);
+        let behaviour = peer.behaviour.lock().unwrap().clone();
+        match behaviour {
+            PeerBehaviour::Answer { .. } | PeerBehaviour::NotOwner { .. } => {
+                peer.told.lock().unwrap().clone()
+            }
+            PeerBehaviour::BreakAfterReading => peer.breaks_off().await,
+            PeerBehaviour::Refuse | PeerBehaviour::Hang => pending().await,
+        }
+    }
+}
+
+impl Played {
+    /// Breaks the connection, and with it whoever waits here.
+    async fn breaks_off<T>(&self) -> T {
+        self.breaks.fetch_add(1, SeqCst);
+        self.to_break.send(()).unwrap();
+        pending().await
+    }
+}
+
+impl Link {
+    /// Waits until connections that were to be broken are, and until the caller has one that is not. A
+    /// broken stream is noticed before its connection is: what is called in between fails at once,
+    /// and rightly so, whatever the peer does by then.
+    async fn is_mended(&self) {
+        wait::for_some("a connection that nobody breaks", BOUND, async || {
+            let house = self.house.lock().await;
+            let (openings, broken) = (house.openings, house.broken);
+            drop(house);
+            if broken < self.peer.breaks.load(SeqCst) {
+                return Ok(None);
+            }
+            drop(self.peers.ping(&region("us"), BOUND).await);
+            Ok((self.peer.reached.load(SeqCst) == openings).then_some(()))
+        })
+        .await
+        .unwrap();
+    }
+}
+
+impl PeersBench for Link {
+    type Peers = HttpPeers;
+    type Clock = SystemClock;
+
+    fn peers(&self) -> &HttpPeers {
+        &self.peers
+    }
+
+    fn clock(&self) -> &SystemClock {
+        &SystemClock
+    }
+
+    fn peer(&self) -> RegionName {
+        region("us")
+    }
+
+    fn unlisted(&self) -> RegionName {
+        region("nowhere")
+    }
+
+    async fn behave(&self, behaviour: PeerBehaviour) {
+        let before = self.peer.behaviour.lock().unwrap().clone();
+        if matches!(before, PeerBehaviour::BreakAfterReading) {
+            self.is_mended().await;
+        }
+        let mut house = self.house.lock().await;
+        *self.peer.behaviour.lock().unwrap() = behaviour.clone();
+        self.peer.arrived.lock().unwrap().clear();
+        self.peer.asked.lock().unwrap().clear();
+        if !matches!(behaviour, PeerBehaviour::Refuse) {
+            if house.open.is_none() {
+                house.listen(&self.peer).await;
+            }
+            return;
+        }
+        if let Some(open) = house.open.take() {
+            open.stop().await;
+        }
+        // Until the end of the connection was noticed here, what is sent on it is unknown, and rightly so.
+        wait::for_some("a refused connection", BOUND, async || {
+            let ping = self.peers.ping(&region("us"), BOUND).await;
+            Ok(matches!(ping, Err(PeerError::NotSent(_))).then_some(()))
+        })
+        .await
+        .unwrap();
+    }
+
+    async fn set_pong(&self, pong: Pong) {
+        *self.peer.pong.lock().unwrap() = pong;
+    }
+
+    async fn arrived(&self) -> Vec<Forward> {
+        self.peer.arrived.lock().unwrap().clone()
+    }
+}
+
+impl AskBench for Link {
+    async fn set_told(&self, told: Told) {
+        *self.peer.told.lock().unwrap() = told;
+    }
+
+    async fn asked(&self) -> Vec<Question> {
+        self.peer.asked.lock().unwrap().clone()
+    }
+}

@@ -1,0 +1,182 @@
+//! The store's bench: a private Postgres, restarted for real, and rows of another region that a superuser puts in.
+//!
+//! Neighbours: `store/support.rs` makes the server and its store. It must not assert what a store does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use onceway::adapters::postgres::{PgStore, provision};
+use onceway::fleet::wait;
+use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
+use onceway::ports::store::{ClaimAsk, ClaimReply};
+use onceway::ports::{KeyStore, Replica};
+use onceway::protocol::decide::Basis;
+use onceway::protocol::key::{KeyId, Tenant};
+use onceway::protocol::record::{Nonce, Reader, Reading, Row, State, Token, resolve};
+use onceway::protocol::region::Origin;
+
+use crate::store::support::{Region, ask, eventually, id, open, won};
+
+const ME: &str = "eu#1";
+const PEERS: [&str; 2] = ["us-east#1", "ap#3"];
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A region's store, as one of three.
+pub struct Stores {
+    region: Region,
+    store: PgStore,
+    /// Whether the next restart is a crash: the two take turns.
+    crash: AtomicBool,
+}
+
+impl Stores {
+    pub async fn start() -> Stores {
+        let region = Region::start(ME).await;
+        let report = provision::init(&region.plan(&[], &PEERS)).await.unwrap();
+        assert!(report.is_complete(), "{report}");
+        let store = region.store();
+        Stores { region, store, crash: AtomicBool::new(true) }
+    }
+}
+
+impl StoreBench for Stores {
+    type Store = PgStore;
+
+    fn store(&self) -> &PgStore {
+        &self.store
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::parse(ME).unwrap()
+    }
+
+    fn peers(&self) -> Vec<Origin> {
+        PEERS.iter().map(|peer| Origin::parse(peer).unwrap()).collect()
+    }
+
+    fn tenant(&self, name: &str) -> Tenant {
+        Tenant::parse(name).unwrap()
+    }
+
+    async fn arrives(&self, id: &KeyId, state: Foreign) -> Token {
+        let number: i16 = match state {
+            Foreign::Claimed => 1,
+            Foreign::InDoubt => 2,
+            Foreign::Released => 3,
+            Foreign::Settled => 4,
+        };
+        let epoch = self.store.gate().await.unwrap().epoch;
+        let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
+                       expires_at, answer_status, answer_headers, settled_at) \
+                   select $1, $2, $3, s, $5, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), $6 * interval '1 second', \
+                       now() + $6 * interval '1 second', case s when 4 then 200 end, case s when 4 then '\\x01'::bytea end, \
+                       case s when 4 then now() end from (values ($4::smallint)) v (s)";
+        let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
+        let epoch_stored = i64::try_from(epoch).unwrap();
+        let admin = self.region.admin().await;
+        admin
+            .execute(sql, &[&tenant, &key, &PEERS[0], &number, &epoch_stored, &LONG.as_secs_f64()])
+            .await
+            .unwrap();
+        Token { epoch, attempt: 1 }
+    }
+
+    async fn restart(&self) {
+        let cluster = &self.region.cluster;
+        if self.crash.fetch_xor(true, Ordering::Relaxed) {
+            cluster.kill().await.unwrap();
+        } else {
+            cluster.stop(BOUND).await.unwrap();
+        }
+        cluster.start().await.unwrap();
+        // Connections that were lost are noticed by their own tasks, so the first call may still meet one.
+        eventually("the store to answer again", || async {
+            let (keys, control) = (self.store.look_up(&[id("any")]).await, self.store.heartbeats().await);
+            (keys.is_ok() && control.is_ok()).then_some(())
+        })
+        .await;
+    }
+
+    async fn pass(&self, span: Duration) {
+        let admin = self.region.admin().await;
+        let sql = "select (clock_timestamp() + $1 * interval '1 second')::text";
+        let until: String = admin.query_one(sql, &[&span.as_secs_f64()]).await.unwrap().get(0);
+        let passed = async || {
+            let sql = "select clock_timestamp() > $1::text::timestamptz";
+            let passed: bool = admin.query_one(sql, &[&until]).await?.get(0);
+            Ok(passed.then_some(()))
+        };
+        wait::for_some("the database's clock", BOUND + span, passed).await.unwrap();
+    }
+}
+
+/// Schedule: a peer's doubt is superseded by a first own claim; that is released; the key is claimed again on the own row alone.
+/// Were the list of the first claim overwritten, the peer's doubt would read as one again, over an attempt that runs.
+#[tokio::test]
+async fn a_doubt_that_was_superseded_stays_so_over_claims_that_do_not_name_it() {
+    let bench = Stores::start().await;
+    let gate = open(&bench.store).await;
+    let key = id("masked");
+    let doubt = (bench.peers()[0].clone(), bench.arrives(&key, Foreign::InDoubt).await);
+    let basis = Basis::Known { own: None, over: vec![doubt.clone()], attempt: 1 };
+    let mut last = won(&bench.store, &ClaimAsk { basis, ..ask("masked", 1, gate.version) }).await;
+    for nonce in 2..=4 {
+        bench.store.release(&last).await.unwrap();
+        let own = Some((last.token, last.nonce));
+        let basis = Basis::Known { own, over: Vec::new(), attempt: last.token.attempt };
+        let again = ClaimAsk { basis, ..ask("masked", nonce, gate.version) };
+        last = won(&bench.store, &again).await;
+        let rows = bench.store.look_up(std::slice::from_ref(&key)).await.unwrap().remove(0);
+        let reader = Reader::new(
+            bench.origin(),
+            onceway::protocol::time::Drift { ppm: 0, margin: std::time::Duration::ZERO },
+        );
+        let Reading::InProgress(row) = resolve(rows, &reader) else { panic!("the doubt came back") };
+        assert_eq!((row.nonce, row.over), (Nonce(nonce), vec![doubt.clone()]));
+    }
+
+    // A newer doubt of the same peer that is superseded takes the older one's place.
+    bench.store.release(&last).await.unwrap();
+    let admin = bench.region.admin().await;
+    admin.execute("update onceway.records_us_east_g1 set attempt = 9", &[]).await.unwrap();
+    let own = Some((last.token, last.nonce));
+    let stale = Basis::Known { own, over: Vec::new(), attempt: last.token.attempt };
+    let stale = ClaimAsk { basis: stale, ..ask("masked", 5, gate.version) };
+    assert!(matches!(bench.store.claim(&stale).await, Ok(ClaimReply::Found(rows)) if rows.len() == 2));
+    let newer = vec![(doubt.0, Token { attempt: 9, ..doubt.1 })];
+    let basis = Basis::Known { own, over: newer.clone(), attempt: 9 };
+    won(&bench.store, &ClaimAsk { basis, ..ask("masked", 6, gate.version) }).await;
+    let rows = bench.store.look_up(&[key]).await.unwrap().remove(0);
+    let claimed = |row: &Row| matches!(row.state, State::Claimed { .. }).then(|| row.over.clone());
+    assert_eq!(rows.iter().find_map(claimed), Some(newer));
+}
+
+/// Three stores that are new all at once, each subscribing to the other two: nobody may wait for somebody who waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn three_regions_that_provision_at_once_all_complete() {
+    let (eu, us, ap) = tokio::join!(Region::start("eu#1"), Region::start("us-east#1"), Region::start("ap#3"));
+    let plans = [eu.plan(&[&us, &ap], &[]), us.plan(&[&eu, &ap], &[]), ap.plan(&[&eu, &us], &[])];
+    let complete = async |plan| {
+        let report = crate::store::support::init_until_complete(plan).await;
+        assert_eq!(
+            report.lines.iter().filter(|line| line.what.starts_with("subscription")).count(),
+            2,
+            "{report}"
+        );
+    };
+    let [of_eu, of_us, of_ap] = &plans;
+    tokio::join!(complete(of_eu), complete(of_us), complete(of_ap));
+    for from in [&eu, &us, &ap] {
+        let store = from.store();
+        open(&store).await;
+        let seq = store.beat().await.unwrap().unwrap().seq;
+        for to in [&eu, &us, &ap] {
+            let reader = to.store();
+            eventually("each heartbeat in each store", || async {
+                let beats = reader.heartbeats().await.unwrap();
+                beats.into_iter().find(|beat| beat.origin == from.origin && beat.seq == seq)
+            })
+            .await;
+        }
+    }
+}

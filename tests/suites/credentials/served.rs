@@ -1,0 +1,231 @@
+//! Credentials of a gateway that runs: files that change under it, the trusted front's door, keys bound to a principal.
+//!
+//! One region serves all tests of this file, one test at a time: they change the same files. The route `payouts` binds its keys
+//! to the principal, so every token in the file names one.
+
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::ports::free_run;
+use onceway::gateway::credentials::digest;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+use crate::credentials::signing::{SigningKey, jwks};
+use crate::support::solo::{Solo, routes};
+use crate::support::{BODY, OTHER_BODY, ask, code, effects, key, run, until};
+
+const ISS: &str = "https://accounts.test";
+
+struct Site {
+    solo: Solo,
+    /// Where the trusted front connects.
+    trusted: String,
+}
+
+/// The region, for one test alone.
+async fn site() -> MutexGuard<'static, Site> {
+    static SITE: OnceCell<Mutex<Site>> = OnceCell::const_new();
+    let start = || async {
+        let port = free_run(1).unwrap();
+        let bound = routes().replacen("name = \"payouts\"", "name = \"payouts\"\nbind = \"principal\"", 1);
+        let edit = |dir: &std::path::Path| {
+            fs::write(dir.join("credentials.toml"), tokens()).unwrap();
+            let file = dir.join("solo.toml");
+            let door = format!(
+                "\n[listen.trusted]\naddress = \"127.0.0.1:{port}\"\ntenant_header = \"X-Tenant\"\nprincipal_header = \"X-User\"\n"
+            );
+            fs::write(&file, fs::read_to_string(&file).unwrap() + &door).unwrap();
+        };
+        let solo = Solo::start_with(&bound, None, edit).await;
+        Mutex::new(Site { solo, trusted: format!("http://127.0.0.1:{port}") })
+    };
+    SITE.get_or_init(start).await.lock().await
+}
+
+/// The API tokens that are always known.
+fn tokens() -> String {
+    let token = |token: &str, tenant: &str, principal: &str| {
+        let digest: String = digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("[[credential]]\ntenant = \"{tenant}\"\nprincipal = \"{principal}\"\nsha256 = \"{digest}\"\n")
+    };
+    token("sk_ann", "acme", "ann")
+        + &token("sk_ann_next", "acme", "ann")
+        + &token("sk_bob", "acme", "bob")
+        + &token("sk_globex", "globex", "ann")
+}
+
+fn issuer() -> String {
+    format!(
+        "[[issuer]]\nname = \"accounts\"\niss = \"{ISS}\"\njwks = \"keys.json\"\nalgorithms = [\"ES256\"]\naudience = [\"api\"]\ntenant_claim = \"tenant\"\n"
+    )
+}
+
+fn claims() -> Value {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    json!({"iss": ISS, "aud": "api", "exp": now + 3_600, "tenant": "acme", "sub": "ann"})
+}
+
+async fn post(base: &str, path: &str, headers: &[(&str, &str)], key: &str, body: &str) -> Answer {
+    let mut request = Ask::post(format!("{base}{path}"), body.to_owned()).with("Idempotency-Key", key);
+    for (name, value) in headers {
+        request = request.with(name, *value);
+    }
+    ask(request).await
+}
+
+impl Site {
+    async fn send(&self, token: &str, path: &str, key: &str, body: &str) -> Answer {
+        let bearer = format!("Bearer {token}");
+        post(&self.solo.public(), path, &[("Authorization", &bearer)], key, body).await
+    }
+
+    async fn accepts(&self, token: &str) -> bool {
+        self.send(token, "/v1/charges", &key("probe"), BODY).await.status.as_u16() != 401
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        fs::write(self.solo.dir.join(file), text).unwrap();
+    }
+
+    async fn reloads(&self, result: &str) -> u64 {
+        let page = ask(Ask::get(format!("{}/metrics", self.solo.region.admin()))).await.text();
+        let name = format!("onceway_config_reloads_total{{result=\"{result}\"}} ");
+        page.lines().find_map(|line| line.strip_prefix(&name)).expect("the series").parse().unwrap()
+    }
+
+    /// Does something to the files and waits until the gateway has read them again, with this result.
+    async fn reload(&self, result: &str, change: impl FnOnce()) {
+        let before = self.reloads(result).await;
+        change();
+        until(&format!("a reload that is {result}"), async || self.reloads(result).await > before).await;
+    }
+}
+
+#[test]
+fn a_signed_token_asks_and_its_keys_rotate_under_the_running_gateway() {
+    run(async {
+        let site = site().await;
+        let (old, new) = (SigningKey::new("old", "ES256"), SigningKey::new("new", "ES256"));
+        assert!(!site.accepts(&old.token(&claims())).await, "the issuer is not known yet");
+        site.write("keys.json", &jwks(&[&old]));
+        site.reload("ok", || site.write("credentials.toml", &(issuer() + &tokens()))).await;
+        let kept = key("rotated");
+        let first = site.send(&old.token(&claims()), "/v1/payouts", &kept, BODY).await;
+        assert_eq!(first.status.as_u16(), 201, "{}", first.text());
+        // Only the file of keys changes now.
+        site.reload("ok", || site.write("keys.json", &jwks(&[&new]))).await;
+        let refused = site.send(&old.token(&claims()), "/v1/payouts", &kept, BODY).await;
+        assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (401, "credential-invalid"));
+        let again = site.send(&new.token(&claims()), "/v1/payouts", &kept, BODY).await;
+        assert_eq!((again.header("idempotent-replayed"), again.text()), ("true", first.text()));
+        assert_eq!(effects(&site.solo.ledger, &kept), 1);
+        let mut expired = claims();
+        expired["exp"] = json!(expired["exp"].as_u64().unwrap() - 7_200);
+        assert!(!site.accepts(&new.token(&expired)).await, "by the real clock");
+        site.reload("ok", || site.write("credentials.toml", &tokens())).await;
+        assert!(!site.accepts(&new.token(&claims())).await, "the issuer was taken out");
+    });
+}
+
+#[test]
+fn files_that_are_wrong_change_nothing_and_a_hangup_reads_them_again() {
+    run(async {
+        let site = site().await;
+        let pid = site.solo.region.process().unwrap().pid();
+        let file = site.solo.dir.join("credentials.toml");
+        let unnamed = tokens().replacen("principal = \"ann\"\n", "", 1);
+        for wrong in ["", "[[credential]]\n", "\0", &unnamed, &(tokens() + &issuer().replace("keys", "gone"))]
+        {
+            site.reload("failed", || site.write("credentials.toml", wrong)).await;
+            assert!(site.accepts("sk_ann").await && !site.accepts("sk_nobody").await, "{wrong:?}");
+        }
+        site.reload("failed", || fs::remove_file(&file).unwrap()).await;
+        assert!(site.accepts("sk_ann").await && !site.accepts("sk_nobody").await, "a missing file");
+        let log = fs::read_to_string(site.solo.region.gateway_log()).unwrap();
+        assert!(
+            log.contains("everything goes on as before") && log.contains("no credential is listed"),
+            "{log}"
+        );
+        let hangup =
+            || kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::HUP).unwrap();
+        site.reload("failed", hangup).await;
+        let shorter = tokens().split_once("[[credential]]\ntenant = \"globex\"").unwrap().0.to_owned();
+        site.reload("ok", || site.write("credentials.toml", &shorter)).await;
+        assert!(!site.accepts("sk_globex").await, "a token that was taken out");
+        site.reload("ok", || site.write("credentials.toml", &tokens())).await;
+        site.reload("ok", hangup).await;
+        assert!(site.accepts("sk_globex").await);
+        assert_eq!(site.solo.region.process().unwrap().pid(), pid, "a hangup ended the process");
+    });
+}
+
+#[test]
+fn a_trusted_front_names_the_tenant_at_its_own_door_only() {
+    run(async {
+        let site = site().await;
+        let (public, kept) = (site.solo.public(), key("vouched"));
+        let first = post(&site.trusted, "/v1/charges", &[("X-Tenant", "acme")], &kept, BODY).await;
+        assert_eq!(first.status.as_u16(), 201, "{}", first.text());
+        // The same account by a credential of its own: the same key.
+        let again = site.send("sk_bob", "/v1/charges", &kept, BODY).await;
+        assert_eq!((again.header("idempotent-replayed"), again.text()), ("true", first.text()));
+        let others = post(&site.trusted, "/v1/charges", &[("X-Tenant", "globex")], &kept, BODY).await;
+        assert_eq!((others.status.as_u16(), others.header("idempotent-replayed")), (201, ""));
+        let bearer = ("Authorization", "Bearer sk_ann");
+        for (base, headers) in [
+            (&public, &[("X-Tenant", "acme")][..]),
+            (&public, &[("X-Tenant", "acme"), ("X-User", "ann")]),
+            (&site.trusted, &[]),
+            (&site.trusted, &[bearer]),
+            (&site.trusted, &[("X-Tenant", "ac me")]),
+            (&site.trusted, &[("X-Tenant", "acme"), ("X-Tenant", "acme")]),
+            (&site.trusted, &[("X-Tenant", ""), bearer]),
+        ] {
+            let unused = key("unused");
+            let refused = post(base, "/v1/charges", headers, &unused, BODY).await;
+            assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (401, "credential-invalid"));
+            assert_eq!(effects(&site.solo.ledger, &unused), 0, "{base} {headers:?}");
+        }
+        // On the public door the header is not even looked at.
+        let mine = key("mine");
+        let named = [bearer, ("X-Tenant", "globex")];
+        assert_eq!(post(&public, "/v1/charges", &named, &mine, BODY).await.status.as_u16(), 201);
+        assert_eq!(
+            site.send("sk_ann", "/v1/charges", &mine, BODY).await.header("idempotent-replayed"),
+            "true"
+        );
+    });
+}
+
+#[test]
+fn a_bound_key_answers_its_principal_and_nobody_else() {
+    run(async {
+        let site = site().await;
+        let kept = key("bound");
+        let first = site.send("sk_ann", "/v1/payouts", &kept, BODY).await;
+        assert_eq!(first.status.as_u16(), 201, "{}", first.text());
+        let next = site.send("sk_ann_next", "/v1/payouts", &kept, BODY).await;
+        assert_eq!((next.header("idempotent-replayed"), next.text()), ("true", first.text()));
+        let mismatch = site.send("sk_ann", "/v1/payouts", &kept, OTHER_BODY).await;
+        assert_eq!((mismatch.status.as_u16(), code(&mismatch).as_str()), (422, "key-reused"));
+        for body in [BODY, OTHER_BODY] {
+            let foreign = site.send("sk_bob", "/v1/payouts", &kept, body).await;
+            assert_eq!((foreign.status, foreign.text()), (mismatch.status, mismatch.text()));
+            let names = |answer: &Answer| answer.headers.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(names(&foreign), names(&mismatch));
+        }
+        let front = [("X-Tenant", "acme"), ("X-User", "ann")];
+        let vouched = post(&site.trusted, "/v1/payouts", &front, &kept, BODY).await;
+        assert_eq!(code(&vouched), "key-reused", "the front's ann is somebody else's ann");
+        let unnamed = post(&site.trusted, "/v1/payouts", &front[..1], &key("unnamed"), BODY).await;
+        assert_eq!(code(&unnamed), "credential-invalid");
+        assert_eq!(effects(&site.solo.ledger, &kept), 1);
+        let url = format!("{}/.well-known/idempotency", site.solo.public());
+        let contract = ask(Ask::get(url)).await.json();
+        let payouts = contract["routes"].as_array().unwrap().iter().find(|route| route["name"] == "payouts");
+        assert_eq!(payouts.unwrap()["replayed_to"], "principal");
+    });
+}

@@ -1,0 +1,82 @@
+//! What `deploy/` says, held against the product: commands, ports, paths, settings, and the schemas of those who read the files.
+//!
+//! Neighbours, in `deploy/`: `commands` (every command line in the documents), `manifests` with `schema` (Kubernetes), `files` (container, unit,
+//! DNS, Postgres), `certificates`. Nothing is deployed, and nothing but loopback is talked to. Where a tool is not installed the test says on
+//! stderr what was not checked; with ONCEWAY_TOOLS=all, as `.ci/run` sets it, it fails. It must not look for a tool and pass in silence.
+
+mod certificates;
+mod commands;
+mod files;
+mod manifests;
+mod pod;
+mod schema;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The regions of `config/ring.toml`, each of which has its manifests.
+const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
+
+/// A path of the source tree.
+fn top(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A file of the source tree.
+fn text(path: &str) -> String {
+    std::fs::read_to_string(top(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Every file below a folder, by its path in the tree.
+fn files_below(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(top(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(files_below(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The built program, without what the environment would tell it.
+fn onceway() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+    for variable in ["ONCEWAY_RING", "ONCEWAY_CONFIG", "ONCEWAY_ADMIN", "ONCEWAY_ADMIN_TOKEN_FILE"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// A tool, if it is installed. If not: a line on stderr that no test harness swallows, or a failure where all are asked for.
+fn tool(name: &str, what: &str) -> Option<Command> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|folder| folder.join(name).is_file()) {
+        return Some(Command::new(name));
+    }
+    assert!(
+        std::env::var("ONCEWAY_TOOLS").as_deref() != Ok("all"),
+        "{name} is not installed, so {what} cannot be checked: install it, or leave ONCEWAY_TOOLS unset"
+    );
+    let line = format!("NOT CHECKED: {what}, because {name} is not installed\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    None
+}
+
+/// Runs a tool to its end; what it said, if it ended well.
+fn well(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    assert!(output.status.success(), "{command:?} ended with {}\n{out}{err}", output.status);
+    out
+}
+
+#[test]
+#[should_panic(expected = "ended with")]
+fn a_tool_that_fails_is_a_failure() {
+    well(&mut Command::new("false"));
+}

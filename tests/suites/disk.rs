@@ -1,0 +1,253 @@
+//! A Postgres whose disk is full or read-only: keys are refused, nothing is sent, nothing acknowledged is lost, and it heals.
+//!
+//! The disk is a small tmpfs, so these tests need root, and say so where they have it not. Postgres itself does not outlive
+//! a disk without room for its log; as in any installation, something starts it again (here [`supervise`], as systemd would).
+//! That is all the help there is: gateways are not touched. It must not leave a mount behind, however it ends.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::solo::{Solo, routes};
+use crate::support::{BODY, ask, code, effects, key, post, run, until};
+use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::process::State;
+use onceway::fleet::region::{Action, Part};
+use onceway::fleet::wait;
+
+/// Room for an empty cluster and some of its log.
+const SIZE: &str = "size=160m,mode=0755";
+
+/// A small disk, mounted. A process that waits for our end unmounts it, even if we are killed.
+struct Disk {
+    at: PathBuf,
+    unmounts: Child,
+}
+
+impl Disk {
+    fn mount(at: PathBuf) -> Disk {
+        fs::create_dir(&at).unwrap();
+        mount(&["-t", "tmpfs", "-o", SIZE, "onceway-test"], &at);
+        let script = "cat; umount -l \"$0\"";
+        let mut unmounts = Command::new("sh");
+        unmounts.args(["-c", script]).arg(&at).stdin(Stdio::piped()).process_group(0);
+        let unmounts = unmounts.spawn().expect("a shell");
+        Disk { at, unmounts }
+    }
+
+    /// Takes all the room there is.
+    fn fill(&self) {
+        let mut ballast = File::create(self.ballast()).unwrap();
+        for size in [1 << 20, 4096] {
+            while ballast.write_all(&vec![1; size]).is_ok() {}
+        }
+    }
+
+    /// Gives it back.
+    fn free(&self) {
+        fs::remove_file(self.ballast()).unwrap();
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.at.join("ballast")
+    }
+
+    fn remount(&self, how: &str) {
+        mount(&["-o", &format!("remount,{how}")], &self.at);
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(self.unmounts.stdin.take());
+        let ended = self.unmounts.wait();
+        assert!(
+            std::thread::panicking() || ended.is_ok_and(|ended| ended.success()),
+            "{} stays",
+            self.at.display()
+        );
+    }
+}
+
+fn mount(arguments: &[&str], at: &Path) {
+    let said = Command::new("mount").args(arguments).arg(at).output().expect("the program `mount`");
+    let why = String::from_utf8_lossy(&said.stderr).trim().to_owned();
+    assert!(
+        said.status.success(),
+        "these tests mount a small tmpfs under Postgres and so need root: `sudo -E cargo test --test suites disk::`, or a container \
+         with the right to mount ({why})"
+    );
+}
+
+/// A region on a small disk.
+async fn start() -> (Disk, Arc<Solo>) {
+    let mut disk = None;
+    let mounted = |dir: &Path| disk = Some(Disk::mount(dir.join("postgres")));
+    let solo = Solo::start_with(&routes(), None, mounted).await;
+    (disk.expect("a disk"), Arc::new(solo))
+}
+
+/// Starts Postgres again whenever it has ended, until the guard is dropped: what systemd's `Restart=always` does.
+fn supervise(solo: &Arc<Solo>) -> Supervisor {
+    let solo = Arc::downgrade(solo);
+    Supervisor(tokio::spawn(async move {
+        while let Some(solo) = solo.upgrade() {
+            if matches!(solo.region.cluster.state(), Some(State::Exited { .. })) {
+                let _in_vain = solo.region.act(Action::Start, Part::Postgres).await;
+            }
+            drop(solo);
+            wait::pause(Duration::from_millis(200)).await;
+        }
+    }))
+}
+
+struct Supervisor(tokio::task::JoinHandle<()>);
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn charge(solo: &Solo, key: &str) -> Answer {
+    ask(post(&solo.public(), "/v1/charges", key, BODY)).await
+}
+
+/// Twenty keys, each refused for want of the store, and none of them sent.
+async fn refused(solo: &Solo, word: &str) -> Vec<String> {
+    let keys: Vec<_> = (0..20).map(|_| key(word)).collect();
+    for key in &keys {
+        let answer = charge(solo, key).await;
+        assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (503, "store-unavailable"));
+        assert_eq!(answer.json()["safe_to_retry"], true);
+        assert_eq!(effects(&solo.ledger, key), 0, "sent without a durable claim");
+    }
+    keys
+}
+
+/// Waits until every key is answered 201, each with one effect; `before` holds what some were told already.
+async fn recovers(solo: &Solo, keys: &[String], before: &[(String, Answer)]) {
+    solo.serves().await;
+    for key in keys {
+        until("the key to be answered", async || charge(solo, key).await.status == 201).await;
+    }
+    for (key, first) in before {
+        let again = charge(solo, key).await;
+        assert_eq!(
+            (again.status, &again.body),
+            (first.status, &first.body),
+            "an acknowledged answer was lost"
+        );
+        assert_eq!(again.header("idempotent-replayed"), "true");
+    }
+    for key in keys.iter().chain(before.iter().map(|(key, _)| key)) {
+        assert_eq!(effects(&solo.ledger, key), 1);
+    }
+}
+
+async fn ready(solo: &Solo) -> serde_json::Value {
+    ask(Ask::get(format!("{}/readyz", solo.region.admin()))).await.json()
+}
+
+/// Sends keys until the store has refused some of them: there is room left inside of pages that are there already. Tells which
+/// keys were answered, and gives those that were not.
+async fn use_up(solo: &Solo, told: &mut Vec<(String, Answer)>) -> Vec<String> {
+    let (mut untold, mut refused) = (Vec::new(), 0);
+    for _ in 0..20_000 {
+        let key = key("filling");
+        let answer = charge(solo, &key).await;
+        match answer.status.as_u16() {
+            201 => told.push((key, answer)),
+            503 => {
+                assert_eq!((code(&answer).as_str(), effects(&solo.ledger, &key)), ("store-unavailable", 0));
+                untold.push(key);
+                refused += 1;
+            }
+            // There was room for the claim, not for the answer.
+            504 => untold.push(key),
+            status => panic!("told {status}: {}", answer.text()),
+        }
+        if refused == 5 {
+            return untold;
+        }
+    }
+    panic!("a full disk takes 20,000 keys");
+}
+
+#[test]
+fn a_full_disk_refuses_keys_and_heals() {
+    run(async {
+        let (disk, solo) = start().await;
+        let gateway = solo.region.process().unwrap().pid();
+        let first = key("before");
+        let mut told = vec![(first.clone(), charge(&solo, &first).await)];
+        disk.fill();
+        let mut untold = use_up(&solo, &mut told).await;
+        let postgres = solo.region.cluster.pid();
+        assert!(postgres.is_some(), "Postgres gave up too soon for this test");
+        let _supervisor = supervise(&solo);
+        until("Postgres to find no room for its log", async || {
+            let Ok(store) = solo.region.cluster.connect("onceway").await else { return true };
+            store
+                .batch_execute("select pg_switch_wal(), pg_logical_emit_message(false, '', '')")
+                .await
+                .is_err()
+        })
+        .await;
+        until("the gateway to notice", async || ready(&solo).await["serves"] == false).await;
+        untold.extend(refused(&solo, "full").await);
+        until("its own recovery to fail, too", async || solo.region.cluster.pid() != postgres).await;
+        untold.extend(refused(&solo, "fuller").await);
+        disk.free();
+        recovers(&solo, &untold, &told).await;
+        assert_eq!(solo.region.process().unwrap().pid(), gateway, "the gateway needed help");
+    });
+}
+
+#[test]
+fn a_read_only_disk_refuses_keys_and_heals() {
+    run(async {
+        let (disk, solo) = start().await;
+        let gateway = solo.region.process().unwrap().pid();
+        let first = key("before");
+        let told = [(first.clone(), charge(&solo, &first).await)];
+        let _supervisor = supervise(&solo);
+        // The kernel makes a disk read-only by force only when it breaks; from outside, nobody may have a file open for writing.
+        until("the disk to turn read-only under a Postgres that dies", async || {
+            solo.region.act(Action::Kill, Part::Postgres).await.unwrap();
+            Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.at).output().unwrap().status.success()
+        })
+        .await;
+        let untold = refused(&solo, "read-only").await;
+        until("the gateway to notice", async || ready(&solo).await["serves"] == false).await;
+        disk.remount("rw");
+        recovers(&solo, &untold, &told).await;
+        assert_eq!(solo.region.process().unwrap().pid(), gateway, "the gateway needed help");
+    });
+}
+
+#[test]
+fn a_store_that_takes_no_writes_refuses_keys_and_heals() {
+    run(async {
+        let solo = Solo::start(&routes(), None).await;
+        let first = key("before");
+        let told = [(first.clone(), charge(&solo, &first).await)];
+        // As a server that became a standby, or whose operator stopped all writing.
+        write_protect(&solo, "on").await;
+        until("keys to be refused", async || charge(&solo, &key("notice")).await.status == 503).await;
+        let untold = refused(&solo, "protected").await;
+        write_protect(&solo, "off").await;
+        recovers(&solo, &untold, &told).await;
+    });
+}
+
+async fn write_protect(solo: &Solo, on: &str) {
+    let store = solo.region.cluster.connect("onceway").await.unwrap();
+    store.batch_execute("set default_transaction_read_only = off").await.unwrap();
+    store.batch_execute(&format!("alter system set default_transaction_read_only = {on}")).await.unwrap();
+    store.batch_execute("select pg_reload_conf()").await.unwrap();
+}

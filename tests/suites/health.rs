@@ -1,0 +1,84 @@
+//! A sick upstream on real processes: its region drains itself, says why, and comes home when the upstream is well.
+//!
+//! The rules are played through in the simulation (`takeover/healths.rs`); here are the file's settings, the check over HTTP, the commands.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::support::{BODY, ask, deployment, key, key_status, post, run, until};
+use onceway::fleet::client::Ask;
+use onceway::fleet::deployment::Deployment;
+use onceway::fleet::region::{Action, Part};
+use serde_json::Value;
+
+const HEALTH: &str = r#"
+[upstream.health]
+path = "/healthz"
+every = "200ms"
+within = "1s"
+sick_after = "2400ms"
+cool_down = "1s"
+"#;
+
+async fn status(deployment: &Deployment, region: usize) -> Value {
+    ask(Ask::get(format!("{}/v1/status", deployment.regions[region].admin()))).await.json()
+}
+
+/// How a region says that another one stands.
+async fn standing(deployment: &Deployment, by: usize, about: &str) -> Value {
+    let status = status(deployment, by).await;
+    let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
+    regions.into_iter().find(|region| region["name"] == about).unwrap_or_default()
+}
+
+#[test]
+fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
+    run(async {
+        let deployment = deployment(Duration::from_millis(20)).await;
+        for region in &deployment.regions {
+            let file = deployment.dir().join(format!("{}.toml", region.name));
+            fs::write(&file, fs::read_to_string(&file).unwrap() + HEALTH).unwrap();
+            region.act(Action::Stop, Part::Gateway).await.unwrap();
+            region.act(Action::Start, Part::Gateway).await.unwrap();
+            region.serves().await.unwrap();
+        }
+        let name = deployment.regions[0].name.to_string();
+        let sick_key = loop {
+            let candidate = key("sick");
+            if key_status(&deployment.regions[0], &candidate).await["order"][0] == name.as_str() {
+                break candidate;
+            }
+        };
+        deployment.set_sick(0, true);
+        until("the region to be out", async || standing(&deployment, 1, &name).await["standing"] == "sealed")
+            .await;
+        let told = standing(&deployment, 1, &name).await;
+        assert_eq!(told["upstream_failing"], true, "{told}");
+        let own = status(&deployment, 0).await;
+        assert_eq!(
+            (&own["upstream"]["sick"], &own["upstream"]["keeps_out"]),
+            (&true.into(), &true.into()),
+            "{own}"
+        );
+        // Its clients go on talking to it: their keys run elsewhere.
+        let post = || post(&deployment.regions[0].public(), "/v1/charges", &sick_key, BODY);
+        until("the key to run elsewhere", async || ask(post()).await.status == 201).await;
+        let answer = ask(post()).await;
+        assert_eq!(answer.header("idempotent-replayed"), "true");
+        assert_ne!(answer.header("onceway-region"), name);
+        let told = deployment.regions[1].operate(&["region", "status", &name]).await.unwrap();
+        let said = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert!(told.status.code() == Some(3) && said.contains("its upstream is sick"), "{said}");
+        let metrics = ask(Ask::get(format!("{}/metrics", deployment.regions[0].admin()))).await;
+        let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+        for line in ["onceway_upstream_sick 1", "onceway_drains_by_health_total 1"] {
+            assert!(metrics.lines().any(|one| one == line), "{line} in\n{metrics}");
+        }
+        deployment.set_sick(0, false);
+        until("the region to be home", async || {
+            standing(&deployment, 1, &name).await["standing"] == "serving"
+        })
+        .await;
+        deployment.shut_down().await.unwrap();
+    });
+}

@@ -1,0 +1,275 @@
+//! The life of a key after its request: recovered without its client, ruled by an operator's commands, expired and forgotten.
+//!
+//! One region alone, by real processes: `onceway serve` over Postgres, `onceway doubts`, `key`, `init` and `region` as an operator types them. Each
+//! test uses keys of its own.
+
+use std::process::{Command, Output};
+
+use crate::support::solo::{POLICY, Solo};
+use crate::support::{BODY, PATIENCE, ask, code, effects, key, key_status, post, run, until};
+use onceway::fleet::client::Ask;
+use onceway::fleet::region::{Action, Part};
+use tokio::sync::OnceCell;
+
+/// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon and one that never does.
+fn life() -> String {
+    let route = |name: &str, rest: &str| {
+        format!(
+            "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\nkey = \"required\"\n{POLICY}{rest}\n"
+        )
+    };
+    [
+        route("charges", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),
+        route("payouts", "recovery = \"park\""),
+        route("emails", "recovery = \"park\"\nretention = \"7s\"\ntombstone = \"4s\""),
+        route("notes", "recovery = \"park\"\nretention = \"never\""),
+    ]
+    .join("\n")
+}
+
+async fn solo() -> &'static Solo {
+    static SOLO: OnceCell<Solo> = OnceCell::const_new();
+    SOLO.get_or_init(|| async { Solo::start(&life(), None).await }).await
+}
+
+async fn state(solo: &Solo, key: &str) -> String {
+    key_status(&solo.region, key).await["state"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Runs a command against the region's admin listener.
+async fn onceway(solo: &Solo, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+    command.args(args).arg("--admin").arg(solo.region.admin()).env_remove("ONCEWAY_ADMIN_TOKEN_FILE");
+    command.env("USER", "ada");
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A payout whose outcome nobody knows.
+async fn parked(solo: &Solo, word: &str) -> String {
+    let key = key(word);
+    let answer =
+        ask(post(&solo.public(), "/v1/payouts", &key, BODY).with("Demo-Behave", "drop-answer")).await;
+    assert_eq!(code(&answer), "outcome-unknown");
+    assert_eq!(state(solo, &key).await, "in-doubt");
+    key
+}
+
+#[test]
+fn a_gateway_killed_between_send_and_settle_leaves_no_key_stuck() {
+    run(async {
+        // Its own region: the gateway is killed.
+        let solo = Solo::start(&life(), None).await;
+        let key = key("killed");
+        let request = post(&solo.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=700ms");
+        let cut_off = tokio::spawn(request.send_owned(PATIENCE));
+        until("the charge to be in progress", async || state(&solo, &key).await == "in-progress").await;
+        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
+        assert!(cut_off.await.unwrap().is_err(), "a killed gateway answers nobody");
+        until("the effect to happen all the same", async || effects(&solo.ledger, &key) == 1).await;
+        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
+        solo.serves().await;
+        // No client comes back.
+        until("the key to become settled by itself", async || state(&solo, &key).await == "settled").await;
+        let page = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+        assert!(page.contains("onceway_swept_total{result=\"abandoned\"} 1"), "found by the sweep");
+        assert!(page.contains("onceway_swept_total{result=\"settled\"} 1"), "settled by the sweep");
+        let replay = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
+        assert_eq!((replay.status.as_u16(), replay.header("idempotent-replayed")), (201, "true"));
+        assert_eq!(effects(&solo.ledger, &key), 1);
+    });
+}
+
+#[test]
+fn an_operator_settles_and_releases_keys_in_doubt() {
+    run(async {
+        let solo = solo().await;
+        let (happened, did_not) = (parked(solo, "happened").await, parked(solo, "did-not").await);
+        let listed = onceway(solo, &["doubts"]).await;
+        assert_eq!(listed.status.code(), Some(3), "{}", err(&listed));
+        for key in [&happened, &did_not] {
+            let line = out(&listed);
+            let line = line.lines().find(|line| line.contains(key.as_str())).expect("both keys are listed");
+            assert!(line.contains("acme") && line.contains("payouts") && line.contains("solo#1"), "{line}");
+        }
+        // Its request may still be at work: not even an operator can know.
+        let early = onceway(solo, &["key", "release", "acme", &did_not, "--reason", "hasty"]).await;
+        assert_eq!(early.status.code(), Some(3), "not yet: run it again");
+        assert!(err(&early).contains("may still be running"), "{}", err(&early));
+        let over = async |key: &str| {
+            let page = onceway(solo, &["doubts", "--json"]).await;
+            let page: serde_json::Value = serde_json::from_str(&out(&page)).unwrap();
+            let doubts = page["doubts"].as_array().unwrap().clone();
+            doubts.iter().any(|doubt| doubt["key"] == key && doubt["over_in_ms"] == 0)
+        };
+        until("both attempts to be over", async || over(&happened).await && over(&did_not).await).await;
+
+        let settle = ["key", "settle", "acme", &happened, "--status", "201", "--reason", "ledger has it"];
+        let answer = ["--header", "Content-Type: application/json", "--body", "{\"id\":\"po_17\"}"];
+        let settled = onceway(solo, &[&settle[..], &answer[..]].concat()).await;
+        assert_eq!((settled.status.code(), err(&settled).as_str()), (Some(0), ""));
+        let shown = out(&settled);
+        assert!(
+            shown.contains("settled-by-hand") && shown.contains("ada") && shown.contains("ledger has it")
+        );
+        let replay = ask(post(&solo.public(), "/v1/payouts", &happened, BODY)).await;
+        assert_eq!((replay.status.as_u16(), replay.header("idempotent-replayed")), (201, "true"));
+        assert_eq!(
+            (replay.text().as_str(), replay.header("content-type")),
+            ("{\"id\":\"po_17\"}", "application/json")
+        );
+        let again = onceway(solo, &settle).await;
+        assert_eq!(
+            (again.status.code(), err(&again).contains("not in doubt: it is settled")),
+            (Some(1), true)
+        );
+
+        let args = ["key", "release", "acme", &did_not, "--reason", "no such payout", "--actor", "grace"];
+        let released = onceway(solo, &args).await;
+        assert_eq!(released.status.code(), Some(0), "{}", err(&released));
+        assert!(out(&released).contains("a retry of the client runs again"));
+        let before = effects(&solo.ledger, &did_not);
+        let retry = ask(post(&solo.public(), "/v1/payouts", &did_not, BODY)).await;
+        assert_eq!((retry.status.as_u16(), retry.header("idempotent-replayed")), (201, ""));
+        assert_eq!(effects(&solo.ledger, &did_not), before + 1, "a released key runs again");
+        let shown = out(&onceway(solo, &["key", "show", "acme", &did_not]).await);
+        assert!(shown.contains("released-by-hand") && shown.contains("grace"), "{shown}");
+        until("the list to be empty", async || onceway(solo, &["doubts"]).await.status.code() == Some(0))
+            .await;
+    });
+}
+
+#[test]
+fn an_act_is_refused_unless_it_is_whole() {
+    run(async {
+        let solo = solo().await;
+        let absent = key("absent");
+        let url = |act: &str| format!("{}/v1/keys/acme/{absent}/{act}", solo.region.admin());
+        let whole = r#"{"reason":"r","actor":"a"}"#;
+        let plain = Ask {
+            headers: vec![("Content-Type".into(), "text/plain".into())],
+            ..Ask::post(url("release"), whole)
+        };
+        let many = format!(r#"{{"reason":"{}"}}"#, "x".repeat(3 << 20));
+        let cases = [
+            (plain, 415, "application/json"),
+            (Ask::post(url("release"), "{"), 400, "no act"),
+            (Ask::post(url("release"), r#"{"reason":" ","actor":"a"}"#), 400, "say why"),
+            (Ask::post(url("release"), r#"{"reason":"r"}"#), 400, "say who"),
+            (Ask::post(url("release"), r#"{"reason":"r","actor":"a","status":200}"#), 400, "no answer"),
+            (Ask::post(url("settle"), whole), 400, "name the status"),
+            (Ask::post(url("settle"), r#"{"reason":"r","actor":"a","status":99}"#), 400, "200 to 599"),
+            (
+                Ask::post(
+                    url("settle"),
+                    r#"{"reason":"r","actor":"a","status":200,"headers":[["Set-Cookie","x"]]}"#,
+                ),
+                400,
+                "set-cookie",
+            ),
+            (Ask::post(url("settle"), r#"{"reason":"r","actor":"a","status":200,"typo":1}"#), 400, "no act"),
+            (Ask::post(url("release"), whole), 409, "not in doubt: it is absent"),
+            (Ask::post(url("forget"), whole), 405, "settle"),
+        ];
+        for (act, status, says) in cases {
+            let answer = ask(act.clone()).await;
+            let told = (answer.status.as_u16(), answer.text());
+            assert!(told.0 == status && told.1.contains(says), "{act:?}: {told:?}");
+            assert_eq!(answer.header("content-type"), "application/problem+json");
+        }
+        // Cut off while it is read, or told so.
+        if let Ok(answer) = Ask::post(url("release"), many).send(PATIENCE).await {
+            assert_eq!(answer.status, 413);
+        }
+        assert_eq!(state(solo, &absent).await, "absent");
+    });
+}
+
+#[test]
+fn a_key_expires_is_refused_and_is_forgotten() {
+    run(async {
+        let solo = solo().await;
+        let key = key("gift");
+        let first = ask(post(&solo.public(), "/v1/emails", &key, BODY)).await;
+        assert_eq!(first.status, 201, "{}", first.text());
+        let again = async || ask(post(&solo.public(), "/v1/emails", &key, BODY)).await;
+        until("the key to expire", async || again().await.status == 410).await;
+        assert_eq!(effects(&solo.ledger, &key), 1);
+        until("the key to be forgotten", async || state(solo, &key).await == "absent").await;
+        let new = again().await;
+        assert_eq!((new.status.as_u16(), new.header("idempotent-replayed")), (201, ""));
+        assert_eq!(effects(&solo.ledger, &key), 2, "a forgotten key is new");
+    });
+}
+
+#[test]
+fn never_is_told_as_a_date_that_never_comes() {
+    run(async {
+        let solo = solo().await;
+        let answer = ask(post(&solo.public(), "/v1/notes", &key("ledger"), BODY)).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        assert_eq!(answer.header("idempotency-expires"), "Fri, 31 Dec 9999 23:59:59 GMT");
+    });
+}
+
+#[test]
+fn a_founded_register_says_what_it_holds_and_refuses_what_cannot_be() {
+    run(async {
+        let solo = solo().await;
+        let again = solo.region.run(&["init"]).await.unwrap();
+        assert_eq!(again.status.code(), Some(1));
+        assert!(err(&again).contains("the register is founded: epoch 1"), "{}", err(&again));
+        let plan = solo.region.run(&["ring", "plan"]).await.unwrap();
+        assert_eq!(
+            out(&plan),
+            "nothing would change: the files say what is in force at epoch 1\n",
+            "{}",
+            err(&plan)
+        );
+        let apply = ["ring", "apply", "--expect-epoch", "7", "--yes"];
+        let stale = solo.region.run(&apply).await.unwrap();
+        assert_eq!(stale.status.code(), Some(1));
+        assert!(err(&stale).contains("at epoch 1, not 7"), "{}", err(&stale));
+        for (args, code, why) in [
+            (&["region", "drain", "solo"][..], 1, "the last region that serves"),
+            (&["region", "resume", "north"], 2, "no region north"),
+        ] {
+            let refused = onceway(solo, args).await;
+            assert_eq!(refused.status.code(), Some(code), "{args:?}");
+            assert!(err(&refused).contains(why), "{}", err(&refused));
+        }
+        let status = onceway(solo, &["region", "status", "solo"]).await;
+        assert_eq!(status.status.code(), Some(0), "{}", err(&status));
+        assert!(out(&status).contains("100.00 %"), "{}", out(&status));
+        let post = async |path: &str, body: &str| {
+            ask(Ask::post(format!("{}/v1/admin/{path}", solo.region.admin()), body.to_owned())).await
+        };
+        for (path, body, status) in [
+            ("region/drain", "{}", 400),
+            ("region/drain", r#"{"region":"solo","actor":" "}"#, 400),
+            ("region/drain", r#"{"region":"solo","actor":"a","force":true}"#, 400),
+            ("region/drain", r#"{"region":"So Lo","actor":"a"}"#, 400),
+            ("region/resume", r#"{"region":"solo","actor":"a","force":true}"#, 400),
+            ("takeover", r#"{"region":"solo","actor":"a","reason":""}"#, 400),
+            ("ring/plan", r#"{"ring":{"seed":1,"place_by":"key","regions":[],"pins":[]},"escrow":[]}"#, 400),
+            (
+                "ring/plan",
+                r#"{"ring":{"seed":1,"place_by":"key","regions":[{"name":"solo","weight":1}],"pins":[]},"escrow":[]}"#,
+                409,
+            ),
+            ("elsewhere", "{}", 404),
+        ] {
+            let refused = post(path, body).await;
+            assert_eq!(refused.status.as_u16(), status, "{path} {body}: {}", refused.text());
+        }
+        let resumed = post("region/resume", r#"{"region":"solo","actor":"a"}"#).await;
+        assert_eq!((resumed.status.as_u16(), resumed.json()["epoch"].as_u64()), (200, Some(1)));
+    });
+}

@@ -1,0 +1,41 @@
+//! The suites that a contributor runs: `cargo test` builds and runs this one binary, and a suite alone is
+//! `cargo test --test suites regions::`.
+//!
+//! One binary, because each would link the whole gateway again. Its suites run beside each other in one process, so a suite
+//! keeps to folders, ports and keys of its own. Neighbours: `tests/long/main.rs` has the suites that take minutes,
+//! `tests/README.md` says which suite proves what. It must not hold tests itself.
+
+mod accept;
+mod by_hand;
+mod cli;
+mod config;
+mod console;
+mod contract;
+mod credentials;
+mod demo;
+mod deploy_files;
+mod descriptors;
+mod disk;
+mod edges;
+mod failures;
+mod fuzz;
+mod health;
+mod lifecycle;
+mod listener;
+mod net;
+mod policy;
+mod protocol_model;
+mod reference;
+mod regions;
+mod reload;
+mod request_path;
+mod seeing;
+mod store;
+mod tidy;
+mod versions;
+mod watch;
+mod watched;
+mod witness;
+
+#[path = "../support/mod.rs"]
+mod support;

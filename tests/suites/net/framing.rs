@@ -1,0 +1,179 @@
+//! HTTP/1 framing against raw bytes: what is in doubt is refused with a problem and ends the connection, what is not passes on.
+//!
+//! Neighbours: `server::head`, `server::chunks` and `server::guard` have tables and properties of their own; here hyper stands above them.
+//! It must not use a client library, which would tidy up the very bytes in question.
+
+use std::time::Duration;
+
+use onceway::config::listen::PublicLimits;
+use onceway::fleet::wait;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::net::harness::{read_until, run, talk};
+use crate::net::support::soon;
+
+/// Sent behind what is refused: must never be answered.
+const NEXT: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn with(lines: &str) -> String {
+    format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n")
+}
+
+#[tokio::test]
+async fn framing_in_doubt_is_a_problem_and_the_end() {
+    let running = run(PublicLimits::default()).await;
+    let many: String = (0..101).map(|number| format!("x-{number}: 1\r\n")).collect();
+    let table: Vec<(String, u16, &str)> = [
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a, b\r\n\r\n",
+        "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET a HTTP/1.1\r\nHost: a\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET / HTTP/1.1\nHost: a\n\n",
+        "GET / HTTP/1.1\r\nHost: a\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nx: 1\r\n folded\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nx : 1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nx: \0\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nnothing\r\n\r\n",
+        "GET / HTTP/3.0\r\nHost: a\r\n\r\n",
+        "GET /\r\n\r\n",
+        "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        &(with("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n"),
+        &(with("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n") + "0\r\n\r\n"),
+        &(with("Content-Length: 1\r\nContent-Length: 1\r\n") + "x"),
+        &(with("Content-Length: 1\r\nContent-Length: 2\r\n") + "x"),
+        &(with("Content-Length: 1, 1\r\n") + "x"),
+        &(with("Content-Length: +1\r\n") + "x"),
+        &(with("Content-Length: 0x1\r\n") + "x"),
+        &(with("Content-Length:\r\n") + "x"),
+        &(with("Transfer-Encoding: gzip, chunked\r\n") + "0\r\n\r\n"),
+        &(with("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n") + "0\r\n\r\n"),
+        &with("Transfer-Encoding: identity\r\n"),
+        &with("Connection: Idempotency-Key\r\n"),
+        &with("Connection: close, authorization\r\n"),
+        &with("Connection: onceway-token\r\n"),
+        &with("Connection: upgrade\r\nUpgrade: h2c\r\n"),
+    ]
+    .map(|bytes| (bytes.to_owned(), 400, "bad-request"))
+    .into_iter()
+    .chain([
+        ("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n".to_owned(), 501, "method-not-supported"),
+        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 501, "method-not-supported"),
+        (with("Expect: everything\r\n"), 417, "expectation-failed"),
+        (format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(8192)), 414, "target-too-long"),
+        (with(&many), 431, "head-too-large"),
+        (with(&format!("x: {}\r\n", "a".repeat(70_000))), 431, "head-too-large"),
+    ])
+    .collect();
+    for (bytes, status, code) in table {
+        let start: String = bytes.chars().take(120).collect();
+        let answer = talk(&running.address, &format!("{bytes}{NEXT}")).await;
+        let (head, body) = answer.split_once("\r\n\r\n").expect(&start);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{start:?} got {answer:?}");
+        assert!(head.contains("content-type: application/problem+json"), "{start:?} got {answer:?}");
+        let problem: serde_json::Value = serde_json::from_str(body).expect("one answer, a problem");
+        assert_eq!(problem["code"], code, "{start:?}");
+        assert_eq!(problem["documentation"], format!("/.well-known/onceway/problems#{code}"));
+        assert_eq!((&problem["status"], &problem["safe_to_retry"]), (&status.into(), &true.into()));
+    }
+    assert_eq!(running.service.seen(), [""; 0]);
+}
+
+#[tokio::test]
+async fn broken_chunks_break_the_body_and_nothing_behind_them_is_read() {
+    let running = run(PublicLimits::default()).await;
+    let table = [
+        "3\nabc\r\n0\r\n\r\n",
+        "3;a=b\r\nabc\r\n0\r\n\r\n",
+        "3;a=b\nabc\r\n0\r\n\r\n",
+        "3 \r\nabc\r\n0\r\n\r\n",
+        "0x3\r\nabc\r\n0\r\n\r\n",
+        "000000003\r\nabc\r\n0\r\n\r\n",
+        "10000000000000003\r\nabc\r\n0\r\n\r\n",
+        "2\r\nabc\r\n0\r\n\r\n",
+        "3\r\nabc\n0\r\n\r\n",
+        "3\r\nabc\r\n0\r\nx: 1\n\r\n",
+        "3\r\nabc\r\n0\r\n folded\r\n\r\n",
+        "3\r\nabc\r\nx\r\n\r\n",
+    ];
+    for chunks in table {
+        let bytes = with("Transfer-Encoding: chunked\r\n") + chunks + NEXT;
+        let answer = talk(&running.address, &bytes).await;
+        assert!(answer.ends_with("\r\n\r\nbroken"), "{chunks:?} got {answer:?}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{chunks:?} got {answer:?}");
+    }
+    assert_eq!(running.service.seen(), ["POST /"; 12]);
+}
+
+#[tokio::test]
+async fn what_was_asked_before_is_answered_before_the_refusal() {
+    let running = run(PublicLimits::default()).await;
+    let two = "POST /wait HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx: 1\r\n\r\n\
+               POST /b HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nb";
+    let bytes = format!("{two}GET /c HTTP/1.1\nHost: a\n\n{NEXT}");
+    let mut stream = TcpStream::connect(&running.address).await.unwrap();
+    stream.write_all(bytes.as_bytes()).await.unwrap();
+    running.service.gate.add_permits(1);
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    let statuses: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).map(|one| &one[..3]).collect();
+    assert_eq!(statuses, ["200", "200", "400"], "{answer}");
+    assert_eq!(running.service.seen(), ["POST /wait", "POST /b"]);
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let running = run(PublicLimits::default()).await;
+    let post = |body: &str| format!("POST /{body} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{body}");
+    let head = "HEAD /head HTTP/1.1\r\nHost: a\r\n\r\n";
+    let get = "GET /get HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\ng1";
+    let last = "POST /z HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nz\r\n1\r\n9\r\n0\r\n\r\n";
+    let answer = talk(&running.address, &[&post("a1"), head, get, &post("b2"), last].concat()).await;
+    let bodies: Vec<&str> =
+        answer.split("HTTP/1.1 200 OK\r\n").map(|one| one.split("\r\n\r\n").nth(1).unwrap_or("")).collect();
+    assert_eq!(bodies, ["", "a1", "", "g1", "b2", "z9"], "{answer}");
+    assert_eq!(running.service.seen(), ["POST /a1", "HEAD /head", "GET /get", "POST /b2", "POST /z"]);
+}
+
+#[tokio::test]
+async fn only_end_to_end_headers_are_passed_on_and_no_trailer_becomes_one() {
+    let running = run(PublicLimits::default()).await;
+    let asked = "POST http://a/headers HTTP/1.1\r\nHost: a\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\n\
+                 Trailer: Idempotency-Key\r\nProxy-Authorization: x\r\nOnceway-Tenant: forged\r\nX-Forwarded-For: 10.0.0.1\r\n\
+                 Forwarded: for=10.0.0.1\r\nTransfer-Encoding: chunked\r\nAccept: b\r\n\r\n1\r\na\r\n0\r\nIdempotency-Key: forged\r\n\r\n";
+    let answer = talk(&running.address, asked).await;
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let expected =
+        "accept: b\nhost: a\nx-forwarded-for: 127.0.0.1\nx-forwarded-host: a\nx-forwarded-proto: http\n";
+    assert_eq!(body, expected);
+}
+
+#[tokio::test]
+async fn a_refusal_comes_without_100_continue_and_is_not_lost_to_a_reset() {
+    let running = run(PublicLimits::default()).await;
+    let mut stream = TcpStream::connect(&running.address).await.unwrap();
+    let waiting = "POST /refuse HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    stream.write_all(waiting.as_bytes()).await.unwrap();
+    let answer = read_until(&mut stream, "refused").await;
+    assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("100 Continue"), "{answer}");
+    // A client that sends its body all the same gets to read the refusal.
+    let large = 24 << 20;
+    let head = format!("POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: {large}\r\n\r\n");
+    let answer = talk(&running.address, &(head + &"x".repeat(large))).await;
+    assert!(answer.starts_with("HTTP/1.1 401 ") && answer.ends_with("refused"), "{answer}");
+    // However slowly, within reason: it may read only when all it has is sent.
+    let large = 1 << 20;
+    let head = format!("POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: {large}\r\n\r\n");
+    let mut stream = TcpStream::connect(&running.address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for _ in 0..16 {
+        stream.write_all(&vec![b'x'; large / 16]).await.expect("still taken");
+        wait::pause(Duration::from_millis(200)).await;
+    }
+    let answer = read_until(&mut stream, "refused").await;
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+}

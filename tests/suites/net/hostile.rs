@@ -1,0 +1,302 @@
+//! Peers that must be refused: other authorities, other regions, no certificate, a second hop, other protocols.
+//!
+//! Neighbours: `peers` has the good case. Each test also shows that nothing reached the region's service.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use onceway::adapters::identity::{PeerIdentity, server_name};
+use onceway::adapters::wire;
+use onceway::adapters::wire::ask::encode_ask;
+use onceway::ports::Peers;
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question};
+use onceway::protocol::versions::{NEWEST, Versions};
+use onceway::server::peer::PeerLimits;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use crate::net::peers::{PLACES, dial, forward, not_sent, run};
+use crate::net::support::{Pki, fed, region, soon, text};
+
+async fn connect<B>(config: Arc<ClientConfig>, address: &str) -> Result<SendRequest<B>, String>
+where
+    B: Body<Data = Bytes, Error: Error + Send + Sync> + Send + Unpin + 'static,
+{
+    let stream = TcpStream::connect(address).await.unwrap();
+    let stream = TlsConnector::from(config)
+        .connect(server_name(&region("us")), stream)
+        .await
+        .map_err(|error| error.to_string())?;
+    let (sender, driver) =
+        handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    tokio::spawn(driver);
+    Ok(sender)
+}
+
+async fn raw(
+    config: Arc<ClientConfig>,
+    address: &str,
+    request: Request<Bytes>,
+) -> Result<Response<Incoming>, String> {
+    let mut sender = soon(connect(config, address)).await?;
+    soon(sender.send_request(request.map(Full::new))).await.map_err(|error| error.to_string())
+}
+
+async fn code(response: Response<Incoming>) -> String {
+    let json = response.into_body().collect().await.unwrap().to_bytes();
+    let problem: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    problem["code"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_authority_is_refused() {
+    let (pki, other) = (Pki::new(&["us"]), Pki::new(&["eu", "us"]));
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    // The stranger trusts the real authority, so only the server can refuse.
+    let stranger = other.identity("eu");
+    let why = not_sent(soon(dial(&stranger, "us", &us.address).forward(&region("us"), forward("/"))).await);
+    assert!(why.contains("certificate"), "{why}");
+    let believer = with_roots(&pki, Some(&stranger));
+    let refused = raw(
+        believer,
+        &us.address,
+        wire::encode_get(&region("eu"), Versions::OURS, &region("us"), wire::PING_PATH),
+    )
+    .await;
+    assert!(refused.is_err());
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+}
+
+/// A client that trusts the authority of `pki`, with the certificate of `of` or none.
+fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&pki.authority()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match of {
+        Some(identity) => {
+            builder.with_client_cert_resolver(identity.client_config().client_auth_cert_resolver.clone())
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
+#[tokio::test]
+async fn a_client_without_certificate_or_protocol_is_refused() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let ping = || wire::encode_get(&region("eu"), Versions::OURS, &region("us"), wire::PING_PATH);
+    assert!(raw(with_roots(&pki, None), &us.address, ping()).await.is_err());
+    let mut config = ClientConfig::clone(&with_roots(&pki, Some(&pki.identity("eu"))));
+    let welcome = raw(Arc::new(config.clone()), &us.address, ping()).await.unwrap();
+    assert_eq!(welcome.status(), 200);
+    config.alpn_protocols = Vec::new();
+    assert!(raw(Arc::new(config.clone()), &us.address, ping()).await.is_err());
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    assert!(raw(Arc::new(config), &us.address, ping()).await.is_err());
+}
+
+#[tokio::test]
+async fn renewed_certificates_count_for_connections_to_come() {
+    let (old, new) = (Pki::new(&["eu", "us"]), Pki::new(&["eu", "us"]));
+    let identity = old.identity("us");
+    let us = run(&identity, PeerLimits::default()).await;
+    let reaches = async |identity: &PeerIdentity| {
+        soon(dial(identity, "us", &us.address).forward(&region("us"), forward("/"))).await.is_ok()
+    };
+    let (eu, open) = (old.identity("eu"), old.identity("eu"));
+    let open = dial(&open, "us", &us.address);
+    assert!(soon(open.forward(&region("us"), forward("/"))).await.is_ok() && reaches(&eu).await);
+    // Another region's are none of this one.
+    identity.renew(&new.identity("eu"));
+    assert!(reaches(&eu).await);
+    identity.renew(&new.identity("us"));
+    assert!(reaches(&new.identity("eu")).await && !reaches(&eu).await);
+    assert!(soon(open.forward(&region("us"), forward("/"))).await.is_ok(), "an open connection was cut");
+    eu.renew(&new.identity("eu"));
+    assert!(reaches(&eu).await);
+}
+
+#[tokio::test]
+async fn a_claim_to_be_another_region_is_refused() {
+    let pki = Pki::new(&["eu", "us", "ap"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let mut forged = pki.identity("eu");
+    forged.me = region("ap");
+    let why = not_sent(soon(dial(&forged, "us", &us.address).forward(&region("us"), forward("/"))).await);
+    assert!(why.contains("403"), "{why}");
+    // Also where the hello is skipped, and for each kind of message.
+    let as_ap = || wire::encode_forward(&region("ap"), &region("us"), forward("/")).unwrap();
+    for request in [
+        as_ap(),
+        wire::encode_get(&region("ap"), Versions::OURS, &region("us"), wire::PING_PATH),
+        wire::encode_get(&region("ap"), Versions::OURS, &region("us"), wire::HELLO_PATH),
+        encode_ask(&region("ap"), Versions::OURS, &region("us"), &Question::Views { after: 0 }),
+    ] {
+        let refused = raw(forged.client_config(), &us.address, request).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+        assert_eq!(refused.headers()["onceway-peer-reply"], "refused");
+        assert_eq!(code(refused).await, "peer-forged");
+    }
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+    assert!(us.region.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_question_of_another_version_is_refused_with_what_to_do() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let config = pki.identity("eu").client_config();
+    for (body, says) in [
+        (
+            r#"{"forget":{"all":true}}"#,
+            "\"forget\" is not known here: the other end may run another version of onceway",
+        ),
+        (r#"{"views":{"after":"x"}}"#, "malformed at byte "),
+        ("", "malformed at byte "),
+    ] {
+        let mut later =
+            encode_ask(&region("eu"), Versions::OURS, &region("us"), &Question::Views { after: 0 });
+        *later.body_mut() = body.into();
+        let refused = raw(config.clone(), &us.address, later).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+        assert_eq!(refused.headers()["onceway-peer-reply"], "refused");
+        let json = refused.into_body().collect().await.unwrap().to_bytes();
+        let problem: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(problem["code"], "bad-peer-message");
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
+    }
+    assert!(us.region.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_second_hop_and_unknown_messages_are_refused() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let config = pki.identity("eu").client_config();
+    let mut again = wire::encode_forward(&region("eu"), &region("us"), forward("/")).unwrap();
+    again.headers_mut().insert("onceway-peer-hop", "2".parse().unwrap());
+    let refused = raw(config.clone(), &us.address, again).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(code(refused).await, "bad-peer-message");
+    let later = wire::encode_get(&region("eu"), Versions::OURS, &region("us"), "/peer/v2/forward");
+    let refused = raw(config.clone(), &us.address, later).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::NOT_FOUND);
+    let mut anonymous = wire::encode_forward(&region("eu"), &region("us"), forward("/")).unwrap();
+    anonymous.headers_mut().remove("onceway-peer-from");
+    let refused = raw(config, &us.address, anonymous).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_server_of_another_region_is_refused_by_the_client() {
+    let pki = Pki::new(&["eu", "us", "ap"]);
+    let ap = run(&pki.identity("ap"), PeerLimits::default()).await;
+    let misled = dial(&pki.identity("eu"), "us", &ap.address);
+    let why = not_sent(soon(misled.forward(&region("us"), forward("/"))).await);
+    assert!(why.contains("us.onceway"), "{why}");
+    assert_eq!(ap.region.seen.lock().unwrap().len(), 0);
+}
+
+/// Whoever speaks no version in common learns so from the hello: no forward, question or ping reaches the service.
+#[tokio::test]
+async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
+    let pki = Pki::new(&["eu", "us"]);
+    let foreign = Versions::new(NEWEST + 1, NEWEST + 2).unwrap();
+    for (ours, theirs) in [(Versions::OURS, foreign), (foreign, Versions::OURS)] {
+        let us = run(&pki.identity("us").speaking(theirs), PeerLimits::default()).await;
+        let peers = dial(&pki.identity("eu").speaking(ours), "us", &us.address);
+        let refused = PeerError::Versions { theirs, ours };
+        assert_eq!(peers.ping(&region("us"), Duration::from_secs(5)).await.unwrap_err(), refused);
+        assert_eq!(peers.forward(&region("us"), forward("/")).await.err(), Some(refused.clone()));
+        let question = Question::Views { after: 0 };
+        assert_eq!(peers.ask(&region("us"), question, Duration::from_secs(5)).await.unwrap_err(), refused);
+        assert!(us.region.seen.lock().unwrap().is_empty() && us.region.asked.lock().unwrap().is_empty());
+        // One that does not look before it asks.
+        let rude = encode_ask(&region("eu"), ours, &region("us"), &Question::Views { after: 0 });
+        let refused = raw(pki.identity("eu").client_config(), &us.address, rude).await.unwrap();
+        assert_eq!((refused.status(), code(refused).await.as_str()), (StatusCode::CONFLICT, "peer-version"));
+        assert!(us.region.asked.lock().unwrap().is_empty());
+    }
+}
+
+/// A stream that was ended here may still have data on its way: too many of those are taken for an attack, if nothing is said.
+#[tokio::test]
+async fn refusals_of_bodies_on_their_way_leave_the_connection_to_what_it_serves() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = Arc::new(dial(&pki.identity("eu"), "us", &us.address));
+    let served = tokio::spawn({
+        let peers = peers.clone();
+        async move { peers.forward(&region("us"), forward("/hang")).await }
+    });
+    soon(async {
+        while us.region.seen.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    let left = us.region.places.available_permits();
+    let _all_others = us.region.places.clone().try_acquire_many_owned(left as u32).unwrap();
+    for _ in 0..30 {
+        let mut wave = JoinSet::new();
+        for _ in 0..100 {
+            let (peers, body) = (peers.clone(), vec![b'a'; 1 << 18].into());
+            wave.spawn(
+                async move { peers.forward(&region("us"), Forward { body, ..forward("/large") }).await },
+            );
+        }
+        while let Some(told) = soon(wave.join_next()).await {
+            let told = told.unwrap();
+            assert!(matches!(told, Ok(ForwardReply::Answer(_))), "not known to be refused: {:?}", told.err());
+        }
+    }
+    assert!(!served.is_finished(), "it was served over the same connection");
+    served.abort();
+}
+
+/// Another forward has most of the room.
+#[tokio::test]
+async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came() {
+    let pki = Pki::new(&["eu", "us"]);
+    let (eu, limit) = (pki.identity("eu"), 3 << 20);
+    let us = run(&pki.identity("us"), PeerLimits { body_limit: limit, ..PeerLimits::default() }).await;
+    let _all_but_one_body = us.region.places.clone().try_acquire_many_owned((PLACES - limit) as u32).unwrap();
+    let (_feed, body) = fed();
+    let request = wire::encode_forward(&region("eu"), &region("us"), forward("/late")).unwrap();
+    let mut sender = soon(connect(with_roots(&pki, Some(&eu)), &us.address)).await.unwrap();
+    let refused = soon(sender.send_request(request.map(|_| body))).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+
+    // One that is larger than what a stream may have under way is not unknown for that.
+    let large = Forward { body: vec![b'a'; limit].into(), ..forward("/large") };
+    let peers = dial(&eu, "us", &us.address);
+    let reply = soon(peers.forward(&region("us"), large)).await.unwrap();
+    let ForwardReply::Answer(answer) = reply else { panic!("an answer was given") };
+    assert_eq!(
+        (answer.status(), text(answer.into_body()).await.as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, "full")
+    );
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+    assert!(matches!(
+        soon(peers.forward(&region("us"), forward("/small"))).await,
+        Ok(ForwardReply::Answer(_))
+    ));
+}

@@ -1,0 +1,226 @@
+//! HTTP/2 from clients: what passes, over one connection at a time and beside each other, and what is malformed.
+//!
+//! Neighbours: `frames` writes what no library would, `http2_floods` has the attacks on resources. What is malformed ends as a
+//! problem, or as a reset where the protocol says so (RFC 9113 section 8.1.1). It must not accept that anything was passed on.
+
+use bytes::Bytes;
+use http::{Request, StatusCode, Version};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use onceway::config::listen::PublicLimits;
+use tokio::net::TcpStream;
+
+use crate::net::frames::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, block, frame, request,
+};
+use crate::net::harness::{run, still_answers};
+use crate::net::support::soon;
+
+async fn client(address: &str) -> SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (sender, driver) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(driver);
+    sender
+}
+
+#[tokio::test]
+async fn requests_pass_beside_each_other_by_prior_knowledge() {
+    let mut running = run(PublicLimits::default()).await;
+    let sender = client(&running.address).await;
+    let ask = |path: &str, body: &'static str| {
+        let request = Request::post(format!("http://a{path}")).body(Full::new(Bytes::from(body))).unwrap();
+        let mut sender = sender.clone();
+        async move { sender.send_request(request).await.unwrap() }
+    };
+    let waiting = tokio::spawn(ask("/wait", ""));
+    assert_eq!(soon(running.events.recv()).await, Some("arrived"));
+    let answer = soon(ask("/echo?a=%2F", "hello")).await;
+    assert_eq!((answer.status(), answer.version()), (StatusCode::OK, Version::HTTP_2));
+    assert!(!answer.headers().contains_key("keep-alive"));
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
+    running.service.gate.add_permits(1);
+    let waited = soon(waiting).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(waited, "waited");
+    assert_eq!(running.service.seen(), ["POST /wait", "POST /echo?a=%2F"]);
+    let long = soon(ask(&format!("/{}", "a".repeat(8192)), "")).await;
+    assert_eq!(long.status(), StatusCode::URI_TOO_LONG);
+}
+
+#[tokio::test]
+async fn large_answers_come_whole() {
+    let running = run(PublicLimits::default()).await;
+    let mut sender = client(&running.address).await;
+    let request = Request::get("http://a/big").body(Full::new(Bytes::new())).unwrap();
+    let answer = soon(sender.send_request(request)).await.unwrap();
+    let whole = soon(answer.into_body().collect()).await.unwrap().to_bytes();
+    assert_eq!(whole.len(), crate::net::harness::BIG);
+}
+
+#[tokio::test]
+async fn headers_of_the_client_are_its_end_to_end_ones_and_cookies_are_one() {
+    let running = run(PublicLimits::default()).await;
+    let mut raw = Raw::connect(&running.address, &[]).await;
+    let others: [(&str, &[u8]); 7] = [
+        ("host", b"A"),
+        ("te", b"trailers"),
+        ("cookie", b"a=1"),
+        ("cookie", b"b=2"),
+        ("onceway-tenant", b"forged"),
+        ("x-forwarded-for", b"10.0.0.1"),
+        ("accept", b"b"),
+    ];
+    raw.send(&frame(HEADERS, END_HEADERS, 1, &request("POST", "/headers", &others))).await;
+    raw.send(&frame(DATA, 0, 1, b"a")).await;
+    // Trailers.
+    let trailers = block(&[("idempotency-key", "forged")]);
+    raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &trailers)).await;
+    let expected = "accept: b\ncookie: a=1; b=2\nhost: A\nx-forwarded-for: 127.0.0.1\nx-forwarded-host: A\nx-forwarded-proto: http\n";
+    assert_eq!(soon(raw.outcome(1)).await, Outcome::Answer(expected.into()));
+}
+
+const GOOD: [(&str, &str); 4] =
+    [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
+
+/// A good header block and one field more.
+fn and(name: &str, value: &str) -> Vec<u8> {
+    block(&[&GOOD[..], &[(name, value)]].concat())
+}
+
+/// A good header block with another value of one field, or without it.
+fn but(name: &str, value: Option<&'static str>) -> Vec<u8> {
+    let of = |(other, usual): (&'static str, &'static str)| match other == name {
+        true => value.map(|value| (other, value)),
+        false => Some((other, usual)),
+    };
+    block(&GOOD.into_iter().filter_map(of).collect::<Vec<_>>())
+}
+
+#[tokio::test]
+async fn what_is_malformed_ends_its_stream() {
+    let running = run(PublicLimits::default()).await;
+    let malformed = [
+        and("transfer-encoding", "chunked"),
+        and("connection", "close"),
+        and("connection", "idempotency-key"),
+        and("keep-alive", "5"),
+        and("proxy-connection", "keep-alive"),
+        and("upgrade", "h2c"),
+        and("te", "gzip"),
+        and("X-Upper", "1"),
+        and("x:colon", "1"),
+        and("x space", "1"),
+        and("x\r\ninjected", "1"),
+        and("x", "a\r\nidempotency-key: forged"),
+        and("x", "a\nb"),
+        and("x", "a\0b"),
+        and("", "1"),
+        and(":path", "/again"),
+        and(":unknown", "1"),
+        and(":status", "200"),
+        and("content-length", "x"),
+        block(&[&[("x", "1")], &GOOD[..]].concat()),
+        but(":method", None),
+        but(":scheme", None),
+        but(":path", None),
+        but(":path", Some("")),
+        but(":path", Some("/a b")),
+        but(":method", Some("G T")),
+        block(&[
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "http"),
+            (":authority", "a"),
+            (":path", "/"),
+        ]),
+    ];
+    for (number, malformed) in malformed.iter().enumerate() {
+        let mut raw = Raw::connect(&running.address, &[]).await;
+        raw.ask(1, malformed).await;
+        let refused = match soon(raw.outcome(1)).await {
+            Outcome::Reset | Outcome::Closed => true,
+            Outcome::Answer(body) => body.contains("urn:onceway:problem"),
+        };
+        assert!(refused, "{number}");
+    }
+    assert_eq!(running.service.seen(), [""; 0]);
+    still_answers(&running.address).await;
+}
+
+#[tokio::test]
+async fn what_is_in_doubt_is_a_problem_and_the_connection_lives_on() {
+    let running = run(PublicLimits::default()).await;
+    let many: Vec<(&str, &str)> = GOOD.into_iter().chain(vec![("x", "1"); 101]).collect();
+    let refused = [
+        (and("host", "b"), "bad-request"),
+        (block(&[&GOOD[..], &[("host", "a"), ("host", "a")]].concat()), "bad-request"),
+        (but(":authority", None), "bad-request"),
+        (but(":authority", Some("user@a")), "bad-request"),
+        (but(":path", Some("*")), "bad-request"),
+        (but(":scheme", Some("ftp")), "bad-request"),
+        (and("expect", "everything"), "expectation-failed"),
+        (block(&[(":method", "CONNECT"), (":authority", "a:80")]), "method-not-supported"),
+        (but(":method", Some("TRACE")), "method-not-supported"),
+        (block(&many), "head-too-large"),
+    ];
+    for (asked, code) in &refused {
+        let mut raw = Raw::connect(&running.address, &[]).await;
+        raw.ask(1, asked).await;
+        let Outcome::Answer(body) = soon(raw.outcome(1)).await else { panic!("no answer: {code}") };
+        let document: serde_json::Value = serde_json::from_str(&body).expect(code);
+        assert_eq!(document["code"], *code);
+        raw.ask(3, &request("GET", "/headers", &[])).await;
+        assert!(matches!(soon(raw.outcome(3)).await, Outcome::Answer(body) if body.contains("host: a")));
+    }
+    assert_eq!(running.service.seen(), ["GET /headers"; 10]);
+}
+
+#[tokio::test]
+async fn a_length_that_the_body_does_not_have_breaks_it() {
+    let running = run(PublicLimits::default()).await;
+    for (length, body) in [("3", "ab"), ("1", "ab"), ("0", "a")] {
+        let mut raw = Raw::connect(&running.address, &[]).await;
+        let head = request("POST", "/", &[("content-length", length.as_bytes())]);
+        raw.send(&frame(HEADERS, END_HEADERS, 1, &head)).await;
+        raw.send(&frame(DATA, END_STREAM, 1, body.as_bytes())).await;
+        let outcome = soon(raw.outcome(1)).await;
+        assert!(
+            matches!(&outcome, Outcome::Reset | Outcome::Closed)
+                || outcome == Outcome::Answer("broken".into()),
+            "{outcome:?}"
+        );
+    }
+    // Two lengths, even equal ones.
+    let mut raw = Raw::connect(&running.address, &[]).await;
+    let head = request("POST", "/", &[("content-length", b"1"), ("content-length", b"1")]);
+    raw.send(&frame(HEADERS, END_HEADERS, 1, &head)).await;
+    raw.send(&frame(DATA, END_STREAM, 1, b"a")).await;
+    match soon(raw.outcome(1)).await {
+        Outcome::Answer(body) => assert!(body.contains("bad-request"), "{body}"),
+        Outcome::Reset | Outcome::Closed => {}
+    }
+}
+
+#[tokio::test]
+async fn who_is_refused_while_it_sends_is_reset_only_if_it_does_not_go_on() {
+    let running = run(PublicLimits::default()).await;
+    let mut raw = Raw::connect(&running.address, &[]).await;
+    for (stream, finishes) in [(1, true), (3, false)] {
+        raw.send(&frame(HEADERS, END_HEADERS, stream, &request("POST", "/refuse", &[]))).await;
+        raw.send(&frame(DATA, 0, stream, b"a")).await;
+        assert_eq!(soon(raw.outcome(stream)).await, Outcome::Answer("refused".into()));
+        if finishes {
+            raw.send(&frame(DATA, END_STREAM, stream, b"b")).await;
+        }
+        raw.send(&frame(PING, 0, 0, &[0; 8])).await;
+        let mut next = async || soon(raw.next()).await.unwrap();
+        loop {
+            let found = next().await;
+            assert_ne!(found.kind, RST_STREAM, "{found:?}");
+            if found.kind == PING {
+                break;
+            }
+        }
+        while !finishes && next().await.kind != RST_STREAM {}
+    }
+}

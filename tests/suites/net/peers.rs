@@ -1,0 +1,474 @@
+//! Two regions over mutual TLS in one process: forwards, streamed answers, pings, and what is known when something breaks.
+//!
+//! Neighbours: `hostile` has the peers that must be refused. It must count what the other region saw: nothing is resent.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Response, StatusCode};
+use onceway::adapters::identity::PeerIdentity;
+use onceway::adapters::peers::HttpPeers;
+use onceway::ports::Peers;
+use onceway::ports::body::full;
+use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, Pong, Question, Told};
+use onceway::protocol::digest::Digest32;
+use onceway::protocol::record::RequestId;
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::versions::{NEWEST, Versions};
+use onceway::server::peer::{PeerLimits, listen};
+use onceway::server::{Listeners, PeerService};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+use crate::net::support::{Pki, fed, key_id, piece, region, soon, text};
+
+/// Room for a large forward and some small ones.
+pub const PLACES: usize = (3 << 20) + 1_000;
+/// How long a question may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A region that answers by the target's path, and tells what it saw.
+pub struct Region {
+    pub seen: Mutex<Vec<(RegionName, Forward)>>,
+    pub asked: Mutex<Vec<(RegionName, Question)>>,
+    /// Pieces of the answer to `/stream`.
+    stream: Mutex<Option<onceway::ports::Body>>,
+    /// One for each forward that is here, and one for each byte of its body.
+    pub places: Arc<Semaphore>,
+    /// Told when a forward to `/hang` was dropped.
+    dropped: mpsc::UnboundedSender<()>,
+    /// Whether it says that it serves.
+    serving: AtomicBool,
+}
+
+struct Gone(mpsc::UnboundedSender<()>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+impl PeerService for Region {
+    type Place = OwnedSemaphorePermit;
+
+    fn place(&self, _head: &Forward, bytes: usize) -> Result<OwnedSemaphorePermit, Box<ForwardReply>> {
+        self.places.clone().try_acquire_many_owned(1 + bytes as u32).map_err(|_| {
+            let mut refusal = Response::new(full("full"));
+            *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            Box::new(ForwardReply::Answer(refusal))
+        })
+    }
+
+    async fn forward(
+        self: Arc<Self>,
+        from: RegionName,
+        forward: Forward,
+        place: OwnedSemaphorePermit,
+    ) -> ForwardReply {
+        assert_eq!(place.num_permits(), 1 + forward.body.len(), "as its length was announced");
+        let path = forward.target.path().to_owned();
+        self.seen.lock().unwrap().push((from, forward));
+        match path.as_str() {
+            "/stream" => ForwardReply::Answer(Response::new(self.stream.lock().unwrap().take().unwrap())),
+            "/elsewhere" => ForwardReply::NotOwner { epoch: 12 },
+            "/hang" => {
+                let gone = Gone(self.dropped.clone());
+                std::future::pending::<()>().await;
+                drop(gone);
+                ForwardReply::NotOwner { epoch: 0 }
+            }
+            _ => {
+                let mut answer = Response::new(full("done"));
+                *answer.status_mut() = StatusCode::CREATED;
+                answer.headers_mut().append("set-cookie", "a".parse().unwrap());
+                answer.headers_mut().append("set-cookie", "b".parse().unwrap());
+                ForwardReply::Answer(answer)
+            }
+        }
+    }
+
+    async fn pong(self: Arc<Self>) -> Pong {
+        Pong { serving: self.serving.load(SeqCst), ..pong() }
+    }
+
+    async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
+        self.asked.lock().unwrap().push((from, question));
+        Told::Adopted(9)
+    }
+}
+
+fn pong() -> Pong {
+    Pong {
+        speaks: Versions::OURS,
+        protocol: NEWEST,
+        epoch: 5,
+        view: Digest32::new([1; 32]),
+        shared: Digest32::new([2; 32]),
+        serving: true,
+        beat: Some(Beat { seq: 8, age: Duration::from_nanos(1_234_567) }),
+        origin: None,
+        applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 3)]),
+        upstream_failing: false,
+        heard: Some(BTreeMap::new()),
+    }
+}
+
+pub struct Running {
+    pub address: String,
+    pub region: Arc<Region>,
+    pub dropped: mpsc::UnboundedReceiver<()>,
+    pub listeners: Listeners,
+}
+
+pub async fn run(identity: &PeerIdentity, limits: PeerLimits) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (tell, dropped) = mpsc::unbounded_channel();
+    let region = Arc::new(Region {
+        seen: Mutex::default(),
+        asked: Mutex::default(),
+        stream: Mutex::default(),
+        places: Arc::new(Semaphore::new(PLACES)),
+        dropped: tell,
+        serving: AtomicBool::new(true),
+    });
+    let mut listeners = Listeners::new(Duration::from_secs(20));
+    listen(&mut listeners, listener, identity, region.clone(), limits);
+    Running { address, region, dropped, listeners }
+}
+
+pub fn dial(identity: &PeerIdentity, to: &str, address: &str) -> HttpPeers {
+    HttpPeers::new(identity, BTreeMap::from([(region(to), address.to_owned())]))
+}
+
+pub fn forward(target: &str) -> Forward {
+    let mut headers = HeaderMap::new();
+    headers.append("accept", "a".parse().unwrap());
+    headers.append("accept", "b".parse().unwrap());
+    headers.append("onceway-token", "forged".parse().unwrap());
+    Forward {
+        id: key_id("acme", "the key\\\"".replace(' ', "-").as_str()),
+        principal: None,
+        method: Method::PATCH,
+        target: target.parse().unwrap(),
+        headers,
+        body: "body".into(),
+        request_id: RequestId(77),
+        epoch: 4,
+        deadline: Duration::from_millis(1500),
+    }
+}
+
+pub fn not_sent<T>(result: Result<T, PeerError>) -> String {
+    match result {
+        Err(PeerError::NotSent(why)) => why,
+        Err(PeerError::Unknown(why)) => panic!("unknown, not surely unsent: {why}"),
+        Err(error @ PeerError::Versions { .. }) => panic!("another version: {error}"),
+        Ok(_) => panic!("this went through"),
+    }
+}
+
+fn unknown<T>(result: Result<T, PeerError>) -> String {
+    match result {
+        Err(PeerError::Unknown(why)) => why,
+        Err(PeerError::NotSent(why)) => panic!("not surely unsent: {why}"),
+        Err(error @ PeerError::Versions { .. }) => panic!("another version: {error}"),
+        Ok(_) => panic!("this went through"),
+    }
+}
+
+#[tokio::test]
+async fn a_forward_arrives_as_it_was_sent_and_so_does_its_answer() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let reply = soon(peers.forward(&region("us"), forward("/v1/c%2F?x=1"))).await.unwrap();
+    let ForwardReply::Answer(answer) = reply else { panic!("an answer was given") };
+    assert_eq!(answer.status(), 201);
+    assert_eq!(answer.headers().len(), 2, "{:?}", answer.headers());
+    assert_eq!(answer.headers().get_all("set-cookie").iter().count(), 2);
+    assert_eq!(text(answer.into_body()).await, "done");
+    let (from, seen) = us.region.seen.lock().unwrap().remove(0);
+    let sent = forward("/v1/c%2F?x=1");
+    assert_eq!((from, &seen.id, &seen.method), (region("eu"), &sent.id, &sent.method));
+    assert_eq!((seen.target, seen.body, seen.request_id), (sent.target, sent.body, sent.request_id));
+    assert_eq!((seen.epoch, seen.deadline), (4, Duration::from_millis(1500)));
+    let lines: Vec<_> = seen.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    assert_eq!(lines, [("accept", &b"a"[..]), ("accept", b"b")]);
+}
+
+#[tokio::test]
+async fn answers_stream_and_other_replies_are_told_apart() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let (feed, body) = fed();
+    *us.region.stream.lock().unwrap() = Some(body);
+    let ForwardReply::Answer(answer) = soon(peers.forward(&region("us"), forward("/stream"))).await.unwrap()
+    else {
+        panic!("an answer was given")
+    };
+    let mut answer = answer.into_body();
+    feed.send("first").unwrap();
+    assert_eq!(piece(&mut answer).await.unwrap().unwrap(), "first");
+    feed.send("second").unwrap();
+    drop(feed);
+    assert_eq!(piece(&mut answer).await.unwrap().unwrap(), "second");
+    assert!(piece(&mut answer).await.is_none());
+    let elsewhere = soon(peers.forward(&region("us"), forward("/elsewhere"))).await.unwrap();
+    assert!(matches!(elsewhere, ForwardReply::NotOwner { epoch: 12 }));
+    assert_eq!(soon(peers.ping(&region("us"), Duration::from_secs(20))).await.unwrap(), pong());
+}
+
+/// A front that gives its connections to these addresses in turn.
+async fn in_turn(addresses: Vec<String>) -> String {
+    let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = front.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        for target in addresses.iter().cycle() {
+            let (Ok((mut near, _)), Ok(mut far)) = (front.accept().await, TcpStream::connect(target).await)
+            else {
+                return;
+            };
+            tokio::spawn(async move { copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn who_says_that_it_does_not_serve_is_left_for_its_sibling_and_ends_what_it_has() {
+    let pki = Pki::new(&["eu", "us"]);
+    let one = run(&pki.identity("us"), PeerLimits::default()).await;
+    let useless = run(&pki.identity("us"), PeerLimits::default()).await;
+    let other = run(&pki.identity("us"), PeerLimits::default()).await;
+    let all = [&one, &useless, &other].map(|region| region.address.clone());
+    let address = in_turn(all.to_vec()).await;
+    let (peers, to) = (dial(&pki.identity("eu"), "us", &address), region("us"));
+    let (feed, body) = fed();
+    *one.region.stream.lock().unwrap() = Some(body);
+    let begun = soon(peers.forward(&to, forward("/stream"))).await.unwrap();
+    let ForwardReply::Answer(begun) = begun else { panic!("an answer was given") };
+    for region in [&one, &useless] {
+        region.region.serving.store(false, SeqCst);
+    }
+    let moved = async || {
+        peers.forward(&to, forward("/v1/c")).await?;
+        let pong = peers.ping(&to, PATIENCE).await?;
+        Ok(pong.serving.then_some(()))
+    };
+    onceway::fleet::wait::for_some("a gateway that serves", PATIENCE, moved).await.unwrap();
+    soon(peers.forward(&to, forward("/v1/c"))).await.unwrap();
+    assert_eq!(useless.region.seen.lock().unwrap().len(), 0, "no better than who was there");
+    assert!(!other.region.seen.lock().unwrap().is_empty());
+    let mut begun = begun.into_body();
+    feed.send("still there").unwrap();
+    assert_eq!(piece(&mut begun).await.unwrap().unwrap(), "still there");
+}
+
+#[tokio::test]
+async fn a_forward_given_up_is_given_up_there_too() {
+    let pki = Pki::new(&["eu", "us"]);
+    let mut us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let to = region("us");
+    let mut hanging = Box::pin(peers.forward(&to, forward("/hang")));
+    let arrived = async {
+        while us.region.seen.lock().unwrap().is_empty() {
+            tokio::select! {
+                biased;
+                _ = &mut hanging => panic!("this hangs"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    };
+    soon(arrived).await;
+    drop(hanging);
+    soon(us.dropped.recv()).await.unwrap();
+    // The connection lives on.
+    assert_eq!(soon(peers.ping(&to, Duration::from_secs(20))).await.unwrap().epoch, 5);
+}
+
+/// A relay between the regions: counts connections, and can freeze or cut them.
+struct Relay {
+    address: String,
+    connections: Arc<Mutex<usize>>,
+    state: watch::Sender<Line>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    Open,
+    /// Bytes go nowhere, nobody is told.
+    Frozen,
+    Cut,
+}
+
+async fn relay(to: String) -> Relay {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let connections = Arc::<Mutex<usize>>::default();
+    let state = watch::Sender::new(Line::Open);
+    let (count, watching) = (connections.clone(), state.subscribe());
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            *count.lock().unwrap() += 1;
+            let (to, mut watching) = (to.clone(), watching.clone());
+            tokio::spawn(async move {
+                let mut far = TcpStream::connect(to).await.unwrap();
+                let frozen = async { watching.wait_for(|line| *line != Line::Open).await.map(|line| *line) };
+                let line = tokio::select! {
+                    biased;
+                    line = frozen => line.unwrap_or(Line::Cut),
+                    _ = copy_bidirectional(&mut near, &mut far) => Line::Cut,
+                };
+                if line == Line::Frozen {
+                    let _ = watching.wait_for(|line| *line == Line::Cut).await;
+                }
+            });
+        }
+    });
+    Relay { address, connections, state }
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_callers_and_a_broken_one_is_made_anew() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let relay = relay(us.address.clone()).await;
+    let peers = Arc::new(dial(&pki.identity("eu"), "us", &relay.address));
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..30 {
+        let peers = peers.clone();
+        callers.spawn(async move { peers.forward(&region("us"), forward("/")).await.map(drop) });
+    }
+    for result in soon(callers.join_all()).await {
+        result.unwrap();
+    }
+    assert_eq!(*relay.connections.lock().unwrap(), 1);
+    assert_eq!(us.region.seen.lock().unwrap().len(), 30);
+
+    relay.state.send_replace(Line::Cut);
+    // Until the cut is noticed a call may fail, but never silently and never twice.
+    let cut_is_noticed = async {
+        while peers.ping(&region("us"), Duration::from_secs(20)).await.is_ok() {}
+        relay.state.send_replace(Line::Open);
+        while peers.ping(&region("us"), Duration::from_secs(20)).await.is_err() {}
+    };
+    soon(cut_is_noticed).await;
+    soon(peers.forward(&region("us"), forward("/"))).await.map(drop).unwrap();
+    assert_eq!(us.region.seen.lock().unwrap().len(), 31);
+}
+
+#[tokio::test]
+async fn a_forward_that_breaks_under_way_is_unknown_and_never_resent() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let relay = relay(us.address.clone()).await;
+    let peers = dial(&pki.identity("eu"), "us", &relay.address);
+    let breaking = async {
+        while us.region.seen.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        relay.state.send_replace(Line::Cut);
+    };
+    let to = region("us");
+    let (result, ()) = soon(async { tokio::join!(peers.forward(&to, forward("/hang")), breaking) }).await;
+    unknown(result);
+    assert_eq!(us.region.seen.lock().unwrap().len(), 1);
+    assert_eq!(*relay.connections.lock().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_black_hole_is_noticed_by_the_keep_alive() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let relay = relay(us.address.clone()).await;
+    let peers = dial(&pki.identity("eu"), "us", &relay.address);
+    let to = region("us");
+    soon(peers.ping(&to, Duration::from_secs(20))).await.unwrap();
+    relay.state.send_replace(Line::Frozen);
+    let why = unknown(soon(peers.forward(&to, forward("/"))).await);
+    assert!(why.contains("timed out"), "{why}");
+    // What comes next does not use it: a connection through the frozen line cannot be made at all.
+    not_sent(soon(peers.forward(&to, forward("/"))).await);
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_is_not_sent() {
+    let pki = Pki::new(&["eu", "us"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = listener.local_addr().unwrap().to_string();
+    let eu = pki.identity("eu");
+    let to = region("us");
+    let peers = dial(&eu, "us", &silent);
+    // Accepted by the kernel, answered by nobody; the ping does not wait for the connection longer than it was told.
+    let ping = soon(peers.ping(&to, Duration::from_millis(50))).await;
+    assert!(matches!(ping, Err(PeerError::Unknown(_))), "{ping:?}");
+    let why = not_sent(soon(peers.forward(&to, forward("/"))).await);
+    assert!(why.contains("timed out") && why.contains(&silent), "{why}");
+    drop(listener);
+    let why = not_sent(soon(dial(&eu, "us", &silent).forward(&to, forward("/"))).await);
+    assert!(why.contains("refused"), "{why}");
+    let why = not_sent(soon(peers.forward(&region("ap"), forward("/"))).await);
+    assert!(why.contains("ap"), "{why}");
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused_unsent() {
+    let pki = Pki::new(&["eu", "us"]);
+    let limits = PeerLimits { body_limit: 3, ..PeerLimits::default() };
+    let us = run(&pki.identity("us"), limits).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let why = not_sent(soon(peers.forward(&region("us"), forward("/"))).await);
+    assert!(why.contains("413"), "{why}");
+    assert_eq!(us.region.seen.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_question_arrives_with_the_name_of_who_asks() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let told = soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await;
+    assert_eq!(told, Ok(Told::Adopted(9)));
+    assert_eq!(*us.region.asked.lock().unwrap(), [(region("eu"), Question::Views { after: 7 })]);
+}
+
+#[tokio::test]
+async fn a_question_over_the_limit_is_refused_unsent_and_says_why() {
+    let pki = Pki::new(&["eu", "us"]);
+    let limits = PeerLimits { question_limit: 3, ..PeerLimits::default() };
+    let us = run(&pki.identity("us"), limits).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let why = not_sent(soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await);
+    assert!(why.contains("413") && why.contains("at most 3 bytes"), "{why}");
+    assert!(us.region.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn stopping_lets_a_forward_finish() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    let (feed, body) = fed();
+    *us.region.stream.lock().unwrap() = Some(body);
+    let ForwardReply::Answer(answer) = soon(peers.forward(&region("us"), forward("/stream"))).await.unwrap()
+    else {
+        panic!("an answer was given")
+    };
+    let stopping = tokio::spawn(us.listeners.stop());
+    // Once the stop has begun, nobody gets in any more.
+    let refused = async { while peers.ping(&region("us"), Duration::from_secs(20)).await.is_ok() {} };
+    soon(refused).await;
+    assert!(!stopping.is_finished());
+    feed.send("last").unwrap();
+    drop(feed);
+    assert_eq!(text(answer.into_body()).await, "last");
+    soon(stopping).await.unwrap();
+}

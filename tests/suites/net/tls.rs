@@ -1,0 +1,109 @@
+//! TLS on the public listener: both protocols by ALPN, both versions, and clients that do not shake hands.
+//!
+//! Neighbours: `adapters::tls` has the tables of unusable files. It must not trust anything but the test's own authority.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use onceway::adapters::identity::{files_in, server_name};
+use onceway::adapters::tls::load;
+use onceway::config::listen::PublicLimits;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, ProtocolVersion, RootCertStore, SupportedProtocolVersion};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::net::harness::{Running, run_within};
+use crate::net::support::{Pki, region, soon};
+
+async fn secure(pki: &Pki, limits: PublicLimits) -> Running {
+    let files = files_in(pki.path(), &region("us"));
+    let tls = load(&files.certificate, &files.key).unwrap();
+    run_within(limits, Duration::from_secs(20), Some(tls)).await
+}
+
+async fn connect(
+    pki: &Pki,
+    address: &str,
+    version: &'static SupportedProtocolVersion,
+    alpn: &[&[u8]],
+) -> TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(&pki.authority()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let connected = TlsConnector::from(Arc::new(config)).connect(server_name(&region("us")), stream);
+    soon(connected).await.unwrap()
+}
+
+#[tokio::test]
+async fn http1_is_spoken_over_both_versions_with_and_without_alpn() {
+    let pki = Pki::new(&["us"]);
+    let running = secure(&pki, PublicLimits::default()).await;
+    for (version, alpn, name) in [
+        (&rustls::version::TLS13, &[b"http/1.1" as &[u8]][..], ProtocolVersion::TLSv1_3),
+        (&rustls::version::TLS12, &[b"http/1.1"], ProtocolVersion::TLSv1_2),
+        (&rustls::version::TLS13, &[], ProtocolVersion::TLSv1_3),
+    ] {
+        let mut stream = connect(&pki, &running.address, version, alpn).await;
+        assert_eq!(stream.get_ref().1.protocol_version(), Some(name));
+        let asked = b"GET /headers HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        stream.write_all(asked).await.unwrap();
+        let mut answer = String::new();
+        soon(stream.read_to_string(&mut answer)).await.unwrap();
+        assert!(answer.contains("x-forwarded-proto: https\n"), "{answer}");
+        // The framing guard stands above TLS.
+        let mut stream = connect(&pki, &running.address, version, alpn).await;
+        stream.write_all(b"GET / HTTP/1.1\nHost: a\n\n").await.unwrap();
+        let mut answer = String::new();
+        soon(stream.read_to_string(&mut answer)).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn http2_is_chosen_by_alpn() {
+    let pki = Pki::new(&["us"]);
+    let running = secure(&pki, PublicLimits::default()).await;
+    let stream = connect(&pki, &running.address, &rustls::version::TLS13, &[b"h2", b"http/1.1"]).await;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (mut sender, driver) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(driver);
+    let request = Request::get("https://a/headers").body(Full::new(Bytes::new())).unwrap();
+    let answer = soon(sender.send_request(request)).await.unwrap();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    assert!(
+        String::from_utf8_lossy(&body)
+            .contains("host: a\nx-forwarded-for: 127.0.0.1\nx-forwarded-host: a\nx-forwarded-proto: https\n")
+    );
+}
+
+#[tokio::test]
+async fn who_does_not_shake_hands_is_cut() {
+    let pki = Pki::new(&["us"]);
+    let limits = PublicLimits { head_time: Duration::from_millis(300), ..PublicLimits::default() };
+    let running = secure(&pki, limits).await;
+    let half = [0x16, 3, 1, 2, 0, 1];
+    for begin in [&b""[..], &half, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"] {
+        let mut stream = TcpStream::connect(&running.address).await.unwrap();
+        stream.write_all(begin).await.unwrap();
+        let mut answer = Vec::new();
+        let _ = soon(stream.read_to_end(&mut answer)).await;
+        assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    }
+    assert_eq!(running.service.seen(), [""; 0]);
+}

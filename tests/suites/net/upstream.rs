@@ -1,0 +1,655 @@
+//! The upstream's adapter against a raw server: what is written, and what is known when something breaks.
+//!
+//! Neighbours: `support::RawServer`. It must count what the server saw: a resend is the one thing that must never happen.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request};
+use onceway::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
+use onceway::fleet::relay::{Direction, Relay};
+use onceway::fleet::wait;
+use onceway::ports::Upstream;
+use onceway::ports::body::{empty, full};
+use onceway::ports::upstream::{Probe, ProbeReply, Send, SendError};
+use onceway::protocol::record::{RequestId, Token};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::net::support::{RawServer, Then, fed, key_id, piece, read_request, region, soon, text};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(300);
+/// More than one read takes, in bytes.
+const BIG: usize = 4 << 20;
+
+fn at(address: &str) -> Arc<HttpUpstream> {
+    keeping(address, LONG)
+}
+
+/// Connections that are idle for `keep_idle` are closed.
+fn keeping(address: &str, keep_idle: Duration) -> Arc<HttpUpstream> {
+    Arc::new(HttpUpstream::new(UpstreamSettings {
+        me: region("eu"),
+        base: Base::parse(&format!("http://{address}")).unwrap(),
+        others: BTreeMap::new(),
+        shared: false,
+        keep_idle,
+    }))
+}
+
+fn send(headers: &[(&'static str, &str)]) -> Send {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(*name, value.parse().unwrap());
+    }
+    Send {
+        id: key_id("acme", r#"a"b"#),
+        token: Token { epoch: 7, attempt: 2 },
+        request_id: RequestId(9),
+        method: Method::POST,
+        target: "/v1/a%2Fb/../c?x=%20&y".parse().unwrap(),
+        headers: map,
+        body: "body".into(),
+    }
+}
+
+fn always() -> bool {
+    true
+}
+
+#[tokio::test]
+async fn the_upstream_is_told_the_attempt_and_gets_end_to_end_headers_only() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let sent = send(&[
+        ("host", "public.example"),
+        ("accept", "a"),
+        ("accept", "b"),
+        ("connection", "keep-alive, x-private"),
+        ("x-private", "1"),
+        ("te", "trailers"),
+        ("proxy-authorization", "secret"),
+        ("expect", "100-continue"),
+        ("content-length", "99"),
+        ("idempotency-key", "one"),
+        ("idempotency-key", "two"),
+        ("onceway-token", "99.99"),
+        ("onceway-other", "forged"),
+        ("authorization", "Bearer t"),
+    ]);
+    let answer = soon(at(&server.address).send(sent, LONG, always)).await.unwrap();
+    assert_eq!(text(answer.into_body()).await, "hi");
+    let seen = server.seen();
+    let (head, body) = seen[0].split_once("\r\n\r\n").unwrap();
+    let mut lines: Vec<&str> = head.split("\r\n").collect();
+    assert_eq!(lines.remove(0), "POST /v1/a%2Fb/../c?x=%20&y HTTP/1.1");
+    lines.sort_unstable();
+    let host = format!("host: {}", server.address);
+    let expected = [
+        "accept: a",
+        "accept: b",
+        "authorization: Bearer t",
+        "content-length: 4",
+        &host,
+        r#"idempotency-key: "a\"b""#,
+        "onceway-attempt: 2",
+        "onceway-request-id: req_00000000000000000000000000000009",
+        "onceway-tenant: acme",
+        "onceway-token: 7.2",
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(body, "body");
+}
+
+#[tokio::test]
+async fn answers_lose_what_ends_at_this_hop_and_redirects_are_answers() {
+    let server = RawServer::start(Then::Answer(
+        "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\n\
+         Connection: keep-alive, X-Private\r\nX-Private: 1\r\nKeep-Alive: timeout=5\r\nOnceway-Region: forged\r\n\
+         Set-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 0\r\n\r\n",
+    ))
+    .await;
+    let answer = soon(at(&server.address).send(send(&[]), LONG, always)).await.unwrap();
+    assert_eq!(answer.status(), 302);
+    let mut names: Vec<&str> = answer.headers().iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["content-length", "location", "set-cookie", "set-cookie"]);
+    assert_eq!(server.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn connections_are_kept_and_used_again() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let upstream = at(&server.address);
+    for _ in 0..5 {
+        text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
+    }
+    assert_eq!(server.seen().len(), 5);
+    assert_eq!(*server.connections.lock().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn connections_are_never_more_than_requests_at_once() {
+    const AT_ONCE: usize = 8;
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let upstream = at(&server.address);
+    let all_at_once = || async {
+        let mut running = tokio::task::JoinSet::new();
+        for _ in 0..AT_ONCE {
+            let upstream = upstream.clone();
+            running.spawn(async move {
+                text(upstream.send(send(&[]), LONG, always).await.unwrap().into_body()).await;
+            });
+        }
+        soon(running.join_all()).await;
+    };
+    all_at_once().await;
+    // Many are idle now: each request takes one of them and leaves the others.
+    for _ in 0..50 {
+        text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
+    }
+    all_at_once().await;
+    assert_eq!(server.seen().len(), 2 * AT_ONCE + 50);
+    assert_eq!(*server.connections.lock().unwrap(), AT_ONCE);
+}
+
+/// An upstream that closes a connection once it was idle for `idle`; counts requests that were cut.
+async fn closing_after(idle: Duration, answer: &'static str) -> (String, Arc<Mutex<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let connections = Arc::<Mutex<usize>>::default();
+    let count = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            *count.lock().unwrap() += 1;
+            tokio::spawn(async move {
+                while let Ok(Some(_)) = tokio::time::timeout(idle, read_request(&mut stream)).await {
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    (address, connections)
+}
+
+/// Sends again `apart`, `times` times; says how many connections that took.
+async fn connects(upstream: &HttpUpstream, count: &Mutex<usize>, method: Method, apart: Duration) -> usize {
+    let before = *count.lock().unwrap();
+    for _ in 0..4 {
+        let sent = Send { method: method.clone(), ..send(&[]) };
+        text(soon(upstream.send(sent, LONG, always)).await.unwrap().into_body()).await;
+        wait::pause(apart).await;
+    }
+    *count.lock().unwrap() - before
+}
+
+/// Half a second is safe for an upstream that closes after one, however long the way there is.
+#[tokio::test]
+async fn a_request_that_may_change_state_goes_on_no_connection_that_was_idle_for_long() {
+    let (address, count) = closing_after(LONG, OK).await;
+    let upstream = keeping(&address, LONG);
+    assert_eq!(connects(&upstream, &count, Method::POST, Duration::from_millis(600)).await, 4);
+    assert_eq!(connects(&upstream, &count, Method::GET, Duration::from_millis(600)).await, 0);
+}
+
+/// One request a second meets an upstream that closes after one second, 20 ms away: the close and the
+/// request would be under way at the same time.
+#[tokio::test]
+async fn an_upstream_that_closes_after_a_second_leaves_no_outcome_unknown() {
+    const STREAMS: usize = 20;
+    let mut streams = tokio::task::JoinSet::new();
+    for stream in 0..STREAMS {
+        streams.spawn(async move {
+            let (address, _) = closing_after(Duration::from_secs(1), OK).await;
+            let far = Relay::start(address.parse().unwrap()).await.unwrap();
+            for direction in [Direction::Forward, Direction::Backward] {
+                far.set_delay(direction, Duration::from_millis(20));
+            }
+            let upstream = keeping(&far.local_addr().to_string(), Duration::from_secs(2));
+            for _ in 0..6 {
+                text(upstream.send(send(&[]), LONG, always).await.unwrap().into_body()).await;
+                // From just before the close arrives to just after.
+                wait::pause(Duration::from_millis(960 + 4 * stream as u64)).await;
+            }
+        });
+    }
+    streams.join_all().await;
+}
+
+#[tokio::test]
+async fn the_upstreams_own_keep_alive_is_heeded_less_a_margin() {
+    for (header, apart, opened) in [
+        ("timeout=1", 600, 4),
+        ("max=9, Timeout=1", 600, 4),
+        ("timeout=2", 600, 1),
+        ("timeout=0", 0, 4),
+        ("timeout=x", 600, 1),
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\nKeep-Alive: {header}\r\nContent-Length: 2\r\n\r\nhi");
+        let (address, count) = closing_after(LONG, answer.leak()).await;
+        let upstream = keeping(&address, LONG);
+        let apart = Duration::from_millis(apart);
+        assert_eq!(connects(&upstream, &count, Method::GET, apart).await, opened, "{header}");
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_in_time_though_nobody_asks_again() {
+    let mut server = RawServer::start(Then::Answer(OK)).await;
+    let upstream = keeping(&server.address, SHORT);
+    for _ in 0..2 {
+        text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
+        // Its own end: the server would wait for ever.
+        soon(server.closed.recv()).await.unwrap();
+    }
+    assert_eq!(*server.connections.lock().unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_not_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let error = soon(at(&address).send(send(&[]), LONG, always)).await.unwrap_err();
+    assert!(matches!(error, SendError::NotSent(_)), "{error}");
+}
+
+#[tokio::test]
+async fn no_time_left_is_not_sent() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let error = soon(at(&server.address).send(send(&[]), Duration::ZERO, always)).await.unwrap_err();
+    assert!(matches!(error, SendError::NotSent(_)), "{error}");
+    assert_eq!(server.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn what_breaks_after_the_request_was_read_is_unknown_and_never_resent() {
+    for broken in
+        ["", "HTTP/1.1 200", "garbage\r\n\r\n", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"]
+    {
+        let server = RawServer::start(Then::AnswerAndClose(broken)).await;
+        let error = soon(at(&server.address).send(send(&[]), LONG, always)).await.unwrap_err();
+        assert!(matches!(error, SendError::Unknown(_)), "{broken:?}: {error}");
+        assert_eq!(server.seen().len(), 1, "{broken:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_breaks_under_a_request_is_unknown_and_never_resent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = at(&listener.local_addr().unwrap().to_string());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await.unwrap();
+        stream.write_all(OK.as_bytes()).await.unwrap();
+        read_request(&mut stream).await.unwrap();
+        drop(stream);
+        listener
+    });
+    text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
+    let error = soon(upstream.send(send(&[]), LONG, always)).await.unwrap_err();
+    assert!(matches!(error, SendError::Unknown(_)), "{error}");
+    // Nobody came a second time.
+    let listener = soon(server).await.unwrap();
+    let again = tokio::time::timeout(SHORT, listener.accept()).await;
+    assert!(again.is_err(), "the request was sent again");
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_was_closed_is_not_used() {
+    let mut server = RawServer::start(Then::AnswerAndClose(OK)).await;
+    let upstream = at(&server.address);
+    for round in 1..=20 {
+        text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
+        soon(server.closed.recv()).await.unwrap();
+        assert_eq!(server.seen().len(), round);
+    }
+    assert_eq!(*server.connections.lock().unwrap(), 20);
+}
+
+#[tokio::test]
+async fn a_close_that_only_the_kernel_knows_of_is_seen_in_time() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = at(&listener.local_addr().unwrap().to_string());
+    let (tell, closed) = std::sync::mpsc::channel();
+    let (close_now, close) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut read = Vec::new();
+            while !read.ends_with(b"body") {
+                let mut piece = [0; 256];
+                let count = stream.read(&mut piece).unwrap();
+                assert!(count > 0);
+                read.extend_from_slice(&piece[..count]);
+            }
+            stream.write_all(OK.as_bytes()).unwrap();
+            let _ = close.recv_timeout(LONG);
+            drop(stream);
+            tell.send(()).unwrap();
+        }
+    });
+    text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
+    close_now.send(()).unwrap();
+    // Blocks this runtime's one thread, so that it cannot be told of the close.
+    closed.recv_timeout(LONG).unwrap();
+    let answer = soon(upstream.send(send(&[]), LONG, always)).await.unwrap();
+    assert_eq!(text(answer.into_body()).await, "hi");
+    close_now.send(()).unwrap();
+    server.join().unwrap();
+}
+
+#[tokio::test]
+async fn time_bounds_head_and_body() {
+    let server = RawServer::start(Then::AnswerAndHang("")).await;
+    let error = soon(at(&server.address).send(send(&[]), SHORT, always)).await.unwrap_err();
+    assert!(matches!(error, SendError::Late(_)), "{error}");
+
+    let mut server =
+        RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")).await;
+    let answer = soon(at(&server.address).send(send(&[]), SHORT, always)).await.unwrap();
+    let mut body = answer.into_body();
+    assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");
+    let late = piece(&mut body).await.unwrap().unwrap_err();
+    assert!(late.to_string().contains("in time"), "{late}");
+    assert!(piece(&mut body).await.is_none());
+    drop(body);
+    soon(server.closed.recv()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_is_cut_when_its_waits_are_too_long_together() {
+    let server = RawServer::start(Then::Trickle(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "1\r\na\r\n",
+    ))
+    .await;
+    let mut body = soon(at(&server.address).send(send(&[]), SHORT, always)).await.unwrap().into_body();
+    let mut last = piece(&mut body).await.unwrap();
+    while last.is_ok() {
+        last = piece(&mut body).await.expect("a body without end does not end well");
+    }
+    assert!(last.unwrap_err().to_string().contains("in time"));
+}
+
+#[tokio::test]
+async fn a_reader_that_takes_its_time_loses_nothing() {
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n\r\n{}", "a".repeat(BIG));
+    let server = RawServer::start(Then::AnswerAndHang(Box::leak(answer.into_boxed_str()))).await;
+    let mut body = soon(at(&server.address).send(send(&[]), SHORT, always)).await.unwrap().into_body();
+    let mut read = piece(&mut body).await.unwrap().unwrap().len();
+    // Longer than the upstream may take: it is the reader who takes it.
+    wait::pause(SHORT * 2).await;
+    while let Some(next) = piece(&mut body).await {
+        read += next.unwrap().len();
+    }
+    assert_eq!(read, BIG);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_an_error() {
+    let server =
+        RawServer::start(Then::AnswerAndClose("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")).await;
+    let mut body = soon(at(&server.address).send(send(&[]), LONG, always)).await.unwrap().into_body();
+    assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");
+    assert!(piece(&mut body).await.unwrap().is_err());
+}
+
+fn probe(of: &str) -> Probe {
+    Probe {
+        id: key_id("acme", "k"),
+        token: Token { epoch: 7, attempt: 2 },
+        region: Some(region(of)),
+        address: "/status?full".parse().unwrap(),
+        path: "/v1/charges".into(),
+    }
+}
+
+async fn asked(answer: &'static str, limit: usize) -> String {
+    let server = RawServer::start(Then::AnswerAndClose(answer)).await;
+    match soon(at(&server.address).probe(probe("eu"), SHORT, limit)).await {
+        ProbeReply::Happened(answer) => {
+            let names: Vec<&str> = answer.headers().keys().map(|name| name.as_str()).collect();
+            format!("{} {names:?} {:?}", answer.status().as_u16(), answer.body())
+        }
+        ProbeReply::DidNotHappen => "did not happen".into(),
+        ProbeReply::CannotSay(_) => "cannot say".into(),
+    }
+}
+
+#[tokio::test]
+async fn only_a_clear_reply_to_a_probe_counts() {
+    let table = [
+        ("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n", "did not happen"),
+        (
+            "HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: 201\r\nContent-Type: a\r\nContent-Length: 4\r\n\r\nbody",
+            "201 [\"content-type\"] Some(b\"body\")",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: 201\r\nContent-Length: 5\r\n\r\nbody5",
+            "201 [] None",
+        ),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("HTTP/1.1 200 OK\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("HTTP/1.1 410 Gone\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("HTTP/1.1 404 Not Found\r\nOnceway-Effect: NONE\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        (
+            "HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n",
+            "cannot say",
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        (
+            "HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: 100\r\nContent-Length: 0\r\n\r\n",
+            "cannot say",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: done\r\nContent-Length: 0\r\n\r\n",
+            "cannot say",
+        ),
+        (
+            "HTTP/1.1 500 No\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: 201\r\nContent-Length: 0\r\n\r\n",
+            "cannot say",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nOnceway-Effect: happened\r\nOnceway-Effect-Status: 201\r\nContent-Length: 4\r\n\r\nbo",
+            "cannot say",
+        ),
+        ("HTTP/1.1 200 OK\r\nOnceway-Effect: pending\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("HTTP/1.1 302 Found\r\nLocation: /else\r\nContent-Length: 0\r\n\r\n", "cannot say"),
+        ("", "cannot say"),
+    ];
+    for (answer, expected) in table {
+        assert_eq!(asked(answer, 4).await, expected, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_probe_names_the_attempt_and_asks_the_right_region() {
+    let none = Then::Answer("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n");
+    let (own, other) = (RawServer::start(none).await, RawServer::start(none).await);
+    let base = |server: &RawServer| Base::parse(&format!("http://{}", server.address)).unwrap();
+    let mut settings = UpstreamSettings {
+        me: region("eu"),
+        base: base(&own),
+        others: BTreeMap::from([(region("us"), base(&other))]),
+        shared: false,
+        keep_idle: LONG,
+    };
+    let upstream = HttpUpstream::new(settings.clone());
+    assert!(matches!(soon(upstream.probe(probe("us"), LONG, 9)).await, ProbeReply::DidNotHappen));
+    let unknown = soon(upstream.probe(probe("ap"), LONG, 9)).await;
+    assert!(matches!(&unknown, ProbeReply::CannotSay(why) if why.contains("ap")), "{unknown:?}");
+    let nobody = || Probe { region: None, ..probe("us") };
+    assert!(matches!(soon(upstream.probe(nobody(), LONG, 9)).await, ProbeReply::CannotSay(_)));
+    assert_eq!((own.seen().len(), other.seen().len()), (0, 1));
+    settings.shared = true;
+    let shared = HttpUpstream::new(settings);
+    for asked in [probe("ap"), nobody()] {
+        assert!(matches!(soon(shared.probe(asked, LONG, 9)).await, ProbeReply::DidNotHappen));
+    }
+    assert_eq!((own.seen().len(), other.seen().len()), (2, 1));
+    let seen = other.seen().remove(0);
+    let mut lines: Vec<&str> = seen.trim_end().split("\r\n").collect();
+    assert_eq!(lines.remove(0), "GET /status?full HTTP/1.1");
+    lines.sort_unstable();
+    let host = format!("host: {}", other.address);
+    let expected = [
+        "cache-control: no-store",
+        &host,
+        "idempotency-key: \"k\"",
+        "onceway-effect-path: /v1/charges",
+        "onceway-tenant: acme",
+        "onceway-token: 7.2",
+    ];
+    assert_eq!(lines, expected);
+    let mut elsewhere = probe("eu");
+    elsewhere.address = "http://127.0.0.1:1/status".parse().unwrap();
+    assert!(matches!(soon(shared.probe(elsewhere, LONG, 9)).await, ProbeReply::CannotSay(_)));
+}
+
+#[tokio::test]
+async fn passing_streams_both_ways() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = at(&listener.local_addr().unwrap().to_string());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let head = read_request(&mut stream).await.unwrap();
+        // Answered while the request is still being sent.
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nearly\r\n")
+            .await
+            .unwrap();
+        let mut rest = head.clone();
+        while !rest.ends_with("0\r\n\r\n") {
+            let mut more = [0; 256];
+            let count = stream.read(&mut more).await.unwrap();
+            assert!(count > 0, "the request's body broke off: {rest:?}");
+            rest.push_str(str::from_utf8(&more[..count]).unwrap());
+        }
+        stream.write_all(b"4\r\nlate\r\n0\r\n\r\n").await.unwrap();
+        rest
+    });
+    let (feed, body) = fed();
+    let request = Request::builder()
+        .method("POST")
+        .uri("/upload?a=%2F")
+        .header("te", "trailers")
+        .header("onceway-token", "1.1")
+        .header("idempotency-key", "kept as it is")
+        .body(body)
+        .unwrap();
+    feed.send("first").unwrap();
+    let mut answer = soon(upstream.pass(request, LONG)).await.unwrap().into_body();
+    assert_eq!(piece(&mut answer).await.unwrap().unwrap(), "early");
+    feed.send("last").unwrap();
+    drop(feed);
+    assert_eq!(piece(&mut answer).await.unwrap().unwrap(), "late");
+    assert!(piece(&mut answer).await.is_none());
+    let seen = soon(server).await.unwrap();
+    assert!(seen.starts_with("POST /upload?a=%2F HTTP/1.1\r\n"), "{seen}");
+    assert!(
+        seen.contains("idempotency-key: kept as it is\r\n")
+            && seen.contains("transfer-encoding: chunked\r\n")
+    );
+    assert!(!seen.contains("onceway-token") && !seen.contains("te: trailers"), "{seen}");
+    assert!(seen.ends_with("5\r\nfirst\r\n4\r\nlast\r\n0\r\n\r\n"), "{seen}");
+}
+
+/// The bound of a request that passes is on each wait for the upstream, and on nobody else's.
+#[tokio::test]
+async fn a_slow_client_is_no_silent_upstream() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let upstream = at(&server.address);
+    let (feed, body) = fed();
+    let request = Request::builder().method("PUT").uri("/upload").body(body).unwrap();
+    let passing = tokio::spawn(async move { upstream.pass(request, SHORT).await });
+    for piece in ["a", "b", "c"] {
+        wait::pause(SHORT * 2).await;
+        feed.send(piece).unwrap();
+    }
+    drop(feed);
+    assert_eq!(text(soon(passing).await.unwrap().unwrap().into_body()).await, "hi");
+}
+
+#[tokio::test]
+async fn a_silent_upstream_is_waited_for_no_longer_than_its_bound() {
+    // Before its answer, with a body to take and without; and in the middle of its answer.
+    let server = RawServer::start(Then::AnswerAndHang("")).await;
+    for body in [empty(), full("content")] {
+        let request = Request::builder().method("PUT").uri("/upload").body(body).unwrap();
+        let late = soon(at(&server.address).pass(request, SHORT)).await.map(|_| ()).unwrap_err();
+        assert!(matches!(late, SendError::Late(_)), "{late}");
+    }
+    let begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
+    let server = RawServer::start(Then::AnswerAndHang(begun)).await;
+    let mut body = soon(at(&server.address).pass(Request::new(empty()), SHORT)).await.unwrap().into_body();
+    assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");
+    assert!(piece(&mut body).await.unwrap().unwrap_err().to_string().contains("in time"));
+    // Pieces that each come in time may take longer together.
+    let trickle = Then::Trickle("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\na\r\n");
+    let server = RawServer::start(trickle).await;
+    let upstream = at(&server.address);
+    let mut body = soon(upstream.pass(Request::new(empty()), SHORT)).await.unwrap().into_body();
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < SHORT * 3 {
+        assert_eq!(piece(&mut body).await.unwrap().unwrap(), "a");
+    }
+}
+
+#[tokio::test]
+async fn giving_an_answer_up_closes_its_connection() {
+    let mut server =
+        RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")).await;
+    let upstream = at(&server.address);
+    let answer = soon(upstream.pass(Request::new(empty()), LONG)).await.unwrap();
+    drop(answer);
+    soon(server.closed.recv()).await.unwrap();
+    // So does giving up the wait for its head.
+    let mut silent = RawServer::start(Then::AnswerAndHang("")).await;
+    let upstream = at(&silent.address);
+    let waiting = tokio::time::timeout(SHORT, upstream.pass(Request::new(empty()), LONG)).await;
+    assert!(waiting.is_err());
+    soon(silent.closed.recv()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_has_one_length_which_is_its_bodys() {
+    // What the upstream writes after its status line; what is left of the length; whether the connection is used again.
+    for (rest, length, reused) in [
+        ("Content-Length: 2\r\n\r\nhi", Some("2"), true),
+        ("Transfer-Encoding: Chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, true),
+        ("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, false),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n2\r\nhi\r\n0\r\n\r\n", None, false),
+        ("Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi", Some("2"), false),
+        ("Content-Length: 2, 2\r\n\r\nhi", Some("2"), false),
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{rest}");
+        let server = RawServer::start(Then::Answer(answer.leak())).await;
+        let upstream = at(&server.address);
+        for _ in 0..2 {
+            let answer = soon(upstream.pass(Request::new(empty()), LONG)).await.unwrap();
+            let lengths = answer.headers().get_all("content-length").iter();
+            let lengths: Vec<&str> = lengths.map(|value| value.to_str().unwrap()).collect();
+            assert_eq!(lengths, Vec::from_iter(length), "{rest:?}");
+            assert_eq!(text(answer.into_body()).await, "hi", "{rest:?}");
+        }
+        assert_eq!(*server.connections.lock().unwrap(), if reused { 1 } else { 2 }, "{rest:?}");
+    }
+    for rest in [
+        "Transfer-Encoding: gzip, chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        "Transfer-Encoding: identity\r\n\r\nhi",
+        "Content-Length: 2\r\nContent-Length: 3\r\n\r\nhi!",
+        "Content-Length: +2\r\n\r\nhi",
+        "Content-Length: 0x2\r\n\r\nhi",
+    ] {
+        let answer = format!("HTTP/1.1 200 OK\r\n{rest}");
+        let server = RawServer::start(Then::AnswerAndClose(answer.leak())).await;
+        let broken = soon(at(&server.address).pass(Request::new(empty()), LONG)).await.map(|_| ());
+        assert!(matches!(broken, Err(SendError::Unknown(_))), "{rest:?}: {broken:?}");
+    }
+}

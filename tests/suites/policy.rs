@@ -1,0 +1,327 @@
+//! What routes ask of keys and bodies, what they publish about it, and what is noticed of bad clients, through the public door.
+//!
+//! One region alone serves all tests of this file, with routes that use every rule; each test uses keys, and where habits are
+//! watched a tenant, of its own. The traps of JSON are in the simulation's `policies.rs`, one by one.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::support::solo::{POLICY, Solo};
+use crate::support::{self, BODY, OTHER_BODY, ask, code, effects, key, post, run, until};
+use onceway::fleet::client::{Answer, Ask};
+use onceway::gateway::problems;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+
+const PAGE: &str = "/.well-known/onceway/problems";
+
+fn routes() -> String {
+    let route = |name: &str, path: &str, rest: &str| {
+        format!(
+            "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{path}\"\nkey = \"required\"\n{rest}\n"
+        )
+    };
+    let picky = "[route.key_policy]\nform = \"uuid\"\nentropy_bits = 32\n";
+    let signed = "[route.fingerprint]\ninclude = [\"/amount\", \"/currency\"]\n";
+    [
+        route("plain", "charges", &format!("{POLICY}recovery = \"park\"\ntombstone = \"60s\"")),
+        route(
+            "picky",
+            "emails",
+            &format!("{POLICY}recovery = \"park\"\nsyntax = \"strict\"\nretention = \"never\"\n{picky}"),
+        ),
+        route(
+            "signed",
+            "payouts",
+            &format!("recovery = \"park\"\nbody_limit = \"16MiB\"\nmismatch = 409\n{signed}"),
+        ),
+        "[[route]]\nname = \"notes\"\npath = \"/v1/notes\"\nkey = \"optional\"\nrecovery = \"park\"\n"
+            .to_owned(),
+        "[[route]]\nname = \"free\"\npath = \"/v1/free/*\"\nkey = \"off\"\n".to_owned(),
+    ]
+    .join("\n")
+}
+
+async fn solo() -> &'static Solo {
+    static SOLO: OnceCell<Solo> = OnceCell::const_new();
+    SOLO.get_or_init(|| async { Solo::start(&routes(), None).await }).await
+}
+
+async fn send(path: &str, key: &str, body: &str) -> Answer {
+    ask(post(&solo().await.public(), path, key, body)).await
+}
+
+async fn get(path: &str) -> Answer {
+    ask(Ask::get(format!("{}{path}", solo().await.public()))).await
+}
+
+/// The value of one series of the counter for bad habits.
+async fn weak_keys(route: &str, kind: &str) -> u64 {
+    let page = ask(Ask::get(format!("{}/metrics", solo().await.region.admin()))).await.text();
+    let series = page.lines().filter(|line| line.starts_with("onceway_weak_keys_total{"));
+    let named = |line: &&str| {
+        line.contains("tenant=\"globex\"")
+            && line.contains(&format!("route=\"{route}\""))
+            && line.contains(&format!("kind=\"{kind}\""))
+    };
+    let values: Vec<&str> = series.filter(named).map(|line| line.rsplit(' ').next().unwrap()).collect();
+    // Counted per tenant, and of one tenant only: no series before its first weak key.
+    assert!(values.len() <= 1, "{values:?}");
+    values.first().map_or(0, |value| value.parse().unwrap())
+}
+
+#[test]
+fn keys_that_break_the_routes_rules_are_refused_and_told_what_to_send() {
+    run(async {
+        for (key, expected, rule) in [
+            ("\"order-1001\"", "key-malformed", "send a UUID"),
+            ("\"00000000-0000-4000-8000-000000000001\"", "key-weak", "this route asks for 32"),
+            ("7c9e6679-7425-40de-944b-e07fc1f90ae8", "key-malformed", "double quotes"),
+        ] {
+            let refused = send("/v1/emails", key, BODY).await;
+            assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (400, expected), "{key}");
+            let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains(rule) && !detail.contains(key.trim_matches('"')), "{detail}");
+            assert_eq!(effects(&solo().await.ledger, key.trim_matches('"')), 0);
+        }
+        let good = "\"7c9e6679-7425-40de-944b-e07fc1f90ae7\"";
+        assert_eq!(send("/v1/emails", good, BODY).await.status, 201);
+        assert_eq!(send("/v1/charges", &key("anything"), BODY).await.status, 201);
+    });
+}
+
+#[test]
+fn a_signed_route_replays_what_differs_elsewhere_and_refuses_what_it_cannot_sign() {
+    run(async {
+        let key = key("signed");
+        let first = send("/v1/payouts", &key, BODY).await;
+        let other = r#"{"currency":"usd","amount":2000.00,"source":"another","sent_at":"2026-11-21"}"#;
+        let again = send("/v1/payouts", &key, other).await;
+        assert_eq!((again.header("idempotent-replayed"), &again.body), ("true", &first.body));
+        let changed = send("/v1/payouts", &key, OTHER_BODY).await;
+        assert_eq!((changed.status.as_u16(), code(&changed).as_str()), (409, "key-reused"));
+        let doubled = send("/v1/payouts", &key, r#"{"amount":2000,"currency":"usd","amount":2000}"#).await;
+        assert_eq!((doubled.status.as_u16(), code(&doubled).as_str()), (422, "fingerprint-impossible"));
+        assert_eq!(effects(&solo().await.ledger, &key), 1);
+        let fresh = support::key("unsigned");
+        assert_eq!(send("/v1/payouts", &fresh, "{").await.status, 422);
+        assert_eq!(support::key_status(&solo().await.region, &fresh).await["state"], "absent");
+    });
+}
+
+#[test]
+fn ten_megabytes_of_open_brackets_take_bounded_time() {
+    run(async {
+        let brackets = "[".repeat(10 << 20);
+        let begun = Instant::now();
+        let refused = send("/v1/payouts", &key("brackets"), &brackets).await;
+        assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (422, "fingerprint-impossible"));
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn the_published_contract_says_what_each_route_asks() {
+    run(async {
+        let answer = get("/.well-known/idempotency").await;
+        assert_eq!((answer.status.as_u16(), answer.header("content-type")), (200, "application/json"));
+        assert!(answer.header("cache-control").contains("max-age="), "{:?}", answer.headers);
+        let contract = answer.json();
+        assert_eq!((&contract["version"], &contract["documentation"]), (&1.into(), &PAGE.into()));
+        let routes = contract["routes"].as_array().unwrap();
+        let of = |name: &str| routes.iter().find(|route| route["name"] == name).unwrap().clone();
+        let (plain, picky, signed) = (of("plain"), of("picky"), of("signed"));
+        assert_eq!(
+            (&plain["key"], &plain["path"], &plain["methods"], &plain["scope"]),
+            (
+                &"required".into(),
+                &"/v1/charges".into(),
+                &serde_json::json!(["POST"]),
+                &serde_json::json!(["tenant"])
+            )
+        );
+        assert_eq!(
+            of("free"),
+            serde_json::json!({"name": "free", "methods": null, "path": "/v1/free/*", "key": "off"})
+        );
+        assert_eq!(plain["header"], serde_json::json!({"name": "Idempotency-Key", "syntax": "lenient"}));
+        let notes = of("notes");
+        assert_eq!(notes["key"], "optional");
+        assert!(!notes["refusals"].to_string().contains("key-missing"), "{notes}");
+        assert_eq!(picky["header"]["syntax"], "strict");
+        assert_eq!(
+            picky["key_policy"],
+            serde_json::json!({"min_length": 1, "max_length": 255, "alphabet": "visible", "form": "uuid", "entropy_bits": 32})
+        );
+        assert_eq!(
+            (&plain["fingerprint"]["body"], &plain["fingerprint"]["fields"]),
+            (&"whole".into(), &serde_json::Value::Null)
+        );
+        assert_eq!(plain["replayed_to"], "tenant");
+        assert_eq!(signed["fingerprint"]["parts"], serde_json::json!(["method", "target", "body"]));
+        assert_eq!(
+            (&signed["fingerprint"]["body"], &signed["fingerprint"]["fields"]),
+            (&"include".into(), &serde_json::json!(["/amount", "/currency"]))
+        );
+        assert_eq!((&plain["retention"], &plain["wait_seconds"]), (&86_400.into(), &1.0.into()));
+        assert_eq!(
+            (&plain["expired"]["status"], &plain["expired"]["code"]),
+            (&410.into(), &"key-expired".into())
+        );
+        assert_eq!(plain["expired"]["seconds"], 60);
+        assert_eq!((&picky["retention"], &picky["expired"]), (&"never".into(), &serde_json::Value::Null));
+        let statuses = &plain["statuses"];
+        assert_eq!(statuses["released"], serde_json::json!(["401", "403", "425", "429", "503"]));
+        assert!(statuses["unknown"].as_array().unwrap().contains(&"504-599".into()), "{statuses}");
+        for (route, wanted) in [(&plain, 422), (&signed, 409)] {
+            let refusals = route["refusals"].as_array().unwrap();
+            let status =
+                |code: &str| refusals.iter().find(|one| one["code"] == code).map(|one| one["status"].clone());
+            assert_eq!(status("key-reused"), Some(wanted.into()));
+            assert_eq!((status("key-missing"), status("in-progress")), (Some(400.into()), Some(409.into())));
+            for malformed in ["key-malformed", "key-empty", "key-too-long", "key-repeated"] {
+                assert_eq!(status(malformed), Some(400.into()), "{malformed}");
+            }
+            assert_eq!(status("quota-exceeded"), None, "this gateway has none");
+            assert_eq!(status("fingerprint-impossible").is_some(), wanted == 409);
+        }
+    });
+}
+
+#[test]
+fn the_contract_is_read_only_and_holds_nothing_internal() {
+    run(async {
+        let answer = get("/.well-known/idempotency").await;
+        let mut head = Ask::get(format!("{}/.well-known/idempotency", solo().await.public()));
+        head.method = http::Method::HEAD;
+        let head = ask(head).await;
+        assert_eq!(
+            (head.status.as_u16(), head.header("content-length")),
+            (200, answer.header("content-length"))
+        );
+        let written = send("/.well-known/idempotency", &key("written"), BODY).await;
+        assert_eq!((written.status.as_u16(), code(&written).as_str()), (404, "no-route"));
+        let ports = solo().await.region.ports;
+        for internal in ["upstream", "recovery", "hold", "127.0.0.1", &ports.upstream.to_string(), "solo"] {
+            assert!(!answer.text().contains(internal), "{internal}");
+        }
+        assert_eq!(answer.text().matches("#key-expired").count(), 6, "each documented");
+    });
+}
+
+/// The texts of all sources below a folder.
+fn sources(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| match path.is_dir() {
+            true => sources(&path),
+            false if path.extension().is_some_and(|end| end == "rs") => {
+                vec![std::fs::read_to_string(&path).unwrap()]
+            }
+            false => Vec::new(),
+        })
+        .collect()
+}
+
+#[test]
+fn every_code_has_its_place_on_the_page_that_problems_link_to() {
+    run(async {
+        let page = get(PAGE).await.text();
+        let source =
+            |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+        let quoted = |text: &str| text.split('"').nth(1).map(str::to_owned);
+        let mut codes: BTreeSet<String> = problems::CODES.iter().map(|code| (*code).to_owned()).collect();
+        for text in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server")) {
+            codes
+                .extend(text.split("code: ").skip(1).filter(|rest| rest.starts_with('"')).filter_map(quoted));
+        }
+        let text = source("src/gateway/problems.rs");
+        let said = text.split("pub fn code(").nth(1).and_then(|rest| rest.split("pub fn ").next()).unwrap();
+        codes.extend(said.split('"').skip(1).step_by(2).map(str::to_owned));
+        assert!(codes.contains("bad-request") && codes.contains("key-weak") && codes.len() > 30, "{codes:?}");
+        for code in codes {
+            assert_eq!(page.matches(&format!("<h2 id=\"{code}\">")).count(), 1, "{code}");
+        }
+    });
+}
+
+#[test]
+fn refusals_link_to_their_place_on_the_page() {
+    run(async {
+        let page = get(PAGE).await.text();
+        let public = solo().await.public();
+        let missing = ask(Ask::post(format!("{public}/v1/charges"), BODY)).await;
+        assert_eq!(code(&ask(post(&public, "/v1/none", &key("none"), BODY)).await), "no-route");
+        let credential =
+            ask(Ask::post(format!("{public}/v1/charges"), BODY).with("Idempotency-Key", key("c"))).await;
+        for refused in [missing, credential] {
+            let link = refused.json()["documentation"].as_str().unwrap().to_owned();
+            assert_eq!(refused.header("link"), format!("<{link}>; rel=\"describedby\""));
+            assert!(page.contains(&format!("id=\"{}\"", link.split_once('#').unwrap().1)), "{link}");
+        }
+        // What the listener itself refuses, too.
+        let address = public.trim_start_matches("http://").to_owned();
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        assert!(text.contains("\"documentation\":\"/.well-known/onceway/problems#bad-request\""), "{text}");
+        assert!(
+            text.to_ascii_lowercase().contains("link: </.well-known/onceway/problems#bad-request>"),
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn a_counting_client_and_one_key_for_many_requests_are_counted_and_logged_once() {
+    run(async {
+        let sent = |tenant: &'static str, path: &'static str, key: String, body: String| async move {
+            let url = format!("{}{path}", solo().await.public());
+            let request = Ask::post(url, body).with("Authorization", format!("Bearer sk_demo_{tenant}"));
+            ask(request.with("Idempotency-Key", key)).await
+        };
+        let before = weak_keys("plain", "sequential").await;
+        for number in 0..10 {
+            sent("globex", "/v1/charges", format!("count-{number}"), BODY.to_owned()).await;
+        }
+        assert_eq!(weak_keys("plain", "sequential").await - before, 5, "from the sixth on");
+        // Random keys are none.
+        let quiet = weak_keys("signed", "sequential").await + weak_keys("signed", "clock_like").await;
+        for seed in 0..40_u64 {
+            let bits = u128::from(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * 0xd134_2543_de82_ef95_u128;
+            sent("globex", "/v1/payouts", format!("{bits:032x}"), BODY.to_owned()).await;
+        }
+        assert_eq!(weak_keys("signed", "sequential").await + weak_keys("signed", "clock_like").await, quiet);
+        let before = weak_keys("plain", "clock_like").await;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        for second in 0..8 {
+            sent("globex", "/v1/charges", format!("invoice-{}", now - 60 * second), BODY.to_owned()).await;
+        }
+        assert_eq!(weak_keys("plain", "clock_like").await - before, 3, "from the sixth on");
+        let one = key("one-for-many");
+        let before = weak_keys("plain", "many_bodies").await;
+        for amount in 0..5 {
+            sent("globex", "/v1/charges", one.clone(), format!("{{\"amount\":{amount}}}")).await;
+        }
+        assert_eq!(weak_keys("plain", "many_bodies").await - before, 2, "from the third mismatch on");
+        until("the log to say so, once for each kind", async || {
+            let log = std::fs::read_to_string(solo().await.dir.join("gateway.log")).unwrap_or_default();
+            let said = |kind: &str| {
+                log.lines()
+                    .filter(|line| {
+                        line.contains("makes its idempotency keys badly")
+                            && line.contains("globex")
+                            && line.contains(kind)
+                    })
+                    .count()
+            };
+            assert!(said("sequential") <= 1 && said("many_bodies") <= 1, "{log}");
+            assert!(!log.contains(&one) && !log.contains("count-9"), "no key");
+            said("sequential") == 1 && said("many_bodies") == 1
+        })
+        .await;
+    });
+}

@@ -1,0 +1,294 @@
+//! Three real regions: every key sticks to its home, whoever is asked; replays are served everywhere; nothing leaks.
+//!
+//! One deployment serves all tests of this file, which break nothing; `failures.rs` does.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::support::{
+    self, BODY, OTHER_BODY, ask, code, deployment, effects, key, key_status, post, run, until,
+};
+use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::deployment::Deployment;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+
+async fn three() -> &'static Deployment {
+    static THREE: OnceCell<Deployment> = OnceCell::const_new();
+    THREE.get_or_init(|| deployment(Duration::from_millis(20))).await
+}
+
+async fn charge(region: usize, key: &str, body: &str) -> Answer {
+    ask(post(&three().await.regions[region].public(), "/v1/charges", key, body)).await
+}
+
+#[test]
+fn fifty_copies_over_three_regions_have_one_effect_and_one_answer() {
+    run(async {
+        let key = key("fifty");
+        let regions = &three().await.regions;
+        let copy = |number: usize| post(&regions[number % 3].public(), "/v1/charges", &key, BODY);
+        let copies: Vec<_> = (0..50).map(|number| tokio::spawn(ask(copy(number)))).collect();
+        let mut answers = Vec::new();
+        for copy in copies {
+            answers.push(copy.await.unwrap());
+        }
+        let (done, later): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 201);
+        for answer in &later {
+            assert_eq!((answer.status.as_u16(), code(answer).as_str()), (409, "in-progress"));
+            assert!(answer.header("retry-after").parse::<u64>().is_ok_and(|after| after >= 1));
+        }
+        let first = done.iter().filter(|answer| answer.header("idempotent-replayed").is_empty()).count();
+        let bodies: BTreeSet<_> = done.iter().map(|answer| answer.body.clone()).collect();
+        assert_eq!((first, bodies.len(), effects(&three().await.ledger, &key)), (1, 1, 1));
+    });
+}
+
+#[test]
+fn every_key_runs_at_its_home_whoever_is_asked() {
+    run(async {
+        let mut homes = BTreeSet::new();
+        for number in 0..12 {
+            let key = key("home");
+            let told = key_status(&three().await.regions[number % 3], &key).await;
+            let home = told["owner"].as_str().unwrap().to_owned();
+            assert_eq!(told["order"][0], home.as_str());
+            for region in 0..3 {
+                let again = key_status(&three().await.regions[region], &key).await;
+                assert_eq!((&again["owner"], &again["arc"]), (&told["owner"], &told["arc"]));
+            }
+            let answer = charge(number % 3, &key, BODY).await;
+            assert_eq!((answer.status.as_u16(), answer.header("onceway-region")), (201, home.as_str()));
+            let booked = three().await.ledger.totals(Some(&key));
+            assert_eq!((booked[0].effects, &booked[0].regions), (1, &vec![home.clone()]));
+            homes.insert(home);
+        }
+        assert!(homes.len() > 1, "twelve keys, one home: {homes:?}");
+    });
+}
+
+#[test]
+fn a_copy_is_replayed_locally_and_a_mismatch_is_refused_locally() {
+    run(async {
+        let key = key("copied");
+        let first = charge(0, &key, BODY).await;
+        for region in &three().await.regions {
+            until("the record to be copied", async || key_status(region, &key).await["state"] == "settled")
+                .await;
+        }
+        for region in 0..3 {
+            let admin = three().await.regions[region].admin();
+            let before = local_replays(&metrics(&admin).await);
+            let replay = charge(region, &key, BODY).await;
+            assert_eq!((replay.status.as_u16(), &replay.body), (201, &first.body));
+            assert_eq!(replay.header("idempotent-replayed"), "true");
+            assert_eq!(replay.header("onceway-region"), first.header("onceway-region"));
+            let other = charge(region, &key, OTHER_BODY).await;
+            assert_eq!((other.status.as_u16(), code(&other).as_str()), (422, "key-reused"));
+            // At the home it is no copy; elsewhere both answers came from one.
+            let is_home = first.header("onceway-region") == three().await.regions[region].name.as_str();
+            let after = local_replays(&metrics(&admin).await);
+            assert!(
+                is_home || after >= before + 2.0,
+                "asked the home: {before} local replays before, {after} after"
+            );
+        }
+        assert_eq!(effects(&three().await.ledger, &key), 1);
+    });
+}
+
+fn local_replays(page: &str) -> f64 {
+    let line = page.lines().find(|line| line.starts_with("onceway_local_replays_total "));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("the counter of local replays")
+}
+
+async fn metrics(admin: &str) -> String {
+    ask(Ask::get(format!("{admin}/metrics"))).await.text()
+}
+
+#[test]
+fn every_metric_has_help_and_type_and_status_tells_the_lag() {
+    run(async {
+        for region in &three().await.regions {
+            let page = metrics(&region.admin()).await;
+            for metric in onceway::ports::observe::ALL {
+                assert!(page.contains(&format!("# HELP {} ", metric.name)), "{} has no HELP", metric.name);
+                assert!(page.contains(&format!("# TYPE {} ", metric.name)), "{} has no TYPE", metric.name);
+            }
+            let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
+            let peers = status["peers"].as_object().unwrap();
+            assert_eq!((peers.len(), &status["store"]["open"]), (2, &true.into()));
+            for (name, peer) in peers {
+                // The measure is an upper bound: it contains the round trip, so it cannot be below it.
+                let (lag, rtt) = (peer["lag_max_ms"].as_f64().unwrap(), peer["rtt_ms"].as_f64().unwrap());
+                assert!(lag > 0.0 && rtt >= 20.0 && lag < 60_000.0, "{name}: {peer}");
+            }
+            for subscription in status["subscriptions"].as_array().unwrap() {
+                assert_eq!(
+                    (&subscription["ready"], &subscription["streaming"]),
+                    (&true.into(), &true.into())
+                );
+            }
+            assert_eq!(ask(Ask::get(format!("{}/healthz", region.admin()))).await.status, 200);
+            let ready = ask(Ask::get(format!("{}/readyz", region.admin()))).await;
+            assert_eq!((ready.status.as_u16(), &ready.json()["serves"]), (200, &true.into()));
+        }
+    });
+}
+
+#[test]
+fn keys_tokens_and_bodies_are_in_no_log_metric_or_error() {
+    run(async {
+        let planted = [key("canary-key"), "sk_canary_token".to_owned(), "canary-body".to_owned()];
+        let body = r#"{"amount":1,"note":"canary-body"}"#;
+        for region in &three().await.regions {
+            for behave in ["", "status=500", "drop-answer", "status=503", "hang"] {
+                let request =
+                    post(&region.public(), "/v1/payouts", &format!("{}-{}", planted[0], behave.len()), body);
+                let answer = ask(request.with("Demo-Behave", behave)).await;
+                assert!(!answer.text().contains(&planted[0]), "a key is in {}", answer.text());
+            }
+            let refused = Ask::post(format!("{}/v1/charges", region.public()), body)
+                .with("Authorization", format!("Bearer {}", planted[1]))
+                .with("Idempotency-Key", planted[0].clone());
+            assert_eq!(ask(refused).await.status, 401);
+            let admin = ask(Ask::get(format!("{}/v1/keys/acme/{}-0", region.admin(), planted[0]))).await;
+            assert_eq!(admin.status, 200);
+        }
+        for region in &three().await.regions {
+            let log = std::fs::read_to_string(region.gateway_log()).unwrap();
+            assert!(log.contains("answered"), "the log has no line per request");
+            let postgres = region.gateway_log().with_file_name("postgres").join("postgres.log");
+            let postgres = std::fs::read_to_string(postgres).unwrap();
+            let texts = [log, postgres, metrics(&region.admin()).await];
+            for secret in &planted {
+                assert!(texts.iter().all(|text| !text.contains(secret.as_str())), "{secret} leaked");
+            }
+            assert!(!texts[0].contains("sk_demo_acme"), "a token leaked");
+        }
+    });
+}
+
+#[test]
+fn a_peer_call_without_a_certificate_is_refused() {
+    run(async {
+        let region = &three().await.regions[0];
+        let key = key("forged");
+        let mut stream = TcpStream::connect(("127.0.0.1", region.ports.peer)).await.unwrap();
+        let forged = format!(
+            "POST /peer/v1/forward HTTP/1.1\r\nHost: us-east.onceway\r\nonceway-peer-from: eu-west\r\nonceway-peer-tenant: acme\r\nonceway-peer-key: {key}\r\nContent-Length: 0\r\n\r\n"
+        );
+        let _ = stream.write_all(forged.as_bytes()).await;
+        let mut said = Vec::new();
+        // Closed, or reset: either way no HTTP is spoken with a stranger.
+        let _ = tokio::time::timeout(support::PATIENCE, stream.read_to_end(&mut said)).await.expect("closed");
+        assert!(!String::from_utf8_lossy(&said).contains("HTTP/"));
+        assert_eq!(key_status(region, &key).await["state"], "absent");
+    });
+}
+
+/// Runs a command against a region's admin listener.
+async fn onceway(region: usize, args: &[&str]) -> std::process::Output {
+    let mut command = std::process::Command::new(support::program());
+    command.args(args).arg("--admin").arg(three().await.regions[region].admin());
+    command.env_remove("ONCEWAY_ADMIN_TOKEN_FILE");
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// The provider's ledger as a CSV file: one row for each effect of the tenant.
+async fn ledger_csv(name: &str, change: impl FnOnce(&mut Vec<String>)) -> String {
+    let totals = three().await.ledger.totals(None);
+    let of = totals.iter().filter(|total| total.tenant == "globex");
+    let mut rows: Vec<String> = of
+        .flat_map(|total| (0..total.effects).map(|_| format!("ch,{},{},usd", total.key, total.tenant)))
+        .collect();
+    change(&mut rows);
+    let path = three().await.dir().join(name);
+    std::fs::write(&path, format!("id,Idempotency-Key,tenant,currency\n{}\n", rows.join("\n"))).unwrap();
+    path.display().to_string()
+}
+
+/// Exit code, findings by kind and key, and the summary.
+async fn compared(region: usize, ledger: &str) -> (Option<i32>, Vec<(String, String)>, serde_json::Value) {
+    let args = ["audit", "compare", ledger, "--json", "--tenant", "globex"];
+    let output = onceway(region, &args).await;
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let mut lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let summary = lines.pop().unwrap_or_default()["summary"].clone();
+    let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let findings = lines.iter().map(|line| (word(&line["finding"]), word(&line["key"])));
+    (output.status.code(), findings.collect(), summary)
+}
+
+#[test]
+fn a_providers_ledger_is_compared_with_what_one_region_knows() {
+    run(async {
+        let word = key("reconciled");
+        let names: Vec<String> = (0..6).map(|number| format!("{word}-{number}")).collect();
+        let regions = &three().await.regions;
+        let as_globex = |region: usize, path: &str, key: &str| {
+            let url = format!("{}{path}", regions[region].public());
+            Ask::post(url, BODY.to_owned())
+                .with("Authorization", "Bearer sk_demo_globex")
+                .with("Idempotency-Key", key)
+        };
+        for (number, name) in names.iter().enumerate() {
+            assert_eq!(ask(as_globex(number % 3, "/v1/charges", name)).await.status, 201);
+        }
+        // Refused by the provider: settled, and no effect.
+        let refused = format!("{word}-refused");
+        let asked = as_globex(0, "/v1/charges", &refused).with("Demo-Behave", "status=402");
+        assert_eq!(ask(asked).await.status, 402);
+        // Nobody knows what became of it, but the provider.
+        let doubtful = format!("{word}-doubtful");
+        let asked = as_globex(1, "/v1/payouts", &doubtful).with("Demo-Behave", "drop-answer");
+        assert_eq!(ask(asked).await.status, 504);
+
+        // Rows replicate: each region tells all of them in the end.
+        for region in 0..3 {
+            until("all rows to be in the export", async || {
+                let output = onceway(region, &["audit", "export", "--tenant", "globex"]).await;
+                assert_eq!(output.status.code(), Some(0));
+                let text = String::from_utf8(output.stdout).unwrap();
+                let count = |state: &str| text.lines().filter(|line| line.contains(state)).count();
+                count(",settled,201,") == 6 && count(",settled,402,") == 1 && count(",in-doubt,record,") == 1
+            })
+            .await;
+        }
+        let happened = ("happened".to_owned(), doubtful.clone());
+        let clean = ledger_csv("clean.csv", |_| {}).await;
+        for region in 0..3 {
+            let (code, findings, summary) = compared(region, &clean).await;
+            assert_eq!((code, &findings[..]), (Some(0), std::slice::from_ref(&happened)), "{summary}");
+            assert_eq!((&summary["rows"], &summary["matched_rows"]), (&7.into(), &7.into()));
+            assert_eq!(summary["copies"].as_array().unwrap().len(), 2);
+        }
+        let removed = ledger_csv("removed.csv", |rows| rows.retain(|row| !row.contains(&names[2]))).await;
+        let added = ledger_csv("added.csv", |rows| rows.push(format!("ch,{word}-stranger,globex,usd"))).await;
+        let refuse = ledger_csv("refused.csv", |rows| rows.push(format!("ch,{refused},globex,usd"))).await;
+        let doubled =
+            ledger_csv("doubled.csv", |rows| rows.push(format!("ch,{},globex,usd", names[4]))).await;
+        let cases = [
+            (removed, "missing", names[2].clone()),
+            (added, "extra", format!("{word}-stranger")),
+            (refuse, "extra", refused),
+            (doubled, "double", names[4].clone()),
+        ];
+        for (ledger, kind, key) in cases {
+            let (code, findings, summary) = compared(1, &ledger).await;
+            assert_eq!((code, &summary["differences"]), (Some(1), &1.into()), "{kind}: {findings:?}");
+            assert!(findings.contains(&(kind.to_owned(), key)), "{kind}: {findings:?}");
+            assert!(findings.len() == 2 && findings.contains(&happened), "{kind}: {findings:?}");
+        }
+        let wrong = ledger_csv("wrong.csv", |rows| rows.insert(1, "ch".to_owned())).await;
+        let output = onceway(0, &["audit", "compare", &wrong, "--tenant", "globex"]).await;
+        let why = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), why.contains("line 3: the row has 1 cells")),
+            (Some(2), true),
+            "{why}"
+        );
+    });
+}

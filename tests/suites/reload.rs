@@ -1,0 +1,403 @@
+//! The configuration changed under a gateway that runs: by signal and by file, right and wrong, under load; and what needs a restart.
+//!
+//! One region serves the tests of this file, one at a time: they change the same files. `routes.toml` and `credentials.toml` lie as Kubernetes mounts
+//! them: links through a folder that is exchanged whole. `credentials/` has what a change of credentials means.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use onceway::adapters::identity::{Generated, files_in, generate, server_name};
+use onceway::fleet::client::Ask;
+use onceway::protocol::region::RegionName;
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::support::keepalive::Connections;
+use crate::support::solo::{Solo, routes as with_notes};
+use crate::support::{BODY, PATIENCE, ask, effects, key, post, program, run, until};
+
+struct Site {
+    solo: Solo,
+    /// The credentials that all versions have.
+    credentials: String,
+    versions: AtomicUsize,
+}
+
+/// The region, for one test alone.
+async fn site() -> MutexGuard<'static, Site> {
+    static SITE: OnceCell<Mutex<Site>> = OnceCell::const_new();
+    let start = || async {
+        let solo = Solo::start_with(&routes(), None, |dir| {
+            fs::create_dir(dir.join("..0")).unwrap();
+            symlink("..0", dir.join("..data")).unwrap();
+            for name in ["routes.toml", "credentials.toml"] {
+                fs::rename(dir.join(name), dir.join("..0").join(name)).unwrap();
+                symlink(Path::new("..data").join(name), dir.join(name)).unwrap();
+            }
+        })
+        .await;
+        let credentials = fs::read_to_string(solo.dir.join("credentials.toml")).unwrap();
+        Mutex::new(Site { solo, credentials, versions: AtomicUsize::new(0) })
+    };
+    SITE.get_or_init(start).await.lock().await
+}
+
+async fn status(solo: &Solo) -> Value {
+    ask(Ask::get(format!("{}/v1/status", solo.region.admin()))).await.json()
+}
+
+async fn series(solo: &Solo, name: &str) -> f64 {
+    let page = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+    let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+}
+
+/// What the admin listener answers to whoever shows this token.
+async fn answered(solo: &Solo, token: &str) -> u16 {
+    let shown =
+        Ask::get(format!("{}/metrics", solo.region.admin())).with("Authorization", format!("Bearer {token}"));
+    ask(shown).await.status.as_u16()
+}
+
+async fn reloads(solo: &Solo, result: &str) -> f64 {
+    series(solo, &format!("onceway_config_reloads_total{{result=\"{result}\"}}")).await
+}
+
+/// Does something to the files and waits until the gateway has read them, with this result.
+async fn reload(solo: &Solo, result: &str, change: impl FnOnce()) {
+    let before = reloads(solo, result).await;
+    change();
+    until(&format!("a reload that is {result}"), async || reloads(solo, result).await > before).await;
+}
+
+fn hang_up(solo: &Solo) {
+    let pid = i32::try_from(solo.region.process().unwrap().pid()).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::HUP).unwrap();
+}
+
+/// What `onceway status` prints.
+async fn shown(solo: &Solo) -> String {
+    let mut command = tokio::process::Command::new(program());
+    command.args(["status", "--admin", &solo.region.admin()]);
+    String::from_utf8(command.output().await.unwrap().stdout).unwrap()
+}
+
+impl Site {
+    /// Exchanges the folder that the links lead to, as Kubernetes does: nothing in place, one rename.
+    fn exchange(&self, routes: &str) {
+        let dir = &self.solo.dir;
+        let (old, new) = (self.versions.fetch_add(1, Ordering::SeqCst), self.versions.load(Ordering::SeqCst));
+        let folder = dir.join(format!("..{new}"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("routes.toml"), routes).unwrap();
+        fs::write(folder.join("credentials.toml"), &self.credentials).unwrap();
+        symlink(folder.file_name().unwrap(), dir.join("..new")).unwrap();
+        fs::rename(dir.join("..new"), dir.join("..data")).unwrap();
+        fs::remove_dir_all(dir.join(format!("..{old}"))).unwrap();
+    }
+
+    fn edit(&self, file: &str, from: &str, to: &str) {
+        let path = self.solo.dir.join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{file} has no {from:?}");
+        fs::write(&path, text.replacen(from, to, 1)).unwrap();
+    }
+}
+
+/// The routes that count before and after each test: none for notes.
+fn routes() -> String {
+    with_notes().replace("name = \"notes\"", "name = \"memos\"").replace("/v1/notes", "/v1/memos")
+}
+
+#[test]
+fn reloads_under_load_drop_no_request() {
+    run(async {
+        let site = site().await;
+        let (solo, public) = (&site.solo, site.solo.public());
+        let (over, connections) = (AtomicBool::new(false), Connections::default());
+        let client = async |number: usize| {
+            let mut done = Vec::new();
+            while !over.load(Ordering::SeqCst) {
+                let key = key("load");
+                let mut request = post(&public, "/v1/charges", &key, BODY);
+                // Some go on over a reload or two.
+                if number == 0 {
+                    request = request.with("Demo-Behave", "slow=700ms");
+                }
+                let answer = connections
+                    .send(request, PATIENCE)
+                    .await
+                    .unwrap_or_else(|error| panic!("{key}: {error:#}"));
+                assert_eq!(answer.status.as_u16(), 201, "{key}: {}", answer.text());
+                done.push(key);
+            }
+            done
+        };
+        let changes = async {
+            let before = reloads(solo, "ok").await;
+            for round in 0..8 {
+                let waits = ["wait = \"1s\"", "wait = \"2s\""][round % 2];
+                reload(solo, "ok", || {
+                    site.exchange(&routes().replace("wait = \"1s\"", waits));
+                    hang_up(solo);
+                })
+                .await;
+            }
+            over.store(true, Ordering::SeqCst);
+            reloads(solo, "ok").await - before
+        };
+        let (a, b, c, d, made) = tokio::join!(client(0), client(1), client(2), client(3), changes);
+        let keys = [a, b, c, d].concat();
+        assert!(made >= 8.0 && keys.len() > 50, "{made} reloads, {} requests", keys.len());
+        for key in &keys {
+            assert_eq!(effects(&solo.ledger, key), 1, "{key}");
+        }
+        site.exchange(&routes());
+        reload(solo, "ok", || hang_up(solo)).await;
+    });
+}
+
+#[test]
+fn a_request_ends_as_it_began_and_the_next_one_goes_by_the_new_routes() {
+    run(async {
+        let site = site().await;
+        let (solo, public) = (&site.solo, site.solo.public());
+        let before = status(solo).await;
+        let (slow, note) = (key("slow"), key("note"));
+        assert_eq!(ask(post(&public, "/v1/notes", &note, BODY)).await.status.as_u16(), 404);
+        let begun = ask(post(&public, "/v1/emails", &slow, BODY).with("Demo-Behave", "slow=900ms"));
+        let gone = with_notes()
+            .replace("name = \"emails\"\n", "name = \"mails\"\n")
+            .replace("/v1/emails", "/v1/mails");
+        let change = async {
+            until("the attempt to run", async || status(solo).await["in_flight"] == 1).await;
+            reload(solo, "ok", || {
+                site.exchange(&gone);
+                hang_up(solo);
+            })
+            .await;
+            assert_eq!(status(solo).await["in_flight"], 1, "the reload came while the request ran");
+        };
+        let (answer, ()) = tokio::join!(begun, change);
+        assert_eq!((answer.status.as_u16(), effects(&solo.ledger, &slow)), (201, 1));
+        assert_eq!(ask(post(&public, "/v1/emails", &key("gone"), BODY)).await.status.as_u16(), 404);
+        assert_eq!(ask(post(&public, "/v1/notes", &note, BODY)).await.status.as_u16(), 201);
+        let after = status(solo).await;
+        assert_ne!(after["shared"], before["shared"], "what peers compare is what runs");
+        for same in ["epoch", "view", "origin"] {
+            assert_eq!(after[same], before[same], "{same}");
+        }
+        assert_eq!(series(solo, "onceway_attempts_total{route=\"notes\",outcome=\"final\"}").await, 1.0);
+        reload(solo, "ok", || site.exchange(&routes())).await;
+        assert_eq!(status(solo).await["shared"], before["shared"]);
+    });
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_says_so_everywhere() {
+    run(async {
+        let site = site().await;
+        let (solo, public) = (&site.solo, site.solo.public());
+        let before = status(solo).await;
+        assert_eq!((&before["config"]["current"], &before["config"]["problems"]), (&json!(true), &json!([])));
+        assert!(before["config"]["loaded_ms"].as_i64().unwrap() > 1_700_000_000_000);
+        // All or nothing: the credentials beside it are right, and are not taken over either.
+        let wrong = with_notes().replacen("recovery = \"park\"", "recovry = \"park\"", 1);
+        reload(solo, "failed", || site.exchange(&wrong)).await;
+        let after = status(solo).await;
+        let problems = after["config"]["problems"].as_array().unwrap();
+        assert!(
+            problems.iter().any(|problem| problem.as_str().unwrap().contains("did you mean \"recovery\"?")),
+            "{problems:?}"
+        );
+        assert!(problems[0].as_str().unwrap().contains("routes.toml:"), "{problems:?}");
+        assert_eq!(
+            (&after["config"]["current"], &after["config"]["loaded_ms"]),
+            (&json!(false), &before["config"]["loaded_ms"])
+        );
+        assert_eq!(after["shared"], before["shared"]);
+        assert_eq!(series(solo, "onceway_config_current").await, 0.0);
+        assert_eq!(ask(post(&public, "/v1/notes", &key("bad"), BODY)).await.status.as_u16(), 404);
+        assert_eq!(ask(post(&public, "/v1/charges", &key("good"), BODY)).await.status.as_u16(), 201);
+        let shown = shown(solo).await;
+        assert!(
+            shown.contains("NOT TAKEN OVER, the old one runs: ") && shown.contains("routes.toml:"),
+            "{shown}"
+        );
+        let log = fs::read_to_string(solo.region.gateway_log()).unwrap();
+        assert!(log.contains("the configuration is not taken over") && log.contains("recovry"), "{log}");
+        // It is not read again and again while nobody touches it.
+        let failed = reloads(solo, "failed").await;
+        reload(solo, "ok", || site.exchange(&routes())).await;
+        assert_eq!(reloads(solo, "failed").await, failed);
+        let mended = status(solo).await["config"].clone();
+        assert_eq!((&mended["current"], &mended["problems"]), (&json!(true), &json!([])));
+        assert!(mended["loaded_ms"].as_i64() > before["config"]["loaded_ms"].as_i64());
+        assert_eq!(series(solo, "onceway_config_current").await, 1.0);
+    });
+}
+
+#[test]
+fn what_needs_a_restart_is_named_and_keeps_its_value() {
+    run(async {
+        let site = site().await;
+        let (solo, public) = (&site.solo, site.solo.public());
+        let before = status(solo).await;
+        let log = fs::read_to_string(solo.region.gateway_log()).unwrap();
+        assert!(!log.contains("a bearer token is not accepted"), "debug lines from the start");
+        let file = solo.region.name.to_string() + ".toml";
+        let (region, ring) = (
+            fs::read_to_string(solo.dir.join(&file)).unwrap(),
+            fs::read_to_string(solo.dir.join("ring.toml")).unwrap(),
+        );
+        let address = public.strip_prefix("http://").unwrap();
+        reload(solo, "ok", || {
+            site.edit("ring.toml", "seed = ", "heartbeat = \"200ms\"\nseed = ");
+            site.edit(&file, address, "127.0.0.1:1");
+            hang_up(solo);
+        })
+        .await;
+        let after = status(solo).await;
+        assert_eq!(after["config"]["restart"], json!(["heartbeat", "listen.public"]));
+        assert_eq!((&after["config"]["current"], &after["shared"]), (&json!(false), &before["shared"]));
+        assert_eq!(after["epoch"], before["epoch"]);
+        assert_eq!(series(solo, "onceway_config_current").await, 0.0);
+        assert_eq!(ask(post(&public, "/v1/charges", &key("still"), BODY)).await.status.as_u16(), 201);
+        assert!(shown(solo).await.contains("needs a restart: listen.public"));
+        // What need not wait does not.
+        reload(solo, "ok", || {
+            site.edit(
+                &file,
+                "[upstream]",
+                "[quota]\nnew_keys_per_second = 1\nlive_keys = 1000000\n[log]\nlevel = \"info,onceway=debug\"\n[upstream]",
+            );
+            hang_up(solo);
+        })
+        .await;
+        let statuses = async || ask(post(&public, "/v1/charges", &key("quick"), BODY)).await.status.as_u16();
+        assert_eq!([statuses().await, statuses().await], [201, 429]);
+        until("the tenant's keys to be counted", async || {
+            let page = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+            let told = page.lines().find_map(|line| line.strip_prefix("onceway_live_keys{tenant=\"acme\"} "));
+            told.is_some_and(|keys| keys.parse::<f64>().unwrap() >= 1.0)
+        })
+        .await;
+        until("a line that only debug has", async || {
+            let nobody = Ask::post(format!("{public}/v1/charges"), BODY.to_owned())
+                .with("Authorization", "Bearer sk_nobody");
+            assert_eq!(ask(nobody.with("Idempotency-Key", key("nobody"))).await.status.as_u16(), 401);
+            fs::read_to_string(solo.region.gateway_log()).unwrap().contains("a bearer token is not accepted")
+        })
+        .await;
+        reload(solo, "ok", || {
+            fs::write(solo.dir.join(&file), &region).unwrap();
+            fs::write(solo.dir.join("ring.toml"), &ring).unwrap();
+            hang_up(solo);
+        })
+        .await;
+        let mended = status(solo).await["config"].clone();
+        assert_eq!((&mended["current"], &mended["restart"]), (&json!(true), &json!([])));
+        assert_eq!([statuses().await, statuses().await], [201, 201]);
+    });
+}
+
+/// Nothing but the answers themselves can be asked while it asks for a token that others do not know.
+#[test]
+fn another_admin_token_counts_without_a_restart() {
+    run(async {
+        let site = site().await;
+        let (solo, file) = (&site.solo, site.solo.dir.join("solo.toml"));
+        let before = fs::read_to_string(&file).unwrap();
+        let (first, second) = ("the-first-token-of-a-gateway", "its-second-token-is-another");
+        fs::write(solo.dir.join("token"), first).unwrap();
+        fs::write(&file, format!("{before}\n[admin]\ntoken_file = \"token\"\n")).unwrap();
+        hang_up(solo);
+        until("a token to be asked for", async || answered(solo, "").await == 401).await;
+        assert_eq!([answered(solo, first).await, answered(solo, second).await], [200, 401]);
+        // Nobody says so: the file is watched like all others.
+        fs::write(solo.dir.join("token"), second).unwrap();
+        until("the second token to count", async || answered(solo, second).await == 200).await;
+        assert_eq!(answered(solo, first).await, 401);
+        fs::write(&file, before).unwrap();
+        hang_up(solo);
+        until("no token to be asked for", async || answered(solo, "").await == 200).await;
+    });
+}
+
+/// A connection that trusts whoever made these certificates.
+async fn connect(address: &str, made: &Generated) -> Result<TlsStream<TcpStream>, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(made.authority.as_bytes()).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = RegionName::parse("solo").unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let connected = TlsConnector::from(Arc::new(config)).connect(server_name(&name), stream).await;
+    connected.map_err(|error| error.to_string())
+}
+
+async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
+    stream.write_all(b"GET /v1/anything HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut begin = [0; 9];
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read_exact(&mut begin)).await;
+    read.is_ok_and(|read| read.is_ok()) && &begin == b"HTTP/1.1 "
+}
+
+#[test]
+fn new_connections_see_a_new_certificate_and_old_ones_go_on() {
+    run(async {
+        let name = RegionName::parse("solo").unwrap();
+        let old = generate(std::slice::from_ref(&name)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        old.write(folder.path()).unwrap();
+        let at = |path: &Path| path.display().to_string();
+        let files = files_in(folder.path(), &name);
+        let tables = format!(
+            "\n[listen.tls]\ncertificate = {:?}\nkey = {:?}\n",
+            at(&files.certificate),
+            at(&files.key)
+        );
+        let solo = Solo::start_with(&routes(), None, |dir| {
+            let file = dir.join("solo.toml");
+            fs::write(&file, fs::read_to_string(&file).unwrap() + &tables).unwrap();
+        })
+        .await;
+        // Made seconds after the old one, so it also expires later.
+        let new = generate(std::slice::from_ref(&name)).unwrap();
+        let expires =
+            async || series(&solo, "onceway_certificate_expires_timestamp_seconds{of=\"public\"}").await;
+        let first_to_expire = expires().await;
+        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
+        let mut first = connect(&address, &old).await.unwrap();
+        assert!(answers(&mut first).await);
+        assert!(connect(&address, &new).await.is_err());
+        // Half of a pair does not fit the other half: nothing changes.
+        let (_, certificate, private) = &new.regions[0];
+        reload(&solo, "failed", || fs::write(&files.certificate, certificate).unwrap()).await;
+        assert!(status(&solo).await["config"]["problems"][0].as_str().unwrap().contains("[listen.tls] key"));
+        assert!(connect(&address, &old).await.is_ok());
+        assert_eq!(expires().await, first_to_expire, "a certificate that is not in use is shown");
+        reload(&solo, "ok", || fs::write(&files.key, private).unwrap()).await;
+        assert!(expires().await > first_to_expire, "the old certificate is shown");
+        assert!(connect(&address, &old).await.is_err(), "a new connection still sees the old certificate");
+        assert!(answers(&mut connect(&address, &new).await.unwrap()).await);
+        let mut rest = vec![0; 4_096];
+        drop(tokio::time::timeout(Duration::from_millis(200), first.read(&mut rest)).await);
+        assert!(answers(&mut first).await, "the old connection was cut");
+    });
+}

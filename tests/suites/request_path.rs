@@ -1,0 +1,434 @@
+//! The rows of the design's tables at the owner, each through the public door of a real gateway over a real Postgres.
+//!
+//! One region alone serves all tests of this file; each uses keys of its own. What a client is told is checked against the
+//! ledger of the sample upstream, where every effect is counted.
+
+use std::sync::Arc;
+
+use crate::support::solo::{Solo, routes};
+use crate::support::{self, BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, post, run, until};
+use onceway::fleet::client::{Answer, Ask};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+
+async fn solo() -> &'static Solo {
+    static SOLO: OnceCell<Solo> = OnceCell::const_new();
+    SOLO.get_or_init(|| async { Solo::start(&routes(), None).await }).await
+}
+
+async fn send(path: &str, key: &str, body: &str, behave: &str) -> Answer {
+    let request = post(&solo().await.public(), path, key, body);
+    ask(if behave.is_empty() { request } else { request.with("Demo-Behave", behave) }).await
+}
+
+async fn count(key: &str) -> u64 {
+    effects(&solo().await.ledger, key)
+}
+
+/// Repeats the request until it is no longer told to come back, as a client would.
+async fn persist(path: &str, key: &str) -> Answer {
+    let last = std::sync::Mutex::new(None);
+    until("a final answer", async || {
+        let answer = send(path, key, BODY, "").await;
+        let done = answer.status.as_u16() != 409;
+        *last.lock().unwrap() = Some(answer);
+        done
+    })
+    .await;
+    last.into_inner().unwrap().unwrap()
+}
+
+#[test]
+fn bad_keys_credentials_and_bodies_are_refused_and_nothing_happens() {
+    run(async {
+        let url = format!("{}/v1/charges", solo().await.public());
+        let base = || Ask::post(url.clone(), BODY).with("Authorization", "Bearer sk_demo_acme");
+        let long = "k".repeat(256);
+        let keys: [(&[&str], &str); 7] = [
+            (&[], "key-missing"),
+            (&[""], "key-empty"),
+            (&["\"\""], "key-empty"),
+            (&[&long], "key-too-long"),
+            (&["with space"], "key-malformed"),
+            (&["one", "two"], "key-repeated"),
+            (&["one, two"], "key-repeated"),
+        ];
+        for (values, expected) in keys {
+            let request =
+                values.iter().fold(base(), |request, value| request.with("Idempotency-Key", *value));
+            let answer = ask(request).await;
+            assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (400, expected), "{values:?}");
+        }
+        let fresh = key("refused");
+        for credential in ["", "Bearer sk_wrong", "Basic sk_demo_acme"] {
+            let answer = ask(Ask::post(url.clone(), BODY)
+                .with("Authorization", credential)
+                .with("Idempotency-Key", fresh.clone()))
+            .await;
+            assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (401, "credential-invalid"));
+        }
+        let large = format!("\"{}\"", "x".repeat(65 * 1024));
+        let answer = send("/v1/charges", &fresh, &large, "").await;
+        assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (413, "body-too-large"));
+        let answer = send("/v1/unknown", &fresh, BODY, "").await;
+        assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (404, "no-route"));
+        assert_eq!(count(&fresh).await, 0);
+        assert_eq!(support::key_status(&solo().await.region, &fresh).await["state"], "absent");
+    });
+}
+
+#[test]
+fn an_absent_key_runs_and_a_settled_one_replays_the_same_bytes() {
+    run(async {
+        let key = key("settled");
+        let first = send("/v1/charges", &key, BODY, "").await;
+        assert_eq!(first.status, 201, "{}", first.text());
+        assert_eq!(first.header("idempotency-key"), key);
+        assert_eq!(first.header("onceway-region"), "solo");
+        assert!(httpdate(first.header("idempotency-expires")), "{:?}", first.headers);
+        assert_eq!(first.header("idempotent-replayed"), "");
+        let again = send("/v1/charges", &key, BODY, "").await;
+        assert_eq!((again.status, &again.body), (first.status, &first.body));
+        assert_eq!(again.header("content-type"), first.header("content-type"));
+        assert_eq!(again.header("idempotent-replayed"), "true");
+        assert_eq!(again.header("original-request-id"), first.header("onceway-request-id"));
+        assert_eq!(again.header("idempotency-expires"), first.header("idempotency-expires"));
+        assert_eq!(count(&key).await, 1);
+    });
+}
+
+#[test]
+fn quoted_and_bare_are_one_key_and_reserialised_json_is_one_request() {
+    run(async {
+        let key = key("same");
+        let first = send("/v1/charges", &key, BODY, "").await;
+        let quoted = send("/v1/charges", &format!("\"{key}\""), BODY, "").await;
+        let shuffled = r#"{ "source": "tok_visa", "currency": "usd", "amount": 2000 }"#;
+        let other_form = send("/v1/charges", &key, shuffled, "").await;
+        for answer in [quoted, other_form] {
+            assert_eq!((answer.header("idempotent-replayed"), &answer.body), ("true", &first.body));
+        }
+        assert_eq!(count(&key).await, 1);
+    });
+}
+
+#[test]
+fn a_key_used_for_another_request_is_422_in_every_state() {
+    run(async {
+        for (behave, state) in [("", "settled"), ("status=503", "released"), ("drop-answer", "in-doubt")] {
+            let key = key("reused");
+            send("/v1/payouts", &key, BODY, behave).await;
+            assert_eq!(support::key_status(&solo().await.region, &key).await["state"], state);
+            let before = count(&key).await;
+            let answer = send("/v1/payouts", &key, OTHER_BODY, "").await;
+            assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (422, "key-reused"), "{state}");
+            assert_eq!(count(&key).await, before, "{state}");
+        }
+        let key = key("reused-running");
+        let running = tokio::spawn({
+            let key = key.clone();
+            async move { send("/v1/payouts", &key, BODY, "slow=800ms").await }
+        });
+        in_progress(&key).await;
+        let answer = send("/v1/payouts", &key, OTHER_BODY, "").await;
+        assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (422, "key-reused"));
+        assert_eq!(running.await.unwrap().status, 201);
+    });
+}
+
+#[test]
+fn a_duplicate_attaches_and_gets_the_same_bytes() {
+    run(async {
+        let key = key("attached");
+        let copies = (0..20).map(|_| {
+            let key = key.clone();
+            tokio::spawn(async move { send("/v1/charges", &key, BODY, "slow=500ms").await })
+        });
+        let mut answers = Vec::new();
+        for copy in copies.collect::<Vec<_>>() {
+            answers.push(copy.await.unwrap());
+        }
+        assert!(answers.iter().all(|answer| answer.status == 201 && answer.body == answers[0].body));
+        let replayed = answers.iter().filter(|answer| answer.header("idempotent-replayed") == "true").count();
+        assert_eq!((replayed, count(&key).await), (19, 1));
+    });
+}
+
+#[test]
+fn a_duplicate_whose_wait_runs_out_is_told_when_to_come_back() {
+    run(async {
+        // The provider never answers: the first request waits for its upstream timeout, its copy for the route's wait.
+        let key = key("waited-out");
+        let slow = Arc::new(solo().await.public());
+        let first = tokio::spawn({
+            let (slow, key) = (slow.clone(), key.clone());
+            async move { ask(post(&slow, "/v1/payouts", &key, BODY).with("Demo-Behave", "hang")).await }
+        });
+        in_progress(&key).await;
+        let copy = send("/v1/payouts", &key, BODY, "").await;
+        assert_eq!(copy.status, 409, "{}", copy.text());
+        assert!(["in-progress", "outcome-unknown"].contains(&code(&copy).as_str()));
+        assert!(copy.header("retry-after").parse::<u64>().is_ok_and(|after| after >= 1));
+        assert_eq!(first.await.unwrap().status, 504);
+    });
+}
+
+#[test]
+fn nothing_happened_is_passed_on_and_a_retry_runs_again() {
+    run(async {
+        for status in [401, 403, 425, 429, 503] {
+            let key = key("released");
+            let refused = send("/v1/charges", &key, BODY, &format!("status={status}")).await;
+            assert_eq!((refused.status.as_u16(), count(&key).await), (status, 0));
+            let retry = send("/v1/charges", &key, BODY, "").await;
+            assert_eq!(
+                (retry.status.as_u16(), retry.header("idempotent-replayed")),
+                (201, ""),
+                "{}",
+                retry.text()
+            );
+            assert_eq!(count(&key).await, 1);
+        }
+    });
+}
+
+#[test]
+fn final_refusals_of_the_upstream_are_settled() {
+    run(async {
+        let key = key("declined");
+        let declined = send("/v1/charges", &key, BODY, "status=402").await;
+        let again = send("/v1/charges", &key, BODY, "").await;
+        assert_eq!((declined.status.as_u16(), again.status.as_u16()), (402, 402));
+        assert_eq!((again.header("idempotent-replayed"), &again.body), ("true", &declined.body));
+        assert_eq!(count(&key).await, 0);
+    });
+}
+
+#[test]
+fn an_unknown_status_is_in_doubt_and_the_probe_says_what_became_of_it() {
+    run(async {
+        let key = key("doubt-status");
+        let failed = send("/v1/charges", &key, BODY, "status=500").await;
+        assert_eq!((failed.status.as_u16(), code(&failed).as_str()), (500, "outcome-unknown"));
+        assert_eq!(failed.json()["safe_to_retry"], true);
+        assert_eq!(support::key_status(&solo().await.region, &key).await["state"], "in-doubt");
+        // The attempt got its answer, so it is over, and "did not happen" counts at once.
+        let retry = send("/v1/charges", &key, BODY, "").await;
+        assert_eq!(
+            (retry.status.as_u16(), retry.header("idempotent-replayed")),
+            (201, ""),
+            "{}",
+            retry.text()
+        );
+        assert_eq!(count(&key).await, 1);
+    });
+}
+
+#[test]
+fn a_dropped_answer_is_found_again_by_the_probe() {
+    run(async {
+        let key = key("doubt-dropped");
+        let lost = send("/v1/charges", &key, BODY, "drop-answer").await;
+        assert_eq!((lost.status.as_u16(), code(&lost).as_str()), (504, "outcome-unknown"));
+        let retry = send("/v1/charges", &key, BODY, "").await;
+        assert_eq!(
+            (retry.status.as_u16(), retry.header("idempotent-replayed")),
+            (201, "true"),
+            "{}",
+            retry.text()
+        );
+        assert_eq!(retry.header("original-request-id"), lost.header("onceway-request-id"));
+        let again = send("/v1/charges", &key, BODY, "").await;
+        assert_eq!((&again.body, count(&key).await), (&retry.body, 1));
+    });
+}
+
+#[test]
+fn a_probe_that_says_no_counts_only_once_the_attempt_is_over() {
+    run(async {
+        let key = key("too-early");
+        let lost = send("/v1/charges", &key, BODY, "hang").await;
+        assert_eq!((lost.status.as_u16(), code(&lost).as_str()), (504, "outcome-unknown"));
+        let early = send("/v1/charges", &key, BODY, "").await;
+        assert_eq!(
+            (early.status.as_u16(), code(&early).as_str()),
+            (409, "outcome-unknown"),
+            "the hold still runs"
+        );
+        assert!(early.header("retry-after").parse::<u64>().is_ok_and(|after| (1..=7).contains(&after)));
+        let late = persist("/v1/charges", &key).await;
+        assert_eq!(
+            (late.status.as_u16(), late.header("idempotent-replayed"), count(&key).await),
+            (201, "", 1)
+        );
+    });
+}
+
+#[test]
+fn a_parked_key_stays_in_doubt() {
+    run(async {
+        let key = key("parked");
+        assert_eq!(send("/v1/payouts", &key, BODY, "drop-answer").await.status, 504);
+        for _ in 0..2 {
+            let retry = send("/v1/payouts", &key, BODY, "").await;
+            assert_eq!((retry.status.as_u16(), code(&retry).as_str()), (409, "outcome-unknown"));
+        }
+        assert_eq!(count(&key).await, 1);
+    });
+}
+
+#[test]
+fn a_rerun_route_runs_again_up_to_its_attempts_and_then_parks() {
+    run(async {
+        let key = key("rerun");
+        for attempt in 1..=3 {
+            let answer = send("/v1/emails", &key, BODY, "status=500").await;
+            assert_eq!(answer.status, 500, "attempt {attempt}");
+        }
+        let parked = send("/v1/emails", &key, BODY, "").await;
+        assert_eq!((parked.status.as_u16(), code(&parked).as_str()), (409, "outcome-unknown"));
+        let status = support::key_status(&solo().await.region, &key).await;
+        assert_eq!((status["rows"][0]["token"].as_str(), count(&key).await), (Some("1.3"), 0));
+        let other = support::key("rerun-once");
+        assert_eq!(send("/v1/emails", &other, BODY, "status=500").await.status, 500);
+        assert_eq!(send("/v1/emails", &other, BODY, "").await.status, 201);
+    });
+}
+
+#[test]
+fn an_expired_key_is_gone_and_never_runs() {
+    run(async {
+        let key = key("expired");
+        assert_eq!(send("/v1/payouts", &key, BODY, "").await.status, 201);
+        until("the key's retention to end", async || send("/v1/payouts", &key, BODY, "").await.status != 201)
+            .await;
+        for body in [BODY, OTHER_BODY] {
+            let answer = send("/v1/payouts", &key, body, "").await;
+            assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (410, "key-expired"));
+        }
+        assert_eq!(count(&key).await, 1);
+    });
+}
+
+#[test]
+fn an_answer_over_the_limit_is_streamed_once_and_its_replay_says_so() {
+    run(async {
+        let key = key("big");
+        let first = send("/v1/charges", &key, BODY, "big=5MB").await;
+        assert_eq!((first.status.as_u16(), first.body.len()), (201, 5_000_000));
+        let again = send("/v1/charges", &key, BODY, "").await;
+        assert_eq!((again.status.as_u16(), again.header("onceway-body")), (201, "not-kept"));
+        assert_eq!((code(&again).as_str(), again.header("idempotent-replayed")), ("body-not-kept", "true"));
+        assert!(again.header("link").contains("#body-not-kept"), "{:?}", again.headers);
+        assert_eq!(count(&key).await, 1);
+    });
+}
+
+#[test]
+fn tenants_do_not_share_keys() {
+    run(async {
+        let key = key("tenants");
+        let url = format!("{}/v1/charges", solo().await.public());
+        let mut ids = Vec::new();
+        for token in ["sk_demo_acme", "sk_demo_globex"] {
+            let request = Ask::post(url.clone(), BODY)
+                .with("Authorization", format!("Bearer {token}"))
+                .with("Idempotency-Key", key.clone());
+            let answer = ask(request).await;
+            assert_eq!((answer.status.as_u16(), answer.header("idempotent-replayed")), (201, ""));
+            ids.push(answer.body);
+        }
+        assert_ne!(ids[0], ids[1]);
+        assert_eq!(count(&key).await, 2);
+    });
+}
+
+#[test]
+fn an_optional_route_protects_those_who_send_a_key() {
+    run(async {
+        let url = format!("{}/v1/notes", solo().await.public());
+        let keyless = ask(Ask::post(url, BODY)).await;
+        assert_eq!((keyless.status.as_u16(), keyless.header("onceway-region")), (201, ""));
+        let key = key("note");
+        let first = send("/v1/notes", &key, BODY, "").await;
+        let again = send("/v1/notes", &key, BODY, "").await;
+        assert_eq!(
+            (&first.body, again.header("idempotent-replayed"), count(&key).await),
+            (&again.body, "true", 1)
+        );
+    });
+}
+
+#[test]
+fn a_client_that_hangs_up_cancels_nothing() {
+    run(async {
+        let key = key("hung-up");
+        let address = solo().await.public().trim_start_matches("http://").to_owned();
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        let head = format!(
+            "POST /v1/charges HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer sk_demo_acme\r\nIdempotency-Key: {key}\r\nDemo-Behave: slow=500ms\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{BODY}",
+            BODY.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        in_progress(&key).await;
+        drop(stream);
+        until("the record to be settled", async || {
+            support::key_status(&solo().await.region, &key).await["state"] == "settled"
+        })
+        .await;
+        let retry = send("/v1/charges", &key, BODY, "").await;
+        assert_eq!(
+            (retry.status.as_u16(), retry.header("idempotent-replayed"), count(&key).await),
+            (201, "true", 1)
+        );
+    });
+}
+
+#[test]
+fn unprotected_requests_stream_both_ways() {
+    run(async {
+        let address = solo().await.public().trim_start_matches("http://").to_owned();
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        let head = format!(
+            "POST /v1/blobs HTTP/1.1\r\nHost: {address}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // Larger than any buffer on the way: it arrives only if nobody waits for its end.
+        let chunk = vec![b'x'; 64 * 1024];
+        for _ in 0..256 {
+            stream.write_all(b"10000\r\n").await.unwrap();
+            stream.write_all(&chunk).await.unwrap();
+            stream.write_all(b"\r\n").await.unwrap();
+        }
+        stream.write_all(b"0\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.contains("\"bytes\":16777216"), "{answer}");
+        let read = ask(Ask::get(format!("{}/v1/anything?x=1", solo().await.public()))).await;
+        assert_eq!(read.status, 200, "{}", read.text());
+    });
+}
+
+#[test]
+fn the_page_that_problems_link_to_is_served() {
+    run(async {
+        let refused = ask(Ask::post(format!("{}/v1/charges", solo().await.public()), BODY)).await;
+        let link = refused.json()["documentation"].as_str().unwrap().to_owned();
+        let (path, anchor) = link.split_once('#').unwrap();
+        let page = ask(Ask::get(format!("{}{path}", solo().await.public()))).await;
+        assert!(page.status == 200 && page.text().contains(&format!("id=\"{anchor}\"")), "{link}");
+    });
+}
+
+async fn in_progress(key: &str) {
+    until("the key to be in progress", async || {
+        support::key_status(&solo().await.region, key).await["state"] == "in-progress"
+    })
+    .await;
+}
+
+/// Whether the text is an IMF-fixdate (RFC 9110, section 5.6.7).
+fn httpdate(text: &str) -> bool {
+    text.len() == 29 && text.ends_with(" GMT") && text.as_bytes()[3] == b','
+}

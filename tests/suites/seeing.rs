@@ -1,0 +1,275 @@
+//! What operators look at is right: alert rules, the dashboard, the list of metrics, and what they name.
+//!
+//! `promtool` plays the rules through (deploy/prometheus/alerts_test.yml); here every name in them is held against the code. Neighbours: `watched.rs`
+//! looks at real gateways, `alerts.rs` at a real Prometheus. It must not start a gateway, nor Prometheus.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::documents::{anchors, place_of, queries, text, top};
+use crate::support::promtool::{self, promtool};
+use onceway::ports::observe::{self, Kind, Metric};
+
+/// What the issue of operations asks an alert for, and the alerts that tell of it.
+const ASKED_FOR: [(&str, &str); 11] = [
+    ("mismatch rate", "OncewayKeysReused"),
+    ("in-progress rate", "OncewayInProgress"),
+    ("store p99", "OncewayStoreSlow"),
+    ("lag", "OncewayReplicationLag"),
+    ("window running", "OncewayWindowRunning"),
+    ("in doubt growing", "OncewayDoubtsGrow"),
+    ("lost claims", "OncewayClaimsLost"),
+    ("double runs", "OncewayDoubleRuns"),
+    ("slot WAL growth", "OncewaySlotGrows"),
+    ("certificate expiry", "OncewayCertificateExpires"),
+    ("shared settings that differ", "OncewaySettingsDiffer"),
+];
+/// Names that begin like a metric and are roles of the database.
+const ROLES: [&str; 2] = ["onceway_gateway", "onceway_replication"];
+
+fn rules() -> PathBuf {
+    top().join("deploy/prometheus")
+}
+
+/// The alerts of the rules file, by name, each with its lines.
+fn alerts() -> BTreeMap<String, String> {
+    let text = text("deploy/prometheus/alerts.yml");
+    let one = |part: &str| {
+        let (name, rest) = part.split_once('\n').expect("an alert has more than a name");
+        (name.trim().to_owned(), rest.to_owned())
+    };
+    text.split("- alert: ").skip(1).map(one).collect()
+}
+
+/// The value of a line `key: value`, without quotes.
+fn value<'a>(lines: &'a str, key: &str) -> Option<&'a str> {
+    let line = lines.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(": "))?;
+    Some(line.trim_matches('"'))
+}
+
+/// All names in a text that begin as metrics do; of a histogram's series the histogram.
+fn names(text: &str) -> BTreeSet<String> {
+    let word = |at: char| at.is_ascii_alphanumeric() || at == '_';
+    let all = text.split(|at| !word(at)).filter(|name| name.starts_with("onceway_"));
+    let base = |name: &str| {
+        let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        let known =
+            histogram.filter(|base| metric(base).is_some_and(|metric| metric.kind == Kind::Histogram));
+        known.unwrap_or(name).to_owned()
+    };
+    all.map(base).collect()
+}
+
+fn metric(name: &str) -> Option<&'static Metric> {
+    observe::ALL.iter().find(|metric| metric.name == name)
+}
+
+/// Those of the witness, which has a page of its own.
+fn of_the_witness() -> BTreeSet<String> {
+    names(&text("src/server/witness.rs"))
+}
+
+/// Matchers in queries, as metric, label and value, that the metric's help does not know.
+fn strange_matchers(text: &str) -> Vec<String> {
+    let mut strange = Vec::new();
+    for (at, _) in text.match_indices("onceway_") {
+        let rest = &text[at..];
+        let end = rest.find(|at: char| !at.is_ascii_alphanumeric() && at != '_').unwrap_or(rest.len());
+        let (name, rest) = rest.split_at(end);
+        let Some(matchers) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) else { continue };
+        let help = names(name).first().and_then(|name| metric(name)).map_or("", |metric| metric.help);
+        for matcher in matchers.0.split(',') {
+            let (label, wanted) = matcher.split_once('=').unwrap_or((matcher, ""));
+            let wanted = wanted.trim_matches(['"', '\\', '~']);
+            let target = ["region", "instance", "job"].contains(&label);
+            let known = help.contains(label) && wanted.split('|').all(|wanted| help.contains(wanted));
+            if !target && !known {
+                strange.push(format!("{name}{{{matcher}}}"));
+            }
+        }
+    }
+    strange
+}
+
+#[test]
+fn the_rules_are_valid_and_each_alert_fires_and_stays_quiet_as_its_tests_say() {
+    for words in [
+        &["check", "config", "prometheus.yml"][..],
+        &["check", "rules", "alerts.yml"],
+        &["test", "rules", "alerts_test.yml"],
+    ] {
+        let mut said = String::new();
+        assert!(promtool(&rules(), words, &mut said), "promtool {}:\n{said}", words.join(" "));
+    }
+}
+
+#[test]
+fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
+    let tests = text("deploy/prometheus/alerts_test.yml");
+    let cases: Vec<(&str, bool)> = tests
+        .split("alertname: ")
+        .skip(1)
+        .filter_map(|part| {
+            let (name, rest) = part.split_once('\n')?;
+            Some((name.trim(), rest.trim_start().starts_with("exp_alerts: []")))
+        })
+        .collect();
+    for name in alerts().keys() {
+        for quiet in [true, false] {
+            assert!(cases.contains(&(name.as_str(), quiet)), "{name} has no case with quiet = {quiet}");
+        }
+    }
+}
+
+#[test]
+fn every_alert_that_is_asked_for_is_there_and_says_what_to_do() {
+    let alerts = alerts();
+    for (what, name) in ASKED_FOR {
+        assert!(alerts.contains_key(name), "nothing tells of {what}: {name} is missing");
+    }
+    for (name, lines) in &alerts {
+        let severity = value(lines, "labels");
+        assert!(
+            severity
+                .is_some_and(|labels| ["{ severity: critical }", "{ severity: warning }"].contains(&labels)),
+            "{name}: {severity:?}"
+        );
+        assert!(value(lines, "summary").is_some_and(|summary| summary.len() > 10), "{name} has no summary");
+        let url = value(lines, "runbook_url").unwrap_or_else(|| panic!("{name} has no runbook_url"));
+        place_of(name, url);
+        let description = value(lines, "description").unwrap_or_default();
+        let mut commands = commands(description).peekable();
+        assert!(commands.peek().is_some(), "{name}: the description names no command:\n{description}");
+        for words in commands {
+            let output =
+                Command::new(env!("CARGO_BIN_EXE_onceway")).args(&words).arg("--help").output().unwrap();
+            let usage = String::from_utf8_lossy(&output.stdout);
+            let usage = usage.lines().find(|line| line.starts_with("Usage: ")).unwrap_or_default();
+            let known = format!("Usage: onceway {}", words.join(" "));
+            assert!(
+                output.status.success() && usage.starts_with(&known),
+                "{name}: `onceway {}`",
+                words.join(" ")
+            );
+        }
+    }
+}
+
+/// The words of each command in backquotes, up to its first argument.
+fn commands(description: &str) -> impl Iterator<Item = Vec<&str>> {
+    let quoted = description.split('`').skip(1).step_by(2).filter_map(|text| text.strip_prefix("onceway "));
+    quoted.map(|line| {
+        line.split(' ')
+            .take_while(|word| {
+                word.chars().all(|at| at.is_ascii_lowercase() || at == '-') && !word.starts_with('-')
+            })
+            .collect()
+    })
+}
+
+#[test]
+fn the_dashboard_shows_every_metric_and_its_queries_can_be_read() {
+    let queries = queries();
+    let all: String = queries.iter().map(|(_, query)| format!("{query}\n")).collect();
+    let mut known: BTreeSet<String> = observe::ALL.iter().map(|metric| metric.name.to_owned()).collect();
+    known.extend(of_the_witness());
+    assert_eq!(names(&all), known, "the dashboard shows other metrics than there are");
+    assert_eq!(strange_matchers(&all), Vec::<String>::new());
+    // As recording rules, which promtool reads as Prometheus would.
+    let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();
+    for (number, (_, query)) in queries.iter().enumerate() {
+        let query = query.replace("$__rate_interval", "1m").replace("$region", ".*").replace('\'', "''");
+        rules += &format!("      - record: query_{number}\n        expr: '{query}'\n");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("queries.yml"), &rules).unwrap();
+    let mut said = String::new();
+    let mut check = || promtool(folder.path(), &["check", "rules", "queries.yml"], &mut said);
+    assert!(check(), "{rules}\n{said}");
+    fs::write(folder.path().join("queries.yml"), rules.replace("sum by (verdict) (", "sum by (verdict) (("))
+        .unwrap();
+    assert!(!promtool::is_there() || !check(), "nothing would be noticed");
+}
+
+#[test]
+fn every_metric_that_a_document_or_rule_names_exists() {
+    let mut known: BTreeSet<String> = observe::ALL.iter().map(|metric| metric.name.to_owned()).collect();
+    known.extend(of_the_witness());
+    known.extend(ROLES.map(str::to_owned));
+    let mut files: Vec<String> =
+        ["README.md", "tests/README.md", "deploy/prometheus/alerts_test.yml"].map(str::to_owned).to_vec();
+    for folder in ["deploy", "deploy/prometheus", "config"] {
+        let entries = fs::read_dir(top().join(folder)).unwrap().flatten();
+        let named = entries.filter(|entry| {
+            entry
+                .path()
+                .extension()
+                .is_some_and(|end| ["md", "yml", "toml"].iter().any(|known| end == *known))
+        });
+        files.extend(named.map(|entry| format!("{folder}/{}", entry.file_name().display())));
+    }
+    for file in files {
+        // What stands in a file's own variable or database names is no metric: those of Kubernetes and Postgres live in folders of their own.
+        let unknown: Vec<String> =
+            names(&text(&file)).difference(&known).filter(|name| !name.ends_with('_')).cloned().collect();
+        assert_eq!(unknown, Vec::<String>::new(), "{file} names metrics that nobody exports");
+    }
+    assert_eq!(strange_matchers(&text("deploy/prometheus/alerts.yml")), Vec::<String>::new());
+}
+
+#[test]
+fn every_metric_is_documented_in_the_words_of_the_code() {
+    let path = "deploy/METRICS.md";
+    let kind = |metric: &Metric| match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    let row = |metric: &Metric| format!("| `{}` | {} | {} |\n", metric.name, kind(metric), metric.help);
+    let table: String = observe::ALL.iter().map(row).collect();
+    let before = text(path);
+    let (head, rest) = before.split_once("|---|---|---|\n").expect("a table");
+    let tail = rest.find("\n## ").map_or("", |at| &rest[at..]);
+    let after = format!("{head}|---|---|---|\n{table}{tail}");
+    if std::env::var_os("ONCEWAY_RECORD").is_some() {
+        fs::write(top().join(path), &after).unwrap();
+    }
+    assert!(
+        text(path) == after,
+        "{path} is not what the code says: ONCEWAY_RECORD=1 cargo test --test suites seeing:: writes it anew"
+    );
+    assert!(
+        of_the_witness().len() >= 5 && of_the_witness().is_subset(&names(&after)),
+        "the witness' metrics are missing"
+    );
+}
+
+#[test]
+fn the_readers_of_this_suite_notice_what_is_wrong() {
+    assert_eq!(
+        names("rate(onceway_store_seconds_bucket[5m]) + onceway_nothing_bucket{a=\"onceway\"}")
+            .into_iter()
+            .collect::<Vec<_>>(),
+        ["onceway_nothing_bucket", "onceway_store_seconds"]
+    );
+    let right = r#"onceway_answers_total{region=~"$region",verdict="key_reused"}"#;
+    assert_eq!(strange_matchers(right), Vec::<String>::new());
+    let right = right.replace("=\"key_reused\"", "=~\"key_reused|settled\"");
+    assert_eq!(strange_matchers(&right), Vec::<String>::new());
+    for (from, to) in
+        [("key_reused", "key_used"), ("settled", "setled"), ("verdict=", "verdicts="), ("answers", "answer")]
+    {
+        assert_eq!(strange_matchers(&right.replace(from, to)).len(), 1, "{to}");
+    }
+    let headings = "# Runbook\n## A region dies\n### Disk filling from a dead subscriber\ntext # no heading\n## What's `next`, then?";
+    let expected = ["a-region-dies", "disk-filling-from-a-dead-subscriber", "runbook", "whats-next-then"];
+    assert_eq!(anchors(headings).into_iter().collect::<Vec<_>>(), expected);
+    let described =
+        "`onceway takeover REGION --accept-risk`, `beyond`, then `onceway store check` and `onceway status`";
+    assert_eq!(
+        commands(described).collect::<Vec<_>>(),
+        [vec!["takeover"], vec!["store", "check"], vec!["status"]]
+    );
+}

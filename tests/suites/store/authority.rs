@@ -1,0 +1,316 @@
+//! The gate, escrows and imports over a real Postgres: what waits for what, and what a crash leaves.
+//!
+//! Neighbours: `ports::contract` says what a store promises without a look into it; here stand the schedules that need one. `support`
+//! starts the servers. It must not repeat a clause of the contract.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::store::support::{
+    HOLD, RETENTION, Region, ask, attempt, id, init_until_complete, only_row, open, print, seq,
+};
+use onceway::adapters::postgres::PgStore;
+use onceway::fleet::wait;
+use onceway::ports::authority::{Lodged, Lodging};
+use onceway::ports::store::{ClaimReply, GateVersion, PeerMemory, Written};
+use onceway::ports::{Authority, Escrows, Imports, KeyStore, Replica};
+use onceway::protocol::authority::GateState;
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::{Nonce, RequestId, State, Token};
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::view::{AcceptorId, View};
+use tokio_postgres::Client;
+
+const BOUND: Duration = Duration::from_secs(30);
+
+fn state(epoch: u64) -> GateState {
+    let name = RegionName::parse("eu").unwrap();
+    let regions = vec![RegionSpec { name: name.clone(), weight: 1 }];
+    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+    let voters = BTreeMap::from([(name, AcceptorId(1))]);
+    let ring = Arc::new(Ring::build(&spec).unwrap());
+    GateState::founded(Arc::new(View::founding(epoch, ring, BTreeSet::new(), voters)))
+}
+
+/// Whose claims are lodged.
+pub fn other() -> Origin {
+    Origin::parse("other#1").unwrap()
+}
+
+/// A claim of another region, as it asks to keep it here.
+pub fn lodging(key: &str, nonce: u128) -> Lodging {
+    Lodging {
+        id: id(key),
+        origin: other(),
+        token: Token { epoch: 1, attempt: 1 },
+        nonce: Nonce(nonce),
+        fingerprint: print(key),
+        request_id: RequestId(nonce),
+        hold: HOLD,
+        lifetime: Lifetime {
+            retention: Retention::For(RETENTION),
+            skew: Duration::ZERO,
+            tombstone: RETENTION,
+        },
+        route: "payouts".into(),
+        path: "/v1/payouts".to_owned(),
+        principal: None,
+    }
+}
+
+/// Waits until some statement with this text waits for a lock.
+async fn waits(admin: &Client, text: &str) {
+    wait::for_some("a statement to wait", BOUND, async || {
+        let sql = "select exists (select from pg_stat_activity where pid <> pg_backend_pid() \
+                   and wait_event_type = 'Lock' and query like '%' || $1 || '%')";
+        let waits: bool = admin.query_one(sql, &[&text]).await?.get(0);
+        Ok(waits.then_some(()))
+    })
+    .await
+    .unwrap();
+}
+
+/// A claim that is on its way under the old version holds the new state up; so the heartbeat that comes with the state is committed after it.
+#[tokio::test]
+async fn a_new_state_waits_for_claims_that_are_on_their_way() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let (mut slow, admin) = (region.gateway_client().await, region.admin().await);
+    let held = slow.transaction().await.unwrap();
+    let claim = format!(
+        "select verdict from onceway.claim('acme', 'slow', {}, gen_random_uuid(), gen_random_uuid(), sha256(''), null, 1000, 1000, 0, \
+         0, '', '', null, '{{}}')",
+        gate.version.0
+    );
+    assert_eq!(held.query_one(&claim, &[]).await.unwrap().get::<_, &str>(0), "won");
+    let before = seq(&store).await.unwrap();
+    let state = state(2);
+    let meanwhile = async {
+        waits(&admin, "update onceway.gate").await;
+        assert_eq!(store.gate().await.unwrap().version, gate.version, "the state passed the claim");
+        held.commit().await.unwrap();
+    };
+    let (written, ()) = tokio::join!(store.set_gate(gate.version, &state), meanwhile);
+    assert_eq!(written, Ok(Written::Done));
+    assert_eq!(only_row(&store, "slow").await.token.epoch, 1);
+    let beat =
+        store.heartbeats().await.unwrap().into_iter().find(|beat| beat.origin == region.origin).unwrap();
+    assert_eq!((beat.seq, beat.epoch), (before + 1, 2));
+}
+
+/// The other way round: claims and lodgings that meet a new state on its way wait for it and are refused. A share lock less, and they would
+/// be committed after the heartbeat that says that there are none.
+#[tokio::test]
+async fn claims_and_lodgings_under_a_state_that_is_being_replaced_are_refused() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let (mut slow, admin) = (region.admin().await, region.admin().await);
+    let held = slow.transaction().await.unwrap();
+    held.execute("update onceway.gate set version = version + 1, epoch = 2", &[]).await.unwrap();
+    let (asked, lodged) = (ask("late", 1, gate.version), lodging("late", 1));
+    let meanwhile = async {
+        waits(&admin, "onceway.claim").await;
+        waits(&admin, "into onceway.escrows").await;
+        held.commit().await.unwrap();
+    };
+    let (claim, lodge, ()) = tokio::join!(store.claim(&asked), store.lodge(&lodged, gate.version), meanwhile);
+    assert_eq!(claim, Ok(ClaimReply::GateMoved));
+    assert_eq!(lodge, Ok(Lodged::GateMoved));
+    assert_eq!(store.look_up(&[id("late")]).await, Ok(vec![vec![]]));
+    assert_eq!(store.convert(&other(), 10).await, Ok(0));
+}
+
+/// A lodging on its way holds the new state up, so that whoever converts under the new state finds it (mutation 10).
+#[tokio::test]
+async fn a_new_state_waits_for_lodgings_that_are_on_their_way() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let (mut slow, admin) = (region.admin().await, region.admin().await);
+    // Holds the lodging up where it inserts, after it has locked the gate.
+    let held = slow.transaction().await.unwrap();
+    held.batch_execute(
+        "insert into onceway.escrows (tenant, key, origin, epoch, attempt, nonce, fp_raw, request_id, hold, skew, tombstone, route, \
+             path, stored_at, due_at, look_at) \
+         values ('acme', 'slow', 'other#1', 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), '1 s', '1 s', '1 s', '', '', now(), \
+             now(), now())",
+    )
+    .await
+    .unwrap();
+    let (lodging, state) = (lodging("slow", 1), state(2));
+    let meanwhile = async {
+        waits(&admin, "into onceway.escrows").await;
+        let commit = async {
+            waits(&admin, "update onceway.gate").await;
+            held.rollback().await.unwrap();
+        };
+        tokio::join!(store.set_gate(gate.version, &state), commit).0
+    };
+    let (lodged, written) = tokio::join!(store.lodge(&lodging, gate.version), meanwhile);
+    assert_eq!((lodged, written), (Ok(Lodged::Done), Ok(Written::Done)));
+    assert_eq!(store.convert(&other(), 10).await, Ok(1));
+}
+
+/// A server that dies in the middle of a conversion has done all of it or nothing; two gateways that convert at once convert each row once.
+#[tokio::test]
+async fn escrows_are_converted_once_or_not_at_all() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let keys: Vec<String> = (0..20).map(|at| format!("key-{at:02}")).collect();
+    for (key, nonce) in keys.iter().zip(1..) {
+        assert_eq!(store.lodge(&lodging(key, nonce), gate.version).await, Ok(Lodged::Done));
+    }
+    let (mut slow, admin) = (region.admin().await, region.admin().await);
+    let held = slow.transaction().await.unwrap();
+    // The last row that is written: everything else of the statement has been done when it waits.
+    let sql = "insert into onceway.doubts (tenant, key) values ('acme', 'key-19')";
+    held.execute(sql, &[]).await.unwrap();
+    let origin = other();
+    let (broken, ()) = tokio::join!(store.convert(&origin, 100), async {
+        waits(&admin, "onceway.escrows").await;
+        region.cluster.kill().await.unwrap();
+    });
+    assert!(broken.is_err(), "{broken:?}");
+    region.cluster.start().await.unwrap();
+    let (store, second) = (region.store(), region.store());
+    assert!(store.convert(&origin, 100).await.is_err(), "the boot is not approved");
+    open(&store).await;
+    assert_eq!(store.look_up(&[id("key-00")]).await, Ok(vec![vec![]]), "half of a conversion stayed");
+
+    let all = async |store: &PgStore| {
+        let mut all = 0;
+        loop {
+            match store.convert(&origin, 3).await.unwrap() {
+                0 => return all,
+                some => all += some,
+            }
+        }
+    };
+    let (one, two) = tokio::join!(all(&store), all(&second));
+    assert_eq!(one + two, 20, "{one} and {two}");
+    for (key, nonce) in keys.iter().zip(1..) {
+        let row = only_row(&store, key).await;
+        assert_eq!(row.nonce, Nonce(nonce));
+        assert!(matches!(row.state, State::InDoubt { .. }), "{row:?}");
+    }
+}
+
+/// A conversion that waited for another one's rows and found them gone must not say that nothing is left while more stand behind them.
+#[tokio::test]
+async fn a_conversion_that_came_second_does_not_stop_early() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    for (key, nonce) in [("a", 1), ("b", 2), ("c", 3)] {
+        assert_eq!(store.lodge(&lodging(key, nonce), gate.version).await, Ok(Lodged::Done));
+    }
+    let (mut slow, admin) = (region.admin().await, region.admin().await);
+    let held = slow.transaction().await.unwrap();
+    held.execute("delete from onceway.escrows where key in ('a', 'b')", &[]).await.unwrap();
+    let origin = other();
+    let (taken, ()) = tokio::join!(store.convert(&origin, 2), async {
+        waits(&admin, "onceway.escrows").await;
+        held.commit().await.unwrap();
+    });
+    assert_eq!(taken, Ok(1), "one is left");
+}
+
+/// No region compares another's dates (H16): the hold of another region's row is told whole, and its answer is replayed until its
+/// origin makes it a tombstone.
+#[tokio::test]
+async fn rows_of_other_origins_are_not_judged_by_this_clock() {
+    let (region, store, _gate) = Region::ready("eu#1").await;
+    let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
+                   expires_at, due_at, answer_status, answer_headers, settled_at) \
+               select 'acme', convert_to(k, 'UTF8'), 'other#1', s, 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), \
+                   now() - interval '1 day', interval '1 minute', now(), now() - interval '1 hour', case s when 4 then 200 end, \
+                   case s when 4 then '\\x01'::bytea end, case s when 4 then now() end from (values ('open', 1), ('answered', 4)) v (k, s)";
+    region.admin().await.execute(sql, &[]).await.unwrap();
+    let whole = State::Claimed { left: Duration::from_secs(60), past: Duration::ZERO };
+    assert_eq!(only_row(&store, "open").await.state, whole);
+    let answered = only_row(&store, "answered").await.state;
+    assert!(matches!(answered, State::Settled { expired: false, .. }), "{answered:?}");
+}
+
+/// Nobody else forgets what a survivor handed over.
+#[tokio::test]
+async fn an_imported_row_goes_when_its_tombstone_would() {
+    let (region, store, _gate) = Region::ready("eu#1").await;
+    let (admin, origin) = (region.admin().await, other());
+    let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
+                   expires_at, due_at, tombstone) \
+               select 'acme', convert_to(k, 'UTF8'), 'other#1', 3, 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), \
+                   interval '1 minute', now(), now() + interval '1 hour', interval '1 day' from (values ('a'), ('b')) v (k)";
+    admin.execute(sql, &[]).await.unwrap();
+    let rows = store.rows_of(&origin, None, 10).await.unwrap();
+    store.import(&origin, &rows).await.unwrap();
+    admin.execute("delete from onceway.records where origin = 'other#1'", &[]).await.unwrap();
+    assert_eq!(store.look_up(&[id("a")]).await.unwrap()[0].len(), 1);
+    let sql = "select bool_and(due_at between now() + interval '24 hours 50 minutes' and now() + interval '25 hours') \
+               from onceway.records_imported";
+    assert!(
+        admin.query_one(sql, &[]).await.unwrap().get::<_, bool>(0),
+        "they live as long as they would there"
+    );
+    // Handed on, they do not live longer for it.
+    let again = store.rows_of(&origin, None, 10).await.unwrap();
+    assert!(again.iter().zip(&rows).all(|(again, first)| again.lives <= first.lives), "{again:?}");
+    assert_eq!(store.reap_escrows(10).await, Ok(0));
+    admin.execute("update onceway.records_imported set due_at = now() where key = 'a'", &[]).await.unwrap();
+    assert_eq!(store.reap_escrows(10).await, Ok(1));
+    assert_eq!(
+        store.look_up(&[id("a"), id("b")]).await.unwrap().iter().map(Vec::len).collect::<Vec<_>>(),
+        [0, 1]
+    );
+}
+
+/// Whichever gateway remembers last.
+#[tokio::test]
+async fn what_was_imported_is_remembered_and_never_goes_back() {
+    let (_region, store, _gate) = Region::ready("eu#1").await;
+    let at = |imported| vec![PeerMemory { origin: other(), applied: 0, lag: None, imported }];
+    for imported in [0, 9, 4] {
+        store.remember(&at(imported)).await.unwrap();
+    }
+    assert_eq!(store.recall().await, Ok(at(9)));
+}
+
+/// A store of schema 2, with a key in it: another `store init` brings it up, and nothing is lost.
+#[tokio::test]
+async fn a_store_of_the_schema_before_is_brought_up() {
+    const OLD: [&str; 2] = [
+        include_str!("../../../src/adapters/postgres/sql/0001_base.sql"),
+        include_str!("../../../src/adapters/postgres/sql/0002_lifecycle.sql"),
+    ];
+    let region = Region::start("eu#1").await;
+    let admin = region.admin().await;
+    for (number, migration) in (1..).zip(OLD) {
+        admin.batch_execute(migration).await.unwrap();
+        let digest =
+            onceway::protocol::digest::digest("onceway/store/sql/1", &[migration.as_bytes()]).to_string();
+        let sql = "insert into onceway.migrations (number, digest) values ($1, $2)";
+        admin.execute(sql, &[&number, &digest]).await.unwrap();
+    }
+    admin
+        .batch_execute(
+            "insert into onceway.meta (schema_version, deployment) values (2, 'test'); \
+             insert into onceway.gate (origin, version, epoch) values ('eu#1', 7, 1); \
+             create table onceway.records_eu_g1 partition of onceway.records for values in ('eu#1'); \
+             create table onceway.heartbeats_eu_g1 partition of onceway.heartbeats for values in ('eu#1'); \
+             insert into onceway.heartbeats (origin, seq, epoch, beat_at) values ('eu#1', 41, 1, now()); \
+             insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
+                 expires_at) values ('acme', 'old', 'eu#1', 1, 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), \
+                 interval '1 hour', now() + interval '1 day')",
+        )
+        .await
+        .unwrap();
+    let plan = region.plan(&[], &["other#1"]);
+    let before = onceway::adapters::postgres::provision::check(&plan).await.unwrap();
+    assert!(!before.is_complete() && !before.is_broken(), "{before}");
+    init_until_complete(&plan).await;
+    let after = onceway::adapters::postgres::provision::check(&plan).await.unwrap();
+    assert!(after.is_complete(), "{after}");
+    let store = region.store();
+    let gate = open(&store).await;
+    assert_eq!((gate.version, gate.state.clone()), (GateVersion(8), None));
+    assert_eq!(seq(&store).await, Some(42));
+    let old = only_row(&store, "old").await;
+    let old = attempt(&id("old"), old.token, old.nonce);
+    assert_eq!(store.release(&old).await, Ok(Written::Done));
+    assert_eq!(store.set_gate(gate.version, &state(1)).await, Ok(Written::Done), "the founding");
+}

@@ -1,0 +1,117 @@
+//! Jobs over a real Postgres: what a look costs while many wait for a later run, and drops that meet workers.
+//!
+//! Neighbours: `support` starts the server; the contract of the port has everything else about jobs. It must not run anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Uri};
+use onceway::adapters::postgres::PgStore;
+use onceway::ports::jobs::{Act, Acted, StoredRequest, Turns};
+use onceway::ports::store::{ClaimReply, GateVersion};
+use onceway::ports::{Jobs, KeyStore};
+use onceway::protocol::record::{Nonce, State};
+use tokio::task::JoinSet;
+
+use crate::store::support::{Region, ask, eventually, id};
+
+const LONG: Duration = Duration::from_secs(3_600);
+
+async fn accept(store: &PgStore, key: &str, nonce: u128, gate: GateVersion) {
+    let request = StoredRequest {
+        method: Method::POST,
+        target: Uri::from_static("/later"),
+        headers: HeaderMap::new(),
+        body: Bytes::from_static(b"{}"),
+    };
+    let reply = store.accept(&ask(key, nonce, gate), &request, LONG).await;
+    assert!(matches!(reply, Ok(ClaimReply::Won { .. })), "{reply:?}");
+}
+
+/// Workers look several times a second: they must not read all jobs that are put off.
+#[tokio::test]
+async fn a_look_for_due_jobs_reads_only_those() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let admin = region.admin().await;
+    let many = "insert into onceway.jobs (tenant, key, request_id, next_at, forget_at, sealed, request) \
+                select 'acme', convert_to('k-' || i, 'UTF8'), gen_random_uuid(), now() + interval '1 hour', now() + interval '1 day', \
+                       false, '\\x00' from generate_series(1, 20000) i";
+    admin.batch_execute(&format!("{many}; analyze onceway.jobs")).await.unwrap();
+    for number in 0..3 {
+        accept(&store, &format!("due-{number}"), number, gate.version).await;
+    }
+    let read = async || {
+        let sql = "select coalesce(idx_scan, 0), coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) \
+                   from pg_stat_user_tables where relid = 'onceway.jobs'::regclass";
+        let row = admin.query_one(sql, &[]).await.unwrap();
+        (row.get::<_, i64>(0), row.get::<_, i64>(1))
+    };
+    // Sessions report what they read after a while: those of the store are closed, so that they do so at once.
+    let close = "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = 'gw'";
+    admin.query_one(close, &[]).await.unwrap();
+    let quiet = "select not exists (select from pg_stat_activity where usename = 'gw')";
+    let gone = async || admin.query_one(quiet, &[]).await.unwrap().get::<_, bool>(0);
+    eventually("the sessions to end", || async { gone().await.then_some(()) }).await;
+    let before = read().await;
+    let looker = region.store();
+    assert_eq!(looker.take(Nonce(9), 16, LONG, None, None).await.unwrap().len(), 3);
+    assert_eq!(looker.take(Nonce(10), 16, LONG, None, None).await.unwrap().len(), 0);
+    admin.query_one(close, &[]).await.unwrap();
+    eventually("the looks to be counted", || async { (read().await.0 >= before.0 + 2).then_some(()) }).await;
+    let cost = read().await.1 - before.1;
+    assert!(cost < 200, "two looks read {cost} rows for 3 due jobs");
+
+    // And all of that tenant's due, so that what another one has waits behind them.
+    let due = "update onceway.jobs set next_at = accepted_at - interval '1 hour'; insert into onceway.jobs \
+               select 'globex', key, request_id, 1, 0, null, clock_timestamp(), accepted_at, forget_at, sealed, request \
+                 from onceway.jobs where key = 'k-7'; analyze onceway.jobs";
+    admin.batch_execute(due).await.unwrap();
+    // What that read is counted before the look.
+    admin.batch_execute("select pg_stat_force_next_flush()").await.unwrap();
+    let before = read().await;
+    let looker = region.store();
+    let turns = Turns { but_of: vec![id("any").tenant().clone()], after: None };
+    let taken = looker.take(Nonce(11), 4, LONG, None, Some(&turns)).await.unwrap();
+    assert_eq!(taken.iter().map(|job| job.taken.id.tenant().as_str()).collect::<Vec<_>>(), ["globex"]);
+    admin.query_one(close, &[]).await.unwrap();
+    eventually("the look to be counted", || async { (read().await.0 > before.0).then_some(()) }).await;
+    let cost = read().await.1 - before.1;
+    assert!(cost < 200, "a look past {} of another tenant read {cost} rows", 20_003);
+}
+
+/// Either a worker has it or the operator: what was dropped is in nobody's hands, and what is in a worker's hands has its record still.
+#[tokio::test]
+async fn a_job_is_dropped_or_taken() {
+    let (_region, store, gate) = Region::ready("eu#1").await;
+    let store = Arc::new(store);
+    let mut dropped = 0;
+    for number in 0..60 {
+        let key = format!("raced-{number}");
+        accept(&store, &key, number, gate.version).await;
+        let mut both = JoinSet::new();
+        for taker in [true, false] {
+            let (store, key) = (store.clone(), key.clone());
+            both.spawn(async move {
+                // The one or the other begins a little later.
+                for _ in 0..(number % 4) * u128::from(taker) {
+                    tokio::task::yield_now().await;
+                }
+                if taker {
+                    let jobs = store.take(Nonce(1_000 + number), 16, LONG, None, None).await.unwrap();
+                    return (!jobs.is_empty(), false);
+                }
+                let act = Act { actor: "ada".to_owned(), reason: "a test".to_owned() };
+                (false, store.discard(&id(&key), &act).await.unwrap() == Acted::Done)
+            });
+        }
+        let ends = both.join_all().await;
+        let (taken, gone) = (ends.iter().any(|end| end.0), ends.iter().any(|end| end.1));
+        let row = store.look_up(&[id(&key)]).await.unwrap().remove(0).remove(0);
+        assert!(!(taken && gone), "{key} was dropped while a worker had it");
+        assert_eq!((row.accepted, row.state), (!gone, State::Released));
+        assert_eq!(store.job(&id(&key)).await.unwrap().is_none(), gone);
+        dropped += u32::from(gone);
+    }
+    assert!(dropped > 0, "no drop was ever first");
+}

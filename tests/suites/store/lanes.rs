@@ -1,0 +1,135 @@
+//! Who waits behind whom: clients whose statements are stuck hold up neither what fences nor other regions nor people; and calls that get no
+//! answer are not repeated by everybody, until a probe is answered.
+//!
+//! Neighbours: `support` starts the server, `authority` has the claim that is lodged. A lock that a superuser holds keeps statements from their answers. Nothing here hangs on how fast
+//! a machine is: who got through is read from the server.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::store::authority::{lodging, other};
+use crate::store::support::{Region, ask, attempt, eventually, id, won};
+use onceway::adapters::postgres::{PgStore, StoreConfig};
+use onceway::ports::authority::Lodged;
+use onceway::ports::store::{ClaimReply, StoreError, Written};
+use onceway::ports::{Acceptors, Audit, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
+use tokio::task::JoinSet;
+use tokio_postgres::Client;
+
+const CONNECTIONS: usize = 4;
+
+fn store(region: &Region, within: Duration) -> Arc<PgStore> {
+    let config = StoreConfig {
+        connections: CONNECTIONS,
+        statement_within: within,
+        ..StoreConfig::new(region.origin.clone(), region.as_gateway().parse().unwrap())
+    };
+    Arc::new(PgStore::new(&config).unwrap())
+}
+
+/// The statements of gateways that wait for a lock: process and beginning of each.
+async fn stuck(admin: &Client) -> Vec<String> {
+    let sql = "select pid || ' ' || query_start from pg_stat_activity
+                where usename = 'gw' and wait_event_type = 'Lock' order by 1";
+    admin.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn neither_what_fences_nor_peers_nor_people_wait_behind_stuck_clients() {
+    let (region, _, gate) = Region::ready("eu#1").await;
+    let store = store(&region, Duration::from_secs(60));
+    let (watching, admin) = (region.admin().await, region.admin().await);
+    admin.batch_execute("begin; lock table onceway.records in share mode").await.unwrap();
+    let mut claims = JoinSet::new();
+    for number in 0..2 * CONNECTIONS as u128 {
+        let (store, ask) = (store.clone(), ask(&format!("stuck-{number}"), number + 10, gate.version));
+        claims.spawn(async move { store.claim(&ask).await });
+    }
+    let before = eventually("all connections for keys to be stuck", || async {
+        let stuck = stuck(&watching).await;
+        (stuck.len() == CONNECTIONS).then_some(stuck)
+    })
+    .await;
+
+    // What fences: the heartbeat, the acceptor that grants leases, the gate.
+    assert!(store.beat().await.unwrap().is_some());
+    let (version, acceptor) = store.acceptor().await.unwrap();
+    assert_eq!(store.set_acceptor(version, &acceptor).await, Ok(Written::Done));
+    assert!(store.gate().await.unwrap().is_open());
+    // Other regions: a claim to lodge, an import.
+    assert_eq!(store.lodge(&lodging("lodged", 1), gate.version).await, Ok(Lodged::Done));
+    assert!(store.rows_of(&other(), None, 10).await.is_ok());
+    // People: status, a key, lists.
+    assert!(store.subscriptions().await.is_ok());
+    assert_eq!(store.look_up_beside(&[id("stuck-0")]).await, Ok(vec![Vec::new()]));
+    assert!(store.doubts(None, 10).await.is_ok() && store.journal(&id("stuck-0")).await.is_ok());
+    assert!(store.histories(None, 10).await.is_ok() && store.jobs(None, 10).await.is_ok());
+    // What runs beside requests.
+    assert!(store.claims(None, Duration::ZERO, 10).await.is_ok() && store.load().await.is_ok());
+    assert_eq!(stuck(&watching).await, before, "none of the clients got through meanwhile");
+
+    admin.batch_execute("rollback").await.unwrap();
+    while let Some(claimed) = claims.join_next().await {
+        assert!(matches!(claimed.unwrap(), Ok(ClaimReply::Won { .. })));
+    }
+}
+
+/// Makes calls that get no answer until the store is spared them; what it says then.
+async fn spared<F>(store: &Arc<PgStore>, call: impl Fn(Arc<PgStore>, u128) -> F) -> String
+where
+    F: Future<Output = Option<StoreError>> + Send + 'static,
+{
+    for round in 0.. {
+        let mut calls = JoinSet::new();
+        for number in 0..3 * CONNECTIONS as u128 {
+            calls.spawn(call(store.clone(), round * 100 + number));
+        }
+        while let Some(failed) = calls.join_next().await {
+            failed.unwrap().expect("nothing gets through a lock");
+        }
+        if let Some(why) = store.spares() {
+            return why;
+        }
+        assert!(round < 10, "the store is asked on and on");
+    }
+    unreachable!("the loop ends by itself")
+}
+
+fn refused_at_once<T: std::fmt::Debug>(told: Result<T, StoreError>) -> bool {
+    matches!(&told, Err(StoreError::Definite(why)) if why.contains("refused at once"))
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_spared_until_it_does() {
+    let (region, _, gate) = Region::ready("eu#1").await;
+    let store = store(&region, Duration::from_secs(1));
+    let admin = region.admin().await;
+    let running = won(&store, &ask("running", 1, gate.version)).await;
+    let version = gate.version;
+
+    admin.batch_execute("begin; lock table onceway.records in share mode").await.unwrap();
+    let claim = move |store: Arc<PgStore>, number: u128| async move {
+        store.claim(&ask(&format!("late-{number}"), number + 10, version)).await.err()
+    };
+    let why = spared(&store, claim).await;
+    assert!(why.starts_with("writes of keys are refused at once") && !why.contains("reads"), "{why}");
+    assert!(refused_at_once(store.claim(&ask("new", 2, version)).await), "nothing was sent, definitely");
+    assert!(refused_at_once(store.release(&running).await), "and an outcome is stored later");
+    assert_eq!(store.look_up(&[id("running")]).await.unwrap()[0].len(), 1, "reads are answered");
+    assert!(store.beat().await.unwrap().is_some(), "what fences is never refused");
+    admin.batch_execute("rollback").await.unwrap();
+    eventually("the writes' probe", || async { store.spares().is_none().then_some(()) }).await;
+    let new = won(&store, &ask("new", 3, version)).await;
+    assert_eq!(store.release(&attempt(&new.id, new.token, new.nonce)).await, Ok(Written::Done));
+    assert_eq!(store.release(&running).await, Ok(Written::Done));
+
+    admin.batch_execute("begin; lock table onceway.records in access exclusive mode").await.unwrap();
+    let look = move |store: Arc<PgStore>, _| async move { store.look_up(&[id("running")]).await.err() };
+    let why = spared(&store, look).await;
+    assert!(why.contains("reads of keys are refused at once"), "{why}");
+    assert!(refused_at_once(store.look_up(&[id("running")]).await));
+    admin.batch_execute("rollback").await.unwrap();
+    eventually("the reads' probe", || async { store.spares().is_none().then_some(()) }).await;
+    assert_eq!(store.look_up(&[id("running")]).await.unwrap()[0].len(), 1);
+}

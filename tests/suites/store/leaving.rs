@@ -1,0 +1,85 @@
+//! A region left the ring: what ties a store to it goes, once its rows are here, and what is written down then keeps it covered.
+//!
+//! Neighbours: `provisioning` ties stores together. The order of an operator's steps is the README's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::store::support::{DATABASE, Region, eventually, init_until_complete, open, seq};
+use onceway::adapters::postgres::provision::{self, Report, Status};
+use onceway::ports::{Authority, KeyStore, Replica};
+use onceway::protocol::authority::GateState;
+use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::view::{AcceptorId, Content, Member, Standing, View};
+
+const SEALED: u64 = 5;
+
+fn left(report: &Report) -> Option<&Status> {
+    report.lines.iter().find(|line| line.what == "rows of us#1, which left the ring").map(|line| &line.status)
+}
+
+fn waits_for(report: &Report, words: &str) -> bool {
+    matches!(left(report), Some(Status::Pending(why)) if why.contains(words))
+}
+
+/// A view of eu alone, that still lists us, drained, with its last seal.
+fn without_us(eu: &Region, us: &Region, votes: bool) -> View {
+    let regions = vec![RegionSpec { name: eu.origin.region.clone(), weight: 1 }];
+    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+    let ring = Arc::new(Ring::build(&spec).unwrap());
+    let voters = BTreeMap::from([(eu.origin.region.clone(), AcceptorId(1))]);
+    let mut content: Content = View::founding(2, ring, BTreeSet::new(), voters).content();
+    let standing = Standing::Sealed { drained: true };
+    let member = Member { generation: 1, standing, mark: SEALED, release: None };
+    content.members.insert(us.origin.region.clone(), member);
+    if votes {
+        content.voters.insert(us.origin.region.clone(), AcceptorId(2));
+    }
+    View::from_content(content)
+}
+
+#[tokio::test]
+async fn a_region_that_left_is_untied_once_its_rows_are_here() {
+    let (eu, us) = tokio::join!(Region::start("eu-west#1"), Region::start("us#1"));
+    let (both, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
+    tokio::join!(init_until_complete(&both), init_until_complete(&us_plan));
+    let (eu_store, us_store) = (eu.store(), us.store());
+    let gate = open(&eu_store).await;
+    open(&us_store).await;
+
+    // A file that lacks it is no reason: the register says who left.
+    let alone = eu.plan(&[], &[]);
+    assert_eq!(left(&provision::init(&alone).await.unwrap()), None);
+    let adopt = async |view: View| {
+        let gate = eu_store.gate().await.unwrap();
+        eu_store.set_gate(gate.version, &GateState::founded(Arc::new(view))).await.unwrap()
+    };
+    assert!(gate.is_open());
+    adopt(without_us(&eu, &us, true)).await;
+    assert!(waits_for(&provision::init(&alone).await.unwrap(), "still votes"));
+    adopt(without_us(&eu, &us, false)).await;
+    // Nor is the register, where the files name it: it is about to come back.
+    assert_eq!(left(&provision::init(&both).await.unwrap()), None);
+
+    let told = provision::init(&alone).await.unwrap();
+    assert!(waits_for(&told, "it sealed 5"), "{told}");
+    assert_eq!(eu_store.subscriptions().await.unwrap().len(), 1);
+    while seq(&us_store).await.unwrap() < SEALED {}
+    let told = eventually("the last seal", || async {
+        let told = provision::init(&alone).await.unwrap();
+        waits_for(&told, "all its rows are here").then_some(told)
+    })
+    .await;
+    assert!(waits_for(&told, "still follows eu-west: switch it off"), "{told}");
+    assert!(eu_store.subscriptions().await.unwrap().is_empty());
+    // Without a subscription its heartbeat proves nothing any more: what was written down does.
+    let memory = eu_store.recall().await.unwrap();
+    assert!(memory.iter().any(|past| past.origin == us.origin && past.imported >= SEALED), "{memory:?}");
+
+    us.cluster.stop(Duration::from_secs(10)).await.unwrap();
+    let done = init_until_complete(&alone).await;
+    assert!(matches!(left(&done), Some(Status::Fine | Status::Changed)), "{done}");
+    assert_eq!(eu.cluster.ties_to(DATABASE, "us").await.unwrap(), 0);
+    assert!(provision::check(&alone).await.unwrap().is_complete());
+}

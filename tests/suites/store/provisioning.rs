@@ -1,0 +1,476 @@
+//! Provisioning two regions: in any order, repeated, with rows arriving, with a lost slot.
+//!
+//! Neighbours: `support` starts the servers, `store` tests what is done with a store.
+
+use crate::store::support::{DATABASE, Region, ask, eventually, id, init_until_complete, open, seq, won};
+use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
+use onceway::ports::Replica;
+use onceway::protocol::region::RegionName;
+
+pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
+    &report
+        .lines
+        .iter()
+        .find(|line| line.what == what)
+        .unwrap_or_else(|| panic!("no {what} in {report}"))
+        .status
+}
+
+#[tokio::test]
+async fn two_regions_meet_in_either_order_and_rows_arrive() {
+    use onceway::ports::KeyStore;
+
+    let (eu, us) = tokio::join!(Region::start("eu-west#1"), Region::start("us#1"));
+    let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
+    let empty = provision::check(&eu_plan).await.unwrap();
+    assert!(!empty.is_complete() && !empty.is_broken(), "{empty}");
+
+    let first = provision::init(&eu_plan).await.unwrap();
+    assert!(
+        matches!(line(&first, "subscription from us#1"), Status::Pending(why) if why.contains("store init")),
+        "{first}"
+    );
+    let (second, _) = (init_until_complete(&us_plan).await, init_until_complete(&eu_plan).await);
+    assert_eq!(line(&second, "subscription from eu-west#1"), &Status::Fine);
+
+    for plan in [&eu_plan, &us_plan] {
+        let again = provision::init(plan).await.unwrap();
+        assert!(again.is_complete() && again.changes() == 0, "{again}");
+        assert_eq!(again.lines, provision::check(plan).await.unwrap().lines);
+    }
+
+    let (eu_store, us_store) = (eu.store(), us.store());
+    let gate = open(&eu_store).await;
+    let attempt = won(&eu_store, &ask("k", 1, gate.version)).await;
+    assert_eq!(seq(&eu_store).await, Some(1));
+    let row =
+        eventually("the row", || async { us_store.look_up(&[id("k")]).await.unwrap().remove(0).pop() }).await;
+    assert_eq!((row.origin, row.token, row.nonce), (eu.origin.clone(), attempt.token, attempt.nonce));
+    eventually("the heartbeat", || async {
+        let beats = us_store.heartbeats().await.unwrap();
+        beats.into_iter().find(|beat| beat.origin == eu.origin && beat.seq == 1)
+    })
+    .await;
+    let seen = us_store.subscriptions().await.unwrap();
+    assert_eq!(seen.len(), 1);
+    assert!(seen[0].from == "eu-west" && seen[0].ready && seen[0].streaming, "{seen:?}");
+
+    settings_that_lack_something_are_hints(&us, &us_plan).await;
+    a_moved_peer_is_followed(&us, &us_plan).await;
+    a_lost_slot_is_reported_and_left_alone(&eu, &us, &us_plan).await;
+}
+
+async fn settings_that_lack_something_are_hints(us: &Region, plan: &Plan) {
+    let hints = async || {
+        let report = provision::check(plan).await.unwrap();
+        assert!(report.is_complete() && !report.is_broken(), "{report}");
+        report.hints.into_iter().map(|hint| format!("{} = {}", hint.setting, hint.is)).collect::<Vec<_>>()
+    };
+    let before = hints().await;
+    let admin = us.admin().await;
+    for (setting, value) in [("jit", "on"), ("log_min_error_statement", "error")] {
+        let sql = format!("alter database {DATABASE} set {setting} = {value}");
+        admin.batch_execute(&sql).await.unwrap();
+    }
+    let all = [&["jit = on", "log_min_error_statement = error"].map(str::to_owned), &before[..]];
+    let (mut expected, mut found) = (all.concat(), hints().await);
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
+    admin.batch_execute(&format!("alter database {DATABASE} reset all")).await.unwrap();
+}
+
+async fn a_moved_peer_is_followed(us: &Region, plan: &Plan) {
+    let mut moved = plan.clone();
+    for (_, conninfo) in &mut moved.subscribe {
+        conninfo.push_str(" keepalives_idle=7 keepalives_count=4");
+    }
+    let told = provision::check(&moved).await.unwrap();
+    assert!(matches!(line(&told, "subscription from eu-west#1"), Status::Pending(_)), "{told}");
+    assert_eq!(
+        line(&provision::init(&moved).await.unwrap(), "subscription from eu-west#1"),
+        &Status::Changed
+    );
+    let admin = us.admin().await;
+    let kept: String = admin.query_one("select subconninfo from pg_subscription", &[]).await.unwrap().get(0);
+    assert!(kept.contains("keepalives_idle=7"), "{kept}");
+    init_until_complete(plan).await;
+}
+
+async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: &Plan) {
+    let (eu_admin, us_admin) = (eu.admin().await, us.admin().await);
+    us_admin.batch_execute("alter subscription sub_us_from_eu_west disable").await.unwrap();
+    eventually("the slot to be free", || async {
+        eu_admin.query("select pg_drop_replication_slot('sub_us_from_eu_west')", &[]).await.ok()
+    })
+    .await;
+    us_admin.batch_execute("alter subscription sub_us_from_eu_west enable").await.unwrap();
+    for report in [provision::check(plan).await.unwrap(), provision::init(plan).await.unwrap()] {
+        assert!(report.is_broken() && !report.is_complete(), "{report}");
+        assert!(
+            matches!(line(&report, "subscription from eu-west#1"), Status::Broken(why) if why.contains("missing")),
+            "{report}"
+        );
+    }
+    let slots = "select count(*) from pg_replication_slots where slot_name = 'sub_us_from_eu_west'";
+    assert_eq!(eu_admin.query_one(slots, &[]).await.unwrap().get::<_, i64>(0), 0, "the slot was made again");
+
+    // Dropping the subscription alone is not enough: its rows would stop the copy.
+    us_admin
+        .batch_execute("alter subscription sub_us_from_eu_west disable; alter subscription sub_us_from_eu_west set (slot_name = none)")
+        .await
+        .unwrap();
+    us_admin.batch_execute("drop subscription sub_us_from_eu_west").await.unwrap();
+    let report = provision::init(plan).await.unwrap();
+    assert!(
+        matches!(line(&report, "subscription from eu-west#1"), Status::Broken(why) if why.contains("earlier")),
+        "{report}"
+    );
+    // A slot left over by an attempt that broke off: nobody reads from it.
+    eu_admin
+        .query("select pg_create_logical_replication_slot('sub_us_from_eu_west', 'pgoutput')", &[])
+        .await
+        .unwrap();
+    let from = RegionName::parse("eu-west").unwrap();
+    provision::reseed(plan, &from).await.unwrap();
+    init_until_complete(plan).await;
+    let rows = "select (select count(*) from onceway.records_eu_west_g1), \
+                       (select count(*) from onceway.records_imported where origin = 'eu-west#1!'), \
+                       (select count(*) from onceway.heartbeats_eu_west_g1)";
+    let rows = us_admin.query_one(rows, &[]).await.unwrap();
+    let counts: [i64; 3] = [0, 1, 2].map(|at| rows.get(at));
+    assert_eq!(counts, [1, 1, 1], "what was here is kept beside, the row was copied again");
+    let well = provision::reseed(plan, &from).await.unwrap_err();
+    assert!(well.to_string().contains("nothing to repair"), "{well}");
+}
+
+/// As a newer version would add it, at the publisher first: rows go on arriving, and the column is published once the subscriber has it.
+#[tokio::test]
+async fn a_column_is_published_once_the_subscribers_have_it() {
+    let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
+    let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
+    provision::init(&eu_plan).await.unwrap();
+    init_until_complete(&us_plan).await;
+    init_until_complete(&eu_plan).await;
+    let (eu_admin, us_admin, store) = (eu.admin().await, us.admin().await, eu.store());
+    let gate = open(&store).await;
+    let add = "alter table onceway.records add column later text default 'x'";
+    eu_admin.batch_execute(add).await.unwrap();
+    won(&store, &ask("before", 1, gate.version)).await;
+    let arrived = async |key: &str| {
+        let sql = "select count(*) from onceway.records_eu_g1 where key = $1";
+        us_admin.query_one(sql, &[&key.as_bytes()]).await.unwrap().get::<_, i64>(0) == 1
+    };
+    eventually("a row of before", || async { arrived("before").await.then_some(()) }).await;
+
+    let publication = "publication onceway_eu_g1";
+    let early = provision::init(&eu_plan).await.unwrap();
+    let says = |status: &Status| match status {
+        Status::Pending(why) => why.contains("column later of onceway.records_eu_g1") && why.contains("us#1"),
+        Status::Fine | Status::Changed | Status::Broken(_) => false,
+    };
+    assert!(says(line(&early, publication)), "{early}");
+    let checked = provision::check(&eu_plan).await.unwrap();
+    assert!(matches!(line(&checked, publication), Status::Pending(_)), "{checked}");
+
+    us_admin.batch_execute(&add.replace("'x'", "'here'")).await.unwrap();
+    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
+    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Fine);
+    won(&store, &ask("after", 2, gate.version)).await;
+    eventually("a row of after", || async { arrived("after").await.then_some(()) }).await;
+    let sql = "select later from onceway.records_eu_g1 where key = 'after'";
+    let later: String = us_admin.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(later, "x", "the publisher's word, not the subscriber's default");
+    init_until_complete(&us_plan).await;
+
+    // A publication of before this rule publishes whatever there is: it gets its list, and nothing is lost on the way.
+    eu_admin
+        .batch_execute(
+            "alter publication onceway_eu_g1 set table onceway.records_eu_g1, onceway.heartbeats_eu_g1",
+        )
+        .await
+        .unwrap();
+    let unlisted = provision::check(&eu_plan).await.unwrap();
+    assert!(matches!(line(&unlisted, publication), Status::Pending(_)), "{unlisted}");
+    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
+    won(&store, &ask("listed", 3, gate.version)).await;
+    eventually("a row of listed", || async { arrived("listed").await.then_some(()) }).await;
+}
+
+/// Whoever may apply rows without it gets none of it: a store that is there and has no leaf for a rebuilt one, a store that does not answer, a
+/// store that subscribes too early. Who has no store yet will be made by this version.
+#[tokio::test]
+async fn a_column_waits_for_stores_that_lack_it_whatever_else_they_lack() {
+    let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
+    let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
+    let (eu_admin, us_admin) = (eu.admin().await, us.admin().await);
+    let add = "alter table onceway.records add column later text default 'x'";
+    let publication = "publication onceway_eu_g1";
+    let published = async || {
+        let sql =
+            "select 'later' = any (attnames) from pg_publication_tables where tablename like 'records%'";
+        eu_admin.query_one(sql, &[]).await.unwrap().get::<_, bool>(0)
+    };
+    let anew = "drop publication if exists onceway_eu_g1; drop publication if exists onceway_eu_g2";
+    provision::init(&eu_plan).await.unwrap();
+    eu_admin.batch_execute(&format!("{add}; {anew}")).await.unwrap();
+    assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
+    assert!(published().await, "nobody has a store that could lack it");
+
+    // Made before the version that has the column.
+    let early = provision::init(&us_plan).await.unwrap();
+    let why = "publishes column later of onceway.records_eu_g1, which this store lacks";
+    assert!(
+        matches!(line(&early, "subscription from eu#1"), Status::Pending(told) if told.contains(why)),
+        "{early}"
+    );
+    let none = "select count(*) from pg_subscription";
+    assert_eq!(us_admin.query_one(none, &[]).await.unwrap().get::<_, i64>(0), 0, "it would apply nothing");
+
+    // As a rebuilt store, which that one has no leaf for.
+    let rebuilt = Plan {
+        me: "eu#2".parse_origin(),
+        all: vec!["eu#2".parse_origin(), us.origin.clone()],
+        ..eu_plan.clone()
+    };
+    eu_admin
+        .batch_execute(&format!("{anew}; truncate onceway.gate; delete from onceway.heartbeats"))
+        .await
+        .unwrap();
+    let held = provision::init(&rebuilt).await.unwrap();
+    assert!(
+        matches!(line(&held, "publication onceway_eu_g2"), Status::Pending(why) if why.contains("column later of onceway.records_eu_g2") && why.contains("us#1 has not")),
+        "{held}"
+    );
+    assert!(!published().await, "the peer has a store, and not the column");
+
+    us.cluster.stop(std::time::Duration::from_secs(60)).await.unwrap();
+    let silent = provision::init(&rebuilt).await.unwrap();
+    assert!(
+        matches!(line(&silent, "publication onceway_eu_g2"), Status::Pending(why) if why.contains("us#1 does not answer, and may not have")),
+        "{silent}"
+    );
+    assert!(!published().await, "who does not answer may lack it");
+    us.cluster.start().await.unwrap();
+    let us_admin = us.admin().await;
+    us_admin.batch_execute(add).await.unwrap();
+    assert_eq!(
+        line(&provision::init(&rebuilt).await.unwrap(), "publication onceway_eu_g2"),
+        &Status::Changed
+    );
+    assert!(published().await, "all have it");
+}
+
+/// A store of the version before gets what came since, on the leaves that it has and on later ones.
+#[tokio::test]
+async fn a_store_of_schema_3_gets_what_came_since() {
+    let (region, _store, _gate) = Region::ready("eu#1").await;
+    let admin = region.admin().await;
+    admin
+        .batch_execute(
+            "drop index onceway.records_at_risk; drop function onceway.need_gateways(int); drop index onceway.journal_doubles; \
+             alter table onceway.meta drop column gateways_from; delete from onceway.migrations where number > 3; drop index onceway.jobs_turn; \
+             update onceway.meta set schema_version = 3; \
+             create unique index journal_doubles on onceway.journal (tenant, key, (detail ->> 'with')) where kind = 'double'; \
+             create index records_eu_g1_risk on onceway.records_eu_g1 (tenant, key) where risk <> '{}'",
+        )
+        .await
+        .unwrap();
+    let report = provision::init(&region.plan(&[], &["other#1", "third#1"])).await.unwrap();
+    assert!(report.is_complete() && line(&report, "schema version 5") == &Status::Changed, "{report}");
+    let sql = "select c.relname::text from pg_index i join pg_class c on c.oid = i.indrelid \
+               where pg_get_expr(i.indpred, i.indrelid) like '%risk%' and i.indisvalid order by 1";
+    let found = admin.query(sql, &[]).await.unwrap();
+    let found: Vec<&str> = found.iter().map(|row| row.get(0)).collect();
+    let leaves = ["records", "records_eu_g1", "records_imported", "records_other_g1", "records_third_g1"];
+    assert_eq!(found, leaves, "one each: the leaf's own one became the parent's");
+    let sql = "select pg_get_indexdef('onceway.journal_doubles'::regclass)";
+    let index: String = admin.query_one(sql, &[]).await.unwrap().get(0);
+    assert!(index.contains("(tenant, key, origin, "), "{index}");
+}
+
+/// Older than the gateway needs, or newer than lets it run: refused with what to do. A newer one that only added is none of its business.
+#[tokio::test]
+async fn a_gateway_runs_over_a_schema_that_suits_it_only() {
+    let (region, store, _) = Region::ready("eu#1").await;
+    let admin = region.admin().await;
+    let set = async |sql: &str| admin.batch_execute(&format!("update onceway.meta set {sql}")).await.unwrap();
+    let refused = async || {
+        use onceway::ports::KeyStore;
+        store.gate().await.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    set("schema_version = schema_version + 1").await;
+    assert_eq!(refused().await, "", "a migration that only added");
+    set("gateways_from = schema_version").await;
+    assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
+    set("gateways_from = 3, schema_version = schema_version - 1").await;
+
+    // As a migration says it: what runs already asks at its next claim, and whoever fits opens the gate again.
+    let moved = async |needed: i32| {
+        use onceway::ports::{KeyStore, store::ClaimReply};
+        let gate = open(&store).await;
+        let sql = format!("select onceway.need_gateways({needed})");
+        admin.batch_execute(&sql).await.unwrap();
+        let claimed = store.claim(&ask("moved", 7, gate.version)).await.unwrap();
+        assert!(matches!(claimed, ClaimReply::GateMoved), "{claimed:?}");
+        assert_eq!(store.beat().await, Ok(None), "no boot is approved");
+        gate
+    };
+    moved(99).await;
+    assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
+    set("gateways_from = 3").await;
+    let before = moved(3).await;
+    let now = onceway::ports::KeyStore::gate(&store).await.unwrap();
+    let same = |boot: onceway::ports::store::Boot| (boot.system, boot.timeline);
+    assert_eq!(now.approved.map(same), before.approved.map(same), "as after a restart");
+
+    let newer = r#"update onceway.gate set view = '{"protocol": 99, "epoch": 7, "unheard": 1}'"#;
+    admin.batch_execute(newer).await.unwrap();
+    assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
+    let checked = provision::check(&region.plan(&[], &["other#1"])).await;
+    assert!(
+        matches!(&checked, Err(Error::Foreign(why)) if why.contains("run the newer onceway here")),
+        "{checked:?}"
+    );
+    admin.batch_execute("update onceway.gate set view = null").await.unwrap();
+
+    set("gateways_from = 3, schema_version = 3").await;
+    assert!(refused().await.contains("run its `onceway store init` first"), "{}", refused().await);
+    // As the version before has it.
+    admin.batch_execute("alter table onceway.meta drop column gateways_from").await.unwrap();
+    assert!(refused().await.contains("run its `onceway store init` first"), "{}", refused().await);
+}
+
+#[tokio::test]
+async fn a_store_of_another_plan_is_left_alone() {
+    let (region, _store, _gate) = Region::ready("eu#1").await;
+    let plan = region.plan(&[], &["other#1"]);
+    let mut others = vec![plan.clone(), plan.clone(), plan.clone()];
+    others[0].deployment = "another".to_owned();
+    others[1].me = "us#1".parse_origin();
+    others[1].all.push("us#1".parse_origin());
+    others[2].me = "eu#2".parse_origin();
+    others[2].all.push("eu#2".parse_origin());
+    for other in &others {
+        assert!(matches!(provision::init(other).await, Err(Error::Foreign(_))));
+        assert!(matches!(provision::check(other).await, Err(Error::Foreign(_))));
+    }
+    let admin = region.admin().await;
+    let leaves = "select count(*) from pg_class where relname like 'records\\_%\\_g_' and relkind = 'r'";
+    assert_eq!(admin.query_one(leaves, &[]).await.unwrap().get::<_, i64>(0), 2, "a leaf was made");
+
+    admin.batch_execute("update onceway.migrations set digest = 'x'").await.unwrap();
+    let refused = provision::init(&plan).await;
+    assert!(matches!(&refused, Err(Error::Foreign(why)) if why.contains("migration 1")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn rights_are_restored_and_too_many_are_reported() {
+    let (region, _store, _gate) = Region::ready("eu#1").await;
+    let plan = region.plan(&[], &["other#1"]);
+    let admin = region.admin().await;
+    admin
+        .batch_execute(
+            "revoke update on onceway.records_eu_g1 from gw; alter role gw in database shop reset jit",
+        )
+        .await
+        .unwrap();
+    let told = provision::check(&plan).await.unwrap();
+    assert!(
+        matches!(line(&told, "role gw"), Status::Pending(why) if why.contains("update on onceway.records_eu_g1") && why.contains("jit")),
+        "{told}"
+    );
+    let report = provision::init(&plan).await.unwrap();
+    assert!(line(&report, "role gw") == &Status::Changed && report.changes() == 1, "{report}");
+
+    admin.batch_execute("grant delete on onceway.records_other_g1 to gw").await.unwrap();
+    let report = provision::check(&plan).await.unwrap();
+    assert!(
+        matches!(line(&report, "role gw"), Status::Broken(why) if why.contains("records_other_g1")),
+        "{report}"
+    );
+
+    // A region joins: its leaves and the rights on them.
+    let grown = region.plan(&[], &["other#1", "third#1"]);
+    admin.batch_execute("revoke delete on onceway.records_other_g1 from gw").await.unwrap();
+    let report = provision::init(&grown).await.unwrap();
+    assert!(report.is_complete() && line(&report, "leaves of third#1") == &Status::Changed, "{report}");
+    assert_eq!(provision::init(&grown).await.unwrap().changes(), 0);
+}
+
+#[tokio::test]
+async fn a_service_may_give_replication_by_membership() {
+    let region = Region::start("eu#1").await;
+    let admin = region.admin().await;
+    // As on Amazon's servers: the owner is no superuser, and the attribute is not his to give.
+    admin
+        .batch_execute(
+            "create role rds_replication; create role master login createrole; \
+             grant rds_replication to master with admin option; grant create on database shop to master; \
+             grant pg_read_all_data to master",
+        )
+        .await
+        .unwrap();
+    let mut plan = region.plan(&[], &["other#1"]);
+    plan.admin = region.cluster.url(DATABASE).replace("postgres@", "master@").parse().unwrap();
+    let report = provision::init(&plan).await.unwrap();
+    assert!(report.is_complete(), "{report}");
+    let sql = "select rolreplication, pg_has_role(oid, 'rds_replication', 'usage') from pg_roles where rolname = 'repl'";
+    let row = admin.query_one(sql, &[]).await.unwrap();
+    assert_eq!((row.get(0), row.get(1)), (false, true));
+    assert_eq!(provision::check(&plan).await.unwrap().changes(), 0);
+
+    for (wrong, right, role, why) in [
+        (
+            "set role master; revoke rds_replication from repl; reset role",
+            "set role master; grant rds_replication to repl; reset role",
+            "role repl",
+            "`grant rds_replication to repl`",
+        ),
+        ("grant rds_replication to gw", "revoke rds_replication from gw", "role gw", "read all WAL"),
+        ("alter role gw createrole", "alter role gw nocreaterole", "role gw", "NOCREATEROLE"),
+        (
+            "grant pg_write_all_data to repl",
+            "revoke pg_write_all_data from repl",
+            "role repl",
+            "it may write",
+        ),
+    ] {
+        admin.batch_execute(wrong).await.unwrap();
+        let report = provision::check(&plan).await.unwrap();
+        assert!(
+            matches!(line(&report, role), Status::Broken(told) if told.contains(why)),
+            "{wrong}: {report}"
+        );
+        admin.batch_execute(right).await.unwrap();
+    }
+    assert!(provision::check(&plan).await.unwrap().is_complete());
+}
+
+#[tokio::test]
+async fn a_wrong_plan_is_refused_before_anything_is_asked() {
+    let region = Region::start("eu#1").await;
+    let good = region.plan(&[], &["us#1"]);
+    let mut bad = vec![good.clone(), good.clone(), good.clone(), good.clone(), good.clone()];
+    bad[0].all.clear();
+    bad[1].gateway_role.name = "gw; drop".to_owned();
+    bad[2].replication_role.name = "gw".to_owned();
+    bad[3].subscribe = vec![("us#1".parse_origin(), "host=".to_owned() + "'")];
+    bad[4].subscribe = vec![("eu#1".parse_origin(), "host=x".to_owned())];
+    for plan in &bad {
+        assert!(matches!(provision::init(plan).await, Err(Error::Plan(_))));
+    }
+    let mut nowhere = good.clone();
+    nowhere.admin = "host=127.0.0.1 port=1 user=postgres".parse().unwrap();
+    assert!(matches!(provision::init(&nowhere).await, Err(Error::Unreachable { .. })));
+}
+
+trait ParseOrigin {
+    fn parse_origin(&self) -> onceway::protocol::region::Origin;
+}
+
+impl ParseOrigin for str {
+    fn parse_origin(&self) -> onceway::protocol::region::Origin {
+        onceway::protocol::region::Origin::parse(self).unwrap()
+    }
+}

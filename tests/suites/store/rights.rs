@@ -1,0 +1,178 @@
+//! What `store check` demands of the two roles and what it forbids them: each right alone, taken away or given by a person.
+//!
+//! Neighbours: `provisioning` makes stores and repairs them. What the roles shall have is written down here once more, by hand: it must not be read
+//! from the code that grants it.
+
+use crate::store::provisioning::line;
+use crate::store::support::Region;
+use onceway::adapters::postgres::provision::{self, Status};
+use tokio_postgres::Client;
+
+const READ: &[&str] = &["select"];
+const APPEND: &[&str] = &["insert", "select"];
+const CHANGE: &[&str] = &["select", "update"];
+const WRITE: &[&str] = &["delete", "insert", "select", "update"];
+const RUN: &[&str] = &["execute"];
+
+/// What each role is granted in a store of eu#1 beside other#1, in order.
+const GRANTED: [(&str, &str, &[&str]); 24] = [
+    ("gw", "function onceway.accept", RUN),
+    ("gw", "function onceway.claim", RUN),
+    ("gw", "function onceway.reclaim", RUN),
+    ("gw", "schema onceway", &["usage"]),
+    ("gw", "table onceway.acceptor", CHANGE),
+    ("gw", "table onceway.doubts", WRITE),
+    ("gw", "table onceway.escrows", WRITE),
+    ("gw", "table onceway.gate", CHANGE),
+    ("gw", "table onceway.heartbeats", READ),
+    ("gw", "table onceway.heartbeats_eu_g1", WRITE),
+    ("gw", "table onceway.heartbeats_other_g1", READ),
+    ("gw", "table onceway.jobs", WRITE),
+    ("gw", "table onceway.journal", APPEND),
+    ("gw", "table onceway.meta", READ),
+    ("gw", "table onceway.peer_memory", WRITE),
+    ("gw", "table onceway.records", READ),
+    ("gw", "table onceway.records_eu_g1", WRITE),
+    ("gw", "table onceway.records_imported", WRITE),
+    ("gw", "table onceway.records_other_g1", READ),
+    ("gw", "table onceway.views", APPEND),
+    ("repl", "schema onceway", &["usage"]),
+    ("repl", "table onceway.heartbeats_eu_g1", READ),
+    ("repl", "table onceway.meta", READ),
+    ("repl", "table onceway.records_eu_g1", READ),
+];
+
+const SETTINGS: [&str; 7] = [
+    "default_transaction_isolation=read committed",
+    "enable_hashjoin=off",
+    "enable_mergejoin=off",
+    "enable_seqscan=off",
+    "jit=off",
+    "search_path=onceway",
+    "synchronous_commit=local",
+];
+
+/// What the catalog says that the two roles were granted: role, object, privilege, and the object as `grant` wants it.
+async fn granted(admin: &Client) -> Vec<[String; 4]> {
+    let sql = "select a.grantee::regrole::text, o.what || ' ' || o.name, lower(a.privilege_type), o.what || ' ' || o.whole
+                 from (
+                     select 'schema' as what, nspname::text as name, nspname::text as whole, nspacl as acl from pg_namespace
+                     union all
+                     select 'table', oid::regclass::text, oid::regclass::text, relacl from pg_class
+                     union all
+                     select 'function', pronamespace::regnamespace || '.' || proname, oid::regprocedure::text, proacl from pg_proc
+                 ) as o, aclexplode(o.acl) as a
+                where a.grantee in ('gw'::regrole, 'repl'::regrole)";
+    let rows = admin.query(sql, &[]).await.unwrap();
+    let mut all: Vec<[String; 4]> = rows.iter().map(|row| [0, 1, 2, 3].map(|at| row.get(at))).collect();
+    all.sort();
+    all
+}
+
+async fn settings(admin: &Client) -> Vec<String> {
+    let sql = "select unnest(setconfig) from pg_db_role_setting where setrole = 'gw'::regrole order by 1";
+    admin.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test]
+async fn each_right_and_setting_that_a_role_lacks_is_told_and_given_back() {
+    let region = Region::start("eu#1").await;
+    let (plan, admin) = (region.plan(&[], &["other#1"]), region.admin().await);
+    let told = async |role: &str, wrong: &str| {
+        admin.batch_execute(wrong).await.unwrap();
+        let report = provision::check(&plan).await.unwrap();
+        match line(&report, &format!("role {role}")) {
+            Status::Pending(why) => why.clone(),
+            Status::Fine | Status::Changed | Status::Broken(_) => panic!("{wrong}: {report}"),
+        }
+    };
+    assert!(provision::init(&plan).await.unwrap().is_complete());
+    for role in ["gw", "repl"] {
+        assert!(told(role, &format!("alter role {role} rename to gone")).await.starts_with("it is missing"));
+        admin.batch_execute(&format!("alter role gone rename to {role}")).await.unwrap();
+    }
+
+    let all = granted(&admin).await;
+    let has =
+        all.iter().map(|[role, object, privilege, _]| (role.as_str(), object.as_str(), privilege.as_str()));
+    let should = GRANTED.iter().flat_map(|(role, object, all)| all.iter().map(|one| (*role, *object, *one)));
+    assert_eq!(has.collect::<Vec<_>>(), should.collect::<Vec<_>>(), "least rights");
+    assert_eq!(settings(&admin).await, SETTINGS);
+
+    let control = ["pg_control_checkpoint()", "pg_control_system()"]
+        .map(|name| ["gw", "execute", name, &format!("function {name}"), "public"].map(str::to_owned));
+    let granted_to = all.iter().map(|[role, object, privilege, whole]| {
+        let (_, name) = object.split_once(' ').unwrap();
+        [role, privilege, name, whole, role].map(str::to_owned)
+    });
+    for [role, privilege, name, whole, from] in granted_to.chain(control) {
+        let why = told(&role, &format!("revoke {privilege} on {whole} from {from}")).await;
+        let rest = why.strip_prefix(&format!("it lacks {privilege} on {name}")).unwrap_or_default();
+        assert!(rest.starts_with(['(', ':']), "{privilege} on {whole} of {role}: {why}");
+        admin.batch_execute(&format!("grant {privilege} on {whole} to {from}")).await.unwrap();
+    }
+    for setting in SETTINGS {
+        let (name, value) = setting.split_once('=').unwrap();
+        let why = told("gw", &format!("alter role gw in database shop reset {name}")).await;
+        assert!(why.starts_with(&format!("it lacks {setting}:")), "{setting}: {why}");
+        let back = format!("alter role gw in database shop set {name} = '{value}'");
+        admin.batch_execute(&back).await.unwrap();
+    }
+    assert!(provision::check(&plan).await.unwrap().is_complete());
+
+    for [role, _, privilege, whole] in &all {
+        admin.batch_execute(&format!("revoke {privilege} on {whole} from {role}")).await.unwrap();
+    }
+    admin.batch_execute("alter role gw in database shop reset all").await.unwrap();
+    assert!(provision::init(&plan).await.unwrap().is_complete());
+    assert_eq!((granted(&admin).await, settings(&admin).await), (all, SETTINGS.map(str::to_owned).to_vec()));
+}
+
+#[tokio::test]
+async fn each_right_too_many_is_told_and_left_alone() {
+    let (region, _store, _gate) = Region::ready("eu#1").await;
+    let (plan, admin) = (region.plan(&[], &["other#1"]), region.admin().await);
+    let mut cases = Vec::new();
+    for role in ["gw", "repl"] {
+        for (attribute, opposite, why) in [
+            ("superuser", "nosuperuser", "it is a superuser"),
+            ("createrole", "nocreaterole", "it may make roles"),
+            ("nologin", "login", "it lacks LOGIN"),
+        ] {
+            let alter = |attribute: &str| format!("alter role {role} {attribute}");
+            cases.push((role, alter(attribute), alter(opposite), why.to_owned()));
+        }
+        let origins: &[&str] = if role == "gw" { &["other"] } else { &["eu", "other"] };
+        let leaves = origins
+            .iter()
+            .flat_map(|origin| ["records", "heartbeats"].map(|table| format!("onceway.{table}_{origin}_g1")));
+        for leaf in leaves.chain(["onceway.records", "onceway.heartbeats"].map(str::to_owned)) {
+            for right in ["insert", "update", "delete", "truncate", "insert (origin)", "update (origin)"] {
+                let (wrong, back) = (
+                    format!("grant {right} on {leaf} to {role}"),
+                    format!("revoke {right} on {leaf} from {role}"),
+                );
+                cases.push((role, wrong, back, format!("it may write {leaf},")));
+            }
+        }
+    }
+    let [no, yes] = ["noreplication", "replication"];
+    let alter = |role: &str, attribute: &str| format!("alter role {role} {attribute}");
+    cases.push(("gw", alter("gw", yes), alter("gw", no), "it may replicate, and so read all WAL".to_owned()));
+    cases.push((
+        "repl",
+        alter("repl", no),
+        alter("repl", yes),
+        "it may not replicate: `alter role repl replication`".to_owned(),
+    ));
+
+    for (role, wrong, back, why) in &cases {
+        admin.batch_execute(wrong).await.unwrap();
+        for report in [provision::check(&plan).await.unwrap(), provision::init(&plan).await.unwrap()] {
+            let status = line(&report, &format!("role {role}"));
+            assert!(matches!(status, Status::Broken(told) if told.starts_with(why)), "{wrong}: {report}");
+        }
+        admin.batch_execute(back).await.unwrap();
+        assert!(provision::check(&plan).await.unwrap().is_complete(), "{back}");
+    }
+}

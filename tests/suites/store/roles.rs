@@ -1,0 +1,104 @@
+//! deploy/postgres/roles.sql as it stands, run by psql as a superuser: then `store init` goes by with the owner that it makes, and a gateway with the role
+//! that it makes.
+//!
+//! Only a superuser may create subscriptions on 15: there the owner becomes one for them, and the one grant that 15 does not know is left out. Neighbours:
+//! `printed` has an owner of its own, `rights` what the roles must not do. It must not make a role by itself.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use onceway::adapters::postgres::provision::{self, Plan, Role};
+use onceway::adapters::postgres::{PgStore, StoreConfig};
+use onceway::fleet::binaries::Binaries;
+
+use crate::store::support::{DATABASE, Region, ask, init_until_complete, open, seq, won};
+
+/// What only servers from 16 on have.
+const NEWER: &str = "grant pg_create_subscription to onceway_owner;\n";
+
+/// Runs the file as its head says, twice: as often as one likes.
+fn made(region: &Region) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/postgres/roles.sql");
+    let mut text = fs::read_to_string(file).unwrap();
+    if Binaries::find_or_install().unwrap().major() < 16 {
+        assert_eq!(text.matches(NEWER).count(), 1, "the grant is there");
+        text = text.replace(NEWER, "");
+    }
+    let script = tempfile::NamedTempFile::new().unwrap();
+    fs::write(script.path(), text).unwrap();
+    for _ in 0..2 {
+        let mut psql = Command::new(Binaries::find_or_install().unwrap().postgres().with_file_name("psql"));
+        psql.args(["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--host", "127.0.0.1"]);
+        psql.args(["--port", &region.cluster.port().to_string(), "--username", "postgres"]);
+        psql.args(["--dbname", DATABASE, "--file"]).arg(script.path());
+        for name in ["OWNER", "GATEWAY", "REPLICATION"] {
+            psql.env(format!("ONCEWAY_{name}_PASSWORD"), password(name));
+        }
+        let said = psql.output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+}
+
+/// Not one that a script gets by with as it is.
+fn password(of: &str) -> String {
+    format!("it's {of}")
+}
+
+/// A server that asks the three roles for their passwords, with the file's roles.
+async fn region(origin: &str) -> Region {
+    let region = Region::start(origin).await;
+    let hba = region.cluster.data().join("pg_hba.conf");
+    let others = fs::read_to_string(&hba).unwrap();
+    let roles = "onceway_owner,onceway_gateway,onceway_replication";
+    fs::write(&hba, format!("host all {roles} 127.0.0.1/32 scram-sha-256\n{others}")).unwrap();
+    region.admin().await.query("select pg_reload_conf()", &[]).await.unwrap();
+    made(&region);
+    region
+}
+
+fn address(region: &Region, role: &str, of: &str) -> String {
+    let password = password(of).replace('\'', "\\'");
+    format!(
+        "host=127.0.0.1 port={} user={role} dbname={DATABASE} password='{password}'",
+        region.cluster.port()
+    )
+}
+
+fn plan(region: &Region, peer: &Region) -> Plan {
+    let role = |name: &str| Role { name: name.to_owned(), password: None };
+    Plan {
+        gateway_role: role("onceway_gateway"),
+        replication_role: role("onceway_replication"),
+        admin: address(region, "onceway_owner", "OWNER").parse().unwrap(),
+        subscribe: vec![(peer.origin.clone(), address(peer, "onceway_replication", "REPLICATION"))],
+        ..region.plan(&[peer], &[])
+    }
+}
+
+#[tokio::test]
+async fn the_roles_of_the_file_are_all_that_init_and_a_gateway_need() {
+    let (eu, us) = tokio::join!(region("eu-west#1"), region("us#1"));
+    if Binaries::find_or_install().unwrap().major() < 16 {
+        for region in [&eu, &us] {
+            region.admin().await.batch_execute("alter role onceway_owner superuser").await.unwrap();
+        }
+    }
+    let plans = [plan(&eu, &us), plan(&us, &eu)];
+    // A store has its publication first, and subscribes to the other one's then.
+    for plan in &plans {
+        provision::init(plan).await.unwrap();
+    }
+    for plan in &plans {
+        init_until_complete(plan).await;
+    }
+    for plan in &plans {
+        let report = provision::check(plan).await.unwrap();
+        assert!(report.is_complete() && !report.is_broken(), "{report}");
+    }
+    let gateway = address(&eu, "onceway_gateway", "GATEWAY").parse().unwrap();
+    let store = PgStore::new(&StoreConfig::new(eu.origin.clone(), gateway)).unwrap();
+    let gate = open(&store).await;
+    won(&store, &ask("by-the-file", 1, gate.version)).await;
+    assert_eq!(seq(&store).await, Some(1));
+}

@@ -1,0 +1,186 @@
+//! What tests of the store share: a private Postgres, a plan, requests to claim, waiting with a deadline.
+//!
+//! Neighbours: `fleet` makes the server, which dies with the value, and waits. It must not know what a test asserts.
+
+use std::fs;
+use std::future::Future;
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use crate::support::room;
+use onceway::adapters::postgres::provision::{self, Plan, Report, Role};
+use onceway::adapters::postgres::{PgStore, StoreConfig};
+use onceway::fleet::binaries::Binaries;
+use onceway::fleet::cluster::Cluster;
+use onceway::fleet::wait;
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Written};
+use onceway::ports::{KeyStore, Replica};
+use onceway::protocol::decide::Basis;
+use onceway::protocol::fingerprint::{self, Fingerprint};
+use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::{Nonce, RequestId, Row, Token};
+use onceway::protocol::region::Origin;
+use tempfile::TempDir;
+use tokio_postgres::{Client, NoTls};
+
+pub const DATABASE: &str = "shop";
+pub const HOLD: Duration = Duration::from_secs(60);
+pub const RETENTION: Duration = Duration::from_secs(86_400);
+const BOUND: Duration = Duration::from_secs(30);
+
+/// A region's Postgres with an empty database.
+pub struct Region {
+    pub origin: Origin,
+    pub cluster: Cluster,
+    _dir: TempDir,
+}
+
+impl Region {
+    pub async fn start(origin: &str) -> Region {
+        let _room = room(1).await;
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let port = onceway::fleet::ports::free_run(1).unwrap();
+        let binaries = Binaries::find_or_install().unwrap();
+        let cluster = Cluster::create(&binaries, &dir.path().join("pg"), port, &[]).await.unwrap();
+        cluster.start().await.unwrap();
+        cluster.create_database(DATABASE).await.unwrap();
+        Region { origin: Origin::parse(origin).unwrap(), cluster, _dir: dir }
+    }
+
+    pub fn plan(&self, peers: &[&Region], others: &[&str]) -> Plan {
+        let others = others.iter().map(|origin| Origin::parse(origin).unwrap());
+        let all = std::iter::once(self.origin.clone())
+            .chain(peers.iter().map(|peer| peer.origin.clone()))
+            .chain(others)
+            .collect();
+        Plan {
+            me: self.origin.clone(),
+            all,
+            deployment: "test".to_owned(),
+            gateway_role: Role { name: "gw".to_owned(), password: None },
+            replication_role: Role { name: "repl".to_owned(), password: None },
+            admin: self.cluster.url(DATABASE).parse().unwrap(),
+            subscribe: peers.iter().map(|peer| (peer.origin.clone(), peer.conninfo())).collect(),
+            publishers_ca: None,
+        }
+    }
+
+    pub fn conninfo(&self) -> String {
+        format!("host=127.0.0.1 port={} user=repl dbname={DATABASE}", self.cluster.port())
+    }
+
+    pub fn store(&self) -> PgStore {
+        PgStore::new(&StoreConfig {
+            connections: 8,
+            statement_within: Duration::from_secs(20),
+            ..StoreConfig::new(self.origin.clone(), self.as_gateway().parse().unwrap())
+        })
+        .unwrap()
+    }
+
+    /// The gateway role's connection string.
+    pub fn as_gateway(&self) -> String {
+        format!("host=127.0.0.1 port={} user=gw dbname={DATABASE}", self.cluster.port())
+    }
+
+    pub async fn gateway_client(&self) -> Client {
+        let (client, connection) = tokio_postgres::connect(&self.as_gateway(), NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    pub async fn admin(&self) -> Client {
+        self.cluster.connect(DATABASE).await.unwrap()
+    }
+
+    /// A provisioned store whose boot is approved, in a deployment with one more origin.
+    pub async fn ready(origin: &str) -> (Region, PgStore, Gate) {
+        let region = Region::start(origin).await;
+        let report = provision::init(&region.plan(&[], &["other#1"])).await.unwrap();
+        assert!(report.is_complete(), "{report}");
+        let store = region.store();
+        let gate = open(&store).await;
+        (region, store, gate)
+    }
+}
+
+/// Approves the running boot.
+pub async fn open(store: &PgStore) -> Gate {
+    let gate = store.gate().await.unwrap();
+    assert_eq!(store.approve(gate.version, &gate.running).await, Ok(Written::Done));
+    let gate = store.gate().await.unwrap();
+    assert!(gate.is_open());
+    gate
+}
+
+/// Commits a heartbeat; its number.
+pub async fn seq(store: &PgStore) -> Option<u64> {
+    store.beat().await.unwrap().map(|beat| beat.seq)
+}
+
+pub fn id(key: &str) -> KeyId {
+    KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
+}
+
+pub fn print(body: &str) -> Fingerprint {
+    Fingerprint { raw: fingerprint::raw("POST", "/", body.as_bytes()), canonical: None }
+}
+
+pub fn ask(key: &str, nonce: u128, gate: GateVersion) -> ClaimAsk {
+    ClaimAsk {
+        risk: Vec::new(),
+        id: id(key),
+        fingerprint: print("body"),
+        nonce: Nonce(nonce),
+        request_id: RequestId(nonce),
+        gate,
+        basis: Basis::Absent,
+        hold: HOLD,
+        lifetime: Lifetime {
+            retention: Retention::For(RETENTION),
+            skew: Duration::ZERO,
+            tombstone: RETENTION,
+        },
+        route: "test".into(),
+        path: "/v1/test".to_owned(),
+        principal: None,
+    }
+}
+
+/// Claims a fresh key and returns the attempt.
+pub async fn won(store: &PgStore, ask: &ClaimAsk) -> Attempt {
+    match store.claim(ask).await.unwrap() {
+        ClaimReply::Won { token, .. } => attempt(&ask.id, token, ask.nonce),
+        other => panic!("not won: {other:?}"),
+    }
+}
+
+pub fn attempt(id: &KeyId, token: Token, nonce: Nonce) -> Attempt {
+    Attempt { id: id.clone(), token, nonce }
+}
+
+/// The one row of a key.
+pub async fn only_row(store: &PgStore, key: &str) -> Row {
+    let mut rows = store.look_up(&[id(key)]).await.unwrap();
+    let mut rows = rows.pop().unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    rows.pop().unwrap()
+}
+
+/// Repeats init until nothing is pending.
+pub async fn init_until_complete(plan: &Plan) -> Report {
+    eventually("provisioning", || async {
+        let report = provision::init(plan).await.unwrap();
+        assert!(!report.is_broken(), "{report}");
+        report.is_complete().then_some(report)
+    })
+    .await
+}
+
+/// Asks until there is an answer, for at most half a minute.
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
+    wait::for_some(what, BOUND, || async { anyhow::Ok(ask().await) }).await.unwrap()
+}

@@ -1,0 +1,188 @@
+//! Reaping beside rows of other origins, as a takeover leaves them. A superuser writes what replication would bring.
+
+use crate::store::support::{Region, ask, id, won};
+use onceway::ports::store::{ClaimAsk, Written};
+use onceway::ports::upkeep::Reaped;
+use onceway::ports::{KeyStore, Upkeep};
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::State;
+use onceway::protocol::time::Date;
+use std::time::Duration;
+
+const END: Date = Date(253_402_300_700_000);
+
+/// A row of the other origin for a key: its state, and the attempt's number. It is due in an hour, its tombstone takes a day.
+async fn arrives(region: &Region, key: &str, state: i16, attempt: i32) {
+    let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
+                   expires_at, due_at, tombstone, answer_status, answer_headers, settled_at) \
+               select 'acme', $1, 'other#1', s, 1, $3, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), interval '1 hour', \
+                   now(), now() + interval '1 hour', interval '1 day', case s when 4 then 200 end, \
+                   case s when 4 then '\\x01'::bytea end, case s when 4 then now() end from (values ($2::smallint)) v (s)";
+    region.admin().await.execute(sql, &[&key.as_bytes(), &state, &attempt]).await.unwrap();
+}
+
+fn short(ask: ClaimAsk) -> ClaimAsk {
+    let lifetime = Lifetime {
+        retention: Retention::For(Duration::ZERO),
+        skew: Duration::ZERO,
+        tombstone: Duration::ZERO,
+    };
+    ClaimAsk { hold: Duration::ZERO, lifetime, ..ask }
+}
+
+/// The own open row below a final one of another origin goes, with that one's life; a running one and one above it do not.
+#[tokio::test]
+async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let masked = won(&store, &short(ask("masked", 1, gate.version))).await;
+    assert_eq!(store.doubt(&masked, None).await, Ok(Written::Done));
+    let abandoned = won(&store, &short(ask("abandoned", 2, gate.version))).await;
+    let long = ClaimAsk { hold: Duration::from_secs(600), ..short(ask("running", 3, gate.version)) };
+    let running = won(&store, &long).await;
+    let above = won(&store, &short(ask("above", 4, gate.version))).await;
+    assert_eq!(store.release(&above).await, Ok(Written::Done));
+    for key in ["masked", "abandoned", "running"] {
+        arrives(&region, key, 4, 2).await;
+    }
+    // A released attempt 1 here, a final attempt 1 there: not above it, so that the answer there is still replayed.
+    arrives(&region, "above", 4, 1).await;
+    assert_eq!(store.reap(END, 100).await, Ok(Reaped { expired: 2, forgotten: 0, kept: 2 }));
+    let own = async |attempt: &onceway::ports::store::Attempt| {
+        let rows = store.look_up(std::slice::from_ref(&attempt.id)).await.unwrap().remove(0);
+        rows.into_iter().find(|row| row.origin == region.origin).map(|row| row.state)
+    };
+    assert_eq!(own(&masked).await, Some(State::Tombstone));
+    assert_eq!(own(&abandoned).await, Some(State::Tombstone));
+    assert_eq!(own(&above).await, Some(State::Released), "a tombstone would hide the answer there");
+    assert!(matches!(own(&running).await, Some(State::Claimed { .. })), "a running attempt was taken away");
+    // The winner's life, and not the own one, which is over.
+    assert_eq!(store.reap(END, 100).await.unwrap().forgotten, 0);
+    let sql = "select count(*) from onceway.records where origin = 'eu#1' and state = 5 and due_at > now() + interval '24 hours'";
+    let kept: i64 = region.admin().await.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(kept, 2, "they stay as long as the final row's own tombstone");
+}
+
+/// A final row stays while anything of another origin is open under it, and goes once nothing is.
+#[tokio::test]
+async fn a_masking_tombstone_goes_after_what_it_masks() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    for (key, state) in [("claimed", 1), ("doubt", 2), ("released", 3)] {
+        let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
+        let answer = onceway::protocol::record::Answer {
+            status: 201,
+            headers: Vec::new(),
+            body: onceway::protocol::record::AnswerBody::Kept(b"made".to_vec()),
+        };
+        assert_eq!(store.settle(&attempt, &answer).await, Ok(Written::Done));
+        arrives(&region, key, state, 1).await;
+    }
+    assert_eq!(store.reap(END, 100).await, Ok(Reaped { expired: 3, forgotten: 0, kept: 0 }));
+    assert_eq!(store.reap(END, 100).await, Ok(Reaped { expired: 0, forgotten: 0, kept: 3 }));
+    assert_eq!(store.reap(END, 100).await.unwrap().seen(), 0, "put off, not looked at over and over");
+    for key in ["claimed", "doubt", "released"] {
+        assert_eq!(store.look_up(&[id(key)]).await.unwrap().remove(0).len(), 2, "{key}");
+    }
+    let admin = region.admin().await;
+    admin
+        .batch_execute(
+            "delete from onceway.records where origin = 'other#1'; update onceway.records set due_at = now()",
+        )
+        .await
+        .unwrap();
+    assert_eq!(store.reap(END, 100).await.unwrap().forgotten, 3);
+}
+
+/// Schedule: the key of a stale entry is claimed again and in doubt again while the list is being cleared. Off the list nobody would look at it
+/// ever again.
+#[tokio::test]
+async fn a_doubt_is_not_lost_to_whoever_clears_the_list() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let mut last = Vec::new();
+    for (nonce, key) in [(1, "first"), (2, "second")] {
+        let attempt = won(&store, &ask(key, nonce, gate.version)).await;
+        assert_eq!(store.doubt(&attempt, None).await, Ok(Written::Done));
+        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+        last.push(attempt);
+    }
+    let (mut holder, admin) = (region.admin().await, region.admin().await);
+    let held = holder.transaction().await.unwrap();
+    held.execute("select from onceway.doubts where key = 'first' for update", &[]).await.unwrap();
+    let meanwhile = async {
+        onceway::fleet::wait::for_some("the clearing to wait", Duration::from_secs(30), async || {
+            let sql = "select exists (select from pg_stat_activity \
+                       where wait_event_type = 'Lock' and query like '%delete from onceway.doubts%')";
+            let waits: bool = admin.query_one(sql, &[]).await?.get(0);
+            Ok(waits.then_some(()))
+        })
+        .await
+        .unwrap();
+        let own = Some((last[1].token, last[1].nonce));
+        let basis = onceway::protocol::decide::Basis::Known { own, over: Vec::new(), attempt: 1 };
+        let again = won(&store, &ClaimAsk { basis, ..ask("second", 3, gate.version) }).await;
+        assert_eq!(store.doubt(&again, Some(500)).await, Ok(Written::Done));
+        held.commit().await.unwrap();
+        again
+    };
+    let (cleared, again) = tokio::join!(store.unlist(), meanwhile);
+    cleared.unwrap();
+    let listed = store.doubts(None, 10).await.unwrap();
+    assert_eq!(listed.iter().map(|listed| &listed.open.id).collect::<Vec<_>>(), [&again.id]);
+}
+
+/// A row that somebody else is at, a late settlement or another gateway's batch, is left alone and holds nothing up.
+#[tokio::test]
+async fn a_batch_waits_for_nobody() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    for (nonce, key) in [(1, "free"), (2, "taken")] {
+        let attempt = won(&store, &short(ask(key, nonce, gate.version))).await;
+        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+    }
+    let mut holder = region.admin().await;
+    let held = holder.transaction().await.unwrap();
+    held.execute("select from onceway.records where key = 'taken' for update", &[]).await.unwrap();
+    assert_eq!(store.reap(END, 100).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 0 }));
+    held.commit().await.unwrap();
+    assert_eq!(store.look_up(&[id("taken")]).await.unwrap().remove(0)[0].state, State::Released);
+}
+
+/// Claims of one moment: a stretch that ended among them would leave the others behind for ever.
+#[tokio::test]
+async fn claims_of_one_moment_are_found_together() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    for nonce in 1..=5 {
+        won(&store, &short(ask(&format!("tie-{nonce}"), nonce, gate.version))).await;
+    }
+    region.admin().await.execute("update onceway.records set held_at = now()", &[]).await.unwrap();
+    let page = store.claims(None, Duration::ZERO, 2).await.unwrap();
+    assert_eq!(page.claims.len(), 5, "{page:?}");
+}
+
+/// Of a key that was released here and there, each row would wait for the other one to go.
+#[tokio::test]
+async fn released_rows_of_two_origins_do_not_keep_one_another() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    for (key, state) in [("both", 3), ("covers", 2)] {
+        let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
+        assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+        arrives(&region, key, state, 1).await;
+    }
+    assert_eq!(store.reap(END, 100).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 1 }));
+    let both = store.look_up(&[id("both")]).await.unwrap().remove(0);
+    assert!(both.iter().any(|row| row.state == State::Tombstone), "{both:?}");
+    assert_eq!(store.look_up(&[id("covers")]).await.unwrap().remove(0).len(), 2, "a doubt is not hidden");
+}
+
+/// An accepted request that waits to be run keeps its key, however long it waits.
+#[tokio::test]
+async fn a_released_key_that_waits_for_its_job_is_not_reaped() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let attempt = won(&store, &short(ask("waits", 1, gate.version))).await;
+    assert_eq!(store.release(&attempt).await, Ok(Written::Done));
+    let sql = "insert into onceway.jobs (tenant, key, request_id, forget_at, sealed, request) \
+               values ('acme', convert_to('waits', 'UTF8'), gen_random_uuid(), now(), false, '')";
+    let admin = region.admin().await;
+    admin.batch_execute(sql).await.unwrap();
+    assert_eq!(store.reap(END, 100).await.unwrap().kept, 1);
+    admin.batch_execute("delete from onceway.jobs; update onceway.records set due_at = now()").await.unwrap();
+    assert_eq!(store.reap(END, 100).await.unwrap().expired, 1);
+}

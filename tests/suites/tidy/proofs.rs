@@ -1,0 +1,117 @@
+//! The rules on what is said of tests: a test that a page names is there, and a command that runs a suite names one.
+//!
+//! Neighbours: `tests/README.md` maps demands to tests as `` `suite::test` ``; the house gives the sources. It must not judge
+//! whether the test proves what is claimed: a reader does.
+
+use crate::tidy::{HOUSE, Offence, Rule};
+
+/// The page whose names are held against the tree.
+const PAGE: &str = "tests/README.md";
+
+pub const PROOFS: Rule = Rule {
+    reason: "tests/README.md says which test proves what: every `suite::test` in its tables must be a function of that name, in a \
+             file or folder of that name. Correct the page when a test is renamed.",
+    check: |source| {
+        if source.path != PAGE {
+            return Vec::new();
+        }
+        let mut found: Vec<Offence> = Vec::new();
+        for (index, line) in source.raw.lines().enumerate().filter(|(_, line)| line.starts_with('|')) {
+            let quoted = line.split('`').skip(1).step_by(2).filter(|name| is_test(name));
+            found.extend(
+                quoted
+                    .filter(|name| !exists(name))
+                    .map(|name| (index + 1, format!("there is no test `{name}`"))),
+            );
+        }
+        found
+    },
+    forged: || {
+        vec![
+            (PAGE, "| x | `tidy::the_house_is_seen`, `shape.rs` and `cargo test` |".to_string()),
+            (
+                PAGE,
+                "| `tidy::the_house_is_seen` `tidy::no_such_test` //~\n| `nowhere::the_house_is_seen` //~"
+                    .into(),
+            ),
+            (PAGE, "Use `tokio::time::sleep`.".to_string()),
+            ("README.md", "| `tidy::no_such_test` |".to_string()),
+        ]
+    },
+};
+
+/// What names a test target in a command, in halves: this file is read, too.
+const OPTION: &str = concat!("--te", "st ");
+
+pub const COMMANDS: Rule = Rule {
+    reason: "A command that runs one suite must run it: the target after `--test` is in tests/ or simulation/tests/, and the suite \
+             after it (`regions::`) is a file of that target. A filter that matches nothing passes in silence.",
+    check: |source| {
+        let mut found: Vec<Offence> = Vec::new();
+        for (index, line) in source.raw.lines().enumerate() {
+            for (at, _) in line.match_indices(OPTION) {
+                let mut words = line[at + OPTION.len()..].split(' ').filter(|word| *word != "--");
+                let target = plain(words.next().unwrap_or_default());
+                let suites = words.map_while(|word| Some(plain(word.split_once("::")?.0)));
+                let named = std::iter::once(None).chain(suites.map(Some));
+                let missing = named.filter(|suite| !is_suite(target, *suite));
+                found.extend(missing.map(|suite| {
+                    let suite = suite.map_or(String::new(), |suite| format!("{suite}:: in "));
+                    (index + 1, format!("there is no {suite}target {target:?}"))
+                }));
+            }
+        }
+        found
+    },
+    forged: || {
+        let forged = |text: &str| text.replace("OPTION ", OPTION);
+        vec![
+            (
+                "README.md",
+                forged(
+                    "`cargo test OPTION suites tidy::the_house_is_seen`, `OPTION suites`\n`OPTION nowhere` //~",
+                ),
+            ),
+            (
+                "a/README.md",
+                forged(
+                    "OPTION suites -- store::keys:: nowhere:: x //~\nOPTION long takeover:: //~\n-p s OPTION long model::",
+                ),
+            ),
+            (".ci/run", forged("cargo test OPTION suites && cargo clippy OPTION tidy -- -D warnings # //~")),
+        ]
+    },
+};
+
+/// What a word begins with: a name, without what quotes or ends it.
+fn plain(word: &str) -> &str {
+    let end = word.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    &word[..end.unwrap_or(word.len())]
+}
+
+/// Whether there is such a target, in either package, and such a suite in it, if one is asked for.
+fn is_suite(target: &str, suite: Option<&str>) -> bool {
+    let files = match suite {
+        None => [format!("tests/{target}.rs"), format!("tests/{target}/main.rs")],
+        Some(suite) => [format!("tests/{target}/{suite}.rs"), format!("tests/{target}/{suite}/mod.rs")],
+    };
+    let is = |path: &str| files.iter().any(|file| file == path.strip_prefix("simulation/").unwrap_or(path));
+    HOUSE.iter().any(|source| is(&source.path))
+}
+
+/// `suite::test`, perhaps with more folders before, and nothing else.
+fn is_test(name: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    name.contains("::") && name.split("::").all(plain)
+}
+
+fn exists(name: &str) -> bool {
+    let mut parts: Vec<&str> = name.split("::").collect();
+    let Some(test) = parts.pop() else { return false };
+    let functions = [format!("fn {test}("), format!("fn {test}<")];
+    HOUSE.iter().any(|source| {
+        let path: Vec<&str> = source.path.trim_end_matches(".rs").split('/').collect();
+        let stands = functions.iter().any(|function| source.raw.contains(function));
+        source.is_rust() && parts.iter().all(|part| path.contains(part)) && stands
+    })
+}

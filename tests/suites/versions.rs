@@ -1,0 +1,208 @@
+//! Two versions side by side: three regions are upgraded one after the other, and nobody runs a key twice.
+//!
+//! The version before is this binary with `--speaks 1-1`: it says and reads what that version has. `net/` has the refusal at the door, the
+//! simulation (`gateway/versions.rs`) two versions over one store and what approval makes of a peer that cannot say what it heard.
+
+use std::time::Duration;
+
+use crate::support::solo::{Solo, routes};
+use crate::support::{BODY, ask, code, effects, key, key_status, port_base, post, program, room, run, until};
+use onceway::fleet::client::Ask;
+use onceway::fleet::deployment::{Deployment, Options};
+use onceway::fleet::files::DATABASE;
+use onceway::fleet::region::{Action, Part, Region};
+use serde_json::Value;
+
+const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n";
+
+async fn status(region: &Region) -> Value {
+    ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json()
+}
+
+/// Stops the region's gateway and starts one that speaks these versions.
+async fn replace(region: &Region, versions: Option<&str>) {
+    region.act(Action::Stop, Part::Gateway).await.unwrap();
+    region.speak(versions);
+    region.act(Action::Start, Part::Gateway).await.unwrap();
+}
+
+/// A migration that takes away what older gateways use, as one that runs meets it; then one that has no such need.
+#[test]
+fn a_store_that_needs_newer_gateways_closes_those_that_run() {
+    run(async {
+        let solo = Solo::start(&routes(), None).await;
+        let admin = solo.region.cluster.connect(DATABASE).await.unwrap();
+        let set = async |sql: &str| admin.batch_execute(sql).await.unwrap();
+        let why = "run the newer onceway here";
+        let lines = |what: &str| {
+            let log = std::fs::read_to_string(solo.region.gateway_log()).unwrap();
+            log.lines().filter(|line| line.contains(what) && line.contains(why)).count()
+        };
+        let (unread, closed) = ("the gate cannot be read", "the store is closed");
+
+        // A gate that did not move is read now and then: told once, and not asked for again and again.
+        let reads = async || {
+            let sql = "select pg_stat_clear_snapshot(), seq_scan + idx_scan from pg_stat_user_tables where relname = 'meta'";
+            admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(1)
+        };
+        let beats = async || status(&solo.region).await["store"]["heartbeat"].as_u64().unwrap();
+        set("update onceway.meta set gateways_from = 99").await;
+        until("the gateway to say why", async || lines(unread) > 0).await;
+        let (first, begun) = (beats().await, reads().await);
+        until("some heartbeats", async || beats().await >= first + 20).await;
+        assert_eq!(lines(unread), 1, "said once");
+        let (read, beaten) = (reads().await - begun, beats().await - first);
+        // A look every 100 ms, a heartbeat every 250 ms.
+        assert!(i64::try_from(beaten).unwrap() * 6 > read, "{read} reads in {beaten} heartbeats");
+
+        set("update onceway.meta set gateways_from = 3; select onceway.need_gateways(99)").await;
+        let (refused, key) = (key("closed"), key("open"));
+        until("it to say why", async || {
+            let readiness = status(&solo.region).await["readiness"].clone();
+            readiness["ready"] == false && readiness["reasons"].to_string().contains(why)
+        })
+        .await;
+        let answer = ask(post(&solo.public(), "/v1/charges", &refused, BODY)).await;
+        assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (503, "store-unavailable"));
+        assert_eq!(effects(&solo.ledger, &refused), 0);
+        let begun = reads().await;
+        until("some more looks", async || reads().await >= begun + 20).await;
+        assert_eq!(lines(closed), 1, "said once, too");
+
+        set("select onceway.need_gateways(4)").await;
+        solo.serves().await;
+        assert_eq!(ask(post(&solo.public(), "/v1/charges", &key, BODY)).await.status, 201);
+    });
+}
+
+/// A key that this region owns.
+async fn key_of(region: &Region) -> String {
+    loop {
+        let key = key("side");
+        if key_status(region, &key).await["owner"] == region.name.as_str() {
+            return key;
+        }
+    }
+}
+
+/// A key of each region is sent to each region: one effect, and the same answer replayed everywhere.
+async fn keys_run_once(three: &Deployment) {
+    for home in &three.regions {
+        let key = key_of(home).await;
+        let mut bodies = Vec::new();
+        for region in &three.regions {
+            let answer = ask(post(&region.public(), "/v1/charges", &key, BODY)).await;
+            assert_eq!(answer.status, 201, "{} at {}: {}", home.name, region.name, answer.text());
+            bodies.push(answer.text());
+        }
+        assert_eq!(effects(&three.ledger, &key), 1, "{key} of {}", home.name);
+        assert!(bodies.windows(2).all(|pair| pair[0] == pair[1]), "{bodies:?}");
+    }
+}
+
+/// Kills a region's gateway: another one runs its key, once; then the region comes back.
+async fn taken_over(three: &Deployment, number: usize) {
+    let (victim, other) = (&three.regions[number], &three.regions[(number + 1) % 3]);
+    let key = key_of(victim).await;
+    victim.act(Action::Kill, Part::Gateway).await.unwrap();
+    until("the successor to run the key", async || {
+        ask(post(&other.public(), "/v1/charges", &key, BODY)).await.status == 201
+    })
+    .await;
+    victim.act(Action::Start, Part::Gateway).await.unwrap();
+    victim.serves().await.unwrap();
+    let answer = ask(post(&victim.public(), "/v1/charges", &key, BODY)).await;
+    assert_eq!((answer.status.as_u16(), answer.header("idempotent-replayed")), (201, "true"));
+    assert_eq!(effects(&three.ledger, &key), 1);
+}
+
+async fn raise(region: &Region, words: &[&str]) -> (Option<i32>, String) {
+    let told = region.operate(&[&["protocol", "raise"], words].concat()).await.unwrap();
+    let said = [told.stdout, told.stderr].concat();
+    (told.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// The gateway of a region runs nothing, and says why wherever one looks.
+async fn closed_because(region: &Region, why: &str) {
+    until("it to say why", async || status(region).await["readiness"].to_string().contains(why)).await;
+    let now = status(region).await;
+    assert_eq!(
+        (&now["readiness"]["serves"], &now["authority"]["lease"]["held"]),
+        (&false.into(), &false.into())
+    );
+    assert!(now["readiness"]["ready"] == false, "{now}");
+    let log = std::fs::read_to_string(region.gateway_log()).unwrap();
+    assert!(log.contains(why), "the log does not say so");
+}
+
+#[test]
+fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
+    run(async {
+        let failover = Some(FAILOVER.to_owned());
+        let rtt = Duration::from_millis(20);
+        let options =
+            Options { program: program(), port_base: port_base(), data: None, rtt, routes: None, failover };
+        let room = room(3).await;
+        let three = Deployment::start_speaking(&options, "1-1", &|_| {}).await.expect("three regions start");
+        drop(room);
+        let [us, eu, ap] = &three.regions[..] else { panic!("three regions") };
+        assert_eq!(status(us).await["protocol"], 1, "founded by what all speak");
+
+        for region in [us, eu] {
+            replace(region, None).await;
+            region.serves().await.unwrap();
+        }
+        let now = status(us).await;
+        assert_eq!((&now["speaks"], &now["peers"]["eu-west"]["speaks"]), (&"1-2".into(), &"1-2".into()));
+        assert_eq!((&now["peers"]["ap-south"]["speaks"], &now["protocol"]), (&"1-1".into(), &1.into()));
+        let (exit, said) = raise(us, &["--yes"]).await;
+        assert!(exit == Some(0) && said.contains("protocol version 1 is in force"), "{exit:?}: {said}");
+        keys_run_once(&three).await;
+        taken_over(&three, 0).await;
+        taken_over(&three, 2).await;
+
+        replace(ap, None).await;
+        ap.serves().await.unwrap();
+        let (exit, said) = raise(eu, &[]).await;
+        assert!(exit == Some(0) && said.contains("Nothing was changed"), "{exit:?}: {said}");
+        let (exit, said) = raise(eu, &["--yes"]).await;
+        assert!(exit == Some(0) && said.contains("protocol version 2 is in force"), "{exit:?}: {said}");
+        for region in &three.regions {
+            until("the raise to be known", async || status(region).await["protocol"] == 2).await;
+            region.serves().await.unwrap();
+        }
+        keys_run_once(&three).await;
+
+        // Put back too late.
+        replace(ap, Some("1-1")).await;
+        closed_because(ap, "the regions go by protocol version 2 and this process speaks 1-1").await;
+        let (exit, said) = raise(us, &["--yes"]).await;
+        assert!(
+            exit == Some(1) && said.contains("version 2 is in force and not spoken by ap-south: "),
+            "{exit:?}: {said}"
+        );
+        let key = key_of(us).await;
+        assert_eq!(ask(post(&us.public(), "/v1/charges", &key, BODY)).await.status, 201, "the others go on");
+
+        // A stranger.
+        replace(ap, Some("3-3")).await;
+        let why = "it speaks protocol versions 3-3, this process 1-2";
+        until("the stranger to be refused", async || {
+            status(us).await["readiness"]["reasons"].to_string().contains(why)
+        })
+        .await;
+        let now = status(us).await;
+        assert_eq!(now["peers"]["ap-south"]["up"], false, "it is not heard");
+        let metrics = ask(Ask::get(format!("{}/metrics", us.admin()))).await.text();
+        assert!(metrics.contains("onceway_peer_foreign{peer=\"ap-south\"} 1"), "{metrics}");
+        assert!(std::fs::read_to_string(us.gateway_log()).unwrap().contains(why));
+        closed_because(ap, "this process speaks 3-3").await;
+        let refused = ask(post(&ap.public(), "/v1/charges", &key_of(us).await, BODY)).await;
+        assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "store-unavailable"));
+
+        replace(ap, None).await;
+        ap.serves().await.unwrap();
+        keys_run_once(&three).await;
+        three.shut_down().await.unwrap();
+    });
+}

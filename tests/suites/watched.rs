@@ -1,0 +1,396 @@
+//! What real gateways show: traces from client to upstream, a line in the log for each request, and the metrics that alerts are made of.
+//!
+//! Neighbours: `seeing.rs` holds alerts, dashboard and documents against the names in the code; the simulation's `counted.rs` counts. Each test breaks
+//! something and looks at the page that Prometheus would get. It must not look for anything that no operator would see.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use crate::support::solo::{Solo, routes};
+use crate::support::{BODY, BOUND, ask, deployment, key, key_status, post, run, until};
+use onceway::fleet::client::Ask;
+use onceway::fleet::files;
+use onceway::fleet::region::{Action, Part, Region};
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const ASKED: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const TOKEN: &str = "sk_demo_acme";
+/// The lines of a log as objects, those of one event.
+const JSON: &str = "\n[log]\nformat = \"json\"\n";
+
+/// One series of a region's page.
+async fn series(region: &Region, name: &str) -> Option<f64> {
+    let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
+    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// All lines of a gateway's log with this message, about one key or none.
+fn lines(region: &Region, message: &str, digest: Option<&str>) -> Vec<Value> {
+    let log = fs::read_to_string(region.gateway_log()).unwrap();
+    let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    all.filter(|line| line["message"] == message && digest.is_none_or(|digest| line["key"] == digest))
+        .collect()
+}
+
+async fn digest(region: &Region, key: &str) -> String {
+    key_status(region, key).await["digest"].as_str().unwrap().to_owned()
+}
+
+/// An upstream that makes everything happen and keeps the headers of each request; it hangs up on whoever only reads.
+async fn recording() -> (std::net::SocketAddr, Arc<Mutex<Vec<BTreeMap<String, String>>>>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let kept = seen.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let kept = kept.clone();
+            tokio::spawn(async move {
+                let (mut read, mut bytes) = (Vec::new(), [0; 4096]);
+                while let Ok(some @ 1..) = stream.read(&mut bytes).await {
+                    read.extend_from_slice(&bytes[..some]);
+                    let text = String::from_utf8_lossy(&read).into_owned();
+                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                    if head.starts_with("GET ") {
+                        return;
+                    }
+                    if body.len() < BODY.len() {
+                        continue;
+                    }
+                    let pairs = head.lines().filter_map(|line| line.split_once(": "));
+                    let headers =
+                        pairs.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+                    kept.lock().unwrap().push(headers);
+                    let answer = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+                    stream.write_all(answer).await.ok();
+                    return;
+                }
+            });
+        }
+    });
+    (address, seen)
+}
+
+#[test]
+fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_is_none() {
+    run(async {
+        let (address, seen) = recording().await;
+        let solo = Solo::start_with(&routes(), Some(address), |dir| {
+            let file = dir.join("solo.toml");
+            fs::write(&file, fs::read_to_string(&file).unwrap() + JSON).unwrap();
+        })
+        .await;
+        let region = &solo.region;
+        let (traced, begun) = (key("traced"), key("begun"));
+        let request = |key: &str| post(&solo.public(), "/v1/charges", key, BODY);
+        let with = request(&traced).with("Traceparent", PARENT).with("Tracestate", "vendor=1");
+        assert_eq!(ask(with).await.status, 201);
+        assert_eq!(
+            ask(request(&begun).with("Traceparent", "rubbish").with("Tracestate", "vendor=1")).await.status,
+            201
+        );
+        let said = seen.lock().unwrap().clone();
+        assert_eq!((&*said[0]["traceparent"], &*said[0]["tracestate"]), (PARENT, "vendor=1"));
+        let name = said[1]["onceway-request-id"].trim_start_matches("req_").to_owned();
+        assert!(said[1]["traceparent"].starts_with(&format!("00-{name}-")), "{:?}", said[1]);
+        assert!(
+            said[1]["traceparent"].ends_with("-01") && !said[1].contains_key("tracestate"),
+            "{:?}",
+            said[1]
+        );
+        for (key, trace) in [(&traced, TRACE), (&begun, &name)] {
+            let told = lines(region, "answered", Some(&digest(region, key).await));
+            let [line] = &told[..] else { panic!("{told:?}") };
+            for (field, expected) in [
+                ("trace", trace),
+                ("tenant", "acme"),
+                ("region", "solo"),
+                ("verdict", "settled"),
+                ("code", "-"),
+            ] {
+                assert_eq!(line[field], expected, "{field} in {line}");
+            }
+            assert!(line["epoch"].as_u64() >= Some(1) && line["status"] == 201, "{line}");
+        }
+        let stranger =
+            Ask::post(format!("{}/v1/charges", solo.public()), BODY).with("Idempotency-Key", &*traced);
+        assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
+        let told = lines(region, "not admitted", None);
+        let [line] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
+    });
+}
+
+#[test]
+fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_and_traces() {
+    run(async {
+        let (address, seen) = recording().await;
+        let solo = Solo::start_with(&routes(), Some(address), |dir| {
+            let file = dir.join("solo.toml");
+            fs::write(&file, fs::read_to_string(&file).unwrap() + JSON).unwrap();
+        })
+        .await;
+        let (region, public) = (&solo.region, solo.public());
+        let to = |path: &str| Ask::post(format!("{public}{path}"), BODY);
+        // A route without keys, one whose key is optional, and what no route takes.
+        assert_eq!(ask(to("/v1/blobs").with("Traceparent", PARENT)).await.status, 201);
+        assert_eq!(ask(to("/v1/notes").with("Tracestate", "vendor=1")).await.status, 201);
+        assert_eq!(ask(Ask::get(format!("{public}/v1/nothing"))).await.status, 502);
+        let said = seen.lock().unwrap().clone();
+        assert_eq!(said[0]["traceparent"], PARENT);
+        let begun = said[1]["traceparent"].split('-').nth(1).unwrap().to_owned();
+        assert!(begun.len() == 32 && !said[1].contains_key("tracestate"), "{:?}", said[1]);
+        let passed = lines(region, "passed", None);
+        let told: Vec<_> = passed
+            .iter()
+            .map(|line| ["route", "verdict", "code"].map(|field| line[field].as_str().unwrap()))
+            .collect();
+        let expected =
+            [["blobs", "passed", "-"], ["notes", "passed", "-"], ["-", "refused", "upstream-broke"]];
+        assert_eq!(told, expected);
+        assert_eq!((&passed[0]["trace"], &passed[1]["trace"]), (&TRACE.into(), &begun.clone().into()));
+        for line in &passed {
+            assert!(line["region"] == "solo" && line["epoch"].as_u64() >= Some(1), "{line}");
+            assert!(line["status"].is_u64() && line["ms"].is_u64(), "{line}");
+        }
+
+        let known = key("asked");
+        assert_eq!(ask(post(&public, "/v1/charges", &known, BODY)).await.status, 201);
+        let question = |key: &str| {
+            let address = format!("{public}/.well-known/onceway/requests/{key}");
+            Ask::get(address).with("Authorization", format!("Bearer {TOKEN}")).with("Traceparent", PARENT)
+        };
+        let unknown = key("never");
+        for (key, status, verdict, code) in
+            [(&known, 200, "settled", "-"), (&unknown, 404, "refused", "key-unknown")]
+        {
+            assert_eq!(ask(question(key)).await.status, status);
+            let told = lines(region, "looked up", Some(&digest(region, key).await));
+            let [line] = &told[..] else { panic!("{told:?}") };
+            for (field, expected) in [
+                ("trace", TRACE),
+                ("tenant", "acme"),
+                ("region", "solo"),
+                ("verdict", verdict),
+                ("code", code),
+            ] {
+                assert_eq!(line[field], expected, "{field} in {line}");
+            }
+            assert_eq!(line["status"], status, "{line}");
+        }
+        let stranger = Ask::get(format!("{public}/.well-known/onceway/requests/{known}"));
+        assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
+        let told = lines(region, "not admitted", None);
+        let [line] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
+        let log = fs::read_to_string(region.gateway_log()).unwrap();
+        assert!(!log.contains(&known) && !log.contains(&unknown), "a key in the log");
+    });
+}
+
+#[test]
+fn what_a_slot_keeps_is_shown_until_it_is_dropped_and_certificates_say_when_they_expire() {
+    run(async {
+        let solo = Solo::start_with(&routes(), None, |dir| {
+            let file = dir.join("solo.toml");
+            let otlp = "\n[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
+            fs::write(&file, fs::read_to_string(&file).unwrap() + otlp).unwrap();
+        })
+        .await;
+        let region = &solo.region;
+        let log = fs::read_to_string(region.gateway_log()).unwrap();
+        let warned = log.matches("this onceway was built without the export of spans").count();
+        assert_eq!(warned, usize::from(!cfg!(feature = "otlp")), "{log}");
+        let retained = "onceway_slot_retained_bytes{slot=\"forgotten\"}";
+        assert_eq!(series(region, retained).await, None);
+        let client = region.cluster.connect(files::DATABASE).await.unwrap();
+        client.query("select pg_create_physical_replication_slot('forgotten', true)", &[]).await.unwrap();
+        // The gateway's heartbeats are WAL that nobody reads.
+        until("the slot to keep something", async || series(region, retained).await > Some(0.0)).await;
+        let before = series(region, retained).await;
+        until("the slot to keep more", async || series(region, retained).await > before).await;
+        assert_eq!(series(region, "onceway_slot_lost{slot=\"forgotten\"}").await, Some(0.0));
+        client.query("select pg_drop_replication_slot('forgotten')", &[]).await.unwrap();
+        until("the slot to be gone", async || series(region, retained).await == Some(0.0)).await;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+        for of in ["peer", "authority"] {
+            let name = format!("onceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}}");
+            let expires = series(region, &name).await.unwrap();
+            assert!(expires > now + 86_400.0 && expires < now + 50.0 * 366.0 * 86_400.0, "{of}: {expires}");
+        }
+        let first_lines = Ask::get(format!("{}/console/now", region.admin()));
+        assert!(ask(first_lines.clone()).await.text().contains("Nothing asks for you."));
+        let double = "insert into onceway.journal (kind, tenant, key) values ('double', 'acme', 'k')";
+        client.batch_execute(double).await.unwrap();
+        let said = ask(first_lines).await.text();
+        assert!(
+            said.contains("1 key ran in two regions") && !said.contains("Nothing asks for you."),
+            "{said}"
+        );
+        over_tls(&solo).await;
+        for of in ["store", "store_authority"] {
+            let name = format!("onceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}}");
+            until(of, async || series(region, &name).await == Some(1_924_992_000.0)).await;
+        }
+    });
+}
+
+/// From now on the region's Postgres shows a certificate that ends with the year 2030, and the gateway reaches it by that, and shows it, too.
+async fn over_tls(solo: &Solo) {
+    let (region, data) = (&solo.region, solo.region.cluster.data());
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(2031, 1, 1);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let owner = fs::metadata(&data).unwrap();
+    for (name, text) in [("server.crt", &certificate), ("server.key", &key.serialize_pem())] {
+        fs::write(data.join(name), text).unwrap();
+        fs::set_permissions(data.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+        chown(data.join(name), Some(owner.uid()), Some(owner.gid())).unwrap();
+        fs::write(solo.dir.join(name), text).unwrap();
+    }
+    let client = region.cluster.connect(files::DATABASE).await.unwrap();
+    client.batch_execute("alter system set ssl = on").await.unwrap();
+    client.batch_execute("select pg_reload_conf()").await.unwrap();
+    until("Postgres to speak TLS", async || {
+        client.query_one("show ssl", &[]).await.unwrap().get::<_, String>(0) == "on"
+    })
+    .await;
+    let file = solo.dir.join("solo.toml");
+    let plain = fs::read_to_string(&file).unwrap();
+    let path = |name: &str| solo.dir.join(name).display().to_string();
+    let (shown, key) = (path("server.crt"), path("server.key"));
+    let (here, port) = (files::GATEWAY_ROLE, region.cluster.port());
+    let tls = plain.replace(
+        &format!("{here}@127.0.0.1:{port}/{}", files::DATABASE),
+        &format!(
+            "{here}@localhost:{port}/{}?sslmode=verify-full&sslrootcert={shown}&sslcert={shown}&sslkey={key}",
+            files::DATABASE
+        ),
+    );
+    assert_ne!(tls, plain, "the store's URL is found");
+    fs::write(&file, tls).unwrap();
+    region.act(Action::Stop, Part::Gateway).await.unwrap();
+    region.act(Action::Start, Part::Gateway).await.unwrap();
+    solo.serves().await;
+}
+
+#[test]
+fn a_forward_is_one_trace_and_a_window_is_shown_while_it_runs() {
+    run(async {
+        let deployment = deployment(Duration::from_millis(20)).await;
+        let (home, asked) = (&deployment.regions[0], &deployment.regions[1]);
+        let name = home.name.to_string();
+        let forwarded = loop {
+            let candidate = key("forwarded");
+            if key_status(home, &candidate).await["order"][0] == name.as_str() {
+                break candidate;
+            }
+        };
+        let request = post(&asked.public(), "/v1/charges", &forwarded, BODY).with("Traceparent", PARENT);
+        assert_eq!(ask(request).await.status, 201);
+        for (region, message) in [(home, "answered"), (asked, "forwarded")] {
+            let log = fs::read_to_string(region.gateway_log()).unwrap();
+            let told = log.lines().filter(|line| line.contains(message) && line.contains(TRACE)).count();
+            assert_eq!(told, 1, "{message} in the log of {}", region.name);
+        }
+        let log = fs::read_to_string(asked.gateway_log()).unwrap();
+        let line = log.lines().find(|line| line.contains("forwarded") && line.contains(TRACE)).unwrap();
+        for word in ["verdict=\"settled\"", "code=\"-\"", "status=201"] {
+            assert!(line.contains(word), "{word} in {line}");
+        }
+        let question = format!("{}/.well-known/onceway/requests/{forwarded}", asked.public());
+        let mut question = Ask::get(question).with("Authorization", format!("Bearer {TOKEN}"));
+        let other = format!("00-{ASKED}-00f067aa0ba902b7-01");
+        question = question.with("Traceparent", other);
+        assert_eq!(ask(question).await.status, 200);
+        let told = |region: &Region| {
+            let log = fs::read_to_string(region.gateway_log()).unwrap();
+            let told = log.lines().filter(|line| line.contains("looked up") && line.contains(ASKED));
+            told.map(|line| line.contains("verdict=\"settled\"")).collect::<Vec<_>>()
+        };
+        // A copy that has come tells it where it is; else its owner does, and who sent the question on says that it did.
+        let (there, here) = (told(home), told(asked));
+        assert!(
+            (&*there, &*here) == (&[], &[true]) || (&*there, &*here) == (&[true], &[false]),
+            "{there:?} {here:?}"
+        );
+        let survivors = &deployment.regions[1..];
+        for region in survivors {
+            assert_eq!(series(region, "onceway_window_left_seconds").await, Some(0.0));
+            assert_eq!(
+                series(region, &format!("onceway_region_serving{{member=\"{name}\"}}")).await,
+                Some(1.0)
+            );
+        }
+        home.act(Action::Kill, Part::Both).await.unwrap();
+        until("a window to run", async || {
+            let mut left = Vec::new();
+            for region in survivors {
+                left.extend(series(region, "onceway_window_left_seconds").await);
+            }
+            left.iter().any(|left| *left > 0.0)
+        })
+        .await;
+        until("the window to be over", async || {
+            let mut left = Vec::new();
+            for region in survivors {
+                left.extend(series(region, "onceway_window_left_seconds").await);
+            }
+            left.iter().all(|left| *left == 0.0)
+        })
+        .await;
+        assert_eq!(series(asked, &format!("onceway_region_serving{{member=\"{name}\"}}")).await, Some(0.0));
+        deployment.shut_down().await.unwrap();
+    });
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_nothing_up_and_is_there_once_somebody_does() {
+    /// More lines than any pipe takes.
+    const ASKED: usize = 500;
+    run(async {
+        let mut held = None;
+        let solo = Solo::start_with(&routes(), None, |dir| {
+            let pipe = dir.join("gateway.log");
+            assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            // Whoever opens a pipe to write waits for somebody who has it open to read. This one reads nothing.
+            held = Some(OpenOptions::new().read(true).write(true).open(pipe).unwrap());
+        })
+        .await;
+        let (region, mut pipe) = (&solo.region, BufReader::new(held.unwrap()));
+        for _ in 0..ASKED / 50 {
+            let mut asked = JoinSet::new();
+            for _ in 0..50 {
+                asked.spawn(ask(Ask::post(format!("{}/v1/charges", solo.public()), BODY)));
+            }
+            assert!(asked.join_all().await.iter().all(|answer| answer.status == 401));
+        }
+        assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("unread"), BODY)).await.status, 201);
+        assert_eq!(series(region, "onceway_lease_held").await, Some(1.0));
+        assert_eq!(series(region, "onceway_log_lines_dropped_total").await, Some(0.0));
+        let reading = tokio::task::spawn_blocking(move || {
+            let (mut line, mut refused) = (String::new(), 0);
+            while !line.contains("answered") {
+                line.clear();
+                pipe.read_line(&mut line).unwrap();
+                refused += usize::from(line.contains("not admitted"));
+            }
+            (refused, pipe)
+        });
+        let (refused, pipe) = tokio::time::timeout(BOUND, reading).await.expect("the last line").unwrap();
+        assert_eq!(refused, ASKED);
+        region.act(Action::Kill, Part::Gateway).await.unwrap();
+        drop(pipe);
+    });
+}

@@ -1,0 +1,449 @@
+//! A witness, as a process of its own: what it promised outlives SIGKILL, and it never starts with less than it promised.
+//!
+//! Neighbours: `witness/reload.rs` changes its files while it runs, `src/adapters/witness/tests.rs` damages the file in many ways, `net/` attacks the peer listener that it shares with gateways;
+//! `config/witness.toml` is the file it is started with. It must not need Postgres.
+
+mod reload;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::net::support::{self as net, Pki, region};
+use onceway::adapters::peers::HttpPeers;
+use onceway::adapters::witness::AcceptorFile;
+use onceway::config::witness::WitnessConfig;
+use onceway::fleet::client::Ask;
+use onceway::fleet::{ports, wait};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question, Told};
+use onceway::ports::{Clock, Peers};
+use onceway::protocol::change::Change;
+use onceway::protocol::digest::Digest32;
+use onceway::protocol::record::RequestId;
+use onceway::protocol::register::{Ballot, Message, Reply};
+use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::time::{Date, Drift, Moment};
+use onceway::protocol::versions::Versions;
+use onceway::protocol::view::{AcceptorId, Content, View};
+use onceway::server::PeerService;
+use onceway::server::witness::Witness;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a process may take to start or to end.
+const BOUND: Duration = Duration::from_secs(30);
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The files of a witness in a folder of their own, and the way to it from region `us-east`.
+struct House {
+    folder: tempfile::TempDir,
+    peers: HttpPeers,
+    peer: String,
+    admin: String,
+}
+
+/// The reference files, changed where the machine or the test wants another value.
+fn house() -> House {
+    let pki = Pki::new(&["us-east", "eu-west", "witness-1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let certificates = folder.path().join("certs");
+    fs::create_dir(&certificates).unwrap();
+    bring(&pki, &certificates);
+    let base = ports::free_run(2).unwrap();
+    let (peer, admin) = (format!("127.0.0.1:{base}"), format!("127.0.0.1:{}", base + 1));
+    let edits = [("0.0.0.0:7403", peer.as_str()), ("127.0.0.1:7402", admin.as_str())];
+    fs::write(folder.path().join("witness.toml"), reference("witness.toml", &edits)).unwrap();
+    let listed = [("# [[witness]]\n# name", "[[witness]]\nname"), ("lease = \"10s\"", "lease = \"1500ms\"")];
+    fs::write(folder.path().join("ring.toml"), reference("ring.toml", &listed)).unwrap();
+    House { folder, peers: peers(&pki, &peer), peer, admin: format!("http://{admin}") }
+}
+
+/// The witness's certificate, its key and the authority's certificate, in place of what is there.
+fn bring(pki: &Pki, certificates: &Path) {
+    for file in ["witness-1.pem", "witness-1.key", "ca.pem"] {
+        fs::copy(pki.path().join(file), certificates.join(file)).unwrap();
+    }
+}
+
+/// The way to a witness that listens there.
+fn peers(pki: &Pki, peer: &str) -> HttpPeers {
+    HttpPeers::new(&pki.identity("us-east"), BTreeMap::from([(region("witness-1"), peer.to_owned())]))
+}
+
+fn reference(name: &str, edits: &[(&str, &str)]) -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
+    let mut text = fs::read_to_string(file).unwrap();
+    for (from, to) in edits {
+        assert!(text.contains(from), "config/{name} has no {from:?}");
+        text = text.replacen(from, to, 1);
+    }
+    text
+}
+
+impl House {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
+        command.args(["witness", "--config"]).arg(self.path("witness.toml")).args(more);
+        command.stdin(Stdio::null()).env_remove("ONCEWAY_LOG");
+        command
+    }
+
+    /// Runs the command to its end: its exit code, and what it said.
+    fn ended(&self, more: &[&str]) -> (Option<i32>, String) {
+        let output = self.command(more).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    }
+
+    /// Starts it, and waits until it answers.
+    async fn start(&self) -> Running {
+        self.start_with(&[]).await
+    }
+
+    async fn start_with(&self, more: &[&str]) -> Running {
+        let child = self.command(more).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let running = Running(child);
+        wait::for_some("the witness to answer", BOUND, async || {
+            Ok(self.peers.ping(&region("witness-1"), PATIENCE).await.ok())
+        })
+        .await
+        .unwrap();
+        running
+    }
+
+    async fn ask(&self, question: Question) -> Told {
+        self.peers.ask(&region("witness-1"), question, PATIENCE).await.unwrap()
+    }
+
+    async fn message(&self, message: Message) -> Reply {
+        match self.ask(Question::Acceptor { to: None, message }).await {
+            Told::Acceptor(reply) => reply,
+            other => panic!("no acceptor's reply: {other:?}"),
+        }
+    }
+}
+
+struct Running(Child);
+
+impl Running {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    fn ended(&mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ballot(counter: u64) -> Ballot {
+    Ballot { counter, region: region("us-east"), proposer: 9 }
+}
+
+fn view(epoch: u64, witness: u128) -> Arc<View> {
+    let regions = ["us-east", "eu-west"].map(|name| RegionSpec { name: region(name), weight: 1 }).to_vec();
+    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+    let voters = [("us-east", 1), ("eu-west", 2), ("witness-1", witness)];
+    let voters = voters.map(|(name, id)| (region(name), AcceptorId(id))).into();
+    Arc::new(View::founding(epoch, Arc::new(Ring::build(&spec).unwrap()), Default::default(), voters))
+}
+
+fn renew(name: &str, view: &Arc<View>) -> Message {
+    let (boot, ttl) = (Digest32::new([7; 32]), Duration::from_millis(1500));
+    Message::Renew { region: region(name), boot, view: view.clone(), ttl }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn promises_outlive_the_process() {
+    let house = house();
+    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    let running = house.start().await;
+    let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
+    let first = view(1, id.0);
+    let found = Message::Found { ballot: ballot(1), view: first.clone() };
+    assert_eq!(house.message(found).await, Reply::Accepted);
+    running.signal(Signal::KILL);
+    drop(running);
+
+    let running = house.start().await;
+    let Reply::Promised(accepted) = house.message(Message::Prepare { ballot: ballot(7) }).await else {
+        panic!("it is founded")
+    };
+    // The founding prepares nothing, so its ballot counts as the lowest.
+    assert_eq!((accepted.ballot, accepted.view), (ballot(0), first.clone()));
+    assert_eq!(house.message(renew("eu-west", &first)).await, Reply::Granted(1));
+    drop(running);
+
+    let running = house.start().await;
+    assert_eq!(house.message(Message::Prepare { ballot: ballot(6) }).await, Reply::Outbid(ballot(7)));
+    // The grant is not known to be over: this process has seen it for less than a lease.
+    let Reply::Holds { id: same, promised, running: leases, .. } = house.message(Message::Read).await else {
+        panic!("it is founded")
+    };
+    assert_eq!((same, promised), (id, Some(ballot(7))));
+    assert_eq!(leases, [region("eu-west")].into());
+    let over = wait::for_some("the grant to be over", BOUND, async || {
+        let Reply::Holds { running, .. } = house.message(Message::Read).await else {
+            panic!("it is founded")
+        };
+        Ok(running.is_empty().then_some(()))
+    });
+    over.await.unwrap();
+    drop(running);
+
+    // An older copy would grant below what was accepted.
+    let running = house.start().await;
+    let second = view(2, id.0);
+    assert_eq!(
+        house.message(Message::Accept { ballot: ballot(7), view: second.clone() }).await,
+        Reply::Accepted
+    );
+    drop(running);
+    let mut running = house.start().await;
+    assert_eq!(house.message(renew("us-east", &first)).await, Reply::Newer);
+    let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
+    assert_eq!((pong.epoch, pong.view, pong.serving), (2, second.digest(), false));
+    assert_eq!((pong.beat, pong.applied.len()), (None, 0));
+    running.signal(Signal::TERM);
+    assert_eq!(running.ended(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_an_acceptor_and_nothing_else() {
+    let house = house();
+    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    let _running = house.start().await;
+    for question in [Question::Views { after: 0 }, Question::Key { id: net::key_id("acme", "k") }] {
+        let Told::Refused(why) = house.ask(question).await else { panic!("it has no store") };
+        assert_eq!(why, "witness-1 is a witness: it votes on views and keeps no keys");
+    }
+    let forward = Forward {
+        id: net::key_id("acme", "k"),
+        principal: None,
+        method: http::Method::POST,
+        target: "/v1".parse().unwrap(),
+        headers: http::HeaderMap::new(),
+        body: bytes::Bytes::new(),
+        request_id: RequestId(1),
+        epoch: 1,
+        deadline: PATIENCE,
+    };
+    let reply = house.peers.forward(&region("witness-1"), forward).await.unwrap();
+    assert!(matches!(reply, ForwardReply::NotOwner { epoch: 0 }));
+    let get = |path: &str| Ask::get(format!("{}{path}", house.admin));
+    assert_eq!(get("/healthz").send(PATIENCE).await.unwrap().text(), "ok\n");
+    let metrics = get("/metrics").send(PATIENCE).await.unwrap().text();
+    assert!(metrics.contains("\nonceway_witness_refusals_total 2\n"), "{metrics}");
+    for of in ["peer", "authority"] {
+        let expires = format!("\nonceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}} ");
+        assert!(metrics.contains(&expires), "{metrics}");
+    }
+    let status = get("/v1/status").send(PATIENCE).await.unwrap().json();
+    assert_eq!((&status["witness"], &status["epoch"]), (&"witness-1".into(), &serde_json::Value::Null));
+    let mut rebound = std::net::TcpStream::connect(house.admin.trim_start_matches("http://")).unwrap();
+    rebound
+        .write_all(b"GET /v1/status HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    rebound.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_file_is_made_once_and_used_by_one() {
+    let house = house();
+    let (code, said) = house.ended(&[]);
+    assert!(code == Some(2) && said.contains("there is no such file") && said.contains("--init"), "{said}");
+    assert!(!house.path("witness.state").exists());
+    let text = fs::read_to_string(house.path("witness.toml")).unwrap();
+    fs::write(house.path("witness.toml"), text.replacen("\"witness.state\"", "\"absent/witness.state\"", 1))
+        .unwrap();
+    for nowhere in [&["--init"][..], &["--init", "--dry-run"]] {
+        let (code, said) = house.ended(nowhere);
+        assert!(code == Some(2) && said.contains("absent: No such file"), "{nowhere:?} {code:?} {said}");
+    }
+    fs::write(house.path("witness.toml"), text).unwrap();
+    let (code, said) = house.ended(&["--init", "--dry-run"]);
+    assert!(code == Some(0) && said.ends_with("Nothing was changed.\n"), "{said}");
+    assert!(!house.path("witness.state").exists());
+    let (code, said) = house.ended(&["--init"]);
+    assert!(code == Some(0) && said.contains("made for witness-1, acceptor "), "{said}");
+    assert_eq!(house.ended(&["--init", "--dry-run"]).0, Some(2));
+    let (code, said) = house.ended(&["--init"]);
+    assert!(code == Some(2) && said.contains("never overwritten"), "{said}");
+    let running = house.start().await;
+    for more in [&[][..], &["--init"]] {
+        let (code, said) = house.ended(more);
+        assert!(code == Some(2) && said.contains("another process uses this file"), "{said}");
+    }
+    drop(running);
+    let good = fs::read(house.path("witness.state")).unwrap();
+    fs::write(house.path("witness.state"), &good[..good.len() - 9]).unwrap();
+    let (code, said) = house.ended(&[]);
+    assert!(code == Some(2) && said.contains("the file is damaged"), "{said}");
+    assert_eq!(fs::read(house.path("witness.state")).unwrap(), good[..good.len() - 9]);
+}
+
+/// A boot clock that a test moves.
+#[derive(Clone, Default)]
+struct Hand(Arc<Mutex<u64>>);
+
+impl Hand {
+    fn pass(&self, millis: u64) {
+        *self.0.lock().unwrap() += millis;
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Moment {
+        Moment::from_nanos(*self.0.lock().unwrap() * 1_000_000)
+    }
+
+    fn date(&self) -> Date {
+        Date(0)
+    }
+
+    async fn sleep_until(&self, _deadline: Moment) {
+        std::future::pending().await
+    }
+}
+
+/// A witness that was made after the founding is silent for one lease once it is a voter, and then holds the view that made it one.
+#[tokio::test]
+async fn a_new_witness_is_silent_for_one_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    AcceptorFile::create(&path, &region("witness-1"), AcceptorId(5)).unwrap();
+    let file = AcceptorFile::open(&path, &region("witness-1")).unwrap();
+    let (drift, lease) = (Drift { ppm: 0, margin: Duration::from_millis(50) }, Duration::from_secs(1));
+    let clock = Hand::default();
+    let witness = Arc::new(Witness::new(region("witness-1"), file, clock.clone(), drift, lease));
+    let ask = |message| {
+        let question = Question::Acceptor { to: Some(AcceptorId(5)), message };
+        witness.clone().ask(region("us-east"), question)
+    };
+    let prepare = || Message::Prepare { ballot: ballot(3) };
+    let not_founded = Told::Acceptor(Reply::NotFounded(AcceptorId(5)));
+    assert_eq!(ask(prepare()).await, not_founded);
+    let chosen = view(4, 5);
+    let told = witness.clone().ask(region("us-east"), Question::Adopt { view: chosen.clone() }).await;
+    assert_eq!(told, Told::Adopted(4));
+    clock.pass(1_049);
+    assert_eq!(ask(prepare()).await, not_founded);
+    assert_eq!(ask(renew("us-east", &chosen)).await, not_founded);
+    clock.pass(1);
+    let Told::Acceptor(Reply::Promised(accepted)) = ask(prepare()).await else { panic!("it votes now") };
+    assert!(accepted.view == chosen && accepted.ballot < ballot(1));
+    assert_eq!(ask(renew("us-east", &chosen)).await, Told::Acceptor(Reply::Granted(1)));
+}
+
+/// A witness that is never told of a view learns that it votes from whoever renews a lease with it.
+#[tokio::test]
+async fn a_renewal_tells_a_new_witness_that_it_votes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    AcceptorFile::create(&path, &region("witness-1"), AcceptorId(5)).unwrap();
+    let file = AcceptorFile::open(&path, &region("witness-1")).unwrap();
+    let clock = Hand::default();
+    let drift = Drift { ppm: 0, margin: Duration::ZERO };
+    let witness =
+        Arc::new(Witness::new(region("witness-1"), file, clock.clone(), drift, Duration::from_secs(1)));
+    let chosen = view(4, 5);
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let question = Question::Acceptor { to: None, message: renew("us-east", &chosen) };
+        told.push(witness.clone().ask(region("us-east"), question).await);
+        clock.pass(500);
+    }
+    let not_founded = Told::Acceptor(Reply::NotFounded(AcceptorId(5)));
+    assert_eq!(told, [not_founded.clone(), not_founded, Told::Acceptor(Reply::Granted(1))]);
+}
+
+#[test]
+fn the_reference_file_is_right_and_says_what_it_needs() {
+    let house = house();
+    let config = WitnessConfig::load(&house.path("witness.toml")).unwrap();
+    assert_eq!(config.name, region("witness-1"));
+    assert_eq!((config.lease, config.drift.ppm), (Duration::from_millis(1500), 500));
+    assert_eq!(config.file, house.path("witness.state"));
+    let said = |from: &str, to: &str| {
+        let text = fs::read_to_string(house.path("witness.toml")).unwrap();
+        assert!(text.contains(from), "{from}");
+        fs::write(house.path("other.toml"), text.replacen(from, to, 1)).unwrap();
+        let errors = WitnessConfig::load(&house.path("other.toml")).expect_err(to);
+        let said = errors.to_string().replace(&format!("{}/", house.folder.path().display()), "");
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 1, "{said}");
+        lines[0].split_once(": ").unwrap().1.to_owned()
+    };
+    let admin = house.admin.trim_start_matches("http://");
+    for (from, to, expected) in [
+        (
+            "name = \"witness-1\"\n\n",
+            "name = \"witness-2\"\n\n",
+            "witness-2 is no witness of the ring: add it there",
+        ),
+        ("name = \"witness-1\"\n\n", "\n", "name is missing: say which [[witness]]"),
+        ("file = \"witness.state\"", "", "file is missing: name the file on a local disk"),
+        ("file = \"witness.state\"", "file = \"w\"\nstore = 1", "unknown key \"store\": "),
+        ("key = \"certs/witness-1.key\"", "", "[peer]: key is missing"),
+        (admin, "0.0.0.0:7402", "the admin listener on 0.0.0.0:7402 is open to other machines"),
+        ("ring = \"ring.toml\"", "ring = \"none.toml\"", "cannot read none.toml"),
+    ] {
+        let said = said(from, to);
+        assert!(said.starts_with(expected), "{said}");
+    }
+}
+
+/// Whoever asks a witness that is gone is told that nothing was sent.
+#[tokio::test]
+async fn a_witness_that_is_gone_is_not_sent_to() {
+    let house = house();
+    let told = house.peers.ask(&region("witness-1"), Question::Views { after: 0 }, PATIENCE).await;
+    assert!(matches!(told, Err(PeerError::NotSent(_))), "{told:?}");
+}
+
+/// It votes on views of versions that it speaks, and does not start over a file with another one: put back too late, it says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_witness_votes_only_on_what_it_speaks() {
+    let house = house();
+    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    let older = house.start_with(&["--speaks=1-1"]).await;
+    let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
+    assert_eq!((pong.speaks, pong.protocol, pong.heard), (Versions::UNSAID, 1, None));
+    let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
+    let second = view(1, id.0);
+    let first = Arc::new(View::from_content(Content { protocol: 1, ..second.content() }));
+    let refused = "the regions go by protocol version 2 and this witness speaks 1-1";
+    let found = |view: &Arc<View>| Message::Found { ballot: ballot(1), view: view.clone() };
+    let told = house.ask(Question::Acceptor { to: None, message: found(&second) }).await;
+    assert!(matches!(&told, Told::Refused(why) if why.starts_with(refused)), "{told:?}");
+    assert_eq!(house.message(found(&first)).await, Reply::Accepted);
+    drop(older);
+
+    let newer = house.start().await;
+    let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
+    assert_eq!((pong.speaks, pong.protocol), (Versions::OURS, 1));
+    let raised = Arc::new(first.next(&Change::Protocol(2)).unwrap());
+    let Reply::Promised(_) = house.message(Message::Prepare { ballot: ballot(7) }).await else {
+        panic!("it is founded")
+    };
+    assert_eq!(house.message(Message::Accept { ballot: ballot(7), view: raised }).await, Reply::Accepted);
+    drop(newer);
+    let (code, said) = house.ended(&["--speaks=1-1"]);
+    assert!(code == Some(1) && said.contains(refused), "{code:?}: {said}");
+}

@@ -1,0 +1,123 @@
+//! A witness's files changed while it runs: certificates, the token, and what waits for a restart.
+//!
+//! Neighbours: `../witness.rs` starts the process, `tests/suites/reload.rs` does the same to a gateway. It must not look at promises.
+
+use std::fs;
+
+use onceway::fleet::client::Ask;
+use onceway::fleet::wait;
+use onceway::ports::Peers;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rustix::process::Signal;
+
+use crate::net::support::{Pki, region};
+use crate::witness::{BOUND, PATIENCE, bring, house, peers};
+
+/// Another authority altogether: who had the old certificate is a stranger from then on. Files that are wrong change nothing.
+#[tokio::test]
+async fn files_that_change_are_read_again_all_or_none() {
+    let house = house();
+    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    let running = house.start().await;
+    let config = async || {
+        Ask::get(format!("{}/v1/status", house.admin)).send(PATIENCE).await.unwrap().json()["config"].clone()
+    };
+    let until = async |what: &str, is: &dyn Fn(&serde_json::Value) -> bool| {
+        wait::for_some(what, BOUND, async || Ok(Some(config().await).filter(|said| is(said)))).await.unwrap()
+    };
+    let first = config().await;
+    assert_eq!(first["current"], true);
+
+    let newer = Pki::new(&["us-east", "eu-west", "witness-1"]);
+    bring(&newer, &house.path("certs"));
+    let renewed = peers(&newer, &house.peer);
+    wait::for_some("the new certificate to be shown", BOUND, async || {
+        Ok(renewed.ping(&region("witness-1"), PATIENCE).await.ok())
+    })
+    .await
+    .unwrap();
+    let stranger = peers(&Pki::new(&["us-east"]), &house.peer);
+    assert!(stranger.ping(&region("witness-1"), PATIENCE).await.is_err());
+
+    fs::write(house.path("certs/witness-1.pem"), "no certificate").unwrap();
+    running.signal(Signal::HUP);
+    let said = until("the wrong file to be seen", &|said| said["current"] == false).await;
+    assert!(said["problems"][0].as_str().unwrap().contains("witness-1.pem"), "{said}");
+    let metrics = Ask::get(format!("{}/metrics", house.admin)).send(PATIENCE).await.unwrap();
+    assert!(metrics.text().contains("\nonceway_witness_config_current 0\n"), "{}", metrics.text());
+    let again = peers(&newer, &house.peer).ping(&region("witness-1"), PATIENCE).await;
+    assert!(again.is_ok(), "it goes on as before: {again:?}");
+
+    bring(&newer, &house.path("certs"));
+    let ring = fs::read_to_string(house.path("ring.toml")).unwrap();
+    fs::write(house.path("ring.toml"), ring.replace("lease = \"1500ms\"", "lease = \"1600ms\"")).unwrap();
+    let waits = |said: &serde_json::Value| said["restart"] == serde_json::json!(["failover.lease"]);
+    let said = until("the lease to wait for a restart", &waits).await;
+    assert_eq!((&said["current"], said["problems"].as_array().map(Vec::len)), (&false.into(), Some(0)));
+
+    fs::write(house.path("ring.toml"), &ring).unwrap();
+    let said = until("everything to be running", &|said| said["current"] == true).await;
+    assert_eq!(said["restart"], serde_json::json!([]));
+    assert!(said["loaded_ms"].as_i64() > first["loaded_ms"].as_i64(), "{first} {said}");
+
+    // One more authority, which ended long ago: nobody is known by it, and whoever watches is told once it counts.
+    let mut ended = CertificateParams::new(vec!["ended".to_owned()]).unwrap();
+    ended.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    ended.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ended = ended.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+    let ca = house.path("certs/ca.pem");
+    fs::write(&ca, fs::read_to_string(&ca).unwrap() + &ended).unwrap();
+    running.signal(Signal::HUP);
+    wait::for_some("its end to be shown", BOUND, async || {
+        let page = Ask::get(format!("{}/metrics", house.admin)).send(PATIENCE).await?.text();
+        let shown = "\nonceway_certificate_expires_timestamp_seconds{of=\"authority\"} 978307200\n";
+        Ok(page.contains(shown).then_some(()))
+    })
+    .await
+    .unwrap();
+}
+
+/// A new token counts at once, and no file opens a listener that others reach: the address waits for a restart, so its token stays.
+#[tokio::test]
+async fn a_token_is_replaced_and_is_of_the_address() {
+    let house = house();
+    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    let loopback = fs::read_to_string(house.path("witness.toml")).unwrap();
+    let (asks, first, second) =
+        ("token_file = \"token\"", "the-first-token-of-a-witness", "its-second-token-is-another");
+    let admin = house.admin.trim_start_matches("http://");
+    let wide = loopback.replacen("# token_file = \"secrets/admin-token\"", asks, 1).replacen(
+        admin,
+        &admin.replacen("127.0.0.1", "0.0.0.0", 1),
+        1,
+    );
+    assert!(wide.contains(asks) && wide.contains("\"0.0.0.0:"), "{wide}");
+    fs::write(house.path("witness.toml"), wide).unwrap();
+    fs::write(house.path("token"), first).unwrap();
+    let running = house.start().await;
+    let asked = async |token: &str| {
+        let ask =
+            Ask::get(format!("{}/v1/status", house.admin)).with("Authorization", format!("Bearer {token}"));
+        ask.send(PATIENCE).await.unwrap()
+    };
+    let status = async |token: &str| asked(token).await.status.as_u16();
+    assert_eq!([status(first).await, status(second).await, status("").await], [200, 401, 401]);
+
+    fs::write(house.path("token"), second).unwrap();
+    running.signal(Signal::HUP);
+    wait::for_some("the second token to count", BOUND, async || {
+        Ok((status(second).await == 200).then_some(()))
+    })
+    .await
+    .unwrap();
+    assert_eq!(status(first).await, 401);
+
+    fs::write(house.path("witness.toml"), loopback).unwrap();
+    running.signal(Signal::HUP);
+    let waits = async || {
+        let config = asked(second).await.json()["config"].clone();
+        Ok((config["restart"] == serde_json::json!(["listen.admin"])).then_some(()))
+    };
+    wait::for_some("the address to wait for a restart", BOUND, waits).await.unwrap();
+    assert_eq!([status(second).await, status("").await], [200, 401]);
+}
