@@ -19,7 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use crate::support::{BOUND, run};
+use crate::support::{BOUND, beside, run};
 use onceway::fleet::wait;
 use rules::Rules;
 use stage::Stage;
@@ -104,6 +104,7 @@ fn each_alert_fires_when_what_it_is_about_happens() {
     assert!(!groups.is_empty(), "ONCEWAY_ALERTS is all, or names groups, separated by commas");
     let Some(server) = crate::support::promtool::server() else { return };
     run(async {
+        let _beside = beside().await;
         let began = Instant::now();
         let stage = Stage::set_up(&server).await;
         eprintln!("three regions and Prometheus: {:.1} s", began.elapsed().as_secs_f64());

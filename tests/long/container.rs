@@ -13,7 +13,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, PATIENCE, ask, effects, key, post, run};
+use crate::support::{BODY, PATIENCE, ask, beside, effects, key, post, run};
 use onceway::fleet::client::Ask;
 use onceway::fleet::process::{Launch, Process};
 use onceway::fleet::region::{Action, Part};
@@ -121,6 +121,7 @@ fn the_entry_point_runs_from_a_folder_with_the_images_files_alone() {
         std::io::stderr().write_all(line.as_bytes()).unwrap();
         return;
     }
+    let _beside = run(beside());
     let built = build(&target);
     run(async {
         let solo = Solo::start(&routes(), None).await;

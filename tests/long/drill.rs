@@ -2,16 +2,12 @@
 //!
 //! The long form is `onceway drill`, by hand, which also holds spans against their bounds; a failed run prints its schedule.
 
-use crate::support::{port_base, program, run};
+use crate::support::{alone, port_base, program, run};
 use onceway::fleet::compare::{self, Compared, Workload};
 use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::drill::{self, Drill, Settings};
 use onceway::fleet::ports;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-/// A drill has leases of three seconds and a load to keep up: on two cores there is room for one deployment at a time.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn options(settings: &Settings) -> Options {
     let (program, port_base, rtt) = (program(), port_base(), settings.rtt);
@@ -20,8 +16,9 @@ fn options(settings: &Settings) -> Options {
 
 #[test]
 fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     run(async {
+        // Leases of three seconds, and a load to keep up.
+        let _alone = alone().await;
         let settings = Settings { rate: 10.0, probes: 10.0, timed: false, ..Settings::default() };
         let drills = [Drill::Drain, Drill::Kill, Drill::PauseLong, Drill::Isolate];
         let reports =
@@ -35,8 +32,9 @@ fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
 
 #[test]
 fn a_short_soak_loses_nothing_and_leaks_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     run(async {
+        // Leases of three seconds, and a load to keep up.
+        let _alone = alone().await;
         let soak = Duration::from_secs(40);
         let settings = Settings { rate: 6.0, soak, timed: false, ..Settings::default() };
         let port_base = ports::free_run(60).expect("sixty free ports in a row");
@@ -58,8 +56,9 @@ fn a_short_soak_loses_nothing_and_leaks_nothing() {
 
 #[test]
 fn the_naive_design_pays_twice_beside_onceway_and_leaves_the_deployment_as_it_was() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     run(async {
+        // Leases of three seconds, and a load to keep up.
+        let _alone = alone().await;
         let deployment = Deployment::start(&options(&Settings::default()), &|_| {}).await.unwrap();
         let workload = Workload {
             rate: 20.0,

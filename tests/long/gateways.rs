@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{BODY, BOUND, PATIENCE, ask, effects, key, post, program, room, run, until};
+use crate::support::{BODY, BOUND, PATIENCE, alone, ask, effects, key, post, program, room, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::drill::load::{CLASSES, End, Field, Load, Recovery};
@@ -206,6 +206,7 @@ async fn a_drain_stops_all(site: &Site) {
 #[test]
 fn three_gateways_are_one_region_though_one_is_killed_or_cut_off() {
     run(async {
+        let _alone = alone().await;
         let site = Site::start().await;
         let load = Load::start(&site.field, 8.0);
         copies_meet(&site).await;

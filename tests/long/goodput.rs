@@ -12,7 +12,7 @@ use std::{fs, path::Path};
 
 use crate::support::keepalive::Connections;
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, PATIENCE, key, run, until};
+use crate::support::{BODY, PATIENCE, alone, key, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::files::TENANTS;
 use onceway::fleet::wait;
@@ -160,6 +160,7 @@ fn few_places(dir: &Path) {
 #[test]
 fn goodput_is_back_within_ten_seconds_of_a_retry_storm() {
     run(async {
+        let _alone = alone().await;
         let solo = Solo::start_with(&routes(), None, few_places).await;
         let steady = Arc::new(Steady::default());
         let asking = tokio::spawn(ask_steadily(solo.public(), steady.clone()));

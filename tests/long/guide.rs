@@ -28,6 +28,7 @@ fn wrong(block: &Block, machine: &str, said: &Said) -> Vec<String> {
 
 #[test]
 fn three_regions_by_the_guide_alone() {
+    let _beside = support::run(support::beside());
     let guide = blocks(GUIDE);
     assert!(guide.len() > 20, "only {} blocks are typed", guide.len());
     let folder = scratch::create("onceway-guide").unwrap();

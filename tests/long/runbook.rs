@@ -13,7 +13,7 @@ mod slots;
 
 use std::time::Duration;
 
-use crate::support::{port_base, program, run};
+use crate::support::{beside, port_base, program, run};
 use book::{Book, Desk};
 use onceway::fleet::deployment::{Deployment, Options};
 
@@ -98,6 +98,7 @@ fn the_sections_do_what_they_say() {
     assert!(!titles.is_empty(), "ONCEWAY_RUNBOOK is all, or names sections, separated by commas");
     let (apart, titles): (Vec<&str>, Vec<&str>) = titles.into_iter().partition(|title| *title == UPGRADE);
     run(async {
+        let _beside = beside().await;
         let failover =
             Some("\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n".to_owned());
         let rtt = Duration::from_millis(5);

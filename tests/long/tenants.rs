@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::keepalive::{Connections, Dice, seed};
-use crate::support::{PATIENCE, ask, code, deployment, run, until};
+use crate::support::{PATIENCE, alone, ask, code, deployment, run, until};
 use bytes::Bytes;
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::deployment::Deployment;
@@ -231,6 +231,7 @@ fn judge(load: &Load) {
 #[test]
 fn two_tenants_with_equal_keys_never_see_each_other() {
     run(async {
+        let _alone = alone().await;
         let seed = seed();
         let asked = std::env::var("ONCEWAY_TENANTS_SECONDS").ok();
         let seconds = asked.map_or(60, |text| text.parse().expect("ONCEWAY_TENANTS_SECONDS is a number"));

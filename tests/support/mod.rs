@@ -22,7 +22,7 @@ use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::ledger::Ledger;
 use onceway::fleet::region::Region;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
 
 /// How long any one answer may take in a test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,6 +44,8 @@ pub fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_onceway"))
 }
 
+static MACHINE: RwLock<()> = RwLock::const_new(());
+
 /// How many regions may be started at once: a start is a second of work for a core, and one that gets none looks like a failure.
 const STARTS: u32 = 3;
 
@@ -52,6 +54,16 @@ const STARTS: u32 = 3;
 pub async fn room(regions: u32) -> SemaphorePermit<'static> {
     static ROOM: Semaphore = Semaphore::const_new(STARTS as usize);
     ROOM.acquire_many(regions).await.expect("nobody closes it")
+}
+
+/// Room beside the tests of the long tier that only wait: as many at a time as there are threads.
+pub async fn beside() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().await
+}
+
+/// The machine for a test of the long tier that keeps up a load: what a starved machine does looks like what the test is about.
+pub async fn alone() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().await
 }
 
 /// A first port above which a whole deployment fits, free now.
