@@ -220,7 +220,7 @@ async fn reluctant() -> (SocketAddr, Arc<Mutex<Vec<[String; 2]>>>) {
                 let said = |name| request.headers()[name].to_str().unwrap().to_owned();
                 let mut all = all.lock().unwrap();
                 all.push([said("idempotency-key"), said("traceparent")]);
-                let status = if all.len() == 1 { 503 } else { 201 };
+                let status = if all.len() == 1 { 429 } else { 201 };
                 std::future::ready(Response::builder().status(status).body(Full::new(Bytes::new())))
             });
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
@@ -264,7 +264,7 @@ fn the_runs_of_an_accepted_request_are_in_its_trace() {
         assert_eq!((of("request").len(), jobs.len(), of("settle").len()), (1, 2, 1));
         assert_eq!((request.parent.as_str(), request.words["status"].as_str()), (CALLER, "202"));
         let runs = [
-            ["1", "released", "-", "503", "retried", "the upstream answered 503: nothing happened"],
+            ["1", "released", "-", "429", "retried", "the upstream answered 429: nothing happened"],
             ["2", "settled", "-", "201", "settled", ""],
         ];
         for ((job, sent), expected) in jobs.iter().zip(&seen).zip(runs) {

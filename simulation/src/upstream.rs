@@ -54,6 +54,14 @@ pub enum UpstreamMode {
         /// The answer's status.
         status: u16,
     },
+    /// Answers this status at once, as a proxy does that gave up, and performs the effect later. Until
+    /// then the status address says that it did not happen.
+    FailThenEffect {
+        /// The answer's status.
+        status: u16,
+        /// When the effect happens.
+        after: Duration,
+    },
     /// Does nothing, answers 503 and asks for a pause of so many seconds.
     Busy {
         /// The value of `Retry-After`.
@@ -105,6 +113,8 @@ pub struct Happening {
     pub body: Bytes,
     /// The body of the request that it was asked for with.
     pub asked: Bytes,
+    /// The status address knows nothing of it until it happens.
+    pub queued: bool,
 }
 
 /// A request as an upstream saw it.
@@ -329,6 +339,7 @@ impl SimUpstream {
             UpstreamMode::EffectThenDrop | UpstreamMode::EffectThenFail { .. } | UpstreamMode::HangInBody => {
                 Some((Duration::ZERO, 201, receipt(&attempt)))
             }
+            UpstreamMode::FailThenEffect { after, .. } => Some((*after, 201, receipt(&attempt))),
             UpstreamMode::Answer { effect: false, .. }
             | UpstreamMode::Receipt { .. }
             | UpstreamMode::Once { .. }
@@ -342,7 +353,8 @@ impl SimUpstream {
             let region = self.region.clone();
             let (by, asked_for) = (region.clone(), asked.clone());
             inner.begun.push(Attempted { at, by, id: id.clone(), token, body: asked_for });
-            let happening = Happening { at, region, token, request_id, status, body, asked };
+            let queued = matches!(mode, UpstreamMode::FailThenEffect { .. });
+            let happening = Happening { at, region, token, request_id, status, body, asked, queued };
             inner.ledger.entry(id).or_default().push(happening);
         }
         mode
@@ -359,7 +371,9 @@ impl SimUpstream {
                 unreachable!("a receipt is an answer since its request arrived")
             }
             UpstreamMode::Refuse => Err(SendError::NotSent("connection refused".to_owned())),
-            UpstreamMode::EffectThenFail { status } => Ok(response(status, body::empty())),
+            UpstreamMode::EffectThenFail { status } | UpstreamMode::FailThenEffect { status, .. } => {
+                Ok(response(status, body::empty()))
+            }
             UpstreamMode::Busy { retry_after } => {
                 let mut response = response(503, body::empty());
                 response.headers_mut().insert(http::header::RETRY_AFTER, retry_after.into());
@@ -411,6 +425,7 @@ impl SimUpstream {
         };
         match happenings.iter().find(of_attempt) {
             None => ProbeMode::DidNotHappen,
+            Some(effect) if effect.at > now && effect.queued => ProbeMode::DidNotHappen,
             Some(effect) if effect.at > now => ProbeMode::CannotSay,
             Some(effect) => ProbeMode::Happened { status: effect.status, body: effect.body.clone() },
         }

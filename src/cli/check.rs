@@ -61,6 +61,7 @@ struct All<'a> {
     right: Vec<(&'a PathBuf, String)>,
     wrong: Vec<Problem>,
     missing: Vec<Problem>,
+    advice: Vec<Problem>,
     regions: Vec<(&'a PathBuf, Regional)>,
 }
 
@@ -72,17 +73,18 @@ impl Check {
         for file in &self.files {
             all.check(file, need);
         }
-        let All { right, mut wrong, missing, regions } = all;
+        let All { right, mut wrong, missing, advice, regions } = all;
         wrong.extend(compare(&regions));
         let mut missing = once(missing);
         if self.strict {
             wrong.append(&mut missing);
         }
         let wrong = once(wrong);
+        let warnings: Vec<Problem> = missing.into_iter().chain(once(advice)).collect();
         if self.json {
-            print(&as_json(&right, &wrong, &missing))?;
+            print(&as_json(&right, &wrong, &warnings))?;
         } else {
-            for problem in &missing {
+            for problem in &warnings {
                 complain(&problem.line("warning: "));
             }
             let lines = right.iter().map(|(file, what)| format!("{}: {what}, in order\n", file.display()));
@@ -97,7 +99,7 @@ impl Check {
     }
 }
 
-fn as_json(right: &[(&PathBuf, String)], wrong: &[Problem], missing: &[Problem]) -> String {
+fn as_json(right: &[(&PathBuf, String)], wrong: &[Problem], warnings: &[Problem]) -> String {
     let one = |problem: &Problem, severity: &str| {
         json!({
             "file": problem.file, "line": (problem.line > 0).then_some(problem.line), "key": problem.key.as_deref(),
@@ -106,7 +108,7 @@ fn as_json(right: &[(&PathBuf, String)], wrong: &[Problem], missing: &[Problem])
     };
     let problems = wrong.iter().map(|problem| one(problem, "error"));
     let problems: Vec<Value> =
-        problems.chain(missing.iter().map(|problem| one(problem, "warning"))).collect();
+        problems.chain(warnings.iter().map(|problem| one(problem, "warning"))).collect();
     let files: Vec<Value> = right.iter().map(|(file, what)| json!({ "file": file, "is": what })).collect();
     format!("{}\n", json!({ "files": files, "problems": problems }))
 }
@@ -134,7 +136,7 @@ impl<'a> All<'a> {
             let ring = self.found(config::check_ring(file));
             ring.map(|ring| format!("a ring of {} regions", ring.ring.regions().len()))
         } else if has(&["route"]) {
-            self.right(config::load_routes(file)).map(|routes| format!("{} routes", routes.0.len()))
+            self.found(config::check_routes(file)).map(|routes| format!("{} routes", routes.0.len()))
         } else if has(&["credential", "issuer"]) {
             self.found(config::check_credentials(file)).map(|_| "credentials".to_owned())
         } else if has(&["file"]) {
@@ -155,13 +157,10 @@ impl<'a> All<'a> {
         self.right.extend(what.map(|what| (file, what)));
     }
 
-    fn right<T>(&mut self, read: Result<T, Errors>) -> Option<T> {
-        read.map_err(|Errors(problems)| self.wrong.extend(problems)).ok()
-    }
-
-    fn found<T>(&mut self, Checked { value, wrong, missing }: Checked<T>) -> Option<T> {
+    fn found<T>(&mut self, Checked { value, wrong, missing, advice }: Checked<T>) -> Option<T> {
         self.wrong.extend(wrong);
         self.missing.extend(missing);
+        self.advice.extend(advice);
         value
     }
 }

@@ -150,6 +150,7 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
         wait,
         upstream_timeout,
         settle_time,
+        status_ends_attempt,
         retention,
         tombstone,
         body_limit,
@@ -167,7 +168,7 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
         _ => "recovery",
     };
     let finals = |policy: &Policy| {
-        let all = (200..=599).map(|status| policy.outcomes.classify(status) == Outcome::Final);
+        let all = (200..=599).map(|status| policy.outcomes.classify(status, false) == Outcome::Final);
         all.collect::<Vec<_>>()
     };
     let of_outcomes = if finals(one) == finals(other) { "nothing_happened" } else { "final" };
@@ -182,6 +183,7 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
         ("wait", *wait != other.wait),
         ("upstream_timeout", *upstream_timeout != other.upstream_timeout),
         ("settle_time", *settle_time != other.settle_time),
+        ("status_ends_attempt", *status_ends_attempt != other.status_ends_attempt),
         ("retention", *retention != other.retention),
         ("tombstone", *tombstone != other.tombstone),
         ("body_limit", *body_limit != other.body_limit),

@@ -163,11 +163,13 @@ pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
 /// # Errors
 /// All its problems.
 pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
-    alone(|problems| {
-        let routes = routes::read(path, &At::file(path), problems)?;
-        across::routes_fit(&routes, ring::DRIFT, &timings(ring::HEARTBEAT), problems);
-        Some(Routes(routes.into_iter().map(|route| route.value).collect()))
-    })
+    alone(|problems| routes_alone(path, problems))
+}
+
+fn routes_alone(path: &Path, problems: &Problems) -> Option<Routes> {
+    let routes = routes::read(path, &At::file(path), problems)?;
+    across::routes_fit(&routes, ring::DRIFT, &timings(ring::HEARTBEAT), problems);
+    Some(Routes(routes.into_iter().map(|route| route.value).collect()))
 }
 
 /// Reads a file of credentials alone.
@@ -187,6 +189,8 @@ pub struct Checked<T> {
     pub wrong: Vec<Problem>,
     /// Secrets and files that it names and that are not on this machine, and values that everybody knows.
     pub missing: Vec<Problem>,
+    /// What may be meant as it is written, and means more than its writer may know.
+    pub advice: Vec<Problem>,
 }
 
 /// Which region a file is of, and what it shares with the others.
@@ -205,6 +209,11 @@ pub struct Regional {
 /// Checks a ring file alone.
 pub fn check_ring(path: &Path) -> Checked<RingFile> {
     checked(|problems| ring::read(path, &At::file(path), problems))
+}
+
+/// Checks a file of routes alone.
+pub fn check_routes(path: &Path) -> Checked<Routes> {
+    checked(|problems| routes_alone(path, problems))
 }
 
 /// Checks a file of credentials alone.
@@ -234,8 +243,8 @@ pub fn check_witness(file: &Path, environment: Environment<'_>) -> Checked<Regio
 fn checked<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Checked<T> {
     let problems = Problems::default();
     let value = read(&problems);
-    let Found { wrong, missing } = problems.into_found();
-    Checked { value: value.filter(|_| wrong.is_empty()), wrong, missing }
+    let Found { wrong, missing, advice } = problems.into_found();
+    Checked { value: value.filter(|_| wrong.is_empty()), wrong, missing, advice }
 }
 
 fn alone<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Result<T, Errors> {

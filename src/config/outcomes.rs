@@ -1,4 +1,4 @@
-//! The outcome sets of a route, as lists of statuses: `final = ["2xx", 404, "410-499"]`, `nothing_happened = [429, 503]`.
+//! The outcome sets of a route, as lists of statuses: `final = ["2xx", 404, "410-499"]`, `nothing_happened = [429, "503+Retry-After"]`.
 //!
 //! Neighbours: `protocol::outcome` holds the sets and their defaults, `routes` asks. A set that is not written is the default one
 //! without what the other, written set claims. It must not decide what a status means where both are written: an overlap is an error.
@@ -11,18 +11,22 @@ use crate::protocol::outcome::{Outcome, OutcomeSets, StatusSet};
 /// Reads both lists of a route; what is wrong is reported and leaves the defaults.
 pub fn read(section: &Section<'_>) -> OutcomeSets {
     let finals = section.optional("final", statuses);
-    let nothing = section.optional("nothing_happened", statuses);
+    let nothing = section.optional("nothing_happened", statuses_or_told_when);
     let sets = match (finals, nothing) {
         (None, None) => return OutcomeSets::default(),
         (Some(finals), None) => {
             let nothing = usual(Outcome::NothingHappened, &finals);
-            OutcomeSets::new(StatusSet::of(&finals), StatusSet::of(&nothing))
+            let told_when = if finals.contains(&503) { StatusSet::default() } else { StatusSet::of(&[503]) };
+            OutcomeSets::new(StatusSet::of(&finals), StatusSet::of(&nothing), told_when)
         }
-        (None, Some(nothing)) => {
-            let finals = usual(Outcome::Final, &nothing);
-            OutcomeSets::new(StatusSet::of(&finals), StatusSet::of(&nothing))
+        (None, Some((nothing, told_when))) => {
+            let claimed: Vec<u16> = nothing.iter().chain(&told_when).copied().collect();
+            let finals = usual(Outcome::Final, &claimed);
+            OutcomeSets::new(StatusSet::of(&finals), StatusSet::of(&nothing), StatusSet::of(&told_when))
         }
-        (Some(finals), Some(nothing)) => OutcomeSets::new(StatusSet::of(&finals), StatusSet::of(&nothing)),
+        (Some(finals), Some((nothing, told_when))) => {
+            OutcomeSets::new(StatusSet::of(&finals), StatusSet::of(&nothing), StatusSet::of(&told_when))
+        }
     };
     sets.unwrap_or_else(|error| {
         section.fail_at("nothing_happened", error);
@@ -33,19 +37,42 @@ pub fn read(section: &Section<'_>) -> OutcomeSets {
 /// The default set, without these statuses.
 fn usual(outcome: Outcome, without: &[u16]) -> Vec<u16> {
     let usual = OutcomeSets::default();
-    (200..=599).filter(|status| usual.classify(*status) == outcome && !without.contains(status)).collect()
+    let is_usual = |status: &u16| usual.classify(*status, false) == outcome && !without.contains(status);
+    (200..=599).filter(is_usual).collect()
 }
 
 fn statuses(value: &DeValue<'_>) -> Result<Vec<u16>, String> {
     Ok(reader::list(value, range)?.concat())
 }
 
+/// The same, and apart those that end in [`TOLD_WHEN`].
+fn statuses_or_told_when(value: &DeValue<'_>) -> Result<(Vec<u16>, Vec<u16>), String> {
+    let (mut plain, mut told_when) = (Vec::new(), Vec::new());
+    let item = |value: &DeValue<'_>| {
+        let text = value.as_str().and_then(|text| text.strip_suffix(TOLD_WHEN));
+        match text {
+            Some(text) => Ok((spelled(text)?, true)),
+            None => Ok((range(value)?, false)),
+        }
+    };
+    for (statuses, only_told_when) in reader::list(value, item)? {
+        if only_told_when { told_when.extend(statuses) } else { plain.extend(statuses) }
+    }
+    Ok((plain, told_when))
+}
+
+/// The end of an item that counts only where the upstream says when to come back.
+const TOLD_WHEN: &str = "+Retry-After";
+
 /// One item of a list: `404`, `"404"`, `"4xx"` or `"400-407"`.
 fn range(value: &DeValue<'_>) -> Result<Vec<u16>, String> {
     if value.is_integer() {
         return reader::number(value, 200, 599).map(|status| vec![status as u16]);
     }
-    let text = reader::text(value)?;
+    spelled(&reader::text(value)?)
+}
+
+fn spelled(text: &str) -> Result<Vec<u16>, String> {
     let wrong = || format!("{text:?} is no status: write 404, \"4xx\" or \"400-407\", from 200 to 599");
     let number = |text: &str| text.parse::<u16>().ok().filter(|status| (200..=599).contains(status));
     let (first, last) = match (text.strip_suffix("xx"), text.split_once('-')) {
@@ -54,7 +81,7 @@ fn range(value: &DeValue<'_>) -> Result<Vec<u16>, String> {
             hundreds.map(|digit| (digit * 100, digit * 100 + 99))
         }
         (None, Some((first, last))) => number(first).zip(number(last)),
-        (None, None) => number(&text).map(|status| (status, status)),
+        (None, None) => number(text).map(|status| (status, status)),
     }
     .filter(|(first, last)| first <= last)
     .ok_or_else(wrong)?;

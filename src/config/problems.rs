@@ -58,6 +58,7 @@ pub struct Problems {
     wrong: RefCell<Vec<Problem>>,
     missing: RefCell<Vec<Problem>>,
     known: RefCell<Vec<Problem>>,
+    advice: RefCell<Vec<Problem>>,
     looked_at: RefCell<Vec<(PathBuf, Stamp)>>,
 }
 
@@ -68,6 +69,8 @@ pub struct Found {
     pub wrong: Vec<Problem>,
     /// What they name and this machine does not have: on another one they may be right. And what is right, and should not stay.
     pub missing: Vec<Problem>,
+    /// What is right, and means more than its writer may know.
+    pub advice: Vec<Problem>,
 }
 
 impl Problems {
@@ -84,6 +87,12 @@ impl Problems {
     /// Adds a value that everybody knows. It serves all the same; only [`Problems::into_found`] tells of it.
     pub fn warn(&self, at: &At, text: impl Into<String>) {
         self.known.borrow_mut().push(Problem::at(at, text));
+    }
+
+    /// Adds advice about a value that may be meant. Nobody refuses it; only [`Problems::into_found`]
+    /// tells of it.
+    pub fn advise(&self, at: &At, text: impl Into<String>) {
+        self.advice.borrow_mut().push(Problem::at(at, text));
     }
 
     /// A file is about to be read: whoever watches has to know, whatever comes of it.
@@ -112,7 +121,11 @@ impl Problems {
     pub fn into_found(self) -> Found {
         let mut missing = self.missing.into_inner();
         missing.extend(self.known.into_inner());
-        Found { wrong: sorted(self.wrong.into_inner()), missing: sorted(missing) }
+        Found {
+            wrong: sorted(self.wrong.into_inner()),
+            missing: sorted(missing),
+            advice: sorted(self.advice.into_inner()),
+        }
     }
 }
 

@@ -20,12 +20,13 @@ use crate::protocol::decide::Recovery;
 use crate::protocol::job::Backoff;
 use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
+use crate::protocol::outcome::Outcome;
 
 /// A route and where it was written.
 pub type RouteAt = Located<Route>;
 
 /// The keys that mean something only where keys are handled.
-const POLICY_KEYS: [&str; 22] = [
+const POLICY_KEYS: [&str; 23] = [
     "syntax",
     "key_policy",
     "fingerprint",
@@ -36,6 +37,7 @@ const POLICY_KEYS: [&str; 22] = [
     "hold",
     "wait",
     "settle_time",
+    "status_ends_attempt",
     "retention",
     "tombstone",
     "body_limit",
@@ -52,6 +54,10 @@ const POLICY_KEYS: [&str; 22] = [
 
 const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
 upstream is idempotent by key or checks the token), \"probe\" (ask the upstream's status address, given as probe) or \"park\" (wait for an operator)";
+
+const BARE_503: &str = "takes a 503 without Retry-After for \"nothing happened\": proxies and load \
+balancers answer 503 also when a connection broke after the request was sent, and then a retry runs a second time. Write \
+\"503+Retry-After\" in its place if anything stands between the gateway and the service";
 
 /// Reads the file; what is wrong is added to `problems`. Blocks.
 pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Vec<RouteAt>> {
@@ -72,6 +78,12 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
     for section in sections {
         let at = section.at().clone();
         if let Some(route) = route(section) {
+            if route
+                .policy()
+                .is_some_and(|policy| policy.outcomes.classify(503, false) == Outcome::NothingHappened)
+            {
+                problems.advise(&at, format!("route {:?} {BARE_503}", route.name));
+            }
             routes.push(Located { at, value: route });
         }
     }
@@ -164,6 +176,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         upstream_timeout: upstream_timeout(section),
         escrow: tables::escrow(section),
         settle_time: span("settle_time", 0, 0),
+        status_ends_attempt: section.optional("status_ends_attempt", reader::flag).unwrap_or(false),
         retention: section.optional("retention", retention).unwrap_or(RETENTION),
         tombstone: span("tombstone", 0, 30 * 86_400_000),
         body_limit: size("body_limit", 0),

@@ -25,7 +25,7 @@ use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
-use crate::protocol::outcome::Outcome;
+use crate::protocol::outcome::{Outcome, OutcomeSets};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
@@ -171,6 +171,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         wait,
         upstream_timeout,
         settle_time,
+        status_ends_attempt,
         retention,
         tombstone,
         body_limit,
@@ -212,20 +213,29 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     };
     let mut headers: Vec<&str> = replay_headers.iter().map(|name| name.as_str()).collect();
     headers.sort_unstable();
-    let outcomes: String = (200..=599)
-        .map(|status| match outcomes.classify(status) {
-            Outcome::Final => 'f',
-            Outcome::NothingHappened => 'n',
-            Outcome::Unknown => 'u',
-        })
-        .collect();
+    // Where it is not the default, so that it makes no difference to gateways that do not know it.
+    if *status_ends_attempt {
+        text.push_str("status ends attempt\n");
+    }
     write_accept(text, *mode, accept);
     let keys = format!("{min_length} {max_length} {} {} {entropy_bits}", alphabet.name(), form.name());
     let _ = writeln!(text, "{keys} {fingerprint:?} {mismatch}");
     let _ = writeln!(
         text,
-        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {outcomes} {headers:?} {bind}"
+        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {} {headers:?} {bind}",
+        letters(outcomes)
     );
+}
+
+/// One letter for each status.
+fn letters(outcomes: &OutcomeSets) -> String {
+    let letter = |status| match (outcomes.classify(status, false), outcomes.classify(status, true)) {
+        (Outcome::Final, _) => 'f',
+        (Outcome::NothingHappened, _) => 'n',
+        (Outcome::Unknown, Outcome::NothingHappened) => 'r',
+        (Outcome::Unknown, Outcome::Unknown | Outcome::Final) => 'u',
+    };
+    (200..=599).map(letter).collect()
 }
 
 fn write_accept(text: &mut String, mode: Mode, accept: &Accept) {

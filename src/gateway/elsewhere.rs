@@ -3,7 +3,7 @@
 //! Neighbours: [`super::reply`] wrote the answer there, [`super::forward`] and [`super::address`] log what is read here. A hop carries an answer as its
 //! client gets it, so the words are read from its headers; an upstream may write the same ones. It must not decide anything by them.
 
-use http::header::{LINK, LOCATION};
+use http::header::{LINK, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, Response};
 
 use super::problems::{self, CODES};
@@ -27,7 +27,7 @@ pub(super) fn verdict<B>(
     let code = code(headers);
     let verdict = match code {
         NONE if headers.get(LOCATION).is_some_and(|place| place == address::of(key).as_str()) => "accepted",
-        NONE => match outcomes.classify(answer.status().as_u16()) {
+        NONE => match outcomes.classify(answer.status().as_u16(), headers.contains_key(RETRY_AFTER)) {
             Outcome::NothingHappened => "released",
             Outcome::Final | Outcome::Unknown => "settled",
         },

@@ -20,7 +20,7 @@ use super::status::KeyStatus;
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling};
 use crate::ports::{KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{basis, doubt};
+use crate::protocol::decide::{Over, basis, doubt};
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Ground, Reading, Row, State};
@@ -152,7 +152,9 @@ impl<P: Ports> Gateway<P> {
         let ids: Vec<KeyId> = found.iter().map(|listed| listed.open.id.clone()).collect();
         let rows = self.ports.store().look_up_beside(&ids).await?;
         let shown = found.into_iter().zip(rows).filter_map(|(listed, rows)| self.in_doubt_here(listed, rows));
-        let doubts = shown.map(|listed| doubt_status(&listed)).collect();
+        let live = self.live();
+        let over = |listed: &ListedDoubt| live.routes.policy(&listed.open.route).map(|policy| policy.over());
+        let doubts = shown.map(|listed| doubt_status(&listed, over(&listed))).collect();
         Ok(Doubts { region: self.settings.me.to_string(), doubts, more, next })
     }
 
@@ -234,17 +236,20 @@ impl<P: Ports> Gateway<P> {
             Reading::Settled(_) => return Err(Refusal::NotInDoubt { state: "settled" }),
             Reading::Gone(_) => return Err(Refusal::NotInDoubt { state: "expired" }),
         };
-        let settle_time = match ruling {
-            Ruling::Settled(_) => Duration::ZERO,
+        let over = match ruling {
+            Ruling::Settled(_) => Over { settle_time: Duration::ZERO, status_ends_attempt: true },
             Ruling::Released => {
                 let live = self.live();
-                let all = live.routes.policies().map(|policy| policy.settle_time);
-                all.max().unwrap_or_default()
+                let all = || live.routes.policies().map(|policy| policy.over());
+                Over {
+                    settle_time: all().map(|over| over.settle_time).max().unwrap_or_default(),
+                    status_ends_attempt: all().all(|over| over.status_ends_attempt),
+                }
             }
         };
         let beside = ground.iter().flat_map(|ground| &ground.beside);
         let all = std::iter::once(&row).chain(beside);
-        let left = all.map(|row| doubt(row, settle_time).over_in).max().unwrap_or_default();
+        let left = all.map(|row| doubt(row, over).over_in).max().unwrap_or_default();
         match ground {
             Some(_) if left.is_zero() && row.origin == self.origin => {
                 Ok(Ruled::Own(Attempt { id: id.clone(), token: row.token, nonce: row.nonce }))
@@ -337,13 +342,15 @@ pub fn well_formed(act: &Act) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn doubt_status(listed: &ListedDoubt) -> DoubtStatus {
+/// `over`: the rule of the attempt's route, where it is still there.
+fn doubt_status(listed: &ListedDoubt, over: Option<Over>) -> DoubtStatus {
     let open = &listed.open;
-    let (status, left) = match &open.row.state {
-        State::InDoubt { status: Some(status), .. } => (Some(*status), Duration::ZERO),
-        State::InDoubt { status: None, left, .. } | State::Claimed { left, .. } => (None, *left),
-        State::Released | State::Settled { .. } | State::Tombstone => (None, Duration::ZERO),
+    let status = match &open.row.state {
+        State::InDoubt { status, .. } => *status,
+        State::Claimed { .. } | State::Released | State::Settled { .. } | State::Tombstone => None,
     };
+    let unknown = Over { settle_time: Duration::ZERO, status_ends_attempt: false };
+    let left = doubt(&open.row, over.unwrap_or(unknown)).over_in;
     DoubtStatus {
         tenant: open.id.tenant().to_string(),
         key: open.id.key().as_str().to_owned(),

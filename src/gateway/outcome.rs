@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
+use http::header::RETRY_AFTER;
 use tracing::Instrument;
 
 use super::admit::Ask;
@@ -76,7 +77,8 @@ pub(super) async fn answered<P: Ports>(
 ) -> Reply {
     let (head, rest) = response.into_parts();
     let status = head.status.as_u16();
-    match ask.policy.outcomes.classify(status) {
+    let told_when = head.headers.contains_key(RETRY_AFTER);
+    match ask.policy.outcomes.classify(status, told_when) {
         Outcome::NothingHappened => {
             metrics::attempt(&ask.route, "nothing_happened");
             released(gateway, ask, &claim).await;

@@ -116,6 +116,8 @@ struct Statuses {
     r#final: Vec<String>,
     /// Nothing happened: the same key runs again.
     released: Vec<String>,
+    /// Nothing happened where `Retry-After` stands beside it; in doubt without.
+    released_with_retry_after: Vec<String>,
     /// In doubt: retry with the same key only.
     unknown: Vec<String>,
 }
@@ -224,9 +226,10 @@ fn fingerprint(rule: &FingerprintRule) -> FingerprintJson<'_> {
 }
 
 fn statuses(sets: &OutcomeSets) -> Statuses {
-    let of = |wanted: Outcome| {
+    let of = |bare: Outcome, told_when: Outcome| {
         let mut ranges: Vec<(u16, u16)> = Vec::new();
-        for status in (200..=599).filter(|status| sets.classify(*status) == wanted) {
+        let means = |status: u16| (sets.classify(status, false), sets.classify(status, true));
+        for status in (200..=599).filter(|status| means(*status) == (bare, told_when)) {
             match ranges.last_mut() {
                 Some((_, last)) if *last + 1 == status => *last = status,
                 Some(_) | None => ranges.push((status, status)),
@@ -236,9 +239,10 @@ fn statuses(sets: &OutcomeSets) -> Statuses {
         ranges.into_iter().map(text).collect()
     };
     Statuses {
-        r#final: of(Outcome::Final),
-        released: of(Outcome::NothingHappened),
-        unknown: of(Outcome::Unknown),
+        r#final: of(Outcome::Final, Outcome::Final),
+        released: of(Outcome::NothingHappened, Outcome::NothingHappened),
+        released_with_retry_after: of(Outcome::Unknown, Outcome::NothingHappened),
+        unknown: of(Outcome::Unknown, Outcome::Unknown),
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) async fn question<P: Ports>(
     let within = gateway.settings.timings.probe_within;
     match gateway.ports.upstream().probe(question, within, policy.stored_limit).await {
         ProbeReply::Happened(response)
-            if policy.outcomes.classify(response.status().as_u16()) == Outcome::Final =>
+            if policy.outcomes.classify(response.status().as_u16(), false) == Outcome::Final =>
         {
             metrics::probe("happened");
             let (head, body) = response.into_parts();

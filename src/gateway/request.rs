@@ -403,7 +403,7 @@ pub(super) fn verdict(ask: &Ask, reading: Reading) -> Verdict {
         fingerprint: &ask.fingerprint,
         principal: ask.principal,
         recovery: ask.policy.recovery,
-        settle_time: ask.policy.settle_time,
+        over: ask.policy.over(),
     };
     decide(reading, &facts)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, Method, Uri};
 
 use super::signature::FingerprintRule;
-use crate::protocol::decide::Recovery;
+use crate::protocol::decide::{Over, Recovery};
 use crate::protocol::job::Backoff;
 use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::KeyPolicy;
@@ -85,6 +85,8 @@ pub struct Policy {
     pub upstream_timeout: Duration,
     /// How long a request may still be at work inside the upstream after its hold ran out.
     pub settle_time: Duration,
+    /// An answer with an unknown status ends its attempt, so that "did not happen" counts at once.
+    pub status_ends_attempt: bool,
     /// How long a key is promised to be remembered.
     pub retention: Retention,
     /// How long a key that is past its retention is refused before it is forgotten.
@@ -105,6 +107,13 @@ pub struct Policy {
     pub bind: Binding,
     /// Whether its claims are also lodged with the next serving region before anything is sent.
     pub escrow: Escrow,
+}
+
+impl Policy {
+    /// When one of its attempts in doubt is surely over.
+    pub fn over(&self) -> Over {
+        Over { settle_time: self.settle_time, status_ends_attempt: self.status_ends_attempt }
+    }
 }
 
 /// How long the upstream may take unless a route says otherwise.

@@ -10,6 +10,7 @@ mod tee;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::header::RETRY_AFTER;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use serde::Serialize;
@@ -253,7 +254,8 @@ async fn watch<P: Ports>(
     let answer = match &answered {
         Ok(response) => {
             let status = response.status().as_u16();
-            (trial.policy.outcomes.classify(status), Some(status))
+            let told_when = response.headers().contains_key(RETRY_AFTER);
+            (trial.policy.outcomes.classify(status, told_when), Some(status))
         }
         Err(SendError::NotSent(_)) => (Outcome::NothingHappened, None),
         Err(SendError::Unknown(_) | SendError::Late(_)) => (Outcome::Unknown, None),

@@ -264,7 +264,7 @@ async fn ask_all<P: Ports>(
 ) -> Learned {
     let (mut unknown, mut own_not, mut over_in) = (false, None, None);
     for row in rows {
-        let doubt = doubt(row, policy.settle_time);
+        let doubt = doubt(row, policy.over());
         match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
             Said::Happened(answer) => return Learned::Happened(Box::new(row.clone()), answer),
             Said::DidNotHappen if row.origin == gateway.origin => own_not = Some(row),

@@ -69,7 +69,7 @@ pub struct Doubt {
     pub nonce: Nonce,
     /// The request that made it.
     pub request_id: RequestId,
-    /// Until "did not happen" counts: what is left of its hold, plus the route's settle time; zero if it got its answer.
+    /// Until "did not happen" counts: what is left of its hold, plus the route's settle time.
     pub over_in: Duration,
     /// Until when the key is promised to be remembered.
     pub expires: Date,
@@ -122,8 +122,18 @@ pub struct Facts<'a> {
     pub principal: Option<Digest32>,
     /// The route's rule for a key in doubt.
     pub recovery: Recovery,
+    /// When an attempt in doubt is surely over.
+    pub over: Over,
+}
+
+/// When an attempt in doubt is surely over, by its route: only then "did not happen" counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
     /// How long a request may still be inside the upstream after its hold ran out.
     pub settle_time: Duration,
+    /// An answer ends its attempt, whatever its status: nothing stands between the gateway and the
+    /// service that could answer while the service still works.
+    pub status_ends_attempt: bool,
 }
 
 /// The verdict on a reading. Total: every reading has one.
@@ -156,7 +166,7 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
             Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires: row.expires },
             Recovery::Probe => {
                 let all = std::iter::once(&row).chain(&ground.beside);
-                let doubts = all.map(|row| doubt(row, facts.settle_time)).collect();
+                let doubts = all.map(|row| doubt(row, facts.over)).collect();
                 Verdict::Probe { doubts, basis: basis(ground) }
             }
         },
@@ -197,12 +207,17 @@ pub fn retry_after(left: Duration, typical: Option<Duration>) -> Duration {
     typical.unwrap_or(left).clamp(floor, left)
 }
 
-/// The attempt of a row in doubt, as a probe needs it, under a route's settle time.
-pub fn doubt(row: &Row, settle_time: Duration) -> Doubt {
+/// The attempt of a row in doubt, as a probe needs it. A status that leaves the key in doubt (5xx, 408)
+/// does not end the attempt by itself: a proxy gives up while the service goes on.
+pub fn doubt(row: &Row, over: Over) -> Doubt {
     let over_in = match row.state {
-        State::InDoubt { status: Some(_), .. } => Duration::ZERO,
-        State::InDoubt { status: None, left, past } | State::Claimed { left, past } => {
-            left + settle_time.saturating_sub(past)
+        State::InDoubt { status: Some(_), .. }
+            if over.status_ends_attempt || removed(Plant::StatusEndsNothing) =>
+        {
+            Duration::ZERO
+        }
+        State::InDoubt { status: _, left, past } | State::Claimed { left, past } => {
+            left + over.settle_time.saturating_sub(past)
         }
         State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
     };

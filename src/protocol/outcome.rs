@@ -20,6 +20,10 @@ pub enum Outcome {
 pub struct OutcomeSets {
     finals: StatusSet,
     nothing: StatusSet,
+    /// Those that mean "nothing happened" only beside `Retry-After`: a proxy answers 503 also when a
+    /// connection broke after the request was sent, but a service that turned a request away says
+    /// when to come back.
+    nothing_if_told_when: StatusSet,
 }
 
 /// Why two outcome sets cannot be used together.
@@ -31,17 +35,25 @@ pub enum OutcomeSetsError {
 }
 
 impl OutcomeSets {
-    /// Builds the sets of a route; a status must not stand in both.
-    pub fn new(finals: StatusSet, nothing: StatusSet) -> Result<Self, OutcomeSetsError> {
-        match (100..=599).find(|status| finals.contains(*status) && nothing.contains(*status)) {
+    /// Builds the sets of a route; a status must not be final and mean that nothing happened.
+    pub fn new(
+        finals: StatusSet,
+        nothing: StatusSet,
+        nothing_if_told_when: StatusSet,
+    ) -> Result<Self, OutcomeSetsError> {
+        let both = |status: &u16| {
+            let nothing = nothing.contains(*status) || nothing_if_told_when.contains(*status);
+            finals.contains(*status) && nothing
+        };
+        match (100..=599).find(both) {
             Some(status) => Err(OutcomeSetsError::Both(status)),
-            None => Ok(Self { finals, nothing }),
+            None => Ok(Self { finals, nothing, nothing_if_told_when }),
         }
     }
 
-    /// Classifies one status.
-    pub fn classify(&self, status: u16) -> Outcome {
-        if self.nothing.contains(status) {
+    /// Classifies one status; `told_when` says whether `Retry-After` stood beside it.
+    pub fn classify(&self, status: u16, told_when: bool) -> Outcome {
+        if self.nothing.contains(status) || (told_when && self.nothing_if_told_when.contains(status)) {
             Outcome::NothingHappened
         } else if self.finals.contains(status) {
             Outcome::Final
@@ -52,16 +64,17 @@ impl OutcomeSets {
 }
 
 impl Default for OutcomeSets {
-    /// Final: 2xx, 3xx and 4xx but for 408 and those below. Nothing happened: 401, 403, 425, 429, 503.
+    /// Final: 2xx, 3xx and 4xx but for 408 and those below. Nothing happened: 401, 403, 425, 429, and
+    /// 503 with `Retry-After`.
     fn default() -> Self {
-        let nothing = StatusSet::of(&[401, 403, 425, 429, 503]);
+        let nothing = StatusSet::of(&[401, 403, 425, 429]);
         let mut finals = StatusSet::default();
         for status in 200..=499 {
             if status != 408 && !nothing.contains(status) {
                 finals.insert(status);
             }
         }
-        Self { finals, nothing }
+        Self { finals, nothing, nothing_if_told_when: StatusSet::of(&[503]) }
     }
 }
 
@@ -111,19 +124,24 @@ mod tests {
     fn the_defaults_are_those_of_the_design() {
         let sets = OutcomeSets::default();
         for status in [200, 201, 204, 302, 304, 400, 402, 404, 409, 422] {
-            assert_eq!(sets.classify(status), Outcome::Final, "{status}");
+            assert_eq!(sets.classify(status, false), Outcome::Final, "{status}");
         }
-        for status in [401, 403, 425, 429, 503] {
-            assert_eq!(sets.classify(status), Outcome::NothingHappened, "{status}");
+        for status in [401, 403, 425, 429] {
+            assert_eq!(sets.classify(status, false), Outcome::NothingHappened, "{status}");
         }
-        for status in [408, 500, 501, 502, 504, 599, 600, 999] {
-            assert_eq!(sets.classify(status), Outcome::Unknown, "{status}");
+        assert_eq!(sets.classify(503, true), Outcome::NothingHappened);
+        for status in [408, 500, 501, 502, 503, 504, 599, 600, 999] {
+            assert_eq!(sets.classify(status, false), Outcome::Unknown, "{status}");
+            let alike = sets.classify(status, true) == Outcome::Unknown;
+            assert_eq!(alike, status != 503, "{status}");
         }
     }
 
     #[test]
     fn a_status_in_both_sets_is_refused() {
-        let both = OutcomeSets::new(StatusSet::of(&[200, 402]), StatusSet::of(&[402]));
+        let both = OutcomeSets::new(StatusSet::of(&[200, 402]), StatusSet::of(&[402]), StatusSet::default());
         assert_eq!(both, Err(OutcomeSetsError::Both(402)));
+        let both = OutcomeSets::new(StatusSet::of(&[503]), StatusSet::default(), StatusSet::of(&[503]));
+        assert_eq!(both, Err(OutcomeSetsError::Both(503)));
     }
 }

@@ -46,6 +46,7 @@ plants! {
     NewVoterSilent "new-voter-silent" "15: a new voter is silent for one grant."
     BootClock "boot-clock" "16: processes go by a clock that counts the time in which they slept."
     MaskingKept "masking-kept" "17: what masks another origin's open row outlives it."
+    StatusEndsNothing "status-ends-nothing" "A status that leaves a key in doubt does not end its attempt: hold and settle time are waited for."
     LateRenewal "late-renewal" "A renewal that was long on its way puts no older view in a grant's place."
     VotersBefore "voters-before" "A majority is of those who vote, and of those who voted before."
     Quiet "quiet" "Who could not hold its lease asks for nothing until a minority's grants have run out."

@@ -94,7 +94,7 @@ async fn rage(public: String, tenant: usize, number: usize, storm: Arc<Storm>) {
     for round in 0_usize.. {
         let key = format!("storm-{shared}-{}", round / 20);
         let request =
-            charge(&public, tenant, &key).with("Demo-Behave", if slow { "slow=900ms" } else { "status=503" });
+            charge(&public, tenant, &key).with("Demo-Behave", if slow { "slow=900ms" } else { "status=429" });
         // What it is told, or that it was cut off, is all the same to it.
         if connections.send(request, PATIENCE).await.is_ok_and(|answer| is_refused(&answer)) {
             storm.refused.fetch_add(1, SeqCst);

@@ -76,7 +76,7 @@ impl Told {
             (409, "outcome-unknown") => Told::Parked,
             (409, "in-progress") => Told::Later,
             (500 | 504, "outcome-unknown") => Told::Unknown,
-            (503, _) => Told::Later,
+            (429 | 503, _) => Told::Later,
             (status, _) => panic!("{what}: nobody should be told {status}: {}", answer.text()),
         }
     }
@@ -132,7 +132,7 @@ impl Storm {
             65..78 => "drop-answer".to_owned(),
             78..84 => format!("slow={delay}ms, drop-answer"),
             84..91 => "status=500".to_owned(),
-            91..96 => "status=503".to_owned(),
+            91..96 => "status=429".to_owned(),
             _ => format!("slow={delay}ms, status=402"),
         }
     }

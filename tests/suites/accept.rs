@@ -256,7 +256,7 @@ fn poison_ends_in_the_dead_letters_and_an_operator_decides() {
         let solo = Solo::start(&routes(), None).await;
         let key = key("poison");
         let poison = || {
-            let request = post(&solo.public(), "/v1/notes", &key, BODY).with("Demo-Behave", "status=503");
+            let request = post(&solo.public(), "/v1/notes", &key, BODY).with("Demo-Behave", "status=429");
             request.with("Prefer", "respond-async")
         };
         let accepted = ask(poison()).await;
@@ -268,7 +268,7 @@ fn poison_ends_in_the_dead_letters_and_an_operator_decides() {
         let (output, listed) = onceway(&solo, &["jobs", "--dead"]).await;
         assert_eq!(output.status.code(), Some(3), "{listed}");
         assert!(
-            listed.contains(&key) && listed.contains("answered 503") && listed.contains("run 3 times"),
+            listed.contains(&key) && listed.contains("answered 429") && listed.contains("run 3 times"),
             "{listed}"
         );
         let first_lines = Ask::get(format!("{}/console/now", solo.region.admin()));
@@ -295,8 +295,8 @@ fn poison_ends_in_the_dead_letters_and_an_operator_decides() {
         assert!(page.contains("onceway_jobs_total{route=\"notes\",result=\"dead\"} 2"), "{page}");
 
         // The key is free again, and an ordinary request runs while its client waits.
-        let told = ask(post(&solo.public(), "/v1/notes", &key, BODY).with("Demo-Behave", "status=503")).await;
-        assert_eq!(told.status, 503, "its client sends the same request again");
+        let told = ask(post(&solo.public(), "/v1/notes", &key, BODY).with("Demo-Behave", "status=429")).await;
+        assert_eq!(told.status, 429, "its client sends the same request again");
         assert_eq!(effects(&solo.ledger, &key), 0);
     });
 }

@@ -339,12 +339,21 @@ fn one_written_outcome_set_takes_from_the_other_ones_default() {
         let folder = files(&[("routes", "hold = \"10s\"", &format!("hold = \"10s\"\n{lines}"))]);
         let config = load(folder.path()).unwrap();
         let sets = policy_of(&config, "/v1/charges").outcomes.clone();
-        [200, 404, 429, 503, 500].map(|status| sets.classify(status))
+        let told_when = sets.classify(503, true);
+        ([200, 404, 429, 503, 500].map(|status| sets.classify(status, false)), told_when)
     };
-    assert_eq!(of(""), [Final, Final, NothingHappened, NothingHappened, Unknown]);
-    assert_eq!(of("nothing_happened = [404]"), [Final, NothingHappened, Unknown, Unknown, Unknown]);
-    assert_eq!(of("final = [\"2xx\", \"429-430\"]"), [Final, Unknown, Final, NothingHappened, Unknown]);
-    assert_eq!(of("final = [\"200\"]\nnothing_happened = []"), [Final, Unknown, Unknown, Unknown, Unknown]);
+    assert_eq!(of(""), ([Final, Final, NothingHappened, Unknown, Unknown], NothingHappened));
+    let listed = of("nothing_happened = [404]");
+    assert_eq!(listed, ([Final, NothingHappened, Unknown, Unknown, Unknown], Unknown));
+    let trusted = of("nothing_happened = [503]");
+    assert_eq!(trusted, ([Final, Final, Unknown, NothingHappened, Unknown], NothingHappened));
+    let told_when = of("nothing_happened = [\"5xx+Retry-After\"]");
+    assert_eq!(told_when, ([Final, Final, Unknown, Unknown, Unknown], NothingHappened));
+    let finals = of("final = [\"2xx\", \"429-430\"]");
+    assert_eq!(finals, ([Final, Unknown, Final, Unknown, Unknown], NothingHappened));
+    assert_eq!(of("final = [503]"), ([Unknown, Unknown, NothingHappened, Final, Unknown], Final));
+    let both = of("final = [\"200\"]\nnothing_happened = []");
+    assert_eq!(both, ([Final, Unknown, Unknown, Unknown, Unknown], Unknown));
 }
 
 #[test]

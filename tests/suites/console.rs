@@ -25,7 +25,9 @@ async fn solo() -> &'static Solo {
 
 /// Such a region.
 async fn start() -> Solo {
-    Solo::start_with(&routes(), None, |dir| {
+    let settle = "settle_time = \"0s\"\n";
+    let routes = routes().replace(settle, &format!("{settle}status_ends_attempt = true\n"));
+    Solo::start_with(&routes, None, |dir| {
         fs::write(dir.join("token"), TOKEN).unwrap();
         let file = dir.join("solo.toml");
         fs::write(&file, fs::read_to_string(&file).unwrap() + "\n[admin]\ntoken_file = \"token\"\n").unwrap();

@@ -173,7 +173,8 @@ fn the_published_contract_says_what_each_route_asks() {
         assert_eq!(plain["expired"]["seconds"], 60);
         assert_eq!((&picky["retention"], &picky["expired"]), (&"never".into(), &serde_json::Value::Null));
         let statuses = &plain["statuses"];
-        assert_eq!(statuses["released"], serde_json::json!(["401", "403", "425", "429", "503"]));
+        assert_eq!(statuses["released"], serde_json::json!(["401", "403", "425", "429"]));
+        assert_eq!(statuses["released_with_retry_after"], serde_json::json!(["503"]));
         assert!(statuses["unknown"].as_array().unwrap().contains(&"504-599".into()), "{statuses}");
         for (route, wanted) in [(&plain, 422), (&signed, 409)] {
             let refusals = route["refusals"].as_array().unwrap();

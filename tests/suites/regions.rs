@@ -143,7 +143,7 @@ fn keys_tokens_and_bodies_are_in_no_log_metric_or_error() {
         let planted = [key("canary-key"), "sk_canary_token".to_owned(), "canary-body".to_owned()];
         let body = r#"{"amount":1,"note":"canary-body"}"#;
         for region in &three().await.regions {
-            for behave in ["", "status=500", "drop-answer", "status=503", "hang"] {
+            for behave in ["", "status=500", "drop-answer", "status=429", "hang"] {
                 let request =
                     post(&region.public(), "/v1/payouts", &format!("{}-{}", planted[0], behave.len()), body);
                 let answer = ask(request.with("Demo-Behave", behave)).await;

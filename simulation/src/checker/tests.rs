@@ -462,6 +462,7 @@ fn a_double_that_some_store_shows_is_in_a_journal() {
         status: 201,
         body: Default::default(),
         asked: Default::default(),
+        queued: false,
     };
     let breaks = |effects: usize, rows: &[&str], kind: &str| -> Vec<Invariant> {
         let store = Truth {

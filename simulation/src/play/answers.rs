@@ -92,6 +92,7 @@ mod tests {
             status: 201,
             body: Bytes::from(*answer),
             asked: Bytes::from(*request),
+            queued: false,
         };
         let ledger = [(id.clone(), performed.iter().map(happened).collect())].into();
         let all: Vec<Asked> = told.iter().map(asked).collect();

@@ -33,6 +33,9 @@ const STATEMENT_SLOW: Duration = Duration::from_millis(1_200);
 const STATEMENT_LOST: Duration = Duration::from_millis(1_400);
 /// How much slower a slow upstream is.
 const UPSTREAM_SLOWER: Duration = Duration::from_millis(2_500);
+/// A proxy that gave up, and a service that goes on.
+const GAVE_UP: UpstreamMode =
+    UpstreamMode::FailThenEffect { status: 504, after: Duration::from_millis(1_000) };
 /// How long a flapping link is up, and down.
 const FLAP: Duration = Duration::from_millis(1_500);
 /// How fast the clocks of clients run that are off.
@@ -230,6 +233,7 @@ impl Faults {
             OfRegion::UpstreamEffectThenDrop => upstream(UpstreamMode::EffectThenDrop),
             OfRegion::UpstreamDropsBefore => upstream(UpstreamMode::DropBeforeEffect),
             OfRegion::UpstreamEffectThenFail => upstream(UpstreamMode::EffectThenFail { status: 500 }),
+            OfRegion::UpstreamFailThenEffect => upstream(GAVE_UP),
             OfRegion::UpstreamBusy => upstream(UpstreamMode::Busy { retry_after: 1 }),
             OfRegion::UpstreamHangs => upstream(UpstreamMode::Hang),
             OfRegion::UpstreamHangsInBody => upstream(UpstreamMode::HangInBody),
@@ -263,6 +267,7 @@ impl Faults {
             | OfRegion::UpstreamEffectThenDrop
             | OfRegion::UpstreamDropsBefore
             | OfRegion::UpstreamEffectThenFail
+            | OfRegion::UpstreamFailThenEffect
             | OfRegion::UpstreamBusy
             | OfRegion::UpstreamHangs
             | OfRegion::UpstreamHangsInBody => deployment.normal_upstream(region),

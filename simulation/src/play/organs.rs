@@ -123,6 +123,7 @@ pub fn of(what: &Happens, how: &How, regions: &[RegionName]) -> Vec<Organ> {
             | OfRegion::UpstreamEffectThenDrop
             | OfRegion::UpstreamDropsBefore
             | OfRegion::UpstreamEffectThenFail
+            | OfRegion::UpstreamFailThenEffect
             | OfRegion::UpstreamBusy
             | OfRegion::UpstreamHangs
             | OfRegion::UpstreamHangsInBody => vec![named("upstream", region)],

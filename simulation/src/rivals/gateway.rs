@@ -318,7 +318,7 @@ impl Rival {
             Err(SendError::Unknown(_) | SendError::Late(_)) => Err(State::Doubt),
         };
         let state = match &answer {
-            Ok((status, body)) => match policy.outcomes.classify(*status) {
+            Ok((status, body)) => match policy.outcomes.classify(*status, false) {
                 Outcome::Final => State::Answered(*status, body.clone()),
                 Outcome::NothingHappened => State::Released,
                 Outcome::Unknown => State::Doubt,

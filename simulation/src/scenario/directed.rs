@@ -39,6 +39,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::NewVoterSilent => seeds(2, "disk-lost"),
         Plant::BootClock => seeds(2, "long-pause"),
         Plant::MaskingKept => seeds(2, "short-lived"),
+        Plant::StatusEndsNothing => seeds(2, "proxy-gives-up"),
         Plant::LateRenewal => seeds(2, "late-renewal"),
         Plant::VotersBefore => seeds(2, "new-voter"),
         Plant::Quiet => seeds(120, "swarm"),

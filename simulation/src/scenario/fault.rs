@@ -63,6 +63,7 @@ kinds! {
         UpstreamEffectThenDrop "upstream-effect-then-drop" "The protected service performs the effect, and then breaks the connection."
         UpstreamDropsBefore "upstream-drops-before" "The protected service breaks the connection before it does anything."
         UpstreamEffectThenFail "upstream-effect-then-fail" "The protected service performs the effect, and then answers 500."
+        UpstreamFailThenEffect "upstream-fail-then-effect" "The protected service answers 504 and performs the effect 1 s later; until then its status address says that it did not happen."
         UpstreamBusy "upstream-busy" "The protected service answers 503 with Retry-After."
         UpstreamHangs "upstream-hangs" "The protected service takes requests, and neither does nor says anything."
         UpstreamHangsInBody "upstream-hangs-in-body" "The protected service performs the effect, and never ends its answer."

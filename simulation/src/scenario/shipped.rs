@@ -33,6 +33,7 @@ files! {
     "scenarios/new-target.toml"
     "scenarios/new-voter.toml"
     "scenarios/one-way-cut.toml"
+    "scenarios/proxy-gives-up.toml"
     "scenarios/region-loss.toml"
     "scenarios/restarts.toml"
     "scenarios/retry-storm.toml"

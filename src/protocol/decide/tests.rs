@@ -8,6 +8,7 @@ use super::super::record::{AnswerBody, Reader, resolve};
 use super::super::time::Drift;
 use super::*;
 
+const AT_ONCE: Over = Over { settle_time: Duration::ZERO, status_ends_attempt: false };
 const NO_DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
 
 fn origin(name: &str) -> Origin {
@@ -51,7 +52,7 @@ fn doubt() -> State {
 fn verdict(me: &str, recovery: Recovery, rows: &[Row]) -> Verdict {
     let reader = Reader::new(origin(me), NO_DRIFT);
     let asked = asked();
-    let facts = Facts { fingerprint: &asked, principal: None, recovery, settle_time: Duration::ZERO };
+    let facts = Facts { fingerprint: &asked, principal: None, recovery, over: AT_ONCE };
     let mut turned = rows.to_vec();
     let first = decide(resolve(turned.clone(), &reader), &facts);
     for _ in rows {
@@ -140,26 +141,33 @@ fn each_attempt_in_doubt_is_asked_about_the_newest_first() {
     }
 }
 
-/// "Did not happen" must come to count: the settle time runs on after the hold, it does not stand still.
+/// "Did not happen" must come to count: the settle time runs on after the hold, it does not stand still. A
+/// status does not end the attempt, unless the route says so.
 #[test]
 fn an_attempt_is_over_its_settle_time_after_its_hold() {
-    let over_in = |state| {
+    let over_in = |state, status_ends_attempt| {
         let reader = Reader::new(origin("eu"), NO_DRIFT);
         let asked = asked();
-        let settle_time = Duration::from_secs(2);
-        let facts = Facts { fingerprint: &asked, principal: None, recovery: Recovery::Probe, settle_time };
+        let over = Over { settle_time: Duration::from_secs(2), status_ends_attempt };
+        let facts = Facts { fingerprint: &asked, principal: None, recovery: Recovery::Probe, over };
         match decide(resolve(vec![row("eu", 1, state, &[])], &reader), &facts) {
             Verdict::Probe { doubts, .. } => doubts[0].over_in.as_millis(),
             other => panic!("a key in doubt on a probe route is asked about: {other:?}"),
         }
     };
     let (ms, none) = (Duration::from_millis, Duration::ZERO);
-    assert_eq!(over_in(State::InDoubt { status: None, left: ms(500), past: none }), 2_500);
-    for (past, left) in [(0, 2_000), (1_999, 1), (2_000, 0), (90_000, 0)] {
-        assert_eq!(over_in(State::InDoubt { status: None, left: none, past: ms(past) }), left);
-        assert_eq!(over_in(State::Claimed { left: none, past: ms(past) }), left);
+    for status in [None, Some(504)] {
+        assert_eq!(over_in(State::InDoubt { status, left: ms(500), past: none }, false), 2_500);
     }
-    assert_eq!(over_in(State::InDoubt { status: Some(500), left: ms(500), past: none }), 0);
+    for (past, left) in [(0, 2_000), (1_999, 1), (2_000, 0), (90_000, 0)] {
+        for status in [None, Some(504)] {
+            let state = State::InDoubt { status, left: none, past: ms(past) };
+            assert_eq!(over_in(state, false), left);
+        }
+        assert_eq!(over_in(State::Claimed { left: none, past: ms(past) }, false), left);
+    }
+    assert_eq!(over_in(State::InDoubt { status: Some(500), left: ms(500), past: none }, true), 0);
+    assert_eq!(over_in(State::InDoubt { status: None, left: ms(500), past: none }, true), 2_500);
 }
 
 /// A key that is bound to a principal is another request's to everybody else, whatever became of it; nothing else about it shows.
@@ -178,7 +186,7 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
             (None, None, true),
         ] {
             let recovery = Recovery::Rerun { max_attempts: 9 };
-            let facts = Facts { fingerprint: &asked, principal: asks, recovery, settle_time: Duration::ZERO };
+            let facts = Facts { fingerprint: &asked, principal: asks, recovery, over: AT_ONCE };
             let reader = Reader::new(origin("eu"), NO_DRIFT);
             let rows = vec![Row { principal: bound, ..row("eu", 1, state.clone(), &[]) }];
             let verdict = decide(resolve(rows, &reader), &facts);

@@ -226,7 +226,7 @@ pub async fn left_alone(stage: &Stage) {
     let [us, eu, ap] = [&stage.fleet.regions[0], &stage.fleet.regions[1], &stage.fleet.regions[2]];
     let keys = doubts(stage, 2).await;
     let waiting = stage.key_of(0, None).await;
-    let refused = post(&us.public(), "/v1/notes", &waiting, BODY).with("Demo-Behave", "status=503");
+    let refused = post(&us.public(), "/v1/notes", &waiting, BODY).with("Demo-Behave", "status=429");
     stage.told(refused, &[202]).await;
     certified(stage, &eu.name, 10 * DAY);
     certified(stage, &ap.name, DAY);

@@ -62,7 +62,7 @@ pub async fn play(stage: &Stage) {
     let over = AtomicBool::new(false);
     let seen = async {
         let dead = stage.key_of(0, None).await;
-        let refused = post(&public, "/v1/emails", &dead, BODY).with("Demo-Behave", "status=503");
+        let refused = post(&public, "/v1/emails", &dead, BODY).with("Demo-Behave", "status=429");
         stage.told(refused, &[202]).await;
         stage.fires("OncewayDeadLetters", &[US]).await;
         stage.fires("OncewayDoubtsGrow", &[US]).await;

@@ -6,7 +6,7 @@ use onceway::adapters::identity::generate;
 use onceway::config::reader::Problem;
 use onceway::config::secret::Need;
 use onceway::config::secret::SecretSource;
-use onceway::config::{Checked, Config, check_region};
+use onceway::config::{Checked, Config, check_region, check_routes};
 use onceway::protocol::region::RegionName;
 
 use crate::config::cases::{CASES, Case};
@@ -135,13 +135,14 @@ const INCOMPLETE: [(&str, &str, &str); 4] = [
 fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
     let folder = files(&INCOMPLETE);
     let check_for = |need, environment| {
-        let Checked { value, wrong, missing } =
+        let Checked { value, wrong, missing, advice } =
             check_region(&folder.path().join("region.toml"), environment, need);
         let lines = |all: Vec<Problem>| -> Vec<String> {
             let gone = "No such file or directory (os error 2)";
             let shown = |one: Problem| one.to_string().replace(&format!("{}/", folder.path().display()), "");
             all.into_iter().map(|one| shown(one).replace(gone, "gone")).collect()
         };
+        assert!(advice.is_empty(), "{advice:?}");
         (value.is_some(), lines(wrong), lines(missing))
     };
     let check = |environment| check_for(Need::All, environment);
@@ -198,4 +199,20 @@ fn an_admin_listener_open_to_others_takes_its_token_from_a_file() {
     std::fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
     let config = load(folder.path()).unwrap();
     assert_eq!(config.process.admin_token.unwrap().reveal(), "a-token-of-25-characters-");
+}
+
+/// A route may trust a bare 503, and its writer is told what that means. Nothing refuses it, however strict.
+#[test]
+fn a_check_warns_of_a_route_that_trusts_a_bare_503() {
+    for (lines, trusts) in [("", false), ("nothing_happened = [429, 503]", true), ("final = [503]", false)] {
+        let folder = files(&[("routes", "hold = \"10s\"", &format!("hold = \"10s\"\n{lines}"))]);
+        let checked = check_routes(&folder.path().join("routes.toml"));
+        assert!(checked.wrong.is_empty() && checked.missing.is_empty(), "{checked:?}");
+        let told: Vec<_> = checked.advice.iter().map(|one| (one.line, one.text.clone())).collect();
+        assert_eq!(told.len(), usize::from(trusts), "{told:?}");
+        for (line, text) in told {
+            let what = "route \"charges\" takes a 503 without Retry-After";
+            assert!(line == 1 && text.starts_with(what), "{line}: {text}");
+        }
+    }
 }

@@ -19,7 +19,8 @@ use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::sleep;
 
 use super::bench::{
-    ACCEPT, Bench, HOLD, ask, ask_as, id, key_of, key_of_tenant, ms, play, region, request, until,
+    ACCEPT, Bench, HOLD, SETTLE_TIME, ask, ask_as, id, key_of, key_of_tenant, ms, play, region, request,
+    until,
 };
 use super::stored::{Left, leave};
 
@@ -265,7 +266,7 @@ fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
         let (bench, eu) = (Bench::start(10).await, region("eu"));
         let key = key_of(&eu, "poison");
         // As if nothing had happened; the ledger notes when each attempt came.
-        bench.upstream(&eu, UpstreamMode::EffectThenFail { status: 503 });
+        bench.upstream(&eu, UpstreamMode::EffectThenFail { status: 429 });
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
         becomes(&bench, &eu, &key, "dead").await;
         let at: Vec<Duration> = bench.effects(&key).iter().map(|effect| effect.at).collect();
@@ -280,7 +281,7 @@ fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
         assert_eq!((letters.len(), letters[0].runs), (1, ACCEPT.max_runs));
         assert_eq!(
             letters[0].trouble.as_deref(),
-            Some("the upstream answered 503: nothing happened; run 5 times")
+            Some("the upstream answered 429: nothing happened; run 5 times")
         );
         sleep(ms(30_000)).await;
         assert_eq!(bench.arrived(&eu), ACCEPT.max_runs as usize, "a dead letter must not run");
@@ -420,6 +421,7 @@ fn a_doubt_without_a_job_is_recovered_while_its_client_waits() {
             let key = key_of(&eu, word);
             bench.upstream(&eu, doubt);
             assert!(bench.send(&eu, "/prefer", &key).await.status >= 500);
+            sleep(HOLD + SETTLE_TIME).await;
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
             let mut preferring = request("/prefer", &key, "{}");
             preferring.headers_mut().insert("prefer", "respond-async".parse().unwrap());

@@ -79,7 +79,7 @@ fn those_who_waited_for_a_released_attempt_run_it_once() {
     play(async {
         let (bench, eu) = (Bench::start(4).await, region("eu"));
         let busy =
-            UpstreamMode::Answer { after: ms(300), status: 503, body: Default::default(), effect: false };
+            UpstreamMode::Answer { after: ms(300), status: 429, body: Default::default(), effect: false };
         bench.upstream(&eu, busy);
         let key = key_of(&eu, "freed");
         let first = bench.begin(&eu, "/park", &key);
@@ -87,7 +87,7 @@ fn those_who_waited_for_a_released_attempt_run_it_once() {
         let copies: Vec<_> = (0..10).map(|_| bench.begin(&eu, "/park", &key)).collect();
         sleep(ms(100)).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(300) });
-        assert_eq!(first.await.unwrap().status, 503);
+        assert_eq!(first.await.unwrap().status, 429);
         let mut firsts = 0;
         for copy in copies {
             let told = copy.await.unwrap();

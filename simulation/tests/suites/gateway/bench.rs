@@ -484,6 +484,7 @@ fn policy(recovery: Recovery) -> Policy {
         wait: ms(2_000),
         upstream_timeout: UPSTREAM,
         settle_time: SETTLE_TIME,
+        status_ends_attempt: false,
         escrow: onceway::gateway::route::Escrow::Off,
         retention: Retention::For(if recovery == Recovery::Park { RETENTION } else { DAY }),
         tombstone: if recovery == Recovery::Park { TOMBSTONE } else { DAY },

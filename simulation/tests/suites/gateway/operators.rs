@@ -103,6 +103,12 @@ fn the_owner_rules_about_another_regions_attempt() {
             store.doubt(&attempt, Some(500)).await.unwrap();
             sleep(ms(500)).await;
             assert_eq!(bench.send(&us, "/park", &key).await.said(), (409, "outcome-unknown"));
+            if matches!(ruling, Ruling::Released) {
+                // A status does not end the attempt: it may still take effect.
+                let early = bench.gateway(&eu).rule(&id(&key), &act(ruling.clone())).await.unwrap_err();
+                assert!(matches!(early, Refusal::Running { .. }), "{early:?}");
+                sleep(HOLD * 2).await;
+            }
             let shown = bench.gateway(&eu).rule(&id(&key), &act(ruling.clone())).await.unwrap();
             let settled = matches!(ruling, Ruling::Settled(_));
             assert_eq!((shown.state, shown.journal.len()), (if settled { "settled" } else { "released" }, 1));

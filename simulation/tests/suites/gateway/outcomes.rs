@@ -216,8 +216,10 @@ fn unknown_is_never_taken_for_failed() {
 
 #[test]
 fn what_surely_did_not_happen_is_released_and_runs_again() {
-    let busy = UpstreamMode::Answer { after: ms(5), status: 503, body: Default::default(), effect: false };
-    for (mode, expected) in [(UpstreamMode::Refuse, (502, "upstream-unavailable")), (busy, (503, ""))] {
+    let busy = UpstreamMode::Answer { after: ms(5), status: 429, body: Default::default(), effect: false };
+    let told_when = UpstreamMode::Busy { retry_after: 1 };
+    let refused = (502, "upstream-unavailable");
+    for (mode, expected) in [(UpstreamMode::Refuse, refused), (busy, (429, "")), (told_when, (503, ""))] {
         play(async {
             let (bench, eu) = (Bench::start(6).await, region("eu"));
             let key = key_of(&eu, "released");
@@ -230,6 +232,21 @@ fn what_surely_did_not_happen_is_released_and_runs_again() {
             assert_eq!(bench.effects(&key).len(), 1);
         });
     }
+}
+
+/// A proxy answers 503 also when a connection broke after the request was sent.
+#[test]
+fn a_503_that_does_not_say_when_to_come_back_leaves_the_key_in_doubt() {
+    play(async {
+        let (bench, eu) = (Bench::start(6).await, region("eu"));
+        let key = key_of(&eu, "bare");
+        bench.upstream(&eu, UpstreamMode::EffectThenFail { status: 503 });
+        assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "outcome-unknown"));
+        assert_eq!(bench.state(&eu, &key).await, "in-doubt");
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        assert_eq!(bench.send(&eu, "/park", &key).await.said(), (409, "outcome-unknown"));
+        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1));
+    });
 }
 
 /// The client hangs up at every millisecond of a request's life, at the owner and elsewhere.

@@ -101,17 +101,44 @@ fn cannot_say_changes_nothing() {
     }
 }
 
-/// The upstream gave an answer, though one that does not tell: the attempt is over, so "did not happen" counts at once.
+/// A proxy that gave up answers 504, and the service goes on: what the status address says before hold
+/// and settle time are over does not count.
 #[test]
-fn an_attempt_that_got_its_answer_is_over() {
+fn a_status_that_leaves_the_key_in_doubt_does_not_end_its_attempt() {
+    play(async {
+        let (bench, eu) = (Bench::start(5).await, region("eu"));
+        let key = key_of(&eu, "answered");
+        bench.upstream(&eu, UpstreamMode::FailThenEffect { status: 504, after: ms(1_000) });
+        assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (504, "outcome-unknown"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        for _ in 0..3 {
+            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), STAYS);
+            sleep(ms(200)).await;
+        }
+        sleep(ms(1_000)).await;
+        let told = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((told.status, told.replayed), (201, true));
+        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1));
+    });
+}
+
+/// What did not happen by then runs again, once hold and settle time are over.
+#[test]
+fn an_attempt_that_got_a_status_and_did_nothing_runs_again_after_its_hold() {
     play(async {
         let (bench, eu) = (Bench::start(5).await, region("eu"));
         let key = key_of(&eu, "answered");
         let broken =
             UpstreamMode::Answer { after: ms(5), status: 500, body: Default::default(), effect: false };
         bench.upstream(&eu, broken);
+        let begun = Instant::now();
         assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (500, "outcome-unknown"));
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        while begun.elapsed() < HOLD + SETTLE_TIME - ms(200) {
+            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), STAYS, "{:?}", begun.elapsed());
+            sleep(ms(100)).await;
+        }
+        sleep(ms(400)).await;
         let told = bench.send(&eu, "/probe", &key).await;
         assert_eq!((told.status, told.replayed, bench.effects(&key).len()), (201, false, 1));
     });

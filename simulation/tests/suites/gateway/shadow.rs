@@ -121,14 +121,14 @@ fn retries_are_counted_as_what_they_would_have_been() {
 
         let answer =
             |status| UpstreamMode::Answer { after: ms(10), status, body: bytes::Bytes::new(), effect: false };
-        for status in [409, 503, 201, 500, 201] {
+        for status in [409, 429, 201, 500, 201] {
             bench.upstream(&eu, answer(status));
             send("{}").await;
         }
         let found = counts(&gateway, "park");
         assert_eq!((found.replayed, found.diverged), (6, 1), "a 409 where the first was 201");
 
-        for (status, key) in [(503, "free"), (201, "free"), (201, "free"), (500, "doubt"), (201, "doubt")] {
+        for (status, key) in [(429, "free"), (201, "free"), (201, "free"), (500, "doubt"), (201, "doubt")] {
             bench.upstream(&eu, answer(status));
             ask(&gateway, "/probe", key, "{}").await;
         }

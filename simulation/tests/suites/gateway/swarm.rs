@@ -111,7 +111,7 @@ impl Swarm {
             }
             1 | 2 => {
                 let busy =
-                    UpstreamMode::Answer { after: ms(30), status: 503, body: Bytes::new(), effect: false };
+                    UpstreamMode::Answer { after: ms(30), status: 429, body: Bytes::new(), effect: false };
                 let modes = [
                     UpstreamMode::Receipt { after: ms(50) },
                     UpstreamMode::Receipt { after: ms(700) },

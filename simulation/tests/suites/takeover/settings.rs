@@ -131,6 +131,7 @@ fn route(name: &str, recovery: Recovery, life: Duration) -> Route {
         wait: ms(2_000),
         upstream_timeout: ms(3_000),
         settle_time: SETTLE_TIME,
+        status_ends_attempt: false,
         escrow,
         retention: Retention::For(life),
         tombstone: life,
