@@ -1,8 +1,8 @@
 //! How long does a change of the gate wait for claims? `cargo bench --bench gate` has 64 clients claim one key after the other through the
 //! store port against a private Postgres, while the gate's state is set again and again, and prints how long changes and claims took.
 //!
-//! Neighbours: `adapters/postgres/sql/0006_gate.sql` says who waits for whom. It fails where a change took longer than 50 ms beyond the longest
-//! claim of its time, or was not made at all.
+//! Neighbours: `adapters/postgres/sql/0006_gate.sql` says who waits for whom. It fails where a change took more than 50 ms beyond the
+//! longest claim that was on its way when it began, or where a change or a claim failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,8 +50,9 @@ impl Took {
         Took { begun, took: begun.elapsed() }
     }
 
-    fn beside(&self, other: &Took) -> bool {
-        self.begun < other.begun + other.took && other.begun < self.begun + self.took
+    /// Whether it was on its way when the other one began.
+    fn is_before(&self, other: &Took) -> bool {
+        self.begun < other.begun && other.begun < self.begun + self.took
     }
 }
 
@@ -114,16 +115,19 @@ fn told(all: &Seen) -> Result<()> {
     }
     println!("claims/s: {:.0}", all.claims.len() as f64 / (TURN * TURNS as u32).as_secs_f64());
     let beyond = all.changes.iter().map(|change| {
-        let longest = all.claims.iter().filter(|claim| claim.beside(change)).map(|claim| claim.took).max();
+        let longest = all.claims.iter().filter(|claim| claim.is_before(change)).map(|claim| claim.took).max();
         change.took.saturating_sub(longest.unwrap_or_default())
     });
     let beyond = beyond.max().context("the gate was never changed")?;
-    println!("longest beyond the longest claim beside it: {:.2} ms", beyond.as_secs_f64() * 1_000.0);
+    println!(
+        "beyond the longest claim that was on its way, at most: {:.2} ms",
+        beyond.as_secs_f64() * 1_000.0
+    );
     println!("failed: {} claims, {} changes", all.unclaimed.len(), all.unchanged.len());
     if let Some(why) = all.unchanged.iter().chain(&all.unclaimed).next() {
         bail!("{why}");
     }
-    ensure!(beyond <= BEYOND, "a change took {beyond:?} longer than the longest claim beside it");
+    ensure!(beyond <= BEYOND, "a change took {beyond:?} longer than the longest claim that was on its way");
     Ok(())
 }
 
