@@ -64,7 +64,7 @@ impl Escrows for SimStore {
 
     async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
         let converted = self.call(Effect::Writes, |table| table.convert(origin, most)).await?;
-        converted.ok_or_else(|| StoreError::Definite("the running boot is not approved".to_owned()))
+        converted.ok_or_else(unapproved)
     }
 
     async fn reap_escrows(&self, most: u32) -> Result<u64, StoreError> {
@@ -86,8 +86,13 @@ impl Imports for SimStore {
         if *origin == self.call(Effect::Reads, |table| table.origin().clone()).await? {
             return Err(StoreError::Definite("the own rows are written by claims only".to_owned()));
         }
-        self.call(Effect::Writes, |table| table.import(origin, rows)).await
+        let imported = self.call(Effect::Writes, |table| table.import(origin, rows)).await?;
+        imported.ok_or_else(unapproved)
     }
+}
+
+fn unapproved() -> StoreError {
+    StoreError::Definite("the running boot is not approved".to_owned())
 }
 
 impl Audit for SimStore {

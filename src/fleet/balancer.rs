@@ -145,6 +145,17 @@ mod tests {
         (addresses.0, addresses.1, [serving, telling])
     }
 
+    /// Ends a gateway. A process that another test starts at this moment has a copy of its listener,
+    /// which accepts and resets until that process runs its program: only who is refused is gone.
+    async fn ends(address: SocketAddr, tasks: [JoinHandle<()>; 2]) {
+        for task in tasks {
+            task.abort();
+            assert!(task.await.is_err());
+        }
+        let refused = async || Ok(TcpStream::connect(address).await.is_err().then_some(()));
+        wait::for_some("a gateway to be gone", BOUND, refused).await.unwrap();
+    }
+
     async fn reached(port: u16) -> Option<u8> {
         let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
         let mut name = [0];
@@ -166,22 +177,13 @@ mod tests {
             seen.push(reached(port).await.unwrap());
         }
         assert!(seen.contains(&b'1') && seen.contains(&b'2') && !seen.contains(&b'3'), "{seen:?}");
-        for task in one.2 {
-            task.abort();
-            assert!(task.await.is_err());
-        }
+        ends(one.0, one.2).await;
         for _ in 0..6 {
             assert_eq!(reached(port).await, Some(b'2'));
         }
-        for task in two.2 {
-            task.abort();
-            assert!(task.await.is_err());
-        }
+        ends(two.0, two.2).await;
         assert_eq!(reached(port).await, Some(b'3'), "better one that is not ready than none");
-        for task in sick.2 {
-            task.abort();
-            assert!(task.await.is_err());
-        }
+        ends(sick.0, sick.2).await;
         assert_eq!(reached(port).await, None, "nobody is there");
     }
 }

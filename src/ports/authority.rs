@@ -159,8 +159,9 @@ pub trait Imports: Send + Sync + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<CopiedRow>, StoreError>> + Send;
 
-    /// Stores rows of another origin beside its replicated ones; of two of one key, look-ups give the higher token. A lower token does
-    /// not replace a higher one.
+    /// Stores rows of another origin beside its replicated ones; of two of one key, look-ups give the
+    /// higher token. A lower token does not replace a higher one. Fails, and writes nothing, while the
+    /// running boot is not approved.
     fn import(
         &self,
         origin: &Origin,

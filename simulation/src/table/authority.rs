@@ -26,7 +26,7 @@ impl Table {
         if held.accepted.is_some() && !self.is_open() && !removed(Plant::RestoredVotes) {
             return Written::GateMoved;
         }
-        if *current != version {
+        if *current != version || held.id != acceptor.id {
             return Written::Lost;
         }
         self.write_acceptor(acceptor.clone());

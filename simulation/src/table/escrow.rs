@@ -204,7 +204,11 @@ impl Table {
         rows.take(most as usize).collect()
     }
 
-    pub(crate) fn import(&mut self, origin: &Origin, rows: &[CopiedRow]) {
+    /// `None` while the running boot is not approved.
+    pub(crate) fn import(&mut self, origin: &Origin, rows: &[CopiedRow]) -> Option<()> {
+        if !self.is_open() {
+            return None;
+        }
         let now = self.clock.micros();
         for copied in rows {
             let row = imported(copied, now);
@@ -214,6 +218,7 @@ impl Table {
             }
         }
         self.flushed();
+        Some(())
     }
 }
 

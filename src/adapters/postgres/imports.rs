@@ -63,7 +63,12 @@ impl Imports for PgStore {
         }
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.import };
         let of: Params<'_> = &[&origin.to_string()];
-        self.on(Lane::Upkeep, call, &[of, &columns.params()].concat()).await.map(|_| ())
+        let found = self.on(Lane::Upkeep, call, &[of, &columns.params()].concat()).await?;
+        let open = found.first().ok_or("no row").and_then(|row| get::<bool>(row, "open"));
+        match open.map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))? {
+            true => Ok(()),
+            false => Err(errors::not_sent(WHAT, "the running boot is not approved")),
+        }
     }
 }
 

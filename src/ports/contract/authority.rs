@@ -31,6 +31,7 @@ pub async fn suite<B: AuthorityBench>(bench: &B) {
     the_founding_needs_no_approved_boot_and_all_after_it_do(bench).await;
     an_acceptor_is_read_as_it_was_written(bench).await;
     of_acceptors_written_at_one_version_one_is(bench).await;
+    another_acceptor_is_not_written_over(bench).await;
     a_gate_without_a_view_has_no_state(bench).await;
     a_gates_state_is_read_as_it_was_written(bench).await;
     a_state_moves_version_epoch_heartbeat_and_views(bench).await;
@@ -107,6 +108,16 @@ pub async fn of_acceptors_written_at_one_version_one_is<B: AuthorityBench>(bench
     assert!(written.iter().all(|written| *written != Written::GateMoved), "acceptor: the boot is approved");
     assert_eq!(acceptor(bench).await.1, **winner, "acceptor: somebody else's write stands there");
     assert_eq!(set(bench, version, &before).await, Written::Lost, "acceptor: written at an old version");
+}
+
+/// One that was made anew may be at the version at which the one before was read; it has its own id, and promised nothing of that one's.
+pub async fn another_acceptor_is_not_written_over<B: AuthorityBench>(bench: &B) {
+    open(bench).await;
+    let (version, stands) = acceptor(bench).await;
+    let of_before = Acceptor { id: AcceptorId(stands.id.0 ^ 1), ..holding(bench, &stands, 30) };
+    let written = set(bench, version, &of_before).await;
+    assert_eq!(written, Written::Lost, "acceptor: another one was written in its place");
+    assert_eq!(acceptor(bench).await, (version, stands), "acceptor: a lost write changed something");
 }
 
 /// Before the founding the epoch is 1 and there is no state.

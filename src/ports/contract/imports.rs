@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claim, finds, id, open, restart_and_approve, row, wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, claim, finds, id, open, restart_and_approve, row, rows,
+    settle, wins,
 };
 use crate::ports::Imports;
 use crate::ports::authority::CopiedRow;
-use crate::ports::store::ClaimReply;
+use crate::ports::store::{ClaimReply, Written};
 use crate::protocol::decide::Basis;
 use crate::protocol::digest::digest;
 use crate::protocol::fingerprint::{self, Fingerprint};
@@ -32,6 +33,9 @@ pub async fn suite<B: ImportBench>(bench: &B) {
     of_two_rows_of_one_origin_the_later_counts(bench).await;
     imported_rows_stand_in_the_way_of_claims(bench).await;
     only_the_row_that_counts_is_to_be_superseded(bench).await;
+    of_two_rows_of_one_key_the_later_is_handed_on(bench).await;
+    of_several_answers_the_highest_stays(bench).await;
+    no_import_passes_an_unapproved_boot(bench).await;
 }
 
 /// Whatever a row says is said of it after an import, times as spans; and it is handed on the same.
@@ -168,6 +172,76 @@ pub async fn only_the_row_that_counts_is_to_be_superseded<B: ImportBench>(bench:
         ClaimReply::Won { token, .. } => assert_eq!(token.attempt, replicated.attempt + 1),
         other => panic!("import: the attempt was released, but {other:?}"),
     }
+}
+
+/// Of a replicated and an imported row of one key: the higher epoch, then the higher attempt, then the later state, and nothing else.
+pub async fn of_two_rows_of_one_key_the_later_is_handed_on<B: ImportBench>(bench: &B) {
+    open(bench).await;
+    let origin = bench.peers()[0].clone();
+    let claimed = || State::Claimed { left: LONG, past: Duration::ZERO };
+    let settled = || State::Settled { answer: Arc::new(answer()), age: Duration::ZERO, expired: false };
+    for (name, replicated, epochs, attempt, state, is_settled) in [
+        ("ahead", Foreign::Claimed, 0, 1, settled(), true),
+        ("behind", Foreign::Settled, 0, 1, claimed(), true),
+        ("attempt", Foreign::Settled, 0, 2, claimed(), false),
+        ("epoch", Foreign::Settled, 1, 1, claimed(), false),
+    ] {
+        let mut imported = copied(bench, &origin, &format!("import-later-{name}"), attempt, state);
+        let arrived = bench.arrives(&imported.id, replicated).await;
+        imported.row.token.epoch = arrived.epoch + epochs;
+        import(bench, &origin, std::slice::from_ref(&imported)).await;
+        let all = bench.store().rows_of(&origin, None, 1_000).await.expect("import: rows_of failed");
+        let out: Vec<_> = all.iter().filter(|copied| copied.id == imported.id).collect();
+        let [out] = out.as_slice() else { panic!("import: {name}: a key is handed on once: {out:?}") };
+        assert_eq!(
+            (out.row.token, matches!(out.row.state, State::Settled { .. })),
+            (arrived.max(imported.row.token), is_settled),
+            "import: {name}: the later row must be handed on"
+        );
+    }
+}
+
+/// A settlement that finds answers of several other origins: that of the highest epoch stays the key's, of one epoch that of the highest
+/// attempt, whichever origin has it.
+pub async fn of_several_answers_the_highest_stays<B: ImportBench>(bench: &B) {
+    let token = |epoch, attempt| Token { epoch, attempt };
+    let pairs = [(token(1, 1), token(1, 2)), (token(1, 9), token(2, 1))];
+    for (at, (lower, higher)) in pairs.into_iter().enumerate() {
+        for turned in [false, true] {
+            let name = format!("import-answers-{at}-{turned}");
+            let attempt = wins(bench, &asks(bench, &id(bench, &name), 1).await).await.0;
+            let tokens = if turned { [higher, lower] } else { [lower, higher] };
+            for (origin, token) in bench.peers().iter().zip(tokens) {
+                let theirs = Answer { status: if token == higher { 210 } else { 220 }, ..answer() };
+                let state = State::Settled { answer: Arc::new(theirs), age: Duration::ZERO, expired: false };
+                let mut there = copied(bench, origin, &name, 1, state);
+                there.row.token = token;
+                import(bench, origin, &[there]).await;
+            }
+            assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost, "import: theirs was first");
+            let all = rows(bench, &attempt.id).await;
+            let own = all.into_iter().find(|row| row.origin == bench.origin()).map(|row| row.state);
+            let Some(State::Settled { answer, .. }) = own else { panic!("import: it must be settled") };
+            assert_eq!(answer.status, 210, "import: the answer of {higher} must stay, not that of {lower}");
+        }
+    }
+}
+
+/// A store that restarted may have lost rows that came before: none is added before somebody has looked.
+pub async fn no_import_passes_an_unapproved_boot<B: ImportBench>(bench: &B) {
+    open(bench).await;
+    let origin = bench.peers()[1].clone();
+    let rows_in = [copied(bench, &origin, "import-closed", 1, State::Released)];
+    bench.restart().await;
+    bench
+        .store()
+        .import(&origin, &rows_in)
+        .await
+        .expect_err("import: passed though the boot is not approved");
+    assert_eq!(rows(bench, &rows_in[0].id).await, [], "import: it was refused, but the row is here");
+    open(bench).await;
+    import(bench, &origin, &rows_in).await;
+    assert_eq!(rows(bench, &rows_in[0].id).await.len(), 1, "import: the boot is approved");
 }
 
 pub(super) async fn import<B: ImportBench>(bench: &B, origin: &Origin, rows: &[CopiedRow]) {

@@ -25,7 +25,7 @@ use tokio_postgres::Client;
 
 const BOUND: Duration = Duration::from_secs(30);
 
-fn state(epoch: u64) -> GateState {
+pub fn state(epoch: u64) -> GateState {
     let name = RegionName::parse("eu").unwrap();
     let regions = vec![RegionSpec { name: name.clone(), weight: 1 }];
     let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
@@ -61,7 +61,7 @@ pub fn lodging(key: &str, nonce: u128) -> Lodging {
 }
 
 /// Waits until some statement with this text waits for a lock.
-async fn waits(admin: &Client, text: &str) {
+pub async fn waits(admin: &Client, text: &str) {
     wait::for_some("a statement to wait", BOUND, async || {
         let sql = "select exists (select from pg_stat_activity where pid <> pg_backend_pid() \
                    and wait_event_type = 'Lock' and query like '%' || $1 || '%')";

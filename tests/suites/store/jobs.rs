@@ -18,14 +18,18 @@ use crate::store::support::{Region, ask, eventually, id};
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-async fn accept(store: &PgStore, key: &str, nonce: u128, gate: GateVersion) {
-    let request = StoredRequest {
+/// A request to be stored.
+pub fn request() -> StoredRequest {
+    StoredRequest {
         method: Method::POST,
         target: Uri::from_static("/later"),
         headers: HeaderMap::new(),
         body: Bytes::from_static(b"{}"),
-    };
-    let reply = store.accept(&ask(key, nonce, gate), &request, LONG).await;
+    }
+}
+
+async fn accept(store: &PgStore, key: &str, nonce: u128, gate: GateVersion) {
+    let reply = store.accept(&ask(key, nonce, gate), &request(), LONG).await;
     assert!(matches!(reply, Ok(ClaimReply::Won { .. })), "{reply:?}");
 }
 

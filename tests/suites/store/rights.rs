@@ -15,9 +15,10 @@ const WRITE: &[&str] = &["delete", "insert", "select", "update"];
 const RUN: &[&str] = &["execute"];
 
 /// What each role is granted in a store of eu#1 beside other#1, in order.
-const GRANTED: [(&str, &str, &[&str]); 24] = [
+const GRANTED: [(&str, &str, &[&str]); 25] = [
     ("gw", "function onceway.accept", RUN),
     ("gw", "function onceway.claim", RUN),
+    ("gw", "function onceway.hold_gate", RUN),
     ("gw", "function onceway.reclaim", RUN),
     ("gw", "schema onceway", &["usage"]),
     ("gw", "table onceway.acceptor", CHANGE),

@@ -273,8 +273,9 @@ pub(super) fn gateway_rights(me: &Origin, all: &[Origin]) -> Vec<Right> {
         table(names::records(origin), own);
         table(names::heartbeats(origin), own);
     }
-    let control = ["pg_control_system()".to_owned(), "pg_control_checkpoint()".to_owned()];
-    rights.extend(statements::routine_signatures().into_iter().chain(control).map(|object| Right {
+    let others =
+        ["onceway.hold_gate(bigint)", "pg_control_system()", "pg_control_checkpoint()"].map(str::to_owned);
+    rights.extend(statements::routine_signatures().into_iter().chain(others).map(|object| Right {
         kind: Kind::Function,
         object,
         privilege: "execute",

@@ -1,5 +1,5 @@
 with g as materialized (
-    select epoch from onceway.gate where boot_started = pg_postmaster_start_time() for share
+    select epoch from onceway.hold_gate(null)
 )
 update {heartbeats} h
    set seq = h.seq + 1, epoch = g.epoch, beat_at = clock_timestamp()

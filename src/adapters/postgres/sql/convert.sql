@@ -2,7 +2,7 @@
 -- two gateways cannot deadlock; whoever waited finds the rows gone and takes the next ones. Hold and life count from the lodging, which was
 -- before anything was sent. What is final here stays; open rows of lower tokens were superseded by whoever lodged.
 with g as materialized (
-    select from onceway.gate where boot_started = pg_postmaster_start_time() for share
+    select from onceway.hold_gate(null)
 ), due as materialized (
     select e.* from onceway.escrows e
      where e.origin = $1 and exists (select from g)

@@ -3,6 +3,7 @@
 with held as materialized (
     select from onceway.jobs
      where tenant = $1 and key = $2 and (state = 2 or nonce is null or next_at <= clock_timestamp())
+       and exists (select from onceway.hold_gate(null))
        for update
 ), r as (
     update {records} r
@@ -10,7 +11,6 @@ with held as materialized (
      where r.tenant = $1 and r.key = $2 and r.origin = '{origin}'
        and not (r.state = 1 and r.held_at + r.hold > clock_timestamp())
        and exists (select from held)
-       and exists (select from onceway.gate where boot_started = pg_postmaster_start_time())
     returning r.epoch, r.attempt
 ), j as (
     delete from onceway.jobs j

@@ -1,7 +1,7 @@
 -- The gate's version is compared in the statement that writes, as in a claim: once a gate has adopted a newer view, no escrow of an older
 -- one can slip in. A higher token takes the place of a lower one, and of its answer.
 with g as materialized (
-    select from onceway.gate where version = $1 and boot_started = pg_postmaster_start_time() for share
+    select from onceway.hold_gate($1)
 )
 insert into onceway.escrows as e (
     tenant, key, origin, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, hold, promised, skew, tombstone, route, path,

@@ -4,7 +4,7 @@ with due as materialized (
     select r.tenant, r.key, r.state, r.epoch, r.attempt, r.held_at + r.hold <= clock_timestamp() as over
       from {records} r
      where r.due_at <= (select least(clock_timestamp(), timestamptz 'epoch' + $1::bigint * interval '1 millisecond'))
-       and exists (select from onceway.gate where boot_started = pg_postmaster_start_time())
+       and exists (select from onceway.hold_gate(null))
      order by r.due_at
      limit $2::bigint
        for update of r skip locked

@@ -4,7 +4,7 @@ with ruled as (
        set state = 3, doubt_status = null
      where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.epoch = $3 and r.attempt = $4 and r.nonce = $5
        and ((r.state = 2 and r.doubt_status is not null) or (r.state in (1, 2) and r.held_at + r.hold <= clock_timestamp()))
-       and exists (select from onceway.gate where boot_started = pg_postmaster_start_time())
+       and exists (select from onceway.hold_gate(null))
     returning r.tenant, r.key, r.epoch, r.attempt
 ), journalled as (
     insert into onceway.journal (kind, tenant, key, origin, epoch, attempt, actor, reason, detail)

@@ -2,8 +2,9 @@
 -- change of the columns needs a migration that drops them first.
 --
 -- VOLATILE on purpose: each statement inside gets a new snapshot, so the loser of a race sees the winner's row and the answer
--- is never empty (reference, section 7). The gate row is share-locked by the statement that writes, and both its version and the
--- approved boot are compared there: once a change of the gate is committed, no older claim can commit.
+-- is never empty (reference, section 7). The statement that writes holds the gate (0006_gate.sql) at
+-- its version and approved boot: once a change of the gate is committed, no older claim can commit.
+-- Where nothing was written, the gate is read to say why.
 
 create or replace function onceway.claim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
@@ -22,8 +23,7 @@ begin
 
         return query
             with g as materialized (
-                select epoch from onceway.gate
-                 where version = p_gate and boot_started = pg_postmaster_start_time() for share
+                select epoch from onceway.hold_gate(p_gate)
             )
             insert into {records} as r (
                 tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, risk, request_id,
@@ -61,8 +61,7 @@ begin
     if p_own_nonce is not null then
         return query
             with g as materialized (
-                select epoch from onceway.gate
-                 where version = p_gate and boot_started = pg_postmaster_start_time() for share
+                select epoch from onceway.hold_gate(p_gate)
             )
             update {records} as r
                set state = 1, epoch = g.epoch, attempt = p_attempt + 1, nonce = p_nonce, request_id = p_request_id,
@@ -79,8 +78,7 @@ begin
     else
         return query
             with g as materialized (
-                select epoch from onceway.gate
-                 where version = p_gate and boot_started = pg_postmaster_start_time() for share
+                select epoch from onceway.hold_gate(p_gate)
             )
             insert into {records} as r (
                 tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id,
@@ -138,8 +136,7 @@ begin
 
         return query
             with g as materialized (
-                select epoch from onceway.gate
-                 where version = p_gate and boot_started = pg_postmaster_start_time() for share
+                select epoch from onceway.hold_gate(p_gate)
             ), kept as (
                 update {records} as r
                    set state = 3, epoch = g.epoch, attempt = p_attempt, nonce = p_nonce, request_id = p_request_id,

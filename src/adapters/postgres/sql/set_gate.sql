@@ -1,5 +1,5 @@
--- The gate first, which waits for every claim that has it share-locked; so the heartbeat that follows in the same transaction is committed
--- after the last of them. The epoch never goes back.
+-- The gate first, which waits for every claim that holds it (0006_gate.sql); so the heartbeat that
+-- follows in the same transaction is committed after the last of them. The epoch never goes back.
 with g as (
     update onceway.gate
        set version = version + 1, epoch = $2, view = $3, since = $4, pending = $5, waivers = $6

@@ -17,7 +17,7 @@ with other as materialized (
            )
      where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.epoch = $3 and r.attempt = $4 and r.nonce = $5
        and r.state in (1, 2)
-       and exists (select from onceway.gate where boot_started = pg_postmaster_start_time())
+       and exists (select from onceway.hold_gate(null))
     returning r.tenant, r.key, r.epoch, r.attempt, r.nonce, r.risk
 ), journalled as (
     insert into onceway.journal (kind, tenant, key, origin, epoch, attempt, reason, detail)

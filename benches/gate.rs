@@ -1,0 +1,222 @@
+//! How long does a change of the gate wait for claims? `cargo bench --bench gate` has 64 clients claim one key after the other through the
+//! store port against a private Postgres, while the gate's state is set again and again, and prints how long changes and claims took.
+//!
+//! Neighbours: `adapters/postgres/sql/0006_gate.sql` says who waits for whom. It fails where a change took more than 50 ms beyond the
+//! longest claim that was on its way when it began, or where a change or a claim failed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use onceway::adapters::postgres::provision::{self, Plan, Role};
+use onceway::adapters::postgres::{PgStore, StoreConfig};
+use onceway::fleet::binaries::Binaries;
+use onceway::fleet::cluster::Cluster;
+use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
+use onceway::ports::{Authority, KeyStore};
+use onceway::protocol::authority::GateState;
+use onceway::protocol::decide::Basis;
+use onceway::protocol::fingerprint::{self, Fingerprint};
+use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::{Nonce, RequestId};
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::view::{AcceptorId, View};
+
+/// Clients at a time; each claims one key after the other.
+const CLIENTS: usize = 64;
+/// How long one turn takes.
+const TURN: Duration = Duration::from_secs(5);
+/// Turns that are measured.
+const TURNS: usize = 3;
+/// Between two changes.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What a change may take beyond the longest claim of its time.
+const BEYOND: Duration = Duration::from_millis(50);
+const DATABASE: &str = "bench";
+
+/// When something began, and how long it took.
+#[derive(Clone, Copy)]
+struct Took {
+    begun: Instant,
+    took: Duration,
+}
+
+impl Took {
+    fn since(begun: Instant) -> Took {
+        Took { begun, took: begun.elapsed() }
+    }
+
+    /// Whether it was on its way when the other one began.
+    fn is_before(&self, other: &Took) -> bool {
+        self.begun < other.begun && other.begun < self.begun + self.took
+    }
+}
+
+/// What one turn saw.
+#[derive(Default)]
+struct Seen {
+    claims: Vec<Took>,
+    changes: Vec<Took>,
+    unclaimed: Vec<String>,
+    unchanged: Vec<String>,
+}
+
+impl Seen {
+    fn add(&mut self, other: Seen) {
+        self.claims.extend(other.claims);
+        self.changes.extend(other.changes);
+        self.unclaimed.extend(other.unclaimed);
+        self.unchanged.extend(other.unchanged);
+    }
+}
+
+fn main() -> Result<()> {
+    tokio::runtime::Runtime::new()?.block_on(run())
+}
+
+async fn run() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
+    let port = onceway::fleet::ports::free_run(1)?;
+    let cluster = Cluster::create(&binaries, &dir.path().join("pg"), port, &[]).await?;
+    cluster.start().await?;
+    cluster.create_database(DATABASE).await?;
+    let store = Arc::new(provisioned(&cluster).await?);
+    let gate = store.gate().await?;
+    store.approve(gate.version, &gate.running).await?;
+    println!(
+        "{CLIENTS} clients claim, {TURNS} turns of {TURN:?}; the gate is changed {PAUSE:?} after the last change"
+    );
+    // Caches, plans, and the file's growth: unmeasured.
+    turn(&store).await?;
+    let mut all = Seen::default();
+    for _ in 0..TURNS {
+        all.add(turn(&store).await?);
+    }
+    cluster.kill().await?;
+    told(&all)
+}
+
+fn told(all: &Seen) -> Result<()> {
+    println!("              number      p50 ms    p99 ms    max ms");
+    for (name, took) in [("claims", &all.claims), ("changes", &all.changes)] {
+        let mut sorted: Vec<Duration> = took.iter().map(|took| took.took).collect();
+        sorted.sort();
+        let at = |part: f64| {
+            let at = ((sorted.len() as f64 * part) as usize).min(sorted.len().saturating_sub(1));
+            sorted.get(at).map_or(f64::NAN, |took| took.as_secs_f64() * 1_000.0)
+        };
+        println!("{name:<10} {:>9} {:>11.2} {:>9.2} {:>9.2}", sorted.len(), at(0.5), at(0.99), at(1.0));
+    }
+    println!("claims/s: {:.0}", all.claims.len() as f64 / (TURN * TURNS as u32).as_secs_f64());
+    let beyond = all.changes.iter().map(|change| {
+        let longest = all.claims.iter().filter(|claim| claim.is_before(change)).map(|claim| claim.took).max();
+        change.took.saturating_sub(longest.unwrap_or_default())
+    });
+    let beyond = beyond.max().context("the gate was never changed")?;
+    println!(
+        "beyond the longest claim that was on its way, at most: {:.2} ms",
+        beyond.as_secs_f64() * 1_000.0
+    );
+    println!("failed: {} claims, {} changes", all.unclaimed.len(), all.unchanged.len());
+    if let Some(why) = all.unchanged.iter().chain(&all.unclaimed).next() {
+        bail!("{why}");
+    }
+    ensure!(beyond <= BEYOND, "a change took {beyond:?} longer than the longest claim that was on its way");
+    Ok(())
+}
+
+async fn provisioned(cluster: &Cluster) -> Result<PgStore> {
+    let me = Origin::parse("here#1").ok().context("an origin")?;
+    let plan = Plan {
+        me: me.clone(),
+        all: vec![me.clone()],
+        deployment: "bench".to_owned(),
+        gateway_role: Role { name: "gw".to_owned(), password: None },
+        replication_role: Role { name: "repl".to_owned(), password: None },
+        admin: cluster.url(DATABASE).parse()?,
+        subscribe: Vec::new(),
+        publishers_ca: None,
+    };
+    provision::init(&plan).await?;
+    let config = StoreConfig::new(
+        me,
+        format!("host=127.0.0.1 port={} user=gw dbname={DATABASE}", cluster.port()).parse()?,
+    );
+    Ok(PgStore::new(&StoreConfig { connections: CLIENTS, ..config })?)
+}
+
+/// One turn of all clients, and of whoever changes the gate beside them.
+async fn turn(store: &Arc<PgStore>) -> Result<Seen> {
+    let ends = Instant::now() + TURN;
+    let version = Arc::new(AtomicU64::new(store.gate().await?.version.0));
+    let clients: Vec<_> =
+        (0..CLIENTS).map(|_| tokio::spawn(claims(store.clone(), version.clone(), ends))).collect();
+    let state = state()?;
+    let mut seen = Seen::default();
+    while Instant::now() < ends {
+        tokio::time::sleep(PAUSE).await;
+        let before = store.gate().await?.version;
+        let begun = Instant::now();
+        match store.set_gate(before, &state).await {
+            Ok(Written::Done) => seen.changes.push(Took::since(begun)),
+            other => seen.unchanged.push(format!("a change: {other:?} after {:?}", begun.elapsed())),
+        }
+        version.store(store.gate().await?.version.0, Ordering::SeqCst);
+    }
+    for client in clients {
+        seen.add(client.await??);
+    }
+    Ok(seen)
+}
+
+/// One client. A claim of a version that is over is no claim.
+async fn claims(store: Arc<PgStore>, version: Arc<AtomicU64>, ends: Instant) -> Result<Seen> {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let mut seen = Seen::default();
+    while Instant::now() < ends {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let ask = asked(number, GateVersion(version.load(Ordering::SeqCst)))?;
+        let begun = Instant::now();
+        match store.claim(&ask).await {
+            Ok(ClaimReply::Won { .. }) => seen.claims.push(Took::since(begun)),
+            Ok(ClaimReply::GateMoved) => {}
+            Ok(ClaimReply::Found(_)) => bail!("a fresh key was not won"),
+            Err(error) => seen.unclaimed.push(format!("{error} after {:?}", begun.elapsed())),
+        }
+    }
+    Ok(seen)
+}
+
+fn asked(number: u64, gate: GateVersion) -> Result<ClaimAsk> {
+    let life = Duration::from_secs(86_400);
+    let key = Key::parse(&format!("{:016x}-{number}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))?;
+    Ok(ClaimAsk {
+        risk: Vec::new(),
+        id: KeyId::new(Tenant::parse("acme")?, key),
+        fingerprint: Fingerprint { raw: fingerprint::raw("POST", "/", b"{}"), canonical: None },
+        nonce: Nonce(u128::from(number)),
+        request_id: RequestId(u128::from(number)),
+        gate,
+        basis: Basis::Absent,
+        hold: Duration::from_secs(30),
+        lifetime: Lifetime { retention: Retention::For(life), skew: Duration::ZERO, tombstone: life },
+        route: "bench".into(),
+        path: "/v1/bench".to_owned(),
+        principal: None,
+    })
+}
+
+fn state() -> Result<GateState> {
+    let name = RegionName::parse("here").ok().context("a region")?;
+    let regions = vec![RegionSpec { name: name.clone(), weight: 1 }];
+    let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
+    let ring = Arc::new(Ring::build(&spec).ok().context("a ring")?);
+    let voters = BTreeMap::from([(name, AcceptorId(1))]);
+    Ok(GateState::founded(Arc::new(View::founding(1, ring, BTreeSet::new(), voters))))
+}

@@ -1,0 +1,363 @@
+//! Changes of the gate among statements that rely on it, over a real Postgres: who waits for whom, and who is refused.
+//!
+//! A statement is stopped where it has read the gate and written nothing, by a trigger of the test's
+//! own; or it comes upon a change that is not committed. Neighbours: `authority` has what a new state
+//! brings; `ports::contract` says what a closed gate refuses. It must not judge what a statement wrote.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use onceway::adapters::postgres::PgStore;
+use onceway::adapters::postgres::provision;
+use onceway::ports::authority::Lodged;
+use onceway::ports::jobs::{self, Acted};
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError, Written};
+use onceway::ports::upkeep::{Act, Ruling};
+use onceway::ports::{Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
+use onceway::protocol::decide::Basis;
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::{Answer, AnswerBody};
+use onceway::protocol::time::Date;
+use tokio_postgres::Client;
+
+use crate::authority::{lodging, other, state, waits};
+use crate::jobs::request;
+use crate::support::{RETENTION, Region, ask, eventually, id, open, won};
+
+/// As a migration that closes older gateways replaces the gate: another version, and no approved boot.
+const REPLACED: &str = "update onceway.gate set version = version + 1, boot_started = 'epoch'";
+
+/// Whatever writes, and relies on the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Statement {
+    Claim,
+    ReclaimOfOwn,
+    ReclaimBesideOthers,
+    Accept,
+    Settle,
+    Doubt,
+    Release,
+    SettleByHand,
+    ReleaseByHand,
+    Discard,
+    Lodge,
+    Convert,
+    Import,
+    Beat,
+    Reap,
+}
+
+const ALL: [Statement; 15] = [
+    Statement::Claim,
+    Statement::ReclaimOfOwn,
+    Statement::ReclaimBesideOthers,
+    Statement::Accept,
+    Statement::Settle,
+    Statement::Doubt,
+    Statement::Release,
+    Statement::SettleByHand,
+    Statement::ReleaseByHand,
+    Statement::Discard,
+    Statement::Lodge,
+    Statement::Convert,
+    Statement::Import,
+    Statement::Beat,
+    Statement::Reap,
+];
+
+/// A store, and who looks on.
+struct Bench {
+    region: Region,
+    store: PgStore,
+    admin: Client,
+}
+
+/// What a statement is asked with.
+struct Ready {
+    gate: GateVersion,
+    key: String,
+    attempt: Option<Attempt>,
+}
+
+impl Bench {
+    async fn start() -> Bench {
+        let (region, store, _gate) = Region::ready("eu#1").await;
+        let admin = region.admin().await;
+        Bench { region, store, admin }
+    }
+
+    /// An open gate, and what the statement needs to find.
+    async fn prepared(&self, statement: Statement, turn: u128) -> Ready {
+        let mut gate = self.store.gate().await.unwrap();
+        if !gate.is_open() {
+            gate = open(&self.store).await;
+        }
+        let (gate, key) = (gate.version, format!("{statement:?}-{turn}"));
+        let asked = ask(&key, turn, gate);
+        let attempt = match statement {
+            Statement::ReclaimOfOwn => {
+                let attempt = won(&self.store, &asked).await;
+                assert_eq!(self.store.release(&attempt).await, Ok(Written::Done));
+                Some(attempt)
+            }
+            Statement::Settle | Statement::Doubt | Statement::Release => Some(won(&self.store, &asked).await),
+            Statement::SettleByHand | Statement::ReleaseByHand => {
+                let attempt = won(&self.store, &asked).await;
+                assert_eq!(self.store.doubt(&attempt, Some(500)).await, Ok(Written::Done));
+                Some(attempt)
+            }
+            Statement::Reap => {
+                let over = Lifetime {
+                    retention: Retention::For(Duration::ZERO),
+                    skew: Duration::ZERO,
+                    tombstone: RETENTION,
+                };
+                let attempt = won(&self.store, &ClaimAsk { lifetime: over, ..asked }).await;
+                assert_eq!(self.store.settle(&attempt, &answer()).await, Ok(Written::Done));
+                Some(attempt)
+            }
+            Statement::ReclaimBesideOthers | Statement::Import => {
+                self.arrives(&key).await;
+                None
+            }
+            Statement::Discard => {
+                let accepted = self.store.accept(&asked, &request(), RETENTION).await;
+                assert!(matches!(accepted, Ok(ClaimReply::Won { .. })), "{accepted:?}");
+                None
+            }
+            Statement::Convert => {
+                let lodged = self.store.lodge(&lodging(&key, turn), gate).await;
+                assert_eq!(lodged, Ok(Lodged::Done));
+                None
+            }
+            Statement::Claim | Statement::Accept | Statement::Lodge | Statement::Beat => None,
+        };
+        Ready { gate, key, attempt }
+    }
+
+    /// A released row of the other origin, as replication would bring it.
+    async fn arrives(&self, key: &str) {
+        let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, \
+                       hold, expires_at, due_at, tombstone) \
+                   values ('acme', $1, 'other#1', 3, 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), \
+                       '1 minute', now() + interval '1 day', now() + interval '1 day', '1 day')";
+        self.admin.execute(sql, &[&key.as_bytes()]).await.unwrap();
+    }
+
+    /// Runs the statement; whether it passed the gate.
+    async fn passes(&self, statement: Statement, ready: &Ready, turn: u128) -> bool {
+        let (store, gate) = (&self.store, ready.gate);
+        let asked = ask(&ready.key, turn, gate);
+        let attempt = || ready.attempt.as_ref().unwrap();
+        let by_hand = async |ruling| {
+            let act = Act { ruling, actor: "somebody".to_owned(), reason: "because".to_owned() };
+            written(store.rule(attempt(), &act).await)
+        };
+        match statement {
+            Statement::Claim => claimed(store.claim(&asked).await),
+            Statement::ReclaimOfOwn => {
+                let (own, over) = (Some((attempt().token, attempt().nonce)), Vec::new());
+                let basis = Basis::Known { own, over, attempt: 1 };
+                claimed(store.claim(&ClaimAsk { basis, ..ask(&ready.key, turn + 1_000, gate) }).await)
+            }
+            Statement::ReclaimBesideOthers => {
+                let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
+                claimed(store.claim(&ClaimAsk { basis, ..asked }).await)
+            }
+            Statement::Accept => claimed(store.accept(&asked, &request(), RETENTION).await),
+            Statement::Settle => written(store.settle(attempt(), &answer()).await),
+            Statement::Doubt => written(store.doubt(attempt(), None).await),
+            Statement::Release => written(store.release(attempt()).await),
+            Statement::SettleByHand => by_hand(Ruling::Settled(answer())).await,
+            Statement::ReleaseByHand => by_hand(Ruling::Released).await,
+            Statement::Discard => {
+                let act = jobs::Act { actor: "somebody".to_owned(), reason: "because".to_owned() };
+                match store.discard(&id(&ready.key), &act).await {
+                    Ok(Acted::Done) => true,
+                    Ok(Acted::GateMoved) => false,
+                    other => panic!("{other:?}"),
+                }
+            }
+            Statement::Lodge => match store.lodge(&lodging(&ready.key, turn), gate).await {
+                Ok(Lodged::Done) => true,
+                Ok(Lodged::GateMoved) => false,
+                other => panic!("{other:?}"),
+            },
+            Statement::Convert => approved(store.convert(&other(), 10).await),
+            Statement::Import => {
+                let rows = store.rows_of(&other(), None, 100).await.unwrap();
+                approved(store.import(&other(), &rows).await)
+            }
+            Statement::Beat => store.beat().await.unwrap().is_some(),
+            Statement::Reap => store.reap(Date(253_402_300_700_000), 100).await.unwrap().seen() > 0,
+        }
+    }
+
+    /// Everything that these statements write.
+    async fn written(&self) -> String {
+        let tables = ["records", "escrows", "heartbeats", "jobs", "doubts", "journal"];
+        let all = tables.map(|table| format!("select t::text from onceway.{table} t")).join(" union all ");
+        let sql = format!("select coalesce(string_agg(t, '\n' order by t), '') from ({all}) s");
+        self.admin.query_one(&sql, &[]).await.unwrap().get(0)
+    }
+
+    /// Whether a session of this role waits for a lock.
+    async fn a_session_waits(&self, role: &str) -> bool {
+        let sql = "select exists (select from pg_stat_activity where usename = $1 and pid <> pg_backend_pid() \
+                   and wait_event_type = 'Lock')";
+        self.admin.query_one(sql, &[&role]).await.unwrap().get(0)
+    }
+}
+
+fn answer() -> Answer {
+    Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(b"made".to_vec()) }
+}
+
+fn claimed(reply: Result<ClaimReply, StoreError>) -> bool {
+    match reply.unwrap() {
+        ClaimReply::Won { .. } => true,
+        ClaimReply::GateMoved => false,
+        ClaimReply::Found(rows) => panic!("{rows:?}"),
+    }
+}
+
+fn written(written: Result<Written, StoreError>) -> bool {
+    match written.unwrap() {
+        Written::Done => true,
+        Written::GateMoved => false,
+        Written::Lost => panic!("lost"),
+    }
+}
+
+fn approved<T>(done: Result<T, StoreError>) -> bool {
+    match done {
+        Ok(_) => true,
+        Err(StoreError::Definite(why)) if why.contains("not approved") => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Each statement is stopped between the gate's read and its first write, and the gate is replaced: the change must wait until it is
+/// committed, or what was written under the old gate would come after it.
+#[tokio::test]
+async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
+    let bench = Bench::start().await;
+    let (stop, changer) = (bench.region.admin().await, bench.region.admin().await);
+    let tables = ["records_eu_g1", "records_imported", "escrows", "heartbeats_eu_g1", "jobs"];
+    let stops = tables.map(|table| {
+        format!(
+            "create trigger stops before insert or update or delete on onceway.{table} for each row \
+             when (current_user = 'gw') execute function stops.here();"
+        )
+    });
+    let here = "create schema stops; create function stops.here() returns trigger language plpgsql as $$ begin \
+                perform pg_advisory_xact_lock_shared(77); return coalesce(new, old); end $$;";
+    stop.batch_execute(&format!("{here} {}", stops.concat())).await.unwrap();
+    let mut overtaken = Vec::new();
+    for (statement, turn) in ALL.into_iter().zip(1..) {
+        let ready = bench.prepared(statement, turn).await;
+        stop.execute("select pg_advisory_lock(77)", &[]).await.unwrap();
+        let change = async {
+            eventually("it to stop", || async { bench.a_session_waits("gw").await.then_some(()) }).await;
+            let done = Cell::new(false);
+            let replaced = async {
+                changer.execute(REPLACED, &[]).await.unwrap();
+                done.set(true);
+            };
+            let go_on = async {
+                let waits =
+                    || async { (done.get() || bench.a_session_waits("postgres").await).then_some(()) };
+                eventually("the change to wait, or not", waits).await;
+                let overtook = done.get();
+                stop.execute("select pg_advisory_unlock(77)", &[]).await.unwrap();
+                overtook
+            };
+            tokio::join!(replaced, go_on).1
+        };
+        let (passed, overtook) = tokio::join!(bench.passes(statement, &ready, turn), change);
+        assert!(passed, "{statement:?} came first");
+        overtaken.extend(overtook.then_some(statement));
+    }
+    assert_eq!(overtaken, [], "they were committed after a change, under the gate of before");
+}
+
+/// The other way round: each comes upon a change that is not committed. It must wait, read the gate that it waited for, and write nothing.
+#[tokio::test]
+async fn each_statement_that_meets_a_change_waits_and_reads_the_new_gate() {
+    let bench = Bench::start().await;
+    let mut changer = bench.region.admin().await;
+    let mut passed = Vec::new();
+    for (statement, turn) in ALL.into_iter().zip(1..) {
+        let ready = bench.prepared(statement, turn).await;
+        let before = bench.written().await;
+        let held = changer.transaction().await.unwrap();
+        held.execute(REPLACED, &[]).await.unwrap();
+        let done = Cell::new(false);
+        let asked = async {
+            let passed = bench.passes(statement, &ready, turn).await;
+            done.set(true);
+            passed
+        };
+        let commit = async {
+            let waits = || async { (done.get() || bench.a_session_waits("gw").await).then_some(()) };
+            eventually("it to wait, or not", waits).await;
+            held.commit().await.unwrap();
+        };
+        let (through, ()) = tokio::join!(asked, commit);
+        if through || bench.written().await != before {
+            passed.push(statement);
+        }
+    }
+    assert_eq!(passed, [], "they wrote under a gate that was being replaced");
+}
+
+/// A claim that comes after a change was asked for waits behind it, though the claim that the change waits for would let it through: else
+/// some claim is always on its way, and the change never has its turn.
+#[tokio::test]
+async fn a_change_goes_before_claims_that_come_later() {
+    let bench = Bench::start().await;
+    let gate = bench.store.gate().await.unwrap();
+    let mut slow = bench.region.gateway_client().await;
+    let held = slow.transaction().await.unwrap();
+    held.execute("select onceway.hold_gate($1)", &[&1_i64]).await.unwrap();
+    let (state, asked) = (state(2), ask("later", 1, gate.version));
+    let later = async {
+        waits(&bench.admin, "update onceway.gate").await;
+        let claim = async { (bench.store.claim(&asked).await, bench.store.gate().await.unwrap().version) };
+        let commit = async {
+            waits(&bench.admin, "onceway.claim").await;
+            held.commit().await.unwrap();
+        };
+        tokio::join!(claim, commit).0
+    };
+    let (changed, (claim, version)) = tokio::join!(bench.store.set_gate(gate.version, &state), later);
+    assert_eq!((changed, claim), (Ok(Written::Done), Ok(ClaimReply::GateMoved)));
+    assert!(version > gate.version);
+    won(&bench.store, &ask("later", 2, version)).await;
+}
+
+/// Of isolation levels with one snapshot for a whole transaction the gate would be read as it was before the wait.
+#[tokio::test]
+async fn the_gate_is_held_under_read_committed_only() {
+    let bench = Bench::start().await;
+    let gate = bench.store.gate().await.unwrap().version;
+    for level in ["repeatable read", "serializable"] {
+        let set = format!("alter role gw in database shop set default_transaction_isolation = '{level}'");
+        bench.admin.batch_execute(&set).await.unwrap();
+        let error = bench.region.store().claim(&ask("k", 1, gate)).await.unwrap_err();
+        assert!(matches!(&error, StoreError::Definite(why) if why.contains("OW003")), "{level}: {error}");
+    }
+    assert_eq!(bench.store.look_up(&[id("k")]).await, Ok(vec![vec![]]));
+}
+
+/// `store init` may be repeated on a live deployment: where it changes nothing it holds nobody up, nor waits for a claim on its way.
+#[tokio::test]
+async fn an_init_that_changes_nothing_waits_for_no_claim() {
+    let bench = Bench::start().await;
+    let mut slow = bench.region.gateway_client().await;
+    let held = slow.transaction().await.unwrap();
+    held.execute("select onceway.hold_gate(null)", &[]).await.unwrap();
+    let report = provision::init(&bench.region.plan(&[], &["other#1"])).await.unwrap();
+    assert!(report.is_complete() && report.changes() == 0, "{report}");
+    held.commit().await.unwrap();
+}
