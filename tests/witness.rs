@@ -335,7 +335,14 @@ async fn a_new_witness_is_silent_for_one_lease() {
     let file = AcceptorFile::open(&path, &region("witness-1")).unwrap();
     let (drift, lease) = (Drift { ppm: 0, margin: Duration::from_millis(50) }, Duration::from_secs(1));
     let clock = Hand::default();
-    let witness = Arc::new(Witness::new(region("witness-1"), file, clock.clone(), drift, lease));
+    let witness = Arc::new(Witness::new(
+        region("witness-1"),
+        file,
+        clock.clone(),
+        drift,
+        lease,
+        view(1, 1).ring().clone(),
+    ));
     let ask = |message| {
         let question = Question::Acceptor { to: Some(AcceptorId(5)), message };
         witness.clone().ask(region("us-east"), question)
@@ -364,8 +371,14 @@ async fn a_renewal_tells_a_new_witness_that_it_votes() {
     let file = AcceptorFile::open(&path, &region("witness-1")).unwrap();
     let clock = Hand::default();
     let drift = Drift { ppm: 0, margin: Duration::ZERO };
-    let witness =
-        Arc::new(Witness::new(region("witness-1"), file, clock.clone(), drift, Duration::from_secs(1)));
+    let witness = Arc::new(Witness::new(
+        region("witness-1"),
+        file,
+        clock.clone(),
+        drift,
+        Duration::from_secs(1),
+        view(1, 1).ring().clone(),
+    ));
     let chosen = view(4, 5);
     let mut told = Vec::new();
     for _ in 0..3 {

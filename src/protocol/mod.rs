@@ -11,7 +11,8 @@
 //! [`suspect::ClockWatch`]. The view is agreed by [`register::Acceptor`]s and a [`round::Round`], changed by a [`change::Change`]; a region's
 //! *lease* is a [`lease::Lease`], its *gate* an [`authority::GateState`]; *marks* stand in [`view::Member`], the *window* is a
 //! [`window::Window`], what keeps a gate closed an [`opening::Hindrance`], what *escrow* proves [`escrow::proves_absence`]; a sick upstream a
-//! [`health::Health`]; which versions of all this a process speaks are [`versions::Versions`].
+//! [`health::Health`]; which versions of all this a process speaks are [`versions::Versions`], and who may say what to whom stands in
+//! [`speakers`].
 
 pub mod authority;
 pub mod change;
@@ -41,6 +42,7 @@ pub mod register;
 pub mod ring;
 mod ring_check;
 pub mod round;
+pub mod speakers;
 pub mod suspect;
 pub mod time;
 pub mod versions;

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard as MutexGuardStd, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -30,14 +30,17 @@ use super::{Listeners, PeerService};
 use crate::adapters::system::SystemClock;
 use crate::adapters::witness::AcceptorFile;
 use crate::config::witness::WitnessConfig;
+use crate::gateway::hearing::Hearing;
 use crate::gateway::live::ConfigStatus;
-use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Said, Told};
 use crate::ports::store::{StoreError, Written};
 use crate::ports::{Acceptors, Clock};
 use crate::protocol::digest::Digest32;
 use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Acceptor, Message, Reply};
+use crate::protocol::ring::Ring;
+use crate::protocol::speakers::Sender;
 use crate::protocol::time::Drift;
 use crate::protocol::versions::{HEARD, OLDEST, Versions};
 use crate::protocol::view::{AcceptorId, View};
@@ -60,6 +63,11 @@ pub struct Witness<A, C> {
     acceptors: A,
     clock: C,
     seat: Mutex<Seat>,
+    /// The ring of its files.
+    files: Arc<Ring>,
+    /// The newest view that was accepted when it started, or told since: who may speak here.
+    known: StdMutex<Arc<View>>,
+    hearing: Hearing,
     counts: Counts,
     config: Replaceable<ConfigStatus>,
     expiries: Replaceable<Expiries>,
@@ -109,15 +117,24 @@ struct GrantStatus {
 }
 
 impl<A: Acceptors, C: Clock> Witness<A, C> {
-    /// The witness `me` over its acceptor; no lease of the deployment runs longer than `longest`.
-    pub fn new(me: RegionName, acceptors: A, clock: C, drift: Drift, longest: Duration) -> Self {
+    /// The witness `me` over its acceptor, with the ring of its files; no lease of the deployment runs longer than `longest`.
+    pub fn new(
+        me: RegionName,
+        acceptors: A,
+        clock: C,
+        drift: Drift,
+        longest: Duration,
+        files: Arc<Ring>,
+    ) -> Self {
         let speaks = Versions::OURS;
         let seat =
             Seat { watch: GrantWatch::new(drift), admission: Admission::new(drift, longest), chosen: None };
         let config =
             ConfigStatus { loaded_ms: Some(clock.date().as_millis()), current: true, ..Default::default() };
         let (seat, config, expiries) = (Mutex::new(seat), config.into(), Expiries::default().into());
-        Self { me, speaks, acceptors, clock, seat, counts: Counts::default(), config, expiries }
+        let known = StdMutex::new(Arc::new(View::unfounded(files.clone())));
+        let (hearing, counts) = (Hearing::default(), Counts::default());
+        Self { me, speaks, acceptors, clock, seat, files, known, hearing, counts, config, expiries }
     }
 
     /// The same witness, speaking these versions.
@@ -137,7 +154,21 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             return Err(StoreError::Definite(why));
         }
         seat.watch.observe(&acceptor, self.clock.now());
+        if let Some(accepted) = &acceptor.accepted {
+            self.knows(&accepted.view);
+        }
         Ok(acceptor.id)
+    }
+
+    fn known(&self) -> MutexGuardStd<'_, Arc<View>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn knows(&self, view: &Arc<View>) {
+        let mut known = self.known();
+        if known.epoch() < view.epoch() {
+            *known = view.clone();
+        }
     }
 
     /// Why a view of that version cannot be voted on here.
@@ -188,6 +219,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         if let Message::Renew { view, .. } = message {
             // Whoever renews has adopted the view, so it is a chosen one.
             seat.learn(view);
+            self.knows(view);
         }
         self.admit(seat).await?;
         let (version, acceptor) = self.acceptors.acceptor().await?;
@@ -222,6 +254,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     async fn adopt(&self, view: Arc<View>) -> Told {
         let mut seat = self.seat.lock().await;
         seat.learn(&view);
+        self.knows(&view);
         let epoch = seat.chosen.as_ref().map_or(0, |known| known.epoch());
         if let Err(error) = self.admit(&mut seat).await {
             tracing::error!(%error, "this witness could not write its file");
@@ -310,6 +343,15 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
 impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
     type Place = ();
 
+    fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
+        let view = self.known().clone();
+        let sender = Sender::of(from, &view, self.files.weight(from).is_some(), *from == self.me);
+        let heard = self.hearing.hears(from, sender, said, self.clock.now());
+        heard.inspect_err(|_| {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
     fn place(&self, _head: &Forward, _bytes: usize) -> Result<(), Box<ForwardReply>> {
         Ok(())
     }
@@ -377,7 +419,8 @@ pub async fn run(
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
     let identity = witness_reload::identity(&config)?.speaking(speaks);
-    let witness = Witness::new(config.name.clone(), file, SystemClock, config.drift, config.lease);
+    let (drift, lease, ring) = (config.drift, config.lease, config.ring.clone());
+    let witness = Witness::new(config.name.clone(), file, SystemClock, drift, lease, ring);
     let witness = witness.speaking(speaks);
     let acceptor = witness.look().await?;
     descriptors::make_room(descriptors::of_witness(LIMITS.connections), "");
