@@ -93,6 +93,13 @@ impl<P: Ports> Gateway<P> {
         heard.inspect_err(|_| counter!(PEER_REFUSED, "sender" => sender.word()).increment(1))
     }
 
+    /// Counts and logs what is refused for what it says, as [`Gateway::hears`] does for who says it.
+    pub(super) fn out_of_bounds(&self, from: &RegionName, kind: Kind, why: &str) {
+        let sender = self.sender(from);
+        counter!(PEER_REFUSED, "sender" => sender.word()).increment(1);
+        self.hearing.tell(from, sender, kind, why, self.ports.clock().now());
+    }
+
     /// What a peer is under the view that this gateway goes by.
     pub(super) fn sender(&self, name: &RegionName) -> Sender {
         let named = self.health().peers.contains_key(name);

@@ -13,6 +13,7 @@ use super::{Gateway, asking, learn, propose, takeover};
 use crate::gateway::heartbeat;
 use crate::ports::store::{Gate, StoreError};
 use crate::ports::{Acceptors as _, Authority as _, Dice as _, KeyStore, Ports, Upkeep};
+use crate::protocol::bounds::FORCED_BY;
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply, agreed};
@@ -20,8 +21,6 @@ use crate::protocol::view::{AcceptorId, View};
 
 /// How long one acceptor may take.
 const WITHIN: Duration = Duration::from_secs(3);
-/// So far above every ballot that is known: nobody who comes back is near it.
-const ABOVE: u64 = 1 << 32;
 
 fn unread(error: StoreError) -> ActError {
     ActError::not_yet(format!("the store does not answer: {error}"))
@@ -65,7 +64,7 @@ impl<P: Ports> Gateway<P> {
         }
         let epoch = view.epoch();
         tracing::error!(actor, attested, ?stopped, epoch, "the glass is broken: going on without a majority");
-        self.force(&view, highest + ABOVE).await?;
+        self.force(&view, highest.saturating_add(FORCED_BY)).await?;
         learn::learned(self, &view);
         propose::tell(self, &view);
         Ok(epoch)
