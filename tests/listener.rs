@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frames::{DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, frame};
-use onceway::adapters::identity::{generate, server_name};
+use onceway::adapters::identity::server_name;
+use onceway::adapters::issue::generate;
 use onceway::fleet::client::Ask;
 use onceway::protocol::region::RegionName;
 use rustls::pki_types::CertificateDer;

@@ -19,6 +19,8 @@ mod faults;
 mod gates;
 #[path = "takeover/healths.rs"]
 mod healths;
+#[path = "takeover/hostile.rs"]
+mod hostile;
 #[path = "takeover/imports.rs"]
 mod imports;
 #[path = "takeover/jobs.rs"]

@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -83,6 +84,7 @@ pub fn listen<S: PeerService>(
     limits: impl Into<Replaceable<PeerLimits>>,
 ) {
     let (identity, limits) = (identity.clone(), limits.into());
+    let known = identity.clone();
     let speaks = identity.speaks;
     let most = limits.clone();
     listeners.add(
@@ -90,20 +92,31 @@ pub fn listen<S: PeerService>(
         move || most.now().connections,
         move |stream, address, stop| {
             let tls = identity.server_config();
-            serve(stream, address, stop, tls, service.clone(), speaks, limits.clone())
+            let door = Door { identity: known.clone(), reading: known.reading(), tls };
+            serve(stream, address, stop, door, service.clone(), speaks, limits.clone())
         },
     );
+}
+
+/// What a connection is let in by.
+struct Door {
+    identity: PeerIdentity,
+    /// The reading of the files that the settings are of.
+    reading: u64,
+    tls: Arc<ServerConfig>,
 }
 
 async fn serve<S: PeerService>(
     stream: TcpStream,
     address: SocketAddr,
     mut stop: Stop,
-    tls: Arc<ServerConfig>,
+    door: Door,
     service: Arc<S>,
     speaks: Versions,
     limits: Replaceable<PeerLimits>,
 ) {
+    let Door { identity, reading, tls } = door;
+    let seen = Arc::new(AtomicU64::new(reading));
     let stream = match shake_hands(stream, tls, limits.now().handshake_time).await {
         Ok(stream) => stream,
         Err(why) => {
@@ -114,7 +127,8 @@ async fn serve<S: PeerService>(
     let certificates: Arc<[CertificateDer<'static>]> =
         stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
     let handler = service_fn(move |request| {
-        let us = Us { service: service.clone(), speaks, limits: *limits.now() };
+        let lets_in = identity.still_lets_in(&certificates, &seen);
+        let us = Us { service: service.clone(), speaks, limits: *limits.now(), lets_in };
         let answered = answer(us, request, certificates.clone(), address);
         async move { Ok::<_, Infallible>(answered.await) }
     });
@@ -156,6 +170,8 @@ struct Us<S> {
     service: Arc<S>,
     speaks: Versions,
     limits: PeerLimits,
+    /// The certificates that the connection was made with would still do: the files may have been read again since.
+    lets_in: bool,
 }
 
 async fn answer<S: PeerService>(
@@ -186,7 +202,15 @@ async fn take_up<S: PeerService>(
     body: Incoming,
     certificates: &[CertificateDer<'static>],
 ) -> Result<Response<Body>, Problem> {
-    let Us { service, speaks, limits } = us;
+    let Us { service, speaks, limits, lets_in } = us;
+    if !lets_in {
+        return Err(Problem {
+            status: StatusCode::FORBIDDEN,
+            code: "peer-revoked",
+            title: "The certificate was revoked, or its authority is gone",
+            detail: "the files were read again since this connection was made".into(),
+        });
+    }
     let from = verified(&head, certificates)?;
     let hears = |said: &Said<'_>| service.hears(&from, said).map_err(forbidden);
     // Whoever may not say hello may say nothing: of them not even a body is read.

@@ -29,7 +29,7 @@ use crate::support::{Pki, fed, key_id, piece, region, soon, text};
 /// Room for a large forward and some small ones.
 pub const PLACES: usize = (3 << 20) + 1_000;
 /// How long a question may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A region that answers by the target's path, and tells what it saw.
 pub struct Region {

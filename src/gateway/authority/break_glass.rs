@@ -199,7 +199,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Has every voter of the view take it.
-    async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<(), ActError> {
+    pub(super) async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<(), ActError> {
         let region = self.settings.me.clone();
         let ballot = Ballot { counter, region, proposer: self.authority.proposer };
         for (name, id) in view.voters() {
@@ -221,7 +221,7 @@ impl<P: Ports> Gateway<P> {
 }
 
 /// Whether all that are said to be stopped are known, and not this region.
-fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
+pub(super) fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
     if stopped.contains(me) {
         return Err(ActError::refused("this region answers: it is not stopped"));
     }

@@ -17,6 +17,7 @@ mod learn;
 mod members;
 mod mind;
 mod moves;
+mod poisoned;
 mod propose;
 mod rebuild;
 pub mod rehearse;

@@ -58,6 +58,11 @@ pub(super) const KINDS: &[Kind] = &[
         advice: "Between gateways: the table of deploy/PEERS.md says who may; revoke what a region that left still has.",
     },
     Kind {
+        code: "peer-revoked",
+        title: "The certificate was revoked, or its authority is gone",
+        advice: "Between gateways: a region that was removed stays out; else put a certificate of the present authority in place.",
+    },
+    Kind {
         code: "bad-peer-message",
         title: "The peer's message is malformed",
         advice: "Between gateways: run neighbouring versions of onceway in all regions.",
