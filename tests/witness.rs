@@ -189,7 +189,7 @@ async fn promises_outlive_the_process() {
     };
     // The founding prepares nothing, so its ballot counts as the lowest.
     assert_eq!((accepted.ballot, accepted.view), (ballot(0), first.clone()));
-    assert_eq!(house.message(renew("eu-west", &first)).await, Reply::Granted(1));
+    assert_eq!(house.message(renew("us-east", &first)).await, Reply::Granted(1));
     drop(running);
 
     let running = house.start().await;
@@ -199,7 +199,7 @@ async fn promises_outlive_the_process() {
         panic!("it is founded")
     };
     assert_eq!((same, promised), (id, Some(ballot(7))));
-    assert_eq!(leases, [region("eu-west")].into());
+    assert_eq!(leases, [region("us-east")].into());
     let over = wait::for_some("the grant to be over", BOUND, async || {
         let Reply::Holds { running, .. } = house.message(Message::Read).await else {
             panic!("it is founded")

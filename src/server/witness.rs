@@ -35,6 +35,7 @@ use crate::gateway::live::ConfigStatus;
 use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Said, Told};
 use crate::ports::store::{StoreError, Written};
 use crate::ports::{Acceptors, Clock};
+use crate::protocol::bounds::{Known, near_epoch, within};
 use crate::protocol::digest::Digest32;
 use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::region::RegionName;
@@ -65,7 +66,9 @@ pub struct Witness<A, C> {
     seat: Mutex<Seat>,
     /// The ring of its files.
     files: Arc<Ring>,
-    /// The newest view that was accepted when it started, or told since: who may speak here.
+    /// How long a lease of the deployment runs at most.
+    longest: Duration,
+    /// The view that it accepted last: who may speak here. Not one that it was told, as it never asks whether a majority holds that.
     known: StdMutex<Arc<View>>,
     hearing: Hearing,
     counts: Counts,
@@ -134,7 +137,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         let (seat, config, expiries) = (Mutex::new(seat), config.into(), Expiries::default().into());
         let known = StdMutex::new(Arc::new(View::unfounded(files.clone())));
         let (hearing, counts) = (Hearing::default(), Counts::default());
-        Self { me, speaks, acceptors, clock, seat, files, known, hearing, counts, config, expiries }
+        Self { me, speaks, acceptors, clock, seat, files, longest, known, hearing, counts, config, expiries }
     }
 
     /// The same witness, speaking these versions.
@@ -155,7 +158,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         }
         seat.watch.observe(&acceptor, self.clock.now());
         if let Some(accepted) = &acceptor.accepted {
-            self.knows(&accepted.view);
+            *self.known() = accepted.view.clone();
         }
         Ok(acceptor.id)
     }
@@ -164,11 +167,22 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn knows(&self, view: &Arc<View>) {
-        let mut known = self.known();
-        if known.epoch() < view.epoch() {
-            *known = view.clone();
-        }
+    /// Whether a message's numbers are within bounds; if not it is counted and logged, and nothing is done.
+    async fn bounded(&self, from: &RegionName, message: &Message) -> Result<(), String> {
+        let acceptor = self.accepted().await.map_err(|error| error.to_string())?;
+        let (longest, chosen) = (self.longest, self.seat.lock().await.chosen.clone());
+        let epoch = chosen.map_or(0, |view| view.epoch()).max(self.known().epoch());
+        within(&acceptor, message, &Known { counter: 0, epoch, lease: longest }).map_err(|why| {
+            let kind = Question::Acceptor { to: None, message: message.clone() }.kind();
+            let why = why.to_string();
+            self.hearing.tell(from, self.sender(from), kind, &why, self.clock.now());
+            why
+        })
+    }
+
+    fn sender(&self, from: &RegionName) -> Sender {
+        let view = self.known().clone();
+        Sender::of(from, &view, self.files.weight(from).is_some(), *from == self.me)
     }
 
     /// Why a view of that version cannot be voted on here.
@@ -219,7 +233,6 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         if let Message::Renew { view, .. } = message {
             // Whoever renews has adopted the view, so it is a chosen one.
             seat.learn(view);
-            self.knows(view);
         }
         self.admit(seat).await?;
         let (version, acceptor) = self.acceptors.acceptor().await?;
@@ -231,6 +244,9 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         match self.acceptors.set_acceptor(version, &next).await? {
             Written::Done => {
                 seat.watch.observe(&next, self.clock.now());
+                if let Some(accepted) = &next.accepted {
+                    *self.known() = accepted.view.clone();
+                }
                 Ok(Some(reply))
             }
             Written::Lost | Written::GateMoved => Ok(None),
@@ -253,8 +269,9 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     /// A chosen view, as a region tells it.
     async fn adopt(&self, view: Arc<View>) -> Told {
         let mut seat = self.seat.lock().await;
-        seat.learn(&view);
-        self.knows(&view);
+        if near_epoch(view.epoch(), self.known().epoch()).is_ok() {
+            seat.learn(&view);
+        }
         let epoch = seat.chosen.as_ref().map_or(0, |known| known.epoch());
         if let Err(error) = self.admit(&mut seat).await {
             tracing::error!(%error, "this witness could not write its file");
@@ -344,9 +361,7 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
     type Place = ();
 
     fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
-        let view = self.known().clone();
-        let sender = Sender::of(from, &view, self.files.weight(from).is_some(), *from == self.me);
-        let heard = self.hearing.hears(from, sender, said, self.clock.now());
+        let heard = self.hearing.hears(from, self.sender(from), said, self.clock.now());
         heard.inspect_err(|_| {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
         })
@@ -390,7 +405,10 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
             return self.refuse(why);
         }
         match question {
-            Question::Acceptor { to, message } => self.message(to, &message).await,
+            Question::Acceptor { to, message } => match self.bounded(&from, &message).await {
+                Ok(()) => self.message(to, &message).await,
+                Err(why) => self.refuse(why),
+            },
             Question::Adopt { view } => self.adopt(view).await,
             Question::Views { .. }
             | Question::Release { .. }

@@ -53,7 +53,14 @@ pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
         let home =
             async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
         trio.until("a is home", STABLE + ms(3_000), home).await;
-        let leased = async || sleeper.gateway.readiness().serves;
+        let leased = async || {
+            eprintln!(
+                "XX {:?} {:?}",
+                sleeper.gateway.readiness().reasons,
+                sleeper.gateway.authority_status().epoch
+            );
+            sleeper.gateway.readiness().serves
+        };
         trio.until("the sleeper's process has its lease again", ms(5_000), leased).await;
         assert!(!begun.is_finished(), "it must wake at home");
         let told = begun.await.unwrap();

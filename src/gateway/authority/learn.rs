@@ -127,6 +127,10 @@ pub(super) async fn read<P: Ports>(
 pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let known = gateway.view();
     let held = read(gateway, &known).await;
+    if gateway.view().epoch() > known.epoch() {
+        // Somebody else of this process learned it meanwhile: what was read says nothing about that.
+        return;
+    }
     let reported = held.iter().map(|(name, (id, accepted, _))| (name, *id, accepted));
     if let Some(accepted) = chosen(reported)
         && accepted.view.epoch() > known.epoch()
