@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
@@ -170,19 +170,27 @@ impl PeerIdentity {
         self.clients.load().reading
     }
 
-    /// Whether a client that was let in with these certificates would be let in now. Looked at once per reading: `seen` is the one by which this was
-    /// said last.
+    /// Whether a client with these certificates is let in.
+    #[cfg(test)]
+    pub(super) fn lets_in(&self, certificates: &[CertificateDer<'_>]) -> bool {
+        let Some((first, more)) = certificates.split_first() else { return false };
+        self.clients.load().verifier.verify_client_cert(first, more, UnixTime::now()).is_ok()
+    }
+
+    /// Whether the certificates that a client was let in with are not revoked since. Looked at once per reading: `seen` is the one by
+    /// which this was said last. One whose authority is gone, or that ran out, keeps the connection that it has.
     pub fn still_lets_in(&self, certificates: &[CertificateDer<'_>], seen: &AtomicU64) -> bool {
         let clients = self.clients.load();
         if seen.load(Ordering::SeqCst) == clients.reading {
             return true;
         }
         let Some((first, more)) = certificates.split_first() else { return false };
-        let good = clients.verifier.verify_client_cert(first, more, UnixTime::now()).is_ok();
-        if good {
+        let judged = clients.verifier.verify_client_cert(first, more, UnixTime::now());
+        let revoked = matches!(judged, Err(rustls::Error::InvalidCertificate(CertificateError::Revoked)));
+        if !revoked {
             seen.store(clients.reading, Ordering::SeqCst);
         }
-        good
+        !revoked
     }
 
     /// Takes the certificates, authorities and revocation lists of another, for all connections to come. Those that are open keep their certificate, and end if

@@ -305,7 +305,10 @@ mod tests {
     fn lets_in(identity: &PeerIdentity, folder: &Path, who: &str) -> bool {
         let file = files_in(folder, &name(who)).certificate;
         let chain = certificates(&file, &read(&file).unwrap()).unwrap();
-        identity.still_lets_in(&chain, &AtomicU64::new(u64::MAX))
+        let still = identity.still_lets_in(&chain, &AtomicU64::new(u64::MAX));
+        let anew = identity.lets_in(&chain);
+        assert!(still || !anew, "an open connection is refused, and a new one let in");
+        anew
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::crowd::Whose;
 use super::labels::{OTHER, tenant_label};
 use super::problems::{CODES, Problem};
 use super::route::Routes;
-use super::{Gateway, Settings, hearing, spans};
+use super::{Gateway, Settings, spans};
 use crate::ports::jobs::JobLoad;
 use crate::ports::observe::{self, Kind};
 use crate::ports::store::{Slot, StoreError};
@@ -81,7 +81,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         counter!(name).absolute(0);
     }
     view.members().keys().filter(|name| **name != settings.me).for_each(prepare_peer);
-    hearing::prepare();
     // Shadow mode asks neither store nor peers, so it must not say that they do not answer.
     if !settings.shadow {
         store_up(false);

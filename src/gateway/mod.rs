@@ -304,6 +304,7 @@ impl<P: Ports> Gateway<P> {
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         metrics::prepare(&settings, &view);
+        hearing::prepare();
         let proposer = authority::proposer(ports.dice());
         let lease = Lease::new(settings.failover.lease, settings.drift);
         let clock_watch = Mutex::new(trust::watch(&settings));

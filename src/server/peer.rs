@@ -170,7 +170,7 @@ struct Us<S> {
     service: Arc<S>,
     speaks: Versions,
     limits: PeerLimits,
-    /// The certificates that the connection was made with would still do: the files may have been read again since.
+    /// The certificates that the connection was made with are not revoked since.
     lets_in: bool,
 }
 
@@ -207,8 +207,8 @@ async fn take_up<S: PeerService>(
         return Err(Problem {
             status: StatusCode::FORBIDDEN,
             code: "peer-revoked",
-            title: "The certificate was revoked, or its authority is gone",
-            detail: "the files were read again since this connection was made".into(),
+            title: "The certificate was revoked",
+            detail: "the list of revoked certificates was read since this connection was made".into(),
         });
     }
     let from = verified(&head, certificates)?;

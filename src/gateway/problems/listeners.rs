@@ -59,8 +59,8 @@ pub(super) const KINDS: &[Kind] = &[
     },
     Kind {
         code: "peer-revoked",
-        title: "The certificate was revoked, or its authority is gone",
-        advice: "Between gateways: a region that was removed stays out; else put a certificate of the present authority in place.",
+        title: "The certificate was revoked",
+        advice: "Between gateways: a region that was removed stays out; another certificate lets a present one in.",
     },
     Kind {
         code: "bad-peer-message",
