@@ -14,7 +14,7 @@ use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
+use onceway::protocol::record::{Answer, AnswerBody, RequestId, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Acceptor, Ballot, Message};
 use onceway::protocol::speakers::Kind;
