@@ -6,13 +6,17 @@
 use std::sync::Arc;
 
 use onceway::gateway::Gateway;
-use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Said, Told};
 use onceway::protocol::region::RegionName;
 
 use crate::peers::{Answering, Region};
 use crate::ports::SimPorts;
 
 impl Region for Arc<Gateway<SimPorts>> {
+    fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
+        Gateway::hears(self, from, said)
+    }
+
     fn forward(&self, from: RegionName, forward: Forward) -> Answering<'_, ForwardReply> {
         Box::pin(async move {
             match self.place_for_forward(&forward, forward.body.len()) {

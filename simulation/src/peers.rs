@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onceway::ports::Peers;
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Said, Told};
 use onceway::protocol::region::RegionName;
 use tokio::time::timeout;
 
@@ -21,8 +21,16 @@ use crate::process::Process;
 /// A future of a [`Region`].
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// What was answered, or why the message was not heard.
+type Heard<T> = Result<T, String>;
+
 /// What answers for a region.
 pub trait Region: Send + Sync {
+    /// Whether that region may say this here, or what it is told: the peer listener asks so before anything else.
+    fn hears(&self, _from: &RegionName, _said: &Said<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Answers a forward from `from`.
     fn forward(&self, from: RegionName, forward: Forward) -> Answering<'_, ForwardReply>;
 
@@ -175,7 +183,7 @@ impl SimPeers {
     async fn call<'a, T>(
         &self,
         to: &RegionName,
-        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
+        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, Heard<T>>,
     ) -> Result<T, PeerError> {
         self.process.runs().await;
         let replied = self.carry(to, handle).await;
@@ -189,7 +197,7 @@ impl SimPeers {
         to: &RegionName,
         within: Duration,
         post: Option<Post>,
-        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
+        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, Heard<T>>,
     ) -> Result<T, PeerError> {
         self.process.runs().await;
         let carried = async {
@@ -205,7 +213,16 @@ impl SimPeers {
         replied.unwrap_or_else(|_| Err(PeerError::Unknown(format!("no reply within {within:?}"))))
     }
 
+    /// What was answered; a refusal did nothing, as the listener's.
     async fn carry<'a, T>(
+        &self,
+        to: &RegionName,
+        handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, Heard<T>>,
+    ) -> Result<T, PeerError> {
+        self.carried(to, handle).await?.map_err(PeerError::NotSent)
+    }
+
+    async fn carried<'a, T>(
         &self,
         to: &RegionName,
         handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
@@ -245,12 +262,23 @@ impl Peers for SimPeers {
     async fn forward(&self, to: &RegionName, forward: Forward) -> Result<ForwardReply, PeerError> {
         let from = self.from.clone();
         self.network.lock().hops += 1;
-        self.call(to, |region| Box::pin(async move { region.forward(from, forward).await })).await
+        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<ForwardReply>> {
+            Box::pin(async move {
+                region.hears(&from, &Said::Forward)?;
+                Ok(region.forward(from, forward).await)
+            })
+        };
+        self.call(to, handle).await
     }
 
     async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
-        let handle =
-            |region: Arc<dyn Region>| -> Answering<'_, Pong> { Box::pin(async move { region.pong().await }) };
+        let from = self.from.clone();
+        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<Pong>> {
+            Box::pin(async move {
+                region.hears(&from, &Said::Ping)?;
+                Ok(region.pong().await)
+            })
+        };
         self.call_within(to, within, None, handle).await
     }
 
@@ -260,8 +288,11 @@ impl Peers for SimPeers {
             matches!(question, Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. });
         self.network.lock().hops += u64::from(for_a_key);
         let post = self.network.post(&self.from, to, Letter::of(&question));
-        let handle = |region: Arc<dyn Region>| -> Answering<'_, Told> {
-            Box::pin(async move { region.ask(from, question).await })
+        let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<Told>> {
+            Box::pin(async move {
+                region.hears(&from, &Said::Question(&question))?;
+                Ok(region.ask(from, question).await)
+            })
         };
         self.call_within(to, within, post, handle).await
     }

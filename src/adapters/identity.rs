@@ -1,31 +1,23 @@
 //! Who this region is to its peers: certificates, and the TLS settings that both ends of a peer connection use.
 //!
-//! Neighbours: `peers` dials with it, `server::peer` listens with it, `cli` and `fleet` [`generate`] test and demo material. A region's
-//! name stands in its certificate as the DNS name `<region>.onceway`, and a claim to be a region counts only with such a
+//! Neighbours: `peers` dials with it, `server::peer` listens with it, [`super::issue`] makes the files. A region's name stands in its certificate as the DNS name `<region>.onceway`, and a claim to be a region counts only with such a
 //! certificate from the deployment's own authority. It must not fall back to anything weaker than TLS 1.3 with both sides
 //! authenticated (design, section 2; reliability reference, C.1).
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, Issuer, KeyPair, KeyUsagePurpose, SigningKey,
-};
-use rustls::client::Resumption;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
-use super::system::SystemClock;
-use crate::ports::Clock;
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
 
@@ -89,8 +81,17 @@ pub struct PeerIdentity {
     pub me: RegionName,
     /// The versions that this process speaks.
     pub speaks: Versions,
+    clients: Arc<ArcSwap<Clients>>,
     client: Arc<ArcSwap<ClientConfig>>,
     server: Arc<ArcSwap<ServerConfig>>,
+}
+
+/// Who is let in as a client.
+#[derive(Debug)]
+struct Clients {
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// Counts the readings of the files.
+    reading: u64,
 }
 
 /// The name that stands in the certificate of `region`.
@@ -99,7 +100,8 @@ pub fn server_name(region: &RegionName) -> ServerName<'static> {
     ServerName::try_from(dns_name(region)).expect("a region's name is a DNS label")
 }
 
-fn dns_name(region: &RegionName) -> String {
+/// The DNS name that stands in the certificate of `region`.
+pub fn dns_name(region: &RegionName) -> String {
     format!("{region}.onceway")
 }
 
@@ -120,14 +122,18 @@ impl PeerIdentity {
         let chain = chain_of(&me, &files.certificate)?;
         let key = private_key(&files.key)?;
         let roots = Arc::new(roots(&files.authorities)?);
+        let revoked = revoked(&files.authorities)?;
         let mismatch = |cause: rustls::Error| {
             content(&files.key, format!("cannot be used with {}: {cause}", files.certificate.display()))
         };
-        let server = server(roots.clone(), chain.clone(), key.clone_key(), files)?.map_err(mismatch)?;
-        let client = client(roots, chain, key).map_err(mismatch)?;
+        let clients = clients(roots.clone(), revoked.clone(), files)?;
+        let servers = servers(roots, revoked, files)?;
+        let server = server(clients.clone(), chain.clone(), key.clone_key()).map_err(mismatch)?;
+        let client = client(servers, chain, key).map_err(mismatch)?;
         Ok(Self {
             me,
             speaks: Versions::OURS,
+            clients: Arc::new(ArcSwap::from_pointee(Clients { verifier: clients, reading: 0 })),
             client: Arc::new(ArcSwap::from_pointee(client)),
             server: Arc::new(ArcSwap::from_pointee(server)),
         })
@@ -159,12 +165,42 @@ impl PeerIdentity {
         self.server.load_full()
     }
 
-    /// Takes the certificates and authorities of another, for all connections to come; those that are open keep theirs. Another region's are nobody's
-    /// business here.
+    /// How often the files were read: what was made before the last time may rest on a certificate that is revoked.
+    pub fn reading(&self) -> u64 {
+        self.clients.load().reading
+    }
+
+    /// Whether a client with these certificates is let in.
+    #[cfg(test)]
+    pub(super) fn lets_in(&self, certificates: &[CertificateDer<'_>]) -> bool {
+        let Some((first, more)) = certificates.split_first() else { return false };
+        self.clients.load().verifier.verify_client_cert(first, more, UnixTime::now()).is_ok()
+    }
+
+    /// Whether the certificates that a client was let in with are not revoked since. Looked at once per reading: `seen` is the one by
+    /// which this was said last. One whose authority is gone, or that ran out, keeps the connection that it has.
+    pub fn still_lets_in(&self, certificates: &[CertificateDer<'_>], seen: &AtomicU64) -> bool {
+        let clients = self.clients.load();
+        if seen.load(Ordering::SeqCst) == clients.reading {
+            return true;
+        }
+        let Some((first, more)) = certificates.split_first() else { return false };
+        let judged = clients.verifier.verify_client_cert(first, more, UnixTime::now());
+        let revoked = matches!(judged, Err(rustls::Error::InvalidCertificate(CertificateError::Revoked)));
+        if !revoked {
+            seen.store(clients.reading, Ordering::SeqCst);
+        }
+        !revoked
+    }
+
+    /// Takes the certificates, authorities and revocation lists of another, for all connections to come. Those that are open keep their certificate, and end if
+    /// it is revoked. Another region's are nobody's business here.
     pub fn renew(&self, newer: &PeerIdentity) {
         if newer.me != self.me {
             return;
         }
+        let verifier = newer.clients.load().verifier.clone();
+        self.clients.store(Arc::new(Clients { verifier, reading: self.reading() + 1 }));
         self.server.store(newer.server_config());
         self.client.store(newer.client_config());
     }
@@ -175,36 +211,56 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn server(
+fn clients(
     roots: Arc<RootCertStore>,
+    revoked: Vec<CertificateRevocationListDer<'static>>,
+    files: &IdentityFiles,
+) -> Result<Arc<dyn ClientCertVerifier>, IdentityError> {
+    // An authority without a list has revoked nobody.
+    WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .with_crls(revoked)
+        .allow_unknown_revocation_status()
+        .build()
+        .map_err(|cause| content(&files.authorities, cause.to_string()))
+}
+
+fn servers(
+    roots: Arc<RootCertStore>,
+    revoked: Vec<CertificateRevocationListDer<'static>>,
+    files: &IdentityFiles,
+) -> Result<Arc<WebPkiServerVerifier>, IdentityError> {
+    WebPkiServerVerifier::builder_with_provider(roots, provider())
+        .with_crls(revoked)
+        .allow_unknown_revocation_status()
+        .build()
+        .map_err(|cause| content(&files.authorities, cause.to_string()))
+}
+
+fn server(
+    clients: Arc<dyn ClientCertVerifier>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    files: &IdentityFiles,
-) -> Result<Result<ServerConfig, rustls::Error>, IdentityError> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
-        .build()
-        .map_err(|cause| content(&files.authorities, cause.to_string()))?;
-    Ok(ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .and_then(|builder| builder.with_client_cert_verifier(verifier).with_single_cert(chain, key))
-        .map(|mut config| {
-            config.alpn_protocols = vec![ALPN.to_vec()];
-            // No early data and nothing to resume: a captured flight must be worth nothing.
-            config.max_early_data_size = 0;
-            config.send_tls13_tickets = 0;
-            config.session_storage = Arc::new(NoServerSessionStorage {});
-            config
-        }))
+) -> Result<ServerConfig, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(clients)
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    // No early data and nothing to resume: a captured flight must be worth nothing.
+    config.max_early_data_size = 0;
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(config)
 }
 
 fn client(
-    roots: Arc<RootCertStore>,
+    servers: Arc<WebPkiServerVerifier>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<ClientConfig, rustls::Error> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(roots)
+        .with_webpki_verifier(servers)
         .with_client_auth_cert(chain, key)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.enable_early_data = false;
@@ -267,113 +323,16 @@ fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
     Ok(roots)
 }
 
+/// The revocation lists that stand behind the authorities' certificates.
+fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, IdentityError> {
+    CertificateRevocationListDer::pem_slice_iter(&read(path)?)
+        .collect::<Result<_, _>>()
+        .map_err(|cause| content(path, format!("a revocation list is no PEM: {cause}")))
+}
+
 /// What a file holds cannot be used.
-pub(super) fn content(path: &Path, cause: String) -> IdentityError {
+pub fn content(path: &Path, cause: String) -> IdentityError {
     IdentityError::Content { path: path.to_owned(), cause }
-}
-
-/// The name of every generated authority.
-const AUTHORITY: &str = "onceway authority";
-/// How long generated region certificates are valid.
-const REGION_LIFE: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
-/// How long a generated authority is valid.
-const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// How far clocks may be behind the one that generated a certificate.
-const BACKDATE: Duration = Duration::from_secs(24 * 3600);
-
-/// An authority and the certificates it signed for some regions; all PEM.
-pub struct Generated {
-    /// The authority's certificate.
-    pub authority: String,
-    /// The authority's key: whoever has it can be any region. Keep it off the regions' machines.
-    pub authority_key: String,
-    /// Each region's certificate and key.
-    pub regions: Vec<(RegionName, String, String)>,
-}
-
-/// Makes a new authority and one certificate per region, for clients and servers alike, valid from yesterday: regions for
-/// two years, the authority for ten. Takes some milliseconds.
-///
-/// # Errors
-/// Only if the cryptographic library fails.
-pub fn generate(regions: &[RegionName]) -> Result<Generated, IdentityError> {
-    let authority = CertifiedIssuer::self_signed(authority_params()?, KeyPair::generate()?)?;
-    let regions = signed(regions, &authority)?;
-    Ok(Generated { authority: authority.pem(), authority_key: authority.key().serialize_pem(), regions })
-}
-
-fn authority_params() -> Result<CertificateParams, rcgen::Error> {
-    let mut params = params(Vec::new(), AUTHORITY, AUTHORITY_LIFE)?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    Ok(params)
-}
-
-/// Certificates for more regions, under the authority that [`Generated::write`] put into `directory`: of a region that is added. Blocks.
-///
-/// # Errors
-/// The authority's key is not there or is none; a file that is there already is never overwritten.
-pub fn add(directory: &Path, regions: &[RegionName]) -> Result<(), IdentityError> {
-    let path = directory.join("ca.key");
-    let text =
-        fs::read_to_string(&path).map_err(|cause| IdentityError::File { path: path.clone(), cause })?;
-    // An authority's name and key are all that its certificates say of it, and the name is always the same.
-    let authority = Issuer::new(authority_params()?, KeyPair::from_pem(&text)?);
-    write_regions(directory, &signed(regions, &authority)?)
-}
-
-/// Each region's certificate and key.
-fn signed(
-    regions: &[RegionName],
-    authority: &Issuer<'_, impl SigningKey>,
-) -> Result<Vec<(RegionName, String, String)>, IdentityError> {
-    let mut signed = Vec::with_capacity(regions.len());
-    for region in regions {
-        let name = dns_name(region);
-        let mut params = self::params(vec![name.clone()], &name, REGION_LIFE)?;
-        params.is_ca = IsCa::ExplicitNoCa;
-        params.use_authority_key_identifier_extension = true;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, authority)?;
-        signed.push((region.clone(), certificate.pem(), key.serialize_pem()));
-    }
-    Ok(signed)
-}
-
-fn params(names: Vec<String>, title: &str, life: Duration) -> Result<CertificateParams, rcgen::Error> {
-    let now = Duration::from_millis(u64::try_from(SystemClock.date().as_millis()).unwrap_or(0));
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    let mut params = CertificateParams::new(names)?;
-    params.not_before = epoch + now.saturating_sub(BACKDATE);
-    params.not_after = epoch + now + life;
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, title);
-    Ok(params)
-}
-
-impl Generated {
-    /// Writes `ca.pem`, `ca.key` and for each region `<region>.pem` and `<region>.key` into `directory`, which must exist; keys
-    /// readable by their owner only. Blocks.
-    ///
-    /// # Errors
-    /// A file that is there already is never overwritten; files written before it stay.
-    pub fn write(&self, directory: &Path) -> Result<(), IdentityError> {
-        create(&directory.join("ca.pem"), 0o644, &self.authority)?;
-        create(&directory.join("ca.key"), 0o600, &self.authority_key)?;
-        write_regions(directory, &self.regions)
-    }
-}
-
-fn write_regions(directory: &Path, regions: &[(RegionName, String, String)]) -> Result<(), IdentityError> {
-    for (region, certificate, key) in regions {
-        let files = files_in(directory, region);
-        create(&files.certificate, 0o644, certificate)?;
-        create(&files.key, 0o600, key)?;
-    }
-    Ok(())
 }
 
 /// The names under which [`Generated::write`] puts a region's files.
@@ -385,20 +344,11 @@ pub fn files_in(directory: &Path, region: &RegionName) -> IdentityFiles {
     }
 }
 
-fn create(path: &Path, mode: u32, text: &str) -> Result<(), IdentityError> {
-    fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|cause| IdentityError::File { path: path.to_owned(), cause })
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use super::super::issue::{Purpose, add, generate};
     use super::*;
 
     fn region(name: &str) -> RegionName {
@@ -410,7 +360,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (eu, us, stranger) = (region("eu"), region("us"), tempfile::tempdir().unwrap());
         generate(&[eu]).unwrap().write(directory.path()).unwrap();
-        add(directory.path(), std::slice::from_ref(&us)).unwrap();
+        add(directory.path(), std::slice::from_ref(&us), Purpose::Region).unwrap();
         generate(std::slice::from_ref(&us)).unwrap().write(stranger.path()).unwrap();
         let files = files_in(directory.path(), &us);
         PeerIdentity::load(us.clone(), &files).unwrap();
@@ -427,7 +377,7 @@ mod tests {
             let chain = certificates(&file, &read(&file).unwrap()).unwrap();
             assert_eq!(verifier.verify_client_cert(&chain[0], &[], now).is_ok(), good);
         }
-        assert!(add(directory.path(), &[us]).is_err(), "files were overwritten");
+        assert!(add(directory.path(), &[us], Purpose::Region).is_err(), "files were overwritten");
     }
 
     #[test]

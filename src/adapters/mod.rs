@@ -8,6 +8,7 @@ pub mod connection;
 pub mod expiry;
 pub mod headers;
 pub mod identity;
+pub mod issue;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod peers;

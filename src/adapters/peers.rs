@@ -78,8 +78,8 @@ enum Link {
     Down,
     /// Somebody is making a connection; whoever else needs one waits for that.
     Making(Making),
-    /// A connection, as far as is known, and when another one is made in its place.
-    Up(Sender, Instant),
+    /// A connection, as far as is known, when another one is made in its place, and of which reading of the certificates it is.
+    Up(Sender, Instant, u64),
 }
 
 /// When a connection made now is renewed; not all of them at the same time.
@@ -224,7 +224,10 @@ impl Peer {
     fn link_or_make(self: &Arc<Self>) -> Result<Sender, Making> {
         let mut link = self.lock();
         match &mut *link {
-            Link::Up(sender, renew) if !sender.is_closed() => {
+            // One of before the files were read again may be to a server that is revoked.
+            Link::Up(sender, renew, reading)
+                if !sender.is_closed() && *reading == self.identity.reading() =>
+            {
                 let sender = sender.clone();
                 if *renew <= Instant::now() {
                     // Not twice at a time, and not again at once if it fails.
@@ -241,9 +244,10 @@ impl Peer {
         // A task of its own, so that a caller who gives up does not take it from those who wait.
         let peer = self.clone();
         tokio::spawn(async move {
+            let reading = peer.identity.reading();
             let made = peer.connect().await;
             *peer.lock() = match &made {
-                Ok(sender) => Link::Up(sender.clone(), next_renewal()),
+                Ok(sender) => Link::Up(sender.clone(), next_renewal(), reading),
                 Err(why) => {
                     tracing::debug!(peer = %peer.name, %why, "no connection to peer");
                     Link::Down
@@ -259,9 +263,10 @@ impl Peer {
     fn renew(self: &Arc<Self>) {
         let peer = self.clone();
         tokio::spawn(async move {
+            let reading = peer.identity.reading();
             match peer.connect().await {
                 Ok(sender) if peer.serves(sender.clone()).await => {
-                    *peer.lock() = Link::Up(sender, next_renewal());
+                    *peer.lock() = Link::Up(sender, next_renewal(), reading);
                 }
                 Ok(_) => tracing::debug!(peer = %peer.name, "not renewed: the other gateway does not serve"),
                 Err(why) => tracing::debug!(peer = %peer.name, %why, "the connection is not renewed"),
@@ -277,7 +282,7 @@ impl Peer {
 
     /// Has the connection renewed within this time.
     fn renew_within(&self, span: Duration) {
-        if let Link::Up(_, renew) = &mut *self.lock() {
+        if let Link::Up(_, renew, _) = &mut *self.lock() {
             *renew = (*renew).min(Instant::now() + span);
         }
     }

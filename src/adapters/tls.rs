@@ -46,7 +46,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::adapters::identity::generate;
+    use crate::adapters::issue::generate;
     use crate::protocol::region::RegionName;
 
     #[test]

@@ -1,37 +1,48 @@
 //! `onceway certs`: an authority and a certificate per region, for deployments without their own.
 //!
-//! Neighbours: `adapters::identity` makes and writes them. It must not overwrite a file.
+//! Neighbours: `adapters::issue` makes and writes them, and the list of those that are revoked. It must not overwrite a key or a certificate.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{Failure, print};
-use crate::adapters::identity;
+use crate::adapters::issue::{self, Purpose};
 use crate::protocol::region::RegionName;
 
 /// Make an authority and one certificate per region, with which regions know each other.
 ///
-/// Writes ca.pem, ca.key and for each region REGION.pem and REGION.key. Where ca.key is there already, as for a region that is added later,
+/// Writes ca.pem, ca.key and for each region or witness NAME.pem and NAME.key. Where ca.key is there already, as for a region that is added later,
 /// that authority signs. Give each region's machines ca.pem and its own two
 /// files, nothing else: whoever has ca.key can be any region. Files that are there already are never overwritten.
 #[derive(Args)]
-#[command(after_long_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_long_help = "\
 Examples:
   onceway certs --out certificates --region us-east eu-west ap-south
   onceway certs --out certificates --region sa-east                     one more, under the same authority
+  onceway certs --out certificates --witness witness-1                  of a witness: it answers and never asks
+  onceway certs revoke sa-east --out certificates                       it left: nobody hears it any more
 
 Region certificates are valid for two years, the authority for ten. No region may be called ca.
 
-Exit codes: 0 made; 1 a file is there already, or could not be read or written; 2 wrong arguments.")]
+Exit codes: 0 made; 1 a file is there already, or could not be read or written; 2 wrong arguments."
+)]
 pub struct Certs {
+    #[command(subcommand)]
+    act: Option<Act>,
     /// The folder to write into; made if it is not there.
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    #[arg(long, required = true, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// The regions, as in ring.toml.
-    #[arg(long = "region", required = true, num_args = 1.., value_name = "NAME")]
+    #[arg(long = "region", required_unless_present = "witnesses", num_args = 1.., value_name = "NAME")]
     regions: Vec<String>,
+    /// The witnesses, as in ring.toml. Their certificates are for servers only: no region takes one for a client.
+    #[arg(long = "witness", num_args = 1.., value_name = "NAME")]
+    witnesses: Vec<String>,
     /// Say which files would be made, and make none. Ends with 1 if one is there already.
     #[arg(long)]
     dry_run: bool,
@@ -40,43 +51,96 @@ pub struct Certs {
     json: bool,
 }
 
+#[derive(Subcommand)]
+enum Act {
+    Revoke(Revoke),
+}
+
+/// Revoke the certificates of a region or witness that left: nobody hears it any more.
+///
+/// Puts a revocation list behind the authority's certificate in DIR/ca.pem, in place of the one that is there; what that one has stays on it. Give
+/// every region and witness the new ca.pem: gateways read it again within seconds, refuse the certificate at new connections, and answer nothing on
+/// those that are open.
+#[derive(Args)]
+#[command(after_long_help = "\
+Example:
+  onceway certs revoke sa-east --out certificates
+  onceway certs revoke eu-west --out certificates --certificate old/eu-west.pem     its key was stolen, and it has another one
+
+Exit codes: 0 revoked; 1 a file is not there, or is another one's; 2 wrong arguments.")]
+struct Revoke {
+    /// The region or witness.
+    #[arg(value_name = "NAME", value_parser = RegionName::parse)]
+    name: RegionName,
+    /// The folder with ca.pem, ca.key and NAME.pem.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Instead of NAME.pem: a certificate of it that is still valid, such as one of before a rotation; repeat it for each.
+    #[arg(long = "certificate", value_name = "FILE")]
+    certificates: Vec<PathBuf>,
+    /// Print JSON: file, and how many certificates are revoked in it.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Revoke {
+    fn run(&self) -> Result<(), Failure> {
+        let Self { name, out, certificates, json } = self;
+        let revoked = issue::revoke(out, name, certificates).map_err(Failure::failed)?;
+        let file = out.join("ca.pem");
+        if *json {
+            return print(&format!("{}\n", json!({ "file": file, "revoked": revoked })));
+        }
+        print(&format!(
+            "{}: {name} is revoked ({revoked} certificates are); put this file in place in every region and at every witness\n",
+            file.display()
+        ))
+    }
+}
+
 impl Certs {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let parse = |name: &String| {
-            RegionName::parse(name).map_err(|error| Failure::Bad(format!("--region {name:?}: {error}")))
-        };
-        let mut regions: Vec<RegionName> = self.regions.iter().map(parse).collect::<Result<_, _>>()?;
-        regions.sort();
-        if regions.iter().any(|name| name.as_str() == "ca") {
+        match (&self.act, &self.out) {
+            (Some(Act::Revoke(revoke)), _) => revoke.run(),
+            (None, Some(out)) => self.make(out),
+            (None, None) => Err(Failure::Bad("--out DIR: say where the files go".to_owned())),
+        }
+    }
+
+    fn make(&self, out: &Path) -> Result<(), Failure> {
+        let regions = parsed("--region", &self.regions)?;
+        let witnesses = parsed("--witness", &self.witnesses)?;
+        let mut names: Vec<RegionName> = regions.iter().chain(&witnesses).cloned().collect();
+        names.sort();
+        if names.iter().any(|name| name.as_str() == "ca") {
             let why =
                 "--region ca: ca.pem and ca.key are the authority's own files: give the region another name";
             return Err(Failure::Bad(why.to_owned()));
         }
-        if let Some(twice) = regions.windows(2).find(|pair| pair[0] == pair[1]) {
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Failure::Bad(format!("--region {} is given twice: name each once", twice[0])));
         }
-        let is_there = self.out.join("ca.key").exists();
+        let is_there = out.join("ca.key").exists();
         if self.dry_run {
-            return self.rehearse(&regions, is_there);
+            return self.rehearse(out, &names, is_there);
         }
-        std::fs::create_dir_all(&self.out)
-            .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", self.out.display())))?;
-        if is_there {
-            identity::add(&self.out, &regions).map_err(Failure::failed)?;
-        } else {
-            let made = identity::generate(&regions).map_err(Failure::failed)?;
-            made.write(&self.out).map_err(Failure::failed)?;
+        std::fs::create_dir_all(out)
+            .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", out.display())))?;
+        if !is_there {
+            issue::generate(&[]).and_then(|made| made.write(out)).map_err(Failure::failed)?;
         }
-        self.tell(&regions, is_there)
+        issue::add(out, &regions, Purpose::Region).map_err(Failure::failed)?;
+        issue::add(out, &witnesses, Purpose::Witness).map_err(Failure::failed)?;
+        self.tell(out, &names, is_there)
     }
 
-    fn tell(&self, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
-        let dir = self.out.display();
+    fn tell(&self, out: &Path, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
+        let dir = out.display();
         let names: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
         let names = names.join(", ");
         match (self.json, is_there) {
-            (true, _) => print(&self.as_json(regions, is_there)),
+            (true, _) => print(&self.as_json(out, regions, is_there)),
             (false, true) => print(&format!(
                 "{dir}: NAME.pem and NAME.key for {names}, signed by the authority that was there\n"
             )),
@@ -93,31 +157,40 @@ impl Certs {
         authority.chain(own).collect()
     }
 
-    fn as_json(&self, regions: &[RegionName], is_there: bool) -> String {
+    fn as_json(&self, out: &Path, regions: &[RegionName], is_there: bool) -> String {
         let authority = if is_there { "there already" } else { "made" };
-        let mut said =
-            json!({ "dir": self.out, "authority": authority, "files": Self::files(regions, is_there) });
+        let mut said = json!({ "dir": out, "authority": authority, "files": Self::files(regions, is_there) });
         if self.dry_run {
             said["dry_run"] = true.into();
         }
         format!("{said}\n")
     }
 
-    fn rehearse(&self, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
+    fn rehearse(&self, out: &Path, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
         let files = Self::files(regions, is_there);
-        if let Some(taken) = files.iter().map(|file| self.out.join(file)).find(|file| file.exists()) {
+        if let Some(taken) = files.iter().map(|file| out.join(file)).find(|file| file.exists()) {
             return Err(Failure::Failed(format!(
                 "{} is there already: files are never overwritten",
                 taken.display()
             )));
         }
         match self.json {
-            true => print(&self.as_json(regions, is_there)),
+            true => print(&self.as_json(out, regions, is_there)),
             false => print(&format!(
                 "would make in {}: {}\nNothing was changed.\n",
-                self.out.display(),
+                out.display(),
                 files.join(", ")
             )),
         }
     }
+}
+
+/// The names, sorted.
+fn parsed(option: &str, names: &[String]) -> Result<Vec<RegionName>, Failure> {
+    let parse = |name: &String| {
+        RegionName::parse(name).map_err(|error| Failure::Bad(format!("{option} {name:?}: {error}")))
+    };
+    let mut names: Vec<RegionName> = names.iter().map(parse).collect::<Result<_, _>>()?;
+    names.sort();
+    Ok(names)
 }

@@ -34,7 +34,7 @@ Examples:
   curl http://127.0.0.1:7402/v1/status                   which view did it accept, who holds a lease?
 
 The order for a new deployment: list it in ring.toml ([[witness]]) and in every region file ([peer.addresses]); make its
-certificate (`onceway certs`); --init; run it and the gateways; `onceway init`.
+certificate (`onceway certs --witness NAME`); --init; run it and the gateways; `onceway init`.
 
 On SIGHUP, and when one of its files was changed, it reads them again: certificates, the admin token and the log's level are replaced, all or
 none; its status says what is wrong, or waits for a restart.

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::certificates;
@@ -16,6 +17,7 @@ use super::secret::{Need, Secret, Surroundings};
 use super::{Errors, Watched, judged, tokens};
 use crate::adapters::identity::IdentityFiles;
 use crate::protocol::region::RegionName;
+use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
 
 /// Everything a witness is told, checked.
@@ -37,6 +39,8 @@ pub struct WitnessConfig {
     pub key: PathBuf,
     /// The certificates of the deployment's authority, PEM.
     pub ca: PathBuf,
+    /// The ring of the files: whom it hears before it knows a view.
+    pub ring: Arc<Ring>,
     /// How wrong clocks may be.
     pub drift: Drift,
     /// How long a lease runs.
@@ -100,7 +104,7 @@ pub(super) fn read_text(
     {
         problems.add(&name.at, wrong);
     }
-    let RingFile { drift, failover, .. } = ring?;
+    let RingFile { drift, failover, ring, .. } = ring?;
     let IdentityFiles { certificate, key, authorities: ca } = identity?;
     Some(WitnessConfig {
         name: name?.value,
@@ -111,6 +115,7 @@ pub(super) fn read_text(
         certificate,
         key,
         ca,
+        ring,
         drift,
         lease: failover.lease,
         log,

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 
 use super::cluster::SUPERUSER;
 use super::ports::RegionPorts;
-use crate::adapters::identity;
+use crate::adapters::{identity, issue};
 use crate::gateway::credentials;
 use crate::protocol::region::RegionName;
 
@@ -123,7 +123,7 @@ pub fn write_shared(dir: &Path, regions: &[RegionName], certified: &[RegionName]
     let certificates = dir.join("certificates");
     if !certificates.join("ca.pem").exists() {
         fs::create_dir_all(&certificates)?;
-        identity::generate(certified)?.write(&certificates)?;
+        issue::generate(certified)?.write(&certificates)?;
     }
     Ok(())
 }
@@ -217,7 +217,7 @@ pub fn rotate(dir: &Path, regions: &[RegionName]) -> Result<()> {
     let (here, fresh) = (dir.join("certificates"), dir.join("certificates").join(".new"));
     fs::create_dir(&fresh)?;
     fs::copy(here.join("ca.key"), fresh.join("ca.key"))?;
-    identity::add(&fresh, regions)?;
+    issue::add(&fresh, regions, issue::Purpose::Region)?;
     for region in regions {
         let (from, to) = (identity::files_in(&fresh, region), identity::files_in(&here, region));
         fs::rename(from.key, to.key)?;

@@ -14,6 +14,7 @@ use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, Heartbeat, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::speakers::Sender;
 use crate::protocol::time::Moment;
 use crate::protocol::versions::HEARD;
 
@@ -208,7 +209,7 @@ async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
 fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: Moment, arrived: Moment) {
     let round_trip = arrived.since(asked);
     metrics::round_trip(name, round_trip);
-    if pong.epoch > gateway.view().epoch() {
+    if pong.epoch > gateway.view().epoch() && gateway.sender(name) == Sender::Region {
         // Its view may say more than can be read here.
         gateway.goes_by(pong.protocol);
     }

@@ -24,6 +24,7 @@ pub mod export;
 mod forward;
 mod gained;
 mod generators;
+pub mod hearing;
 mod heartbeat;
 mod jobs;
 mod labels;
@@ -195,6 +196,7 @@ pub struct Gateway<P: Ports> {
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
     clock_watch: Mutex<ClockWatch>,
+    hearing: hearing::Hearing,
     crowd: Arc<Crowd>,
     in_flight: AtomicUsize,
     idle: Notify,
@@ -302,6 +304,7 @@ impl<P: Ports> Gateway<P> {
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         metrics::prepare(&settings, &view);
+        hearing::prepare();
         let proposer = authority::proposer(ports.dice());
         let lease = Lease::new(settings.failover.lease, settings.drift);
         let clock_watch = Mutex::new(trust::watch(&settings));
@@ -339,6 +342,7 @@ impl<P: Ports> Gateway<P> {
             store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
             health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
             clock_watch,
+            hearing: hearing::Hearing::default(),
             crowd: Arc::default(),
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),

@@ -96,6 +96,7 @@ metrics! {
     PEER_UP = Gauge "onceway_peer_up" "1 while a peer answers pings, else 0, by peer.";
     PEER_FOREIGN = Gauge "onceway_peer_foreign" "1 while a peer speaks no protocol version that this process speaks, so that nothing is exchanged with it, else 0, by peer.";
     PEER_DISAGREES = Gauge "onceway_peer_disagrees" "1 while a peer, as it said last, does not agree with this region, else 0, by peer: its shared settings are others (routes.toml, ring.toml), its ring before the founding, its view of the same epoch, or the build of its store; `onceway status` says which.";
+    PEER_REFUSED = Counter "onceway_peer_refusals_total" "Messages of peers that were refused because their sender may not send them, or because their numbers are out of bounds, by sender (region, joining, former, witness, stranger): nothing was done. There should be none, but a few of a region that is joining.";
     PEER_RTT_SECONDS = Gauge "onceway_peer_rtt_seconds" "Newest measured round trip to a peer, in seconds, by peer.";
     LAG_SECONDS = Gauge "onceway_observed_lag_seconds" "Observed replication lag behind a region, an upper bound, in seconds, by origin.";
     LAG_MAX_SECONDS = Gauge "onceway_observed_lag_max_seconds" "Largest observed replication lag of the trailing ten minutes, kept over restarts, in seconds, by origin.";

@@ -20,6 +20,7 @@ use crate::protocol::opening;
 use crate::protocol::record::{Answer, Nonce, RequestId, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::{Message, Reply};
+use crate::protocol::speakers::Kind;
 use crate::protocol::versions::Versions;
 use crate::protocol::view::{AcceptorId, View};
 
@@ -188,7 +189,88 @@ pub enum Question {
     },
 }
 
+/// What somebody says to a process of another region, before anything is done about it.
+#[derive(Clone, Copy, Debug)]
+pub enum Said<'a> {
+    /// A connection was made.
+    Hello,
+    /// How are you?
+    Ping,
+    /// A request of a client.
+    Forward,
+    /// A question.
+    Question(&'a Question),
+}
+
+impl Said<'_> {
+    /// The row of the table of who may say what.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Hello => Kind::Hello,
+            Self::Ping => Kind::Ping,
+            Self::Forward => Kind::Forward,
+            Self::Question(question) => question.kind(),
+        }
+    }
+
+    /// The region in whose name it is said, if it names one.
+    pub fn of(&self) -> Option<&RegionName> {
+        match self {
+            Self::Hello | Self::Ping | Self::Forward => None,
+            Self::Question(question) => question.of(),
+        }
+    }
+}
+
 impl Question {
+    /// The row of the table of who may say what.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Acceptor { to: _, message } => match message {
+                Message::Read => Kind::Read,
+                Message::Prepare { .. } => Kind::Prepare,
+                Message::Accept { .. } => Kind::Accept,
+                Message::Renew { .. } => Kind::Renew,
+                Message::Force { .. } => Kind::Force,
+                Message::Found { .. } => Kind::Found,
+            },
+            Self::Views { .. } => Kind::Views,
+            Self::Adopt { .. } => Kind::Adopt,
+            Self::Release { .. } => Kind::Release,
+            Self::Frontier { .. } => Kind::Frontier,
+            Self::Rows { .. } => Kind::Rows,
+            Self::Lodge(_) => Kind::Lodge,
+            Self::LodgeAnswer { .. } => Kind::LodgeAnswer,
+            Self::Void { .. } => Kind::Void,
+            Self::Operator(OperatorAct::AcceptRisk { .. }) => Kind::AcceptRisk,
+            Self::Key { .. } => Kind::Key,
+        }
+    }
+
+    /// The region in whose name it is asked, if it names one: the holder of a lease, the proposer of
+    /// a ballot, the origin of a claim. The ballot of a founding is that of whoever began it.
+    pub fn of(&self) -> Option<&RegionName> {
+        match self {
+            Self::Acceptor { to: _, message } => match message {
+                Message::Prepare { ballot }
+                | Message::Accept { ballot, .. }
+                | Message::Force { ballot, .. } => Some(&ballot.region),
+                Message::Renew { region, .. } => Some(region),
+                Message::Read | Message::Found { .. } => None,
+            },
+            Self::Lodge(lodging) => Some(&lodging.origin.region),
+            Self::Views { .. }
+            | Self::Adopt { .. }
+            | Self::Release { .. }
+            | Self::Frontier { .. }
+            | Self::Rows { .. }
+            | Self::LodgeAnswer { .. }
+            | Self::Void { .. }
+            | Self::Operator(_)
+            | Self::Key { .. } => None,
+        }
+    }
+
     /// The view that it brings, if it brings one.
     pub fn view(&self) -> Option<&Arc<View>> {
         match self {

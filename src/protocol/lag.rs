@@ -57,7 +57,7 @@ impl LagMeter {
     /// A ping reply said that heartbeat `seq` was committed `age` before the reply was written; the reply arrived at `arrived`
     /// after a round trip of `round_trip`.
     pub fn announced(&mut self, seq: u64, age: Duration, round_trip: Duration, arrived: Moment) {
-        let offset = age + round_trip;
+        let offset = age.saturating_add(round_trip);
         if seq <= self.seen {
             // It has been here for a while: a store that stopped writing is old, not late.
             self.sample(offset.saturating_sub(arrived.since(self.seen_at)), arrived);
@@ -83,14 +83,14 @@ impl LagMeter {
         }
         while let Some(first) = self.open.front().copied().filter(|first| first.seq <= self.seen) {
             self.open.pop_front();
-            self.sample(now.since(first.arrived) + first.offset, now);
+            self.sample(now.since(first.arrived).saturating_add(first.offset), now);
         }
     }
 
     /// The lag as far as is known now: the newest completed sample, or the oldest announced heartbeat that is still missing.
     /// `None` until anything was measured.
     pub fn current(&self, now: Moment) -> Option<Duration> {
-        let open = self.open.front().map(|first| now.since(first.arrived) + first.offset);
+        let open = self.open.front().map(|first| now.since(first.arrived).saturating_add(first.offset));
         self.latest.max(open)
     }
 

@@ -11,10 +11,13 @@
 //! [`suspect::ClockWatch`]. The view is agreed by [`register::Acceptor`]s and a [`round::Round`], changed by a [`change::Change`]; a region's
 //! *lease* is a [`lease::Lease`], its *gate* an [`authority::GateState`]; *marks* stand in [`view::Member`], the *window* is a
 //! [`window::Window`], what keeps a gate closed an [`opening::Hindrance`], what *escrow* proves [`escrow::proves_absence`]; a sick upstream a
-//! [`health::Health`]; which versions of all this a process speaks are [`versions::Versions`].
+//! [`health::Health`]; which versions of all this a process speaks are [`versions::Versions`], and who may say what to whom stands in
+//! [`speakers`], how far ahead a peer's numbers may be in [`bounds`], and which views that peers tell count in [`confirm`].
 
 pub mod authority;
+pub mod bounds;
 pub mod change;
+pub mod confirm;
 pub mod decide;
 pub mod digest;
 pub mod escrow;
@@ -41,6 +44,7 @@ pub mod register;
 pub mod ring;
 mod ring_check;
 pub mod round;
+pub mod speakers;
 pub mod suspect;
 pub mod time;
 pub mod versions;

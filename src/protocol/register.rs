@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bounds::LARGEST;
 use super::digest::Digest32;
 use super::plant::{Plant, removed};
 use super::region::RegionName;
@@ -309,7 +310,9 @@ impl Acceptor {
     }
 
     fn forced(&self, ballot: &Ballot, view: &Arc<View>) -> (Option<Acceptor>, Reply) {
-        if let Some(promised) = self.promised.as_ref().filter(|promised| ballot < promised) {
+        // A promise that is out of all bounds is poison: nothing could ever be above it.
+        let sane = |promised: &&Ballot| promised.counter <= LARGEST;
+        if let Some(promised) = self.promised.as_ref().filter(sane).filter(|promised| ballot < promised) {
             return (None, Reply::Outbid(promised.clone()));
         }
         let newest = self.accepted.as_ref().map_or(0, |accepted| accepted.view.epoch());

@@ -124,6 +124,9 @@ struct SaidTakeover {
 #[serde(deny_unknown_fields)]
 struct SaidBreakGlass {
     stopped: BTreeSet<String>,
+    /// The register was poisoned: the last epoch that is genuine.
+    #[serde(default)]
+    poisoned_above: Option<u64>,
     actor: String,
     attest: String,
     /// Say what would come of it, and change nothing.
@@ -286,10 +289,19 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidBreakGlass { stopped, actor, attest, dry_run } = said(headers, body).await?;
+    let SaidBreakGlass { stopped, poisoned_above, actor, attest, dry_run } = said(headers, body).await?;
     let (actor, attest) = (text("actor", &actor)?, text("attest", &attest)?);
     let stopped: BTreeSet<RegionName> =
         stopped.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
+    if let Some(above) = poisoned_above {
+        return match dry_run {
+            true => rehearsed(gateway, Act::LeavePoison { above, stopped: &stopped }).await,
+            false => {
+                let done = gateway.leave_poison(above, &stopped, actor, attest).await;
+                answer(done.map(|epoch| Done { epoch }))
+            }
+        };
+    }
     if stopped.is_empty() {
         let why = "name at least one region or witness that is stopped";
         return Err(Box::new(problem(StatusCode::BAD_REQUEST, why)));

@@ -44,7 +44,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::ports::Body;
-use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Said, Told};
 use crate::protocol::region::RegionName;
 
 /// How long to wait before accepting again when the process has no room for another socket.
@@ -60,6 +60,9 @@ pub trait PublicService: Send + Sync + 'static {
 pub trait PeerService: Send + Sync + 'static {
     /// What a forward keeps for as long as it is here.
     type Place: Send + Sync;
+
+    /// Whether that region may say this, asked before anything is done about it; or what it is told.
+    fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String>;
 
     /// A place for a forward, of which the head was read, with room for this many bytes of its body; or what its sender is told.
     fn place(&self, head: &Forward, bytes: usize) -> Result<Self::Place, Box<ForwardReply>>;

@@ -1,12 +1,13 @@
 //! The peer listener: HTTP/2 over mutual TLS, from other regions of the deployment and nobody else.
 //!
 //! Neighbours: `adapters::peers` is the other end, `adapters::wire` says what may be asked, `super::PeerService` answers. Each message
-//! names the region it is from, which must be the one in the connection's certificate. It must not act on a message that it
-//! could not read whole.
+//! names the region it is from, which must be the one in the connection's certificate; whether that region may send it, the service says
+//! before anything else is done. It must not act on a message that it could not read whole.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,6 +34,7 @@ use crate::adapters::peers::{CONNECTION_WINDOW, HEADER_LIST, STREAM_WINDOW};
 use crate::adapters::streaming::{Patience, streaming};
 use crate::adapters::wire::{self, ask};
 use crate::ports::body::{Collected, collect, empty, full};
+use crate::ports::peers::Said;
 use crate::ports::{Body, BodyError};
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
@@ -82,6 +84,7 @@ pub fn listen<S: PeerService>(
     limits: impl Into<Replaceable<PeerLimits>>,
 ) {
     let (identity, limits) = (identity.clone(), limits.into());
+    let known = identity.clone();
     let speaks = identity.speaks;
     let most = limits.clone();
     listeners.add(
@@ -89,20 +92,31 @@ pub fn listen<S: PeerService>(
         move || most.now().connections,
         move |stream, address, stop| {
             let tls = identity.server_config();
-            serve(stream, address, stop, tls, service.clone(), speaks, limits.clone())
+            let door = Door { identity: known.clone(), reading: known.reading(), tls };
+            serve(stream, address, stop, door, service.clone(), speaks, limits.clone())
         },
     );
+}
+
+/// What a connection is let in by.
+struct Door {
+    identity: PeerIdentity,
+    /// The reading of the files that the settings are of.
+    reading: u64,
+    tls: Arc<ServerConfig>,
 }
 
 async fn serve<S: PeerService>(
     stream: TcpStream,
     address: SocketAddr,
     mut stop: Stop,
-    tls: Arc<ServerConfig>,
+    door: Door,
     service: Arc<S>,
     speaks: Versions,
     limits: Replaceable<PeerLimits>,
 ) {
+    let Door { identity, reading, tls } = door;
+    let seen = Arc::new(AtomicU64::new(reading));
     let stream = match shake_hands(stream, tls, limits.now().handshake_time).await {
         Ok(stream) => stream,
         Err(why) => {
@@ -113,7 +127,8 @@ async fn serve<S: PeerService>(
     let certificates: Arc<[CertificateDer<'static>]> =
         stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
     let handler = service_fn(move |request| {
-        let us = Us { service: service.clone(), speaks, limits: *limits.now() };
+        let lets_in = identity.still_lets_in(&certificates, &seen);
+        let us = Us { service: service.clone(), speaks, limits: *limits.now(), lets_in };
         let answered = answer(us, request, certificates.clone(), address);
         async move { Ok::<_, Infallible>(answered.await) }
     });
@@ -155,6 +170,8 @@ struct Us<S> {
     service: Arc<S>,
     speaks: Versions,
     limits: PeerLimits,
+    /// The certificates that the connection was made with are not revoked since.
+    lets_in: bool,
 }
 
 async fn answer<S: PeerService>(
@@ -168,7 +185,10 @@ async fn answer<S: PeerService>(
     match take_up(us, head, body, &certificates).await {
         Ok(response) => response,
         Err(problem) => {
-            tracing::warn!(%address, code = problem.code, detail = problem.detail, "a peer's message was refused");
+            // Whoever may not speak is logged by whoever knows why, and not each time.
+            if problem.code != FORBIDDEN {
+                tracing::warn!(%address, code = problem.code, detail = problem.detail, "a peer's message was refused");
+            }
             let mut refusal = wire::encode_refusal(problem.response());
             wire::say_versions(refusal.headers_mut(), speaks);
             refusal
@@ -182,10 +202,22 @@ async fn take_up<S: PeerService>(
     body: Incoming,
     certificates: &[CertificateDer<'static>],
 ) -> Result<Response<Body>, Problem> {
-    let Us { service, speaks, limits } = us;
+    let Us { service, speaks, limits, lets_in } = us;
+    if !lets_in {
+        return Err(Problem {
+            status: StatusCode::FORBIDDEN,
+            code: "peer-revoked",
+            title: "The certificate was revoked",
+            detail: "the list of revoked certificates was read since this connection was made".into(),
+        });
+    }
     let from = verified(&head, certificates)?;
+    let hears = |said: &Said<'_>| service.hears(&from, said).map_err(forbidden);
+    // Whoever may not say hello may say nothing: of them not even a body is read.
+    hears(&Said::Hello)?;
     match (&head.method, head.uri.path()) {
         (&Method::POST, wire::FORWARD_PATH) => {
+            hears(&Said::Forward)?;
             let mut forward = wire::decode_forward(&head, Bytes::new()).map_err(unreadable)?;
             let limit = limits.body_limit;
             let bytes = body.size_hint().upper().map_or(Ok(limit), usize::try_from).unwrap_or(usize::MAX);
@@ -203,9 +235,11 @@ async fn take_up<S: PeerService>(
             heard_of(&head, speaks)?;
             let body = whole(body, limits.question_limit, limits.body_time).await?;
             let question = ask::read_question(&body).map_err(unreadable)?;
+            hears(&Said::Question(&question))?;
             Ok(ask::encode_told(&service.ask(from, question).await))
         }
         (&Method::GET, wire::PING_PATH) => {
+            hears(&Said::Ping)?;
             let theirs = heard_of(&head, speaks)?;
             let mut response = Response::new(full(wire::encode_pong(&service.pong().await, theirs)));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -255,6 +289,14 @@ fn verified(head: &Parts, certificates: &[CertificateDer<'static>]) -> Result<Re
         });
     }
     Ok(from)
+}
+
+/// The code of a refusal whose sender may not say that here.
+const FORBIDDEN: &str = "peer-forbidden";
+
+fn forbidden(detail: String) -> Problem {
+    let title = "The peer may not say this here";
+    Problem { status: StatusCode::FORBIDDEN, code: FORBIDDEN, title, detail }
 }
 
 fn unreadable(error: wire::WireError) -> Problem {

@@ -40,7 +40,7 @@ use crate::gateway::crowd::Place;
 use crate::gateway::spans::Begin;
 use crate::gateway::{Gateway, Settings};
 use crate::ports::Body;
-use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Said, Told};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::versions::Versions;
 
@@ -73,6 +73,10 @@ impl PublicService for Service {
 
 impl PeerService for Service {
     type Place = Place;
+
+    fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
+        self.0.hears(from, said)
+    }
 
     fn place(&self, head: &Forward, bytes: usize) -> Result<Place, Box<ForwardReply>> {
         self.0.place_for_forward(head, bytes)

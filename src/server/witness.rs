@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard as MutexGuardStd, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -30,14 +30,18 @@ use super::{Listeners, PeerService};
 use crate::adapters::system::SystemClock;
 use crate::adapters::witness::AcceptorFile;
 use crate::config::witness::WitnessConfig;
+use crate::gateway::hearing::Hearing;
 use crate::gateway::live::ConfigStatus;
-use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
+use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Said, Told};
 use crate::ports::store::{StoreError, Written};
 use crate::ports::{Acceptors, Clock};
+use crate::protocol::bounds::{Known, near_epoch, within};
 use crate::protocol::digest::Digest32;
 use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Acceptor, Message, Reply};
+use crate::protocol::ring::Ring;
+use crate::protocol::speakers::Sender;
 use crate::protocol::time::Drift;
 use crate::protocol::versions::{HEARD, OLDEST, Versions};
 use crate::protocol::view::{AcceptorId, View};
@@ -60,6 +64,13 @@ pub struct Witness<A, C> {
     acceptors: A,
     clock: C,
     seat: Mutex<Seat>,
+    /// The ring of its files.
+    files: Arc<Ring>,
+    /// How long a lease of the deployment runs at most.
+    longest: Duration,
+    /// The view that it accepted last: who may speak here. Not one that it was told, as it never asks whether a majority holds that.
+    known: StdMutex<Arc<View>>,
+    hearing: Hearing,
     counts: Counts,
     config: Replaceable<ConfigStatus>,
     expiries: Replaceable<Expiries>,
@@ -109,15 +120,24 @@ struct GrantStatus {
 }
 
 impl<A: Acceptors, C: Clock> Witness<A, C> {
-    /// The witness `me` over its acceptor; no lease of the deployment runs longer than `longest`.
-    pub fn new(me: RegionName, acceptors: A, clock: C, drift: Drift, longest: Duration) -> Self {
+    /// The witness `me` over its acceptor, with the ring of its files; no lease of the deployment runs longer than `longest`.
+    pub fn new(
+        me: RegionName,
+        acceptors: A,
+        clock: C,
+        drift: Drift,
+        longest: Duration,
+        files: Arc<Ring>,
+    ) -> Self {
         let speaks = Versions::OURS;
         let seat =
             Seat { watch: GrantWatch::new(drift), admission: Admission::new(drift, longest), chosen: None };
         let config =
             ConfigStatus { loaded_ms: Some(clock.date().as_millis()), current: true, ..Default::default() };
         let (seat, config, expiries) = (Mutex::new(seat), config.into(), Expiries::default().into());
-        Self { me, speaks, acceptors, clock, seat, counts: Counts::default(), config, expiries }
+        let known = StdMutex::new(Arc::new(View::unfounded(files.clone())));
+        let (hearing, counts) = (Hearing::default(), Counts::default());
+        Self { me, speaks, acceptors, clock, seat, files, longest, known, hearing, counts, config, expiries }
     }
 
     /// The same witness, speaking these versions.
@@ -137,7 +157,32 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             return Err(StoreError::Definite(why));
         }
         seat.watch.observe(&acceptor, self.clock.now());
+        if let Some(accepted) = &acceptor.accepted {
+            *self.known() = accepted.view.clone();
+        }
         Ok(acceptor.id)
+    }
+
+    fn known(&self) -> MutexGuardStd<'_, Arc<View>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a message's numbers are within bounds; if not it is counted and logged, and nothing is done.
+    async fn bounded(&self, from: &RegionName, message: &Message) -> Result<(), String> {
+        let acceptor = self.accepted().await.map_err(|error| error.to_string())?;
+        let (longest, chosen) = (self.longest, self.seat.lock().await.chosen.clone());
+        let epoch = chosen.map_or(0, |view| view.epoch()).max(self.known().epoch());
+        within(&acceptor, message, &Known { counter: 0, epoch, lease: longest }).map_err(|why| {
+            let kind = Question::Acceptor { to: None, message: message.clone() }.kind();
+            let why = why.to_string();
+            self.hearing.tell(from, self.sender(from), kind, &why, self.clock.now());
+            why
+        })
+    }
+
+    fn sender(&self, from: &RegionName) -> Sender {
+        let view = self.known().clone();
+        Sender::of(from, &view, self.files.weight(from).is_some(), *from == self.me)
     }
 
     /// Why a view of that version cannot be voted on here.
@@ -199,6 +244,9 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         match self.acceptors.set_acceptor(version, &next).await? {
             Written::Done => {
                 seat.watch.observe(&next, self.clock.now());
+                if let Some(accepted) = &next.accepted {
+                    *self.known() = accepted.view.clone();
+                }
                 Ok(Some(reply))
             }
             Written::Lost | Written::GateMoved => Ok(None),
@@ -221,7 +269,9 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     /// A chosen view, as a region tells it.
     async fn adopt(&self, view: Arc<View>) -> Told {
         let mut seat = self.seat.lock().await;
-        seat.learn(&view);
+        if near_epoch(view.epoch(), self.known().epoch()).is_ok() {
+            seat.learn(&view);
+        }
         let epoch = seat.chosen.as_ref().map_or(0, |known| known.epoch());
         if let Err(error) = self.admit(&mut seat).await {
             tracing::error!(%error, "this witness could not write its file");
@@ -310,6 +360,13 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
 impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
     type Place = ();
 
+    fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
+        let heard = self.hearing.hears(from, self.sender(from), said, self.clock.now());
+        heard.inspect_err(|_| {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
     fn place(&self, _head: &Forward, _bytes: usize) -> Result<(), Box<ForwardReply>> {
         Ok(())
     }
@@ -348,7 +405,10 @@ impl<A: Acceptors, C: Clock> PeerService for Witness<A, C> {
             return self.refuse(why);
         }
         match question {
-            Question::Acceptor { to, message } => self.message(to, &message).await,
+            Question::Acceptor { to, message } => match self.bounded(&from, &message).await {
+                Ok(()) => self.message(to, &message).await,
+                Err(why) => self.refuse(why),
+            },
             Question::Adopt { view } => self.adopt(view).await,
             Question::Views { .. }
             | Question::Release { .. }
@@ -377,7 +437,8 @@ pub async fn run(
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
     let identity = witness_reload::identity(&config)?.speaking(speaks);
-    let witness = Witness::new(config.name.clone(), file, SystemClock, config.drift, config.lease);
+    let (drift, lease, ring) = (config.drift, config.lease, config.ring.clone());
+    let witness = Witness::new(config.name.clone(), file, SystemClock, drift, lease, ring);
     let witness = witness.speaking(speaks);
     let acceptor = witness.look().await?;
     descriptors::make_room(descriptors::of_witness(LIMITS.connections), "");

@@ -20,19 +20,21 @@ use onceway::fleet::deployment::{Deployment, Options};
 /// Played by itself, as its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";
 /// The order in which the sections are played: each leaves three regions that serve.
-const ALL: [&str; 12] = [
+const ALL: [&str; 14] = [
     UPGRADE,
     "Planned maintenance",
     "Postgres minor upgrade",
     "Stuck key",
     "Suspected double charge",
     "Certificate rotation",
+    "Replacing the authority",
     "Lost slot",
     "Disk filling from a dead subscriber",
     "Region dies",
     "Region returns",
     "Postgres major upgrade",
     "Add a region",
+    "Removing a region",
 ];
 /// What the short form plays.
 const SHORT: [&str; 4] =
@@ -54,6 +56,7 @@ async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
         "Planned maintenance" => planned::maintenance(section, fleet).await,
         "Postgres minor upgrade" => planned::minor_upgrade(section, fleet).await,
         "Certificate rotation" => planned::certificates(section, fleet).await,
+        "Replacing the authority" => planned::authority(section, fleet).await,
         "Stuck key" => keys::stuck(section, fleet).await,
         "Suspected double charge" => keys::double(section, fleet).await,
         "Lost slot" => slots::lost(section, fleet).await,
@@ -62,6 +65,12 @@ async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
         "Region returns" => losses::returns(section, fleet).await,
         "Postgres major upgrade" => anew::major_upgrade(section, fleet).await,
         "Add a region" => anew::added(section, fleet).await,
+        "Removing a region" => {
+            if !anew::is_in(fleet).await {
+                anew::added(desk.open("Add a region"), fleet).await;
+            }
+            anew::removed(section, fleet).await;
+        }
         other => panic!("no test plays {other:?}"),
     }
 }
@@ -112,7 +121,7 @@ fn the_sections_do_what_they_say() {
         if titles.is_empty() {
             return;
         }
-        let started = match titles.contains(&"Add a region") {
+        let started = match titles.iter().any(|title| ["Add a region", "Removing a region"].contains(title)) {
             true => Deployment::start_with_spare(&options, &|_| {}).await,
             false => Deployment::start(&options, &|_| {}).await,
         };

@@ -6,12 +6,16 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::said;
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, PATIENCE, ask, code, deployment, effects, key, key_status, post, run, until};
+use onceway::adapters::identity::{PeerIdentity, files_in};
+use onceway::adapters::issue::{Purpose, add};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files;
 use onceway::fleet::region::{Action, Part, Region};
+use onceway::protocol::region::RegionName;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Three regions of the test's own: what one test breaks must not be another one's beginning.
@@ -428,4 +432,64 @@ impl FullListener {
         until("the listener's queue to be full", attempt).await;
         Self { address, _listener: listener, _fillers: fillers }
     }
+}
+
+/// Where a region listens for its peers, as its file says.
+fn peer_address(three: &Deployment, region: &Region) -> String {
+    let file = std::fs::read_to_string(three.dir().join(format!("{}.toml", region.name))).unwrap();
+    let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"'));
+    peer.unwrap().to_owned()
+}
+
+/// What a region's gateways go by and have refused.
+async fn standing(region: &Region) -> (u64, serde_json::Value, f64) {
+    let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
+    let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
+    let series = "onceway_peer_refusals_total{sender=\"stranger\"} ";
+    let refused = page.lines().find_map(|line| line.strip_prefix(series)?.parse().ok());
+    (status["epoch"].as_u64().unwrap(), status["authority"]["regions"].clone(), refused.unwrap())
+}
+
+/// Certificates of the deployment's authority that belong to no region, and to a witness: each cell of the table that forbids, with real certificates.
+#[test]
+fn a_certificate_of_no_region_may_say_nothing_and_a_lost_region_is_taken_over_right_after() {
+    run(async {
+        let three = three().await;
+        let folder = three.dir().join("certificates");
+        let [mallory, witness] = ["mallory", "w-1"].map(|name| RegionName::parse(name).unwrap());
+        add(&folder, std::slice::from_ref(&mallory), Purpose::Region).unwrap();
+        add(&folder, std::slice::from_ref(&witness), Purpose::Witness).unwrap();
+        let identity =
+            |name: &RegionName| PeerIdentity::load(name.clone(), &files_in(&folder, name)).unwrap();
+        let (stranger, answers) = (identity(&mallory), identity(&witness));
+        let key = homed_at(&three, 0, "right-after").await;
+        for region in &three.regions {
+            let address = peer_address(&three, region);
+            let (epoch, regions, before) = standing(region).await;
+            let all = said::all(&mallory, &region.name);
+            let count = all.len() as f64;
+            for (kind, request) in all {
+                let told = said::say(&stranger, &region.name, &address, request).await.unwrap();
+                assert_eq!((told.0.as_u16(), told.1.as_str()), (403, "peer-forbidden"), "{kind}");
+            }
+            for (kind, request) in said::all(&witness, &region.name) {
+                let told = said::say(&answers, &region.name, &address, request).await;
+                assert!(told.is_err(), "a witness's certificate opened a connection for {kind}: {told:?}");
+            }
+            let after = standing(region).await;
+            let standings = |regions: &serde_json::Value| -> Vec<String> {
+                regions.as_array().unwrap().iter().map(|one| one["standing"].to_string()).collect()
+            };
+            assert_eq!((after.0, standings(&after.1)), (epoch, standings(&regions)), "nothing changed");
+            assert!(after.2 >= before + count, "{} then {}: each is counted", before, after.2);
+            let log = std::fs::read_to_string(region.gateway_log()).unwrap();
+            let lines = log.lines().filter(|line| line.contains("a peer may not say this")).count();
+            assert_eq!(lines, 1, "of {}: the first word is refused, and told once", region.name);
+        }
+        assert_eq!(effects(&three.ledger, "mallory-1"), 0);
+        three.regions[0].act(Action::Kill, Part::Both).await.unwrap();
+        charged(&three.regions[1], &key).await;
+        assert_eq!(effects(&three.ledger, &key), 1);
+        three.shut_down().await.unwrap();
+    });
 }

@@ -37,5 +37,7 @@ mod watch;
 mod watched;
 mod witness;
 
+#[path = "../support/said.rs"]
+mod said;
 #[path = "../support/mod.rs"]
 mod support;

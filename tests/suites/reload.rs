@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use onceway::adapters::identity::{Generated, files_in, generate, server_name};
+use onceway::adapters::identity::{files_in, server_name};
+use onceway::adapters::issue::{Generated, generate};
 use onceway::fleet::client::Ask;
 use onceway::protocol::region::RegionName;
 use rustix::process::{Pid, Signal, kill_process};

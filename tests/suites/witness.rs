@@ -185,7 +185,7 @@ async fn promises_outlive_the_process() {
     };
     // The founding prepares nothing, so its ballot counts as the lowest.
     assert_eq!((accepted.ballot, accepted.view), (ballot(0), first.clone()));
-    assert_eq!(house.message(renew("eu-west", &first)).await, Reply::Granted(1));
+    assert_eq!(house.message(renew("us-east", &first)).await, Reply::Granted(1));
     drop(running);
 
     let running = house.start().await;
@@ -195,7 +195,7 @@ async fn promises_outlive_the_process() {
         panic!("it is founded")
     };
     assert_eq!((same, promised), (id, Some(ballot(7))));
-    assert_eq!(leases, [region("eu-west")].into());
+    assert_eq!(leases, [region("us-east")].into());
     let over = wait::for_some("the grant to be over", BOUND, async || {
         let Reply::Holds { running, .. } = house.message(Message::Read).await else {
             panic!("it is founded")
@@ -331,7 +331,14 @@ async fn a_new_witness_is_silent_for_one_lease() {
     let file = AcceptorFile::open(&path, &region("witness-1")).unwrap();
     let (drift, lease) = (Drift { ppm: 0, margin: Duration::from_millis(50) }, Duration::from_secs(1));
     let clock = Hand::default();
-    let witness = Arc::new(Witness::new(region("witness-1"), file, clock.clone(), drift, lease));
+    let witness = Arc::new(Witness::new(
+        region("witness-1"),
+        file,
+        clock.clone(),
+        drift,
+        lease,
+        view(1, 1).ring().clone(),
+    ));
     let ask = |message| {
         let question = Question::Acceptor { to: Some(AcceptorId(5)), message };
         witness.clone().ask(region("us-east"), question)
@@ -360,8 +367,14 @@ async fn a_renewal_tells_a_new_witness_that_it_votes() {
     let file = AcceptorFile::open(&path, &region("witness-1")).unwrap();
     let clock = Hand::default();
     let drift = Drift { ppm: 0, margin: Duration::ZERO };
-    let witness =
-        Arc::new(Witness::new(region("witness-1"), file, clock.clone(), drift, Duration::from_secs(1)));
+    let witness = Arc::new(Witness::new(
+        region("witness-1"),
+        file,
+        clock.clone(),
+        drift,
+        Duration::from_secs(1),
+        view(1, 1).ring().clone(),
+    ));
     let chosen = view(4, 5);
     let mut told = Vec::new();
     for _ in 0..3 {

@@ -11,6 +11,7 @@ mod escrows;
 mod faults;
 mod gates;
 mod healths;
+mod hostile;
 mod imports;
 mod jobs;
 mod losses;

@@ -6,15 +6,46 @@
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::Gateway;
+use super::{Gateway, evidence};
+use crate::ports::peers::Question;
 use crate::ports::store::Written;
 use crate::ports::{Acceptors, Clock, Ports};
+use crate::protocol::bounds::within;
 use crate::protocol::grants::GrantWatch;
+use crate::protocol::region::RegionName;
 use crate::protocol::register::{Acceptor, Message, Reply};
 use crate::protocol::view::AcceptorId;
 
 /// How often one message may lose against others before its sender is left to ask again.
 const TRIES: usize = 16;
+
+/// Answers a message of a peer meant for `to`. One whose numbers are far ahead of what is known here is looked into: what a majority has
+/// promised and accepted is read, and the message refused if it is still out of bounds.
+pub(super) async fn answer_peer<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    from: &RegionName,
+    to: Option<AcceptorId>,
+    message: &Message,
+) -> Result<Reply, String> {
+    let read = || gateway.ports.store().acceptor();
+    let (_, acceptor) = read().await.map_err(|error| error.to_string())?;
+    if within(&acceptor, message, &gateway.bounds()).is_err() {
+        evidence::catch_up(gateway).await;
+        let (_, acceptor) = read().await.map_err(|error| error.to_string())?;
+        if let Err(why) = within(&acceptor, message, &gateway.bounds()) {
+            let question = Question::Acceptor { to, message: message.clone() };
+            gateway.out_of_bounds(from, question.kind(), &why.to_string());
+            return Err(why.to_string());
+        }
+    }
+    if let Message::Found { .. } = message
+        && acceptor.accepted.is_none()
+        && gateway.view().epoch() > 0
+    {
+        return Err("the register is founded: an acceptor that was made anew is no new deployment".to_owned());
+    }
+    answer(gateway, to, message).await
+}
 
 /// Answers a message meant for `to`; an error says why there is no answer.
 pub(super) async fn answer<P: Ports>(

@@ -13,6 +13,7 @@ use super::{Gateway, asking, learn, propose, takeover};
 use crate::gateway::heartbeat;
 use crate::ports::store::{Gate, StoreError};
 use crate::ports::{Acceptors as _, Authority as _, Dice as _, KeyStore, Ports, Upkeep};
+use crate::protocol::bounds::FORCED_BY;
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply, agreed};
@@ -20,8 +21,6 @@ use crate::protocol::view::{AcceptorId, View};
 
 /// How long one acceptor may take.
 const WITHIN: Duration = Duration::from_secs(3);
-/// So far above every ballot that is known: nobody who comes back is near it.
-const ABOVE: u64 = 1 << 32;
 
 fn unread(error: StoreError) -> ActError {
     ActError::not_yet(format!("the store does not answer: {error}"))
@@ -65,7 +64,7 @@ impl<P: Ports> Gateway<P> {
         }
         let epoch = view.epoch();
         tracing::error!(actor, attested, ?stopped, epoch, "the glass is broken: going on without a majority");
-        self.force(&view, highest + ABOVE).await?;
+        self.force(&view, highest.saturating_add(FORCED_BY)).await?;
         learn::learned(self, &view);
         propose::tell(self, &view);
         Ok(epoch)
@@ -200,7 +199,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Has every voter of the view take it.
-    async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<(), ActError> {
+    pub(super) async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<(), ActError> {
         let region = self.settings.me.clone();
         let ballot = Ballot { counter, region, proposer: self.authority.proposer };
         for (name, id) in view.voters() {
@@ -222,7 +221,7 @@ impl<P: Ports> Gateway<P> {
 }
 
 /// Whether all that are said to be stopped are known, and not this region.
-fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
+pub(super) fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
     if stopped.contains(me) {
         return Err(ActError::refused("this region answers: it is not stopped"));
     }

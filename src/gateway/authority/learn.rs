@@ -1,20 +1,22 @@
 //! Finds chosen views, and adopts them.
 //!
-//! Neighbours: peers pass on chosen views only; else a plain read of the acceptors shows what a majority accepted under one ballot
-//! (`protocol::register::chosen`). Reading never prepares: learning by full rounds keeps real changes from ending (protocol reference,
-//! section 8). Adopting is durable before anything follows from it. It must not believe what one acceptor alone holds (H17).
+//! Neighbours: peers tell views, and [`super::evidence`] says which of them count: those that a majority of the voters shows. Without a
+//! teller a plain read shows what a majority accepted under one ballot (`protocol::register::chosen`). Reading never prepares: learning by
+//! full rounds keeps real changes from ending (protocol reference, section 8), so that is left for what no majority shows. Adopting is
+//! durable before anything follows from it. It must not believe what one letter says, or one acceptor alone holds (H17).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::{Authority, Gateway, asking, propose};
+use super::{Authority, Gateway, asking, evidence, propose};
 use crate::gateway::{StoreHealth, metrics};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::{Gate, StoreError, Written};
 use crate::ports::{Authority as _, Clock, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
+use crate::protocol::bounds::near_epoch;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Accepted, Message, Reply, chosen, has_released};
 use crate::protocol::view::{AcceptorId, View};
@@ -53,13 +55,35 @@ pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
     gateway.authority.mind_now.notify_one();
 }
 
-/// Asks a peer for the views that it knows and this region does not, and follows them.
+/// Asks a peer for the views that it knows and this region does not, and follows those that a majority shows.
 pub(super) async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
+    let views = told_by(gateway, peer).await;
+    follow(gateway, views).await;
+}
+
+async fn told_by<P: Ports>(gateway: &Gateway<P>, peer: &RegionName) -> Vec<Arc<View>> {
     let after = gateway.view().epoch();
-    let Ok(Told::Views(views)) = gateway.ports.peers().ask(peer, Question::Views { after }, WITHIN).await
-    else {
+    match gateway.ports.peers().ask(peer, Question::Views { after }, WITHIN).await {
+        Ok(Told::Views(views)) => views,
+        Ok(_) | Err(_) => Vec::new(),
+    }
+}
+
+/// Follows those of the views, told oldest first, that a majority shows. Where none does, one may be half agreed on: it is finished, by a round.
+async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, told: Vec<Arc<View>>) {
+    let newer = |view: &Arc<View>| view.epoch() > gateway.view().epoch();
+    let told: Vec<Arc<View>> = told.into_iter().filter(newer).collect();
+    if told.is_empty() {
         return;
-    };
+    }
+    let views = evidence::confirmed(gateway, &told).await;
+    if views.is_empty() {
+        tracing::info!(epochs = ?told.iter().map(|view| view.epoch()).collect::<Vec<_>>(), "views that were told are not shown by a majority: not followed");
+        if gateway.view().epoch() > 0 {
+            self::newer(gateway).await;
+        }
+        return;
+    }
     if let Err(error) = gateway.ports.store().keep_views(&views).await {
         tracing::warn!(%error, "views that were learned could not be kept");
     }
@@ -68,13 +92,20 @@ pub(super) async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &Region
     }
 }
 
-/// Somebody says that this view was chosen. Views between it and the own one come first, so that the list of them has no gap: proofs by
-/// escrow need it whole.
+/// Somebody says that this view was chosen. Views between it and the own one are asked for with it, so that the list of them has no gap: proofs
+/// by escrow need it whole.
 pub(super) async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, view: &Arc<View>) {
-    if view.epoch() > gateway.view().epoch() + 1 {
-        from_peer(gateway, from).await;
+    let known = gateway.view().epoch();
+    if view.epoch() <= known {
+        return;
     }
-    learned(gateway, view);
+    let mut told = Vec::new();
+    if view.epoch() - known > 1 {
+        told = told_by(gateway, from).await;
+        told.retain(|other| other.epoch() < view.epoch());
+    }
+    told.push(view.clone());
+    follow(gateway, told).await;
 }
 
 /// What all acceptors hold, by name.
@@ -96,18 +127,31 @@ pub(super) async fn read<P: Ports>(
 pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let known = gateway.view();
     let held = read(gateway, &known).await;
+    if gateway.view().epoch() > known.epoch() {
+        // Somebody else of this process learned it meanwhile: what was read says nothing about that.
+        return;
+    }
     let reported = held.iter().map(|(name, (id, accepted, _))| (name, *id, accepted));
     if let Some(accepted) = chosen(reported)
         && accepted.view.epoch() > known.epoch()
     {
-        learned(gateway, &accepted.view);
-        return;
+        // Its own voters hold it. Those of the view that is known here must, too: else one acceptor could name itself the only voter.
+        let shown =
+            held.iter().map(|(name, (_, accepted, _))| (name.clone(), accepted.view.clone())).collect();
+        if let Some(view) =
+            evidence::judge(gateway, &known, std::slice::from_ref(&accepted.view), &shown).pop()
+        {
+            learned(gateway, &view);
+            return;
+        }
     }
     let me = &gateway.settings.me;
     let unfinished = held
         .values()
         .map(|(_, accepted, _)| accepted)
-        .filter(|accepted| accepted.view.epoch() > known.epoch());
+        .filter(|accepted| accepted.view.epoch() > known.epoch())
+        // One that is out of bounds is nobody's proposal.
+        .filter(|accepted| near_epoch(accepted.view.epoch(), known.epoch()).is_ok());
     let Some(unfinished) = unfinished.max_by(|a, b| a.ballot.cmp(&b.ballot)) else { return };
     let now = gateway.ports.clock().now();
     let released = has_released(me, &unfinished.view);

@@ -60,7 +60,9 @@ pub(super) async fn mind_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 /// One look. Whether something is still waited for.
 async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     if let Some(peer) = ahead(gateway) {
+        let before = gateway.view().epoch();
         learn::from_peer(gateway, &peer).await;
+        gateway.authority.doubt(&peer, gateway.view().epoch() == before, gateway.ports.clock().now());
     }
     if !gateway.store_is_open() {
         return false;
@@ -102,12 +104,13 @@ fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
     })
 }
 
-/// A peer that goes by a newer view.
+/// A peer that goes by a newer view, as it says; of several, one whose word was not in vain lately.
 fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
-    let epoch = gateway.view().epoch();
+    let (epoch, now) = (gateway.view().epoch(), gateway.ports.clock().now());
     let health = gateway.health();
     let newer = |peer: &crate::gateway::Peer| peer.pong.as_ref().is_some_and(|pong| pong.epoch > epoch);
-    health.peers.iter().find(|(_, peer)| newer(peer)).map(|(name, _)| name.clone())
+    let mut peers = health.peers.iter().filter(|(_, peer)| newer(peer)).map(|(name, _)| name);
+    peers.find(|name| !gateway.authority.is_doubted(name, now)).cloned()
 }
 
 /// The views that this store keeps.

@@ -3,7 +3,7 @@
 //! Neighbours: `protocol::{authority, lease, opening, window, escrow}` decide; [`super::request`] asks before a claim and in the same
 //! breath as the send. Its loops: [`renew`] holds the lease, [`mind`] follows views and opens what was gained, [`takeover`] watches other
 //! regions' leases, [`home`] brings this region back, [`upstream`] drains it while its upstream is sick, [`voters`] keeps the
-//! voters. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
+//! voters. [`evidence`] reads which views count. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
 //! peers ask, [`propose`] runs rounds, [`speech`] minds which version is spoken, [`moves`] hands arcs over, [`acts`] is for operators, [`rehearse`] for their dry runs, [`members`] says who may join and leave. It must not know statuses, and no request
 //! waits for any of this.
 
@@ -11,11 +11,13 @@ mod acceptor;
 pub mod acts;
 mod asking;
 mod break_glass;
+mod evidence;
 mod home;
 mod learn;
 mod members;
 mod mind;
 mod moves;
+mod poisoned;
 mod propose;
 mod rebuild;
 pub mod rehearse;
@@ -117,6 +119,10 @@ pub(super) struct Authority {
     /// 64 random bits: no other process proposes under the same ballot.
     proposer: u64,
     counter: AtomicU64,
+    /// The highest ballot's counter that a majority was read to have promised.
+    reached: AtomicU64,
+    /// Peers that told views which no majority showed, and until when they are not asked again.
+    doubted: Mutex<BTreeMap<RegionName, Moment>>,
     proposing: tokio::sync::Mutex<()>,
     finishing: AtomicBool,
     learning: Mutex<()>,
@@ -189,6 +195,8 @@ impl Authority {
             running: running::Running::default(),
             proposer,
             counter: AtomicU64::new(1),
+            reached: AtomicU64::new(0),
+            doubted: Mutex::default(),
             proposing: tokio::sync::Mutex::new(()),
             finishing: AtomicBool::new(false),
             learning: Mutex::default(),

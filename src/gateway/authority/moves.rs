@@ -94,7 +94,7 @@ pub(super) async fn release<P: Ports>(
     target: Arc<View>,
 ) -> Result<Report, String> {
     let state = change_gate(gateway, |state| {
-        if target.epoch() != state.view.epoch() + 1 {
+        if target.epoch().checked_sub(1) != Some(state.view.epoch()) {
             return Err(format!(
                 "this region is at epoch {}: not what the change was made from",
                 state.view.epoch()

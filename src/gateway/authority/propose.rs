@@ -14,6 +14,7 @@ use super::{Gateway, asking, learn};
 use crate::gateway::race::{Won, race};
 use crate::ports::peers::Question;
 use crate::ports::{Clock, Dice, Peers, Ports};
+use crate::protocol::bounds::{AHEAD, follow};
 use crate::protocol::register::Ballot;
 use crate::protocol::round::{Round, Step};
 use crate::protocol::time::Moment;
@@ -119,7 +120,8 @@ async fn round<P: Ports>(
     let (mut round, outbox) = Round::open(ballot, base.clone(), wanted);
     let (into, mut replies) = mpsc::unbounded_channel();
     asking::send_into(gateway, outbox, learn::WITHIN, &into);
-    let mut blocked = false;
+    let (mut blocked, mut far) = (false, Vec::new());
+    let own = authority.counter.load(Ordering::SeqCst).max(authority.reached.load(Ordering::SeqCst));
     loop {
         let (voter, id, reply) = match race(replies.recv(), clock.sleep_until(until)).await {
             Won::First(Some(heard)) => heard,
@@ -140,11 +142,22 @@ async fn round<P: Ports>(
                 }
                 blocked = true;
             }
+            // One acceptor alone leads nobody astray: the others may still be a majority.
+            Step::Outbid(counter) if counter > own.saturating_add(AHEAD) => {
+                tracing::warn!(%voter, counter, own, "an acceptor has promised a ballot that is out of bounds");
+                far.push(counter);
+            }
             Step::Outbid(counter) => {
                 authority.counter.fetch_max(counter, Ordering::SeqCst);
                 return End::Outbid;
             }
         }
+    }
+    if let Some(counter) =
+        follow(far.clone(), base.voters().len().saturating_sub(far.len()), base.voters().len())
+    {
+        authority.counter.fetch_max(counter, Ordering::SeqCst);
+        return End::Outbid;
     }
     if blocked { End::Blocked } else { End::Silent }
 }

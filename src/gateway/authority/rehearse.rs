@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::acts::{self, ActError, Founding, Move, Moved, Wanted};
+use super::poisoned::WayOut;
 use super::rebuild::{self, Replaced};
 use super::{Gateway, learn, takeover};
 use crate::ports::Ports;
@@ -65,6 +66,13 @@ pub enum Act<'a> {
     },
     /// Going on without a majority.
     BreakGlass {
+        /// Who is said to be stopped.
+        stopped: &'a BTreeSet<RegionName>,
+    },
+    /// Leaving a register that was poisoned.
+    LeavePoison {
+        /// The last epoch that is genuine.
+        above: u64,
         /// Who is said to be stopped.
         stopped: &'a BTreeSet<RegionName>,
     },
@@ -152,6 +160,13 @@ impl<P: Ports> Gateway<P> {
             Act::Resume { region } => self.rehearse_move(self.may_resume(region)?).await,
             Act::Rebuild { region, accept_risk } => self.rehearse_rebuild(region, accept_risk).await,
             Act::Takeover { region, accept_risk } => self.rehearse_takeover(region, accept_risk).await,
+            Act::LeavePoison { above, stopped } => {
+                let WayOut { base, view, .. } = self.may_leave_poison(above, stopped).await?;
+                let effects = vec![format!(
+                    "everything above epoch {above} would be left: its regions and voters go on, in an epoch above all that is held"
+                )];
+                Ok(Rehearsal { epoch: None, ..Rehearsal::between(&base, &view, effects) })
+            }
             Act::BreakGlass { stopped } => {
                 let known = self.known().await?;
                 let broken = self.may_break(known.clone(), stopped).await?;

@@ -4,6 +4,7 @@
 //! [`super::super::escrow`] that of claims. The channel is authenticated: `from` is who asks. It must not answer from memory what must be
 //! durable.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{Gateway, acceptor, learn, mind, moves};
@@ -31,13 +32,16 @@ impl<P: Ports> Gateway<P> {
             return Told::Refused(why);
         }
         match question {
-            Question::Acceptor { to, message } => match acceptor::answer(self, to, &message).await {
-                Ok(reply) => Told::Acceptor(reply),
-                Err(why) => Told::Refused(why),
-            },
+            Question::Acceptor { to, message } => {
+                match acceptor::answer_peer(self, &from, to, &message).await {
+                    Ok(reply) => Told::Acceptor(reply),
+                    Err(why) => Told::Refused(why),
+                }
+            }
             Question::Views { after } => {
                 let views = self.authority.views.load();
-                Told::Views(views.range(after + 1..).map(|(_, view)| view.clone()).collect())
+                let newer = views.range((Bound::Excluded(after), Bound::Unbounded));
+                Told::Views(newer.map(|(_, view)| view.clone()).collect())
             }
             Question::Adopt { view } => {
                 learn::caught_up(self, &from, &view).await;
@@ -74,12 +78,10 @@ impl<P: Ports> Gateway<P> {
 
     /// Why a question cannot be answered: it brings a view of a version that is not spoken here, or all regions go by one.
     fn not_understood(&self, question: &Question) -> Option<String> {
-        if let Question::Adopt { view } = question {
-            // Only chosen views are told so.
-            self.goes_by(view.protocol());
-        }
         let speaks = self.settings.speaks;
-        let foreign = question.view().map(|view| view.protocol()).filter(|version| !speaks.has(*version));
+        // One that is said to be chosen is looked into first: if it is, this process is outgrown.
+        let brought = question.view().filter(|_| !matches!(question, Question::Adopt { .. }));
+        let foreign = brought.map(|view| view.protocol()).filter(|version| !speaks.has(*version));
         let foreign = foreign.map(|version| {
             format!("the view goes by protocol version {version}, this process speaks {speaks}")
         });

@@ -53,6 +53,16 @@ pub(super) const KINDS: &[Kind] = &[
         advice: "Between gateways: a message names the region that its sender's certificate names.",
     },
     Kind {
+        code: "peer-forbidden",
+        title: "The peer may not say this here",
+        advice: "Between gateways: the table of deploy/PEERS.md says who may; revoke what a region that left still has.",
+    },
+    Kind {
+        code: "peer-revoked",
+        title: "The certificate was revoked",
+        advice: "Between gateways: a region that was removed stays out; another certificate lets a present one in.",
+    },
+    Kind {
         code: "bad-peer-message",
         title: "The peer's message is malformed",
         advice: "Between gateways: run neighbouring versions of onceway in all regions.",

@@ -3,12 +3,19 @@
 //! Neighbours: `book` runs the lines, `losses` has the store whose disk is gone. The major upgrade gets an empty server of the same version: there is
 //! no other here. It must not write a generation that the product has not named.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use onceway::adapters::identity::{PeerIdentity, files_in};
+use onceway::adapters::peers::HttpPeers;
+use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::{self, DATABASE};
 use onceway::fleet::region::{Action, Part, Region};
+use onceway::ports::Peers;
 
 use crate::runbook::book::Section;
-use crate::support::until;
+use crate::support::{ask, until};
 
 /// An empty server and database for the region, and in its file the generation that `region rebuild` printed.
 pub async fn new_store(fleet: &Deployment, region: &Region, told: &str) {
@@ -62,19 +69,7 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
         std::fs::remove_file(fleet.dir().join("certificates").join(name)).unwrap();
     }
     section.run("onceway certs --out certificates --region sa-east").await.ends(&[0]);
-    let names: Vec<_> = fleet.all().map(|region| region.name.clone()).collect();
-    let ring = files::ring(&names, &[1; 4], files::FAILOVER);
-    std::fs::write(fleet.dir().join("ring.toml"), ring).unwrap();
-    for (number, name) in names.iter().enumerate() {
-        let old = fleet.dir().join(format!("{name}.toml"));
-        let kept = std::fs::read_to_string(&old).unwrap();
-        fleet.write_file(number, &[0, 1, 2, 3]).unwrap();
-        let generation = kept.lines().find(|line| line.starts_with("generation = "));
-        if let Some(line) = generation {
-            let text = std::fs::read_to_string(&old).unwrap();
-            std::fs::write(&old, text.replacen("[store]\n", &format!("[store]\n{line}\n"), 1)).unwrap();
-        }
-    }
+    write_files(fleet, 4);
     section
         .run("onceway check config/us-east.toml config/eu-west.toml config/ap-south.toml config/sa-east.toml")
         .await
@@ -88,14 +83,7 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
             &["us-east", "eu-west", "ap-south"],
         )
         .await;
-    for region in &fleet.regions {
-        region.act(Action::Stop, Part::Gateway).await.unwrap();
-        region.act(Action::Start, Part::Gateway).await.unwrap();
-        until("the gateway to serve again", async || {
-            us.operate(&["region", "status", region.name.as_str()]).await.unwrap().status.success()
-        })
-        .await;
-    }
+    restart(fleet).await;
     spare.act(Action::Start, Part::Gateway).await.unwrap();
     for region in &fleet.regions {
         until("the new region to be up everywhere", async || shows_up(region).await).await;
@@ -111,5 +99,98 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     section.run("until onceway region status sa-east").await.ends(&[0]).shows("serving");
     let plan = us.run(&["ring", "plan"]).await.unwrap();
     assert!(String::from_utf8_lossy(&plan.stdout).contains("nothing would change"), "{plan:?}");
+    section.end();
+}
+
+/// The ring and the files of the first so many regions, each with the generation that it has.
+fn write_files(fleet: &Deployment, members: usize) {
+    let names: Vec<_> = fleet.all().take(members).map(|region| region.name.clone()).collect();
+    let all: Vec<usize> = (0..members).collect();
+    let ring = files::ring(&names, &vec![1; members], files::FAILOVER);
+    std::fs::write(fleet.dir().join("ring.toml"), ring).unwrap();
+    for (number, name) in names.iter().enumerate() {
+        let old = fleet.dir().join(format!("{name}.toml"));
+        let kept = std::fs::read_to_string(&old).unwrap();
+        fleet.write_file(number, &all).unwrap();
+        let generation = kept.lines().find(|line| line.starts_with("generation = "));
+        if let Some(line) = generation {
+            let text = std::fs::read_to_string(&old).unwrap();
+            std::fs::write(&old, text.replacen("[store]\n", &format!("[store]\n{line}\n"), 1)).unwrap();
+        }
+    }
+}
+
+/// One gateway after the other, but the spare one's.
+async fn restart(fleet: &Deployment) {
+    for region in &fleet.regions {
+        region.act(Action::Stop, Part::Gateway).await.unwrap();
+        region.act(Action::Start, Part::Gateway).await.unwrap();
+        until("the gateway to serve again", async || {
+            let words = ["region", "status", region.name.as_str()];
+            fleet.regions[0].operate(&words).await.unwrap().status.success()
+        })
+        .await;
+    }
+}
+
+/// The voters, as a region says.
+async fn voters(region: &Region) -> Vec<String> {
+    let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
+    let voters = status["authority"]["voters"].as_array().cloned().unwrap_or_default();
+    voters.iter().filter_map(|voter| voter.as_str().map(str::to_owned)).collect()
+}
+
+/// Whether the spare region is one of the deployment.
+pub async fn is_in(fleet: &Deployment) -> bool {
+    voters(&fleet.regions[0]).await.contains(&"sa-east".to_owned())
+}
+
+pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
+    let spare = fleet.spare.as_ref().expect("machines for one more region");
+    until("it to vote", async || is_in(fleet).await).await;
+    let live = fleet.dir().join("certificates");
+    let gone = PeerIdentity::load(spare.name.clone(), &files_in(&live, &spare.name)).unwrap();
+    section.run_again("onceway region drain sa-east").await.shows("sa-east is drained");
+    write_files(fleet, 3);
+    let plan = section.run("onceway ring plan").await;
+    let (_, epoch) = plan.text.split_once("compared with epoch ").unwrap();
+    let epoch: String = epoch.chars().take_while(char::is_ascii_digit).collect();
+    section.put("--expect-epoch 9", format!("--expect-epoch {epoch}"));
+    section.run_again("onceway ring apply").await.shows("in force: epoch");
+    until("it to vote no more", async || !is_in(fleet).await).await;
+    restart(fleet).await;
+    section.run_until("onceway store init --config config/us-east.toml  ", "all its rows are here").await;
+    for region in &fleet.regions[1..] {
+        until("its rows to be here", async || {
+            let said = region.run(&["store", "init"]).await.unwrap();
+            String::from_utf8_lossy(&said.stdout).contains("all its rows are here") || said.status.success()
+        })
+        .await;
+    }
+    spare.act(Action::Kill, Part::Both).await.unwrap();
+    section
+        .run("onceway certs revoke sa-east --out certificates")
+        .await
+        .ends(&[0])
+        .shows("sa-east is revoked");
+    // The fleet shares one file.
+    for region in &fleet.regions {
+        let file = std::fs::read_to_string(fleet.dir().join(format!("{}.toml", region.name))).unwrap();
+        let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"'));
+        let at = BTreeMap::from([(region.name.clone(), peer.unwrap().to_owned())]);
+        until("its certificate to be refused", async || {
+            // A connection of its own each time.
+            let said = HttpPeers::new(&gone, at.clone()).ping(&region.name, Duration::from_secs(5)).await;
+            said.is_err_and(|error| error.to_string().contains("evoked"))
+        })
+        .await;
+    }
+    let others = ["eu-west", "ap-south"];
+    section
+        .run_everywhere("onceway store init --config config/us-east.toml --wait", "us-east", &others)
+        .await;
+    for region in &fleet.regions {
+        region.serves().await.unwrap();
+    }
     section.end();
 }

@@ -98,6 +98,8 @@ pub async fn certificates(mut section: Section<'_>, fleet: &Deployment) {
     let [desk, live] = [dir.join("desk"), dir.join("certificates")];
     let one = &fleet.regions[1..2];
     let before = taken_over(one).await;
+    let old = dir.join("eu-west-before.pem");
+    std::fs::copy(live.join("eu-west.pem"), &old).unwrap();
     in_place(&desk.join("next"), &live, &["eu-west.pem", "eu-west.key"]);
     round_is_over(one, &before).await;
     // The fleet's files hold their addresses themselves.
@@ -107,6 +109,21 @@ pub async fn certificates(mut section: Section<'_>, fleet: &Deployment) {
     let checked = section.run("(set -a; . /etc/onceway/environment; onceway check --strict --serve").await;
     checked.ends(&[0]).hides("No such file");
     section.run("onceway status ").await.ends(&[0]).hides("\nconfig ");
+    std::fs::copy(&old, desk.join("old.pem")).unwrap();
+    let all = &fleet.regions;
+    let before = taken_over(all).await;
+    section
+        .run("onceway certs revoke eu-west")
+        .await
+        .ends(&[0])
+        .shows("eu-west is revoked (1 certificates are)");
+    round_is_over(all, &before).await;
+    section.end();
+}
+
+pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
+    let (eu, dir) = (&fleet.regions[1], fleet.dir());
+    let [desk, live] = [dir.join("desk"), dir.join("certificates")];
     section.run("onceway certs --out fresh --region us-east eu-west ap-south").await.ends(&[0]);
     section.run("cat certificates/ca.pem fresh/ca.pem > both.pem").await.ends(&[0]);
     let all = &fleet.regions;
@@ -123,12 +140,13 @@ pub async fn certificates(mut section: Section<'_>, fleet: &Deployment) {
     round_is_over(all, &before).await;
     // The key that signs goes with the authority, for whoever adds a region later.
     std::fs::copy(desk.join("fresh/ca.key"), live.join("ca.key")).unwrap();
-    // "To see that now, restart one gateway and look again."
+    // New connections, with nothing but the new files.
     eu.act(Action::Stop, Part::Gateway).await.unwrap();
     eu.act(Action::Start, Part::Gateway).await.unwrap();
     for region in &fleet.regions {
         region.serves().await.unwrap();
     }
+    section.run("onceway status").await.ends(&[0]);
     section.end();
 }
 

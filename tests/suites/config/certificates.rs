@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use onceway::adapters::identity::generate;
+use onceway::adapters::issue::generate;
 use onceway::config::secret::Need;
 use onceway::config::{check_region, check_witness};
 use onceway::protocol::region::RegionName;

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `cases.rs` has all other mistakes and the files that these change. No message may repeat a secret.
 
-use onceway::adapters::identity::generate;
+use onceway::adapters::issue::generate;
 use onceway::config::reader::Problem;
 use onceway::config::secret::Need;
 use onceway::config::secret::SecretSource;

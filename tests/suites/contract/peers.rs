@@ -18,7 +18,7 @@ use onceway::ports::Peers;
 use onceway::ports::body::full;
 use onceway::ports::contract::asking::AskBench;
 use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Said, Told};
 use onceway::protocol::digest::digest;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::versions::{NEWEST, Versions};
@@ -138,6 +138,10 @@ impl House {
 
 impl PeerService for Opening {
     type Place = ();
+
+    fn hears(&self, _from: &RegionName, _said: &Said<'_>) -> Result<(), String> {
+        Ok(())
+    }
 
     fn place(&self, _head: &Forward, _bytes: usize) -> Result<(), Box<ForwardReply>> {
         Ok(())

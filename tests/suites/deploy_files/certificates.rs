@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use onceway::adapters::identity::{self, IdentityFiles, PeerIdentity};
+use onceway::adapters::issue;
 use onceway::protocol::region::RegionName;
 use rustls::{ClientConnection, ServerConnection};
 
@@ -16,7 +17,7 @@ fn name(region: &str) -> RegionName {
 
 /// Certificates of two regions under an authority of their own.
 fn authority(folder: &Path) {
-    identity::generate(&[name("us-east"), name("eu-west")]).unwrap().write(folder).unwrap();
+    issue::generate(&[name("us-east"), name("eu-west")]).unwrap().write(folder).unwrap();
 }
 
 fn load(region: &str, files: &IdentityFiles) -> PeerIdentity {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use onceway::adapters::identity;
+use onceway::adapters::{identity, issue};
 use onceway::config::Config;
 use onceway::protocol::region::RegionName;
 use serde_json::Value;
@@ -129,7 +129,7 @@ fn put(folder: &Path, item: &Value, content: &str) {
 fn made_up(region: &str) -> BTreeMap<(&'static str, &'static str), String> {
     let folder = tempfile::tempdir().unwrap();
     let name = RegionName::parse(region).unwrap();
-    identity::generate(std::slice::from_ref(&name)).unwrap().write(folder.path()).unwrap();
+    issue::generate(std::slice::from_ref(&name)).unwrap().write(folder.path()).unwrap();
     let files = identity::files_in(folder.path(), &name);
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
     BTreeMap::from([

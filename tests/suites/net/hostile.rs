@@ -13,10 +13,15 @@ use hyper::body::{Body, Incoming};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::adapters::identity::{PeerIdentity, server_name};
+use onceway::adapters::issue::{Purpose, add, revoke};
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
 use onceway::ports::Peers;
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question};
+use onceway::ports::peers::{Forward, ForwardReply, OperatorAct, PeerError, Question};
+use onceway::protocol::record::{Nonce, Token};
+use onceway::protocol::region::Origin;
+use onceway::protocol::register::{Ballot, Message};
+use onceway::protocol::speakers::Sender;
 use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::PeerLimits;
 use rustls::pki_types::CertificateDer;
@@ -26,8 +31,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use crate::net::peers::{PLACES, dial, forward, not_sent, run};
-use crate::net::support::{Pki, fed, region, soon, text};
+use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run};
+use crate::net::support::{Pki, fed, key_id, region, soon, text};
 
 async fn connect<B>(config: Arc<ClientConfig>, address: &str) -> Result<SendRequest<B>, String>
 where
@@ -299,4 +304,90 @@ async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came()
         soon(peers.forward(&region("us"), forward("/small"))).await,
         Ok(ForwardReply::Answer(_))
     ));
+}
+
+/// Every message that can be sent, as a request of `from`.
+fn all_messages(from: &str) -> Vec<Request<Bytes>> {
+    let (from, us) = (region(from), region("us"));
+    let get = |path| wire::encode_get(&from, Versions::OURS, &us, path);
+    let origin = Origin { region: us.clone(), generation: 1 };
+    let id = key_id("acme", "k");
+    let act = OperatorAct::AcceptRisk { region: us.clone(), at: 1, actor: "m".into(), reason: "m".into() };
+    let asked = [
+        Question::Acceptor { to: None, message: Message::Read },
+        Question::Acceptor {
+            to: None,
+            message: Message::Prepare { ballot: Ballot { counter: 1, region: from.clone(), proposer: 1 } },
+        },
+        Question::Views { after: 0 },
+        Question::Frontier { origin: origin.clone(), at: 0 },
+        Question::Rows { origin, after: None, most: 10 },
+        Question::Void { id: id.clone(), token: Token { epoch: 1, attempt: 1 }, nonce: Nonce(1) },
+        Question::Operator(act),
+        Question::Key { id },
+    ];
+    let forward = wire::encode_forward(&from, &us, forward("/")).unwrap();
+    [get(wire::PING_PATH), get(wire::HELLO_PATH), forward]
+        .into_iter()
+        .chain(asked.iter().map(|question| encode_ask(&from, Versions::OURS, &us, question)))
+        .collect()
+}
+
+#[tokio::test]
+async fn whoever_may_not_speak_is_refused_before_anything_is_done() {
+    let pki = Pki::new(&["eu", "us"]);
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    for sender in [Sender::Stranger, Sender::Witness] {
+        *us.region.sender.lock().unwrap() = sender;
+        for request in all_messages("eu") {
+            let what = request.uri().path().to_owned();
+            let refused = raw(pki.identity("eu").client_config(), &us.address, request).await.unwrap();
+            assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{what}");
+            assert_eq!(refused.headers()["onceway-peer-reply"], "refused", "{what}");
+            assert_eq!(code(refused).await, "peer-forbidden", "{what}");
+        }
+    }
+    assert_eq!(us.region.places.available_permits(), PLACES, "a place was taken");
+    assert!(us.region.seen.lock().unwrap().is_empty() && us.region.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_witness_is_not_taken_for_a_client() {
+    let pki = Pki::new(&["eu", "us"]);
+    add(pki.path(), &[region("w")], Purpose::Witness).unwrap();
+    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let ping = wire::encode_get(&region("w"), Versions::OURS, &region("us"), wire::PING_PATH);
+    let refused = raw(pki.identity("w").client_config(), &us.address, ping).await;
+    assert!(refused.is_err(), "{refused:?}");
+    // It answers all the same.
+    let witness = run(&pki.identity("w"), PeerLimits::default()).await;
+    soon(dial(&pki.identity("eu"), "w", &witness.address).ping(&region("w"), PATIENCE)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_revoked_region_is_refused_on_the_connection_that_it_has_and_on_any_other() {
+    let pki = Pki::new(&["eu", "us", "ap"]);
+    let identity = pki.identity("us");
+    let us = run(&identity, PeerLimits::default()).await;
+    let config = pki.identity("eu").client_config();
+    let mut sender = soon(connect(config.clone(), &us.address)).await.unwrap();
+    let ping = |from: &str| {
+        let request = wire::encode_get(&region(from), Versions::OURS, &region("us"), wire::PING_PATH);
+        request.map(Full::new)
+    };
+    assert_eq!(soon(sender.send_request(ping("eu"))).await.unwrap().status(), StatusCode::OK);
+    let other = dial(&pki.identity("ap"), "us", &us.address);
+    soon(other.ping(&region("us"), PATIENCE)).await.unwrap();
+    revoke(pki.path(), &region("eu"), &[]).unwrap();
+    identity.renew(&pki.identity("us"));
+    let refused = soon(sender.send_request(ping("eu"))).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    assert_eq!(code(refused).await, "peer-revoked");
+    let anew = raw(config, &us.address, ping("eu").map(|_| Bytes::new())).await;
+    assert!(anew.is_err(), "{anew:?}");
+    soon(other.ping(&region("us"), PATIENCE)).await.unwrap();
+    // And nobody dials it any more.
+    let eu = run(&pki.identity("eu"), PeerLimits::default()).await;
+    let why = not_sent(soon(dial(&identity, "eu", &eu.address).ping(&region("eu"), PATIENCE)).await);
+    assert!(why.contains("revoked") || why.contains("Revoked"), "{why}");
 }

@@ -12,10 +12,11 @@ use onceway::adapters::identity::PeerIdentity;
 use onceway::adapters::peers::HttpPeers;
 use onceway::ports::Peers;
 use onceway::ports::body::full;
-use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, Pong, Question, Told};
+use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, Pong, Question, Said, Told};
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::record::RequestId;
 use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::speakers::{Sender, may};
 use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
@@ -28,7 +29,7 @@ use crate::net::support::{Pki, fed, key_id, piece, region, soon, text};
 /// Room for a large forward and some small ones.
 pub const PLACES: usize = (3 << 20) + 1_000;
 /// How long a question may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A region that answers by the target's path, and tells what it saw.
 pub struct Region {
@@ -42,6 +43,8 @@ pub struct Region {
     dropped: mpsc::UnboundedSender<()>,
     /// Whether it says that it serves.
     serving: AtomicBool,
+    /// What whoever asks is to it.
+    pub sender: Mutex<Sender>,
 }
 
 struct Gone(mpsc::UnboundedSender<()>);
@@ -54,6 +57,10 @@ impl Drop for Gone {
 
 impl PeerService for Region {
     type Place = OwnedSemaphorePermit;
+
+    fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
+        may(from, *self.sender.lock().unwrap(), said.kind(), said.of()).map_err(|why| why.to_string())
+    }
 
     fn place(&self, _head: &Forward, bytes: usize) -> Result<OwnedSemaphorePermit, Box<ForwardReply>> {
         self.places.clone().try_acquire_many_owned(1 + bytes as u32).map_err(|_| {
@@ -135,6 +142,7 @@ pub async fn run(identity: &PeerIdentity, limits: PeerLimits) -> Running {
         places: Arc::new(Semaphore::new(PLACES)),
         dropped: tell,
         serving: AtomicBool::new(true),
+        sender: Mutex::new(Sender::Region),
     });
     let mut listeners = Listeners::new(Duration::from_secs(20));
     listen(&mut listeners, listener, identity, region.clone(), limits);

@@ -1,0 +1,387 @@
+//! Hostile peers: well-formed messages of a stranger, a witness, a region that left, and a member, against real gateways.
+//!
+//! Neighbours: `protocol::{speakers, bounds, confirm}` have the rules. Each message travels as any other: what may not be said is refused
+//! before it is handled. It must not look into a gateway for what a peer or a client can see.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceway::ports::authority::Lodging;
+use onceway::ports::peers::{Forward, OperatorAct, PeerError, Question, Told};
+use onceway::ports::{Acceptors, Dice, Peers};
+use onceway::protocol::bounds::{AHEAD, LEAP};
+use onceway::protocol::digest::digest;
+use onceway::protocol::fingerprint::Fingerprint;
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::{Answer, AnswerBody, RequestId, Token};
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::register::{Acceptor, Ballot, Message};
+use onceway::protocol::speakers::Kind;
+use onceway::protocol::view::{AcceptorId, Content, Standing, View};
+use simulation::dice::SimDice;
+use simulation::letters::{Letter, Post};
+use tokio::time::sleep;
+
+use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions, witness};
+
+/// How long a hostile caller waits.
+const WITHIN: Duration = ms(3_000);
+/// Messages of each hostile sender in one run.
+const MESSAGES: usize = 400;
+
+fn mallory() -> RegionName {
+    RegionName::parse("mallory").unwrap()
+}
+
+/// That view with everybody sealed, in that epoch.
+fn poison(view: &View, epoch: u64) -> Arc<View> {
+    let mut content = Content { epoch, ..view.content() };
+    content.members.values_mut().for_each(|member| member.standing = Standing::Sealed { drained: true });
+    Arc::new(View::from_content(content))
+}
+
+/// Draws well-formed messages.
+struct Hostile {
+    dice: SimDice,
+    name: RegionName,
+    view: Arc<View>,
+}
+
+impl Hostile {
+    fn pick<T: Clone>(&self, of: &[T]) -> T {
+        of[self.dice.bits() as usize % of.len()].clone()
+    }
+
+    fn number(&self, near: u64) -> u64 {
+        let far =
+            [0, near, near + 1, near + 2, AHEAD, AHEAD + near, LEAP + near, 1 << 62, u64::MAX - 1, u64::MAX];
+        self.pick(&far)
+    }
+
+    fn span(&self) -> Duration {
+        self.pick(&[Duration::ZERO, ms(1), LEASE, LEASE * 20, Duration::from_secs(u64::MAX), Duration::MAX])
+    }
+
+    fn region(&self) -> RegionName {
+        self.pick(&[a(), b(), c(), witness(), mallory(), self.name.clone()])
+    }
+
+    fn origin(&self) -> Origin {
+        Origin { region: self.region(), generation: self.pick(&[0, 1, 2, u32::MAX]) }
+    }
+
+    fn ballot(&self) -> Ballot {
+        let region = self.pick(&[self.name.clone(), self.region()]);
+        Ballot { counter: self.number(3), region, proposer: self.dice.bits() }
+    }
+
+    fn a_view(&self) -> Arc<View> {
+        let mut content = Content { epoch: self.number(self.view.epoch()), ..self.view.content() };
+        for member in content.members.values_mut() {
+            let lost = Standing::Lost { at: self.number(1), gap: self.pick(&[true, false]) };
+            let all = [member.standing, Standing::Serving, Standing::Sealed { drained: true }, lost];
+            member.standing = self.pick(&all);
+            member.mark = self.pick(&[member.mark, self.number(9)]);
+        }
+        if self.pick(&[true, false]) {
+            content.voters = [(self.name.clone(), AcceptorId(7))].into();
+            content.voters_before = content.voters.clone();
+        }
+        Arc::new(View::from_content(content))
+    }
+
+    fn message(&self) -> Message {
+        let (ballot, view) = (self.ballot(), self.a_view());
+        match self.dice.bits() % 6 {
+            0 => Message::Read,
+            1 => Message::Prepare { ballot },
+            2 => Message::Accept { ballot, view },
+            3 => {
+                let region = self.pick(&[self.name.clone(), self.region()]);
+                Message::Renew { region, boot: digest("hostile", &[]), view, ttl: self.span() }
+            }
+            4 => Message::Force { ballot, view },
+            _ => Message::Found { ballot, view },
+        }
+    }
+
+    fn token(&self) -> Token {
+        Token { epoch: self.number(1), attempt: self.pick(&[0, 1, u32::MAX]) }
+    }
+
+    fn question(&self) -> Question {
+        let key = id(&format!("hostile-{}", self.dice.bits() % 8));
+        let (token, nonce) = (self.token(), self.dice.nonce());
+        match self.dice.bits() % 12 {
+            0..3 => {
+                let ids: Vec<AcceptorId> = self.view.voters().values().copied().collect();
+                let to = self.pick(&[None, Some(self.pick(&ids)), Some(AcceptorId(1))]);
+                Question::Acceptor { to, message: self.message() }
+            }
+            3 => Question::Views { after: self.number(1) },
+            4 => Question::Adopt { view: self.a_view() },
+            5 => Question::Release { target: self.a_view() },
+            6 => Question::Frontier { origin: self.origin(), at: self.number(1) },
+            7 => Question::Rows { origin: self.origin(), after: Some(key), most: u32::MAX },
+            8 => Question::Lodge(Box::new(Lodging {
+                id: key,
+                origin: self.origin(),
+                token,
+                nonce,
+                fingerprint: Fingerprint { raw: digest("hostile", &[]), canonical: None },
+                request_id: RequestId(1),
+                hold: self.pick(&[ms(0), ms(1), LEASE]),
+                lifetime: Lifetime { retention: Retention::For(LEASE), skew: LEASE, tombstone: LEASE },
+                route: Arc::from("strict"),
+                path: "/strict".to_owned(),
+                principal: None,
+            })),
+            9 => {
+                let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(Vec::new()) };
+                Question::LodgeAnswer { id: key, token, nonce, answer: Arc::new(answer) }
+            }
+            10 => Question::Void { id: key, token, nonce },
+            _ => Question::Operator(OperatorAct::AcceptRisk {
+                region: self.region(),
+                at: self.number(1),
+                actor: "mallory".to_owned(),
+                reason: "none".to_owned(),
+            }),
+        }
+    }
+}
+
+/// The hostile sender says what it likes to all of these. Who refuses does so before anything is done; nobody panics.
+async fn speaks(trio: &Trio, name: &RegionName, to: &[RegionName], seed: u64, may: bool) {
+    let hostile = Hostile { dice: SimDice::new(seed, 99), name: name.clone(), view: trio.gate(&to[0]).view };
+    let peers = trio.world.network.peers(name);
+    let mut handled = BTreeSet::new();
+    for number in 0..MESSAGES {
+        let question = hostile.question();
+        let (kind, target) = (question.kind(), &to[number % to.len()]);
+        match peers.ask(target, question, WITHIN).await {
+            Ok(_) => drop(handled.insert(kind)),
+            Err(PeerError::NotSent(_) | PeerError::Unknown(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let open = [Kind::Read, Kind::Views];
+    assert!(may || handled.iter().all(|kind| open.contains(kind)), "{name}: {handled:?} were handled");
+    assert!(!may || handled.len() > 4, "the fuzz says hardly anything: {handled:?}");
+}
+
+/// A stranger with a certificate, and a witness: nothing that they say is handled, and a region that is lost right after is taken over.
+#[test]
+fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_taken_over() {
+    for seed in 0..4 {
+        play(async {
+            let trio = Trio::duo(seed).await;
+            let before = [a(), b()].map(|name| trio.gate(&name));
+            for name in [mallory(), witness()] {
+                speaks(&trio, &name, &[a(), b()], seed, false).await;
+                let ping = trio.world.network.peers(&name).ping(&a(), WITHIN).await;
+                assert!(matches!(ping, Err(PeerError::NotSent(_))), "{name}: {ping:?}");
+            }
+            assert_eq!([a(), b()].map(|name| trio.gate(&name)), before);
+            let key = super::trio::key_under(&before[0].view, &a(), Some(&b()), "after");
+            trio.lose(&a());
+            let told = trio.insist(&b(), "/park", &key, TAKEOVER).await;
+            assert_eq!(told.by, b().as_str());
+            trio.check();
+        });
+    }
+}
+
+/// A region that left the ring learns the view, and does nothing else.
+#[test]
+fn whatever_a_region_says_that_left_nothing_changes() {
+    for seed in 0..4 {
+        play(async {
+            let trio = Trio::start(seed).await;
+            let ring = super::trio::ring(&[(a(), 100), (b(), 100)]);
+            trio.drain(&a(), &c(), false).await.unwrap();
+            let gateway = trio.node(&a()).gateway;
+            let escrow: BTreeSet<Arc<str>> = ["strict", "strict-probe"].map(Arc::from).into();
+            trio.ask(async || {
+                let epoch = gateway.authority_status().epoch;
+                gateway.apply(ring.clone(), escrow.clone(), epoch, "test").await
+            })
+            .await
+            .unwrap();
+            let votes = |name: &RegionName| gateway.authority_status().voters.contains(&name.to_string());
+            trio.until("c votes no more", ms(10_000), async || !votes(&c())).await;
+            trio.until("b knows", ms(5_000), async || trio.gate(&b()).view == trio.gate(&a()).view).await;
+            trio.node(&c()).process.kill();
+            let before = [a(), b()].map(|name| trio.gate(&name));
+            speaks(&trio, &c(), &[a(), b()], seed, false).await;
+            assert_eq!([a(), b()].map(|name| trio.gate(&name)), before);
+            let of_a = super::trio::key_under(&before[0].view, &a(), Some(&b()), "goes-on");
+            assert_eq!(trio.insist(&b(), "/park", &of_a, TAKEOVER).await.by, a().as_str());
+            trio.check();
+        });
+    }
+}
+
+/// A member that lies can do what a member may. Whatever numbers it sends: nobody panics, and each loop of each gateway goes on.
+#[test]
+fn no_message_of_a_member_panics_a_gateway() {
+    for seed in 0..6 {
+        play(async {
+            let trio = Trio::start(seed).await;
+            trio.node(&c()).process.kill();
+            speaks(&trio, &c(), &[a(), b()], seed, true).await;
+            let beats = async || {
+                let mut all = Vec::new();
+                for name in [a(), b()] {
+                    let pong = trio.node(&name).gateway.pong().await;
+                    all.push(pong.beat.map_or(0, |beat| beat.seq));
+                }
+                all
+            };
+            let before = beats().await;
+            sleep(ms(2_000)).await;
+            let after = beats().await;
+            assert!(before.iter().zip(&after).all(|(before, after)| before < after), "{before:?} {after:?}");
+        });
+    }
+}
+
+/// The two letters that stopped a whole fleet: a view that nobody agreed on, and a ballot that nobody can follow.
+#[test]
+fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
+    play(async {
+        let trio = Trio::start(7).await;
+        let (view, peers) = (trio.gate(&b()).view, trio.world.network.peers(&a()));
+        for epoch in [view.epoch() + 1, view.epoch() + 2, LEAP, 9_000_000_000_000_000_000, u64::MAX] {
+            for to in [b(), c()] {
+                let told = peers.ask(&to, Question::Adopt { view: poison(&view, epoch) }, WITHIN).await;
+                assert_eq!(told, Ok(Told::Adopted(view.epoch())), "epoch {epoch}");
+            }
+        }
+        for to in [b(), c()] {
+            let promised = |counter| Question::Acceptor {
+                to: None,
+                message: Message::Prepare { ballot: Ballot { counter, region: a(), proposer: 1 } },
+            };
+            for counter in [AHEAD + 1_000, 1 << 62, u64::MAX] {
+                let told = peers.ask(&to, promised(counter), WITHIN).await;
+                assert!(
+                    matches!(&told, Ok(Told::Refused(why)) if why.contains("out") || why.contains("ahead")),
+                    "{told:?}"
+                );
+            }
+            let views = peers.ask(&to, Question::Views { after: u64::MAX }, WITHIN).await;
+            assert_eq!(views, Ok(Told::Views(Vec::new())));
+            let mine = Question::Acceptor {
+                to: None,
+                message: Message::Prepare { ballot: Ballot { counter: 9, region: c(), proposer: 1 } },
+            };
+            let forged = peers.ask(&to, mine, WITHIN).await;
+            assert!(
+                matches!(&forged, Err(PeerError::NotSent(why)) if why.contains("in the name of")),
+                "{forged:?}"
+            );
+        }
+        let forward = Forward {
+            id: id("charge"),
+            principal: None,
+            method: http::Method::POST,
+            target: "/park".parse().unwrap(),
+            headers: Default::default(),
+            body: Default::default(),
+            request_id: RequestId(5),
+            epoch: 1,
+            deadline: LEASE,
+        };
+        let sent = trio.world.network.peers(&mallory()).forward(&b(), forward).await;
+        assert!(matches!(sent, Err(PeerError::NotSent(_))), "a stranger ran a charge");
+        let key = key_of(&a(), &b(), "right-after");
+        trio.lose(&a());
+        assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
+        trio.check();
+    });
+}
+
+/// No letter says anything to c, and none of its peers tells it views: it learns what was chosen, several epochs later, by what a majority holds.
+#[test]
+fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
+    play(async {
+        let trio = Trio::start(8).await;
+        for from in [a(), b()] {
+            trio.world.network.set_letters(&from, &c(), Letter::Adopt, Some(Post::Lost));
+        }
+        trio.world.network.set_letters(&c(), &a(), Letter::Views, Some(Post::Lost));
+        trio.world.network.set_letters(&c(), &b(), Letter::Views, Some(Post::Lost));
+        let first = trio.gate(&c()).view.epoch();
+        trio.drain(&a(), &b(), false).await.unwrap();
+        let follows =
+            async || trio.gate(&c()).view == trio.gate(&a()).view && trio.gate(&c()).view.epoch() > first;
+        trio.until("c reads what was chosen", ms(10_000), follows).await;
+        trio.world.network.set_letters(&c(), &a(), Letter::Views, None);
+        trio.world.network.set_letters(&c(), &b(), Letter::Views, None);
+        trio.cut_off(&c(), true);
+        let behind = trio.gate(&c()).view.epoch();
+        trio.until("c is lost", TAKEOVER, async || {
+            matches!(trio.gate(&a()).view.standing(&c()), Some(Standing::Lost { .. }))
+        })
+        .await;
+        let gateway = trio.node(&a()).gateway;
+        trio.ask(async || gateway.resume(&b(), "test").await).await.unwrap();
+        trio.cut_off(&c(), false);
+        let caught_up = async || trio.gate(&c()).view.epoch() >= behind + 2;
+        trio.until("c knows them all", ms(10_000), caught_up).await;
+        trio.all_home(ms(60_000)).await;
+        trio.check();
+    });
+}
+
+/// Everything is poisoned as it was before there were bounds: promises that nothing can follow, gates in an epoch that nobody agreed on.
+#[test]
+fn a_poisoned_register_is_left_by_breaking_the_glass() {
+    play(async {
+        let trio = Trio::start(9).await;
+        let view = trio.gate(&a()).view;
+        let bad = poison(&view, 9_000_000_000_000_000_000);
+        for name in regions() {
+            let store = trio.world.cluster.store(&name);
+            let (version, acceptor) = store.acceptor().await.unwrap();
+            let promised = Some(Ballot { counter: u64::MAX, region: c(), proposer: u64::MAX });
+            store.set_acceptor(version, &Acceptor { promised, ..acceptor }).await.unwrap();
+            let gate = onceway::ports::KeyStore::gate(&store).await.unwrap();
+            let state = gate.state.unwrap().adopt(bad.clone());
+            onceway::ports::Authority::set_gate(&store, gate.version, &state).await.unwrap();
+        }
+        sleep(LEASE * 4).await;
+        let key = key_of(&a(), &b(), "poisoned");
+        assert_eq!(trio.send(&a(), "/park", &key).await.status, 503, "nobody serves");
+        let gateway = trio.node(&a()).gateway;
+        let wrong = gateway.leave_poison(77, &BTreeSet::new(), "ann", "").await.unwrap_err();
+        assert!(wrong.code == "refused" && wrong.detail.contains("no view of epoch 77"), "{wrong}");
+        let epoch = gateway.leave_poison(view.epoch(), &BTreeSet::new(), "ann", "OPS-14").await.unwrap();
+        assert!(epoch > bad.epoch());
+        assert_eq!(trio.insist(&c(), "/park", &key, ms(30_000)).await.by, a().as_str());
+        let noted = trio.world.cluster.notes(&a());
+        assert!(noted.iter().any(|entry| entry.kind == "glass-broken"), "{noted:?}");
+        for name in [b(), c()] {
+            let (_, acceptor) = trio.world.cluster.store(&name).acceptor().await.unwrap();
+            assert!(acceptor.promised.unwrap().counter < AHEAD, "a ballot can follow it");
+        }
+        trio.lose(&c());
+        let gained = key_of(&c(), &a(), "then-lost");
+        assert_eq!(trio.insist(&a(), "/park", &gained, ms(30_000)).await.by, a().as_str());
+        assert_eq!(trio.effects(&key).len(), 1);
+    });
+}
+
+/// An acceptor that holds a view which follows the named one says so: what was agreed on is not undone.
+#[test]
+fn what_was_agreed_on_is_no_poison() {
+    play(async {
+        let trio = Trio::start(10).await;
+        let first = trio.gate(&a()).view.epoch();
+        trio.drain(&a(), &b(), false).await.unwrap();
+        let why = trio.node(&a()).gateway.leave_poison(first, &BTreeSet::new(), "ann", "").await.unwrap_err();
+        assert!(why.code == "refused" && why.detail.contains("follows"), "{why}");
+    });
+}

@@ -1,0 +1,134 @@
+//! Leaving a register that was poisoned: a ballot or an epoch so large that nothing can follow it.
+//!
+//! Neighbours: [`super::break_glass`] has the glass, `protocol::bounds` keeps such numbers out, so only what was written before there
+//! were bounds, or by hand, needs this. An operator names the last view that is genuine; all its voters, but those who are said to be
+//! stopped, take it again in an epoch above everything that is held anywhere. It must not undo what acceptors agreed on after that view.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::acts::ActError;
+use super::{Gateway, asking, break_glass, learn, propose, takeover};
+use crate::ports::{Authority as _, Dice as _, Ports, Upkeep};
+use crate::protocol::bounds::{FORCED_BY, LARGEST, near_epoch};
+use crate::protocol::change::{Change, STRIDE};
+use crate::protocol::region::RegionName;
+use crate::protocol::register::{Accepted, Message, Reply};
+use crate::protocol::view::{Content, View};
+
+/// A way out that may be taken.
+pub(super) struct WayOut {
+    pub(super) base: Arc<View>,
+    pub(super) view: Arc<View>,
+    /// Above every ballot that means anything.
+    counter: u64,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Goes on from the view of epoch `above`, as an operator attests that nothing above it is what the regions agreed on. Those who are
+    /// said to be stopped are lost and vote no more; all other voters must answer. Returns the new epoch.
+    ///
+    /// # Errors
+    /// No such view is kept here, an acceptor holds one that follows it, or no room is left above the poison (`refused`); a voter does not
+    /// answer (`not-yet`).
+    pub async fn leave_poison(
+        self: &Arc<Self>,
+        above: u64,
+        stopped: &BTreeSet<RegionName>,
+        actor: &str,
+        attested: &str,
+    ) -> Result<u64, ActError> {
+        let WayOut { base: _, view, counter } = self.may_leave_poison(above, stopped).await?;
+        let text = format!(
+            "{actor} attests that nothing above epoch {above} was agreed on, and that {stopped:?} are stopped: {attested}"
+        );
+        let noted = self.ports.store().note("glass-broken", &text).await;
+        noted.map_err(|error| ActError::not_yet(format!("it could not be journalled: {error}")))?;
+        let epoch = view.epoch();
+        tracing::error!(
+            actor,
+            attested,
+            above,
+            ?stopped,
+            epoch,
+            "the glass is broken: leaving a poisoned register"
+        );
+        self.force(&view, counter).await?;
+        learn::learned(self, &view);
+        propose::tell(self, &view);
+        Ok(epoch)
+    }
+
+    /// The way out, if nothing speaks against it. Asks the voters what they hold, and changes nothing.
+    pub(super) async fn may_leave_poison(
+        self: &Arc<Self>,
+        above: u64,
+        stopped: &BTreeSet<RegionName>,
+    ) -> Result<WayOut, ActError> {
+        let base = self.kept(above).await?;
+        break_glass::named(&base, &self.settings.me, stopped)?;
+        let held = self.held_of(&base).await;
+        if let Some(alive) = stopped.iter().find(|name| held.contains_key(*name)) {
+            return Err(ActError::refused(format!("{alive} answers: it is not stopped")));
+        }
+        let is_silent = |name: &&RegionName| !stopped.contains(*name) && !held.contains_key(*name);
+        let silent: Vec<&RegionName> = base.voters().keys().filter(is_silent).collect();
+        if !silent.is_empty() {
+            return Err(ActError::not_yet(format!(
+                "{silent:?} do not answer, and are not said to be stopped"
+            )));
+        }
+        let follows = |epoch: &u64| *epoch > base.epoch() && near_epoch(*epoch, base.epoch()).is_ok();
+        let epochs = || held.values().map(|(_, accepted)| accepted.view.epoch());
+        if let Some(next) = epochs().find(follows) {
+            return Err(ActError::refused(format!(
+                "an acceptor holds the view of epoch {next}, which follows {above}: name the last epoch that is genuine"
+            )));
+        }
+        let told = self.health().peers.values().filter_map(|peer| Some(peer.pong.as_ref()?.epoch)).max();
+        let highest = epochs().chain([self.view().epoch(), base.epoch()]).chain(told).max().unwrap_or(above);
+        if highest > LARGEST - 3 * STRIDE {
+            return Err(ActError::refused(format!(
+                "no epoch is left above {highest}: found the deployment anew, with empty stores"
+            )));
+        }
+        let mut frontiers = BTreeMap::new();
+        for region in stopped {
+            frontiers.insert(region.clone(), takeover::frontier(self, &base, region, stopped).await);
+        }
+        let drawn = (self.ports.dice().nonce().0 >> 64) as u64;
+        let high = View::from_content(Content { epoch: highest, ..base.content() });
+        let next = high.next(&Change::Force { stopped: frontiers, anew: None, drawn });
+        let view = Arc::new(next.map_err(|why| ActError::refused(why.to_string()))?);
+        let counters = held.values().flat_map(|(promised, accepted)| [*promised, accepted.ballot.counter]);
+        let counter =
+            counters.filter(|counter| *counter <= LARGEST - FORCED_BY).max().unwrap_or(0) + FORCED_BY;
+        Ok(WayOut { base, view, counter })
+    }
+
+    /// The view of that epoch, as it is kept here.
+    async fn kept(&self, epoch: u64) -> Result<Arc<View>, ActError> {
+        if let Some(view) = self.known_view(epoch) {
+            return Ok(view);
+        }
+        let kept = self.ports.store().views().await;
+        let kept = kept.map_err(|error| ActError::not_yet(format!("the store does not answer: {error}")))?;
+        let epochs: Vec<u64> = kept.iter().map(|(view, _)| view.epoch()).collect();
+        let found = kept.into_iter().map(|(view, _)| view).find(|view| view.epoch() == epoch);
+        found.ok_or_else(|| {
+            ActError::refused(format!("no view of epoch {epoch} is kept here, but of {epochs:?}"))
+        })
+    }
+
+    /// What the voters of the view have promised and accepted.
+    async fn held_of(self: &Arc<Self>, view: &View) -> BTreeMap<RegionName, (u64, Accepted)> {
+        let mut replies = asking::send(self, asking::to_all(view, &Message::Read), learn::WITHIN);
+        let mut held = BTreeMap::new();
+        while let Some((voter, _, reply)) = replies.recv().await {
+            if let Reply::Holds { promised, accepted, .. } = reply {
+                held.insert(voter, (promised.map_or(0, |ballot| ballot.counter), accepted));
+            }
+        }
+        held
+    }
+}

@@ -1,0 +1,130 @@
+//! Asks the table of the peer plane before anything that a peer says is handled, and tells of what was refused.
+//!
+//! Neighbours: `protocol::speakers` has the table; the peer listener and the simulated network ask
+//! [`Gateway::hears`], a witness keeps a [`Hearing`] of its own. A refusal changes nothing, is counted
+//! each time, and logged once a minute per peer and kind of message. It must not judge what is said.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::counter;
+
+use super::Gateway;
+use crate::ports::observe::PEER_REFUSED;
+use crate::ports::peers::Said;
+use crate::ports::{Clock, Ports};
+use crate::protocol::region::RegionName;
+use crate::protocol::speakers::{self, Kind, Sender};
+use crate::protocol::time::Moment;
+
+/// Between two lines of the log about one peer and one kind of message.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+/// The most peers and kinds that are remembered; each needs a certificate of the authority.
+const MOST_TOLD: usize = 1_000;
+
+/// Touches every series, so that the first scrape shows zeros.
+pub(super) fn prepare() {
+    for sender in Sender::ALL {
+        counter!(PEER_REFUSED, "sender" => sender.word()).absolute(0);
+    }
+}
+
+/// What was refused and told of lately.
+#[derive(Debug, Default)]
+pub struct Hearing {
+    told: Mutex<BTreeMap<(RegionName, Kind), Moment>>,
+}
+
+impl Hearing {
+    /// Whether `from`, which is that `sender` here, may say this at `now`.
+    ///
+    /// # Errors
+    /// Why not, in one line for its sender. It is logged here.
+    pub fn hears(
+        &self,
+        from: &RegionName,
+        sender: Sender,
+        said: &Said<'_>,
+        now: Moment,
+    ) -> Result<(), String> {
+        let kind = said.kind();
+        speakers::may(from, sender, kind, said.of()).map_err(|why| {
+            let why = why.to_string();
+            self.tell(from, sender, kind, &why, now);
+            why
+        })
+    }
+
+    /// Logs a refusal, if none of this peer and kind was logged lately.
+    pub fn tell(&self, from: &RegionName, sender: Sender, kind: Kind, why: &str, now: Moment) {
+        let (sender, message) = (sender.word(), kind.name());
+        match self.is_news(from, kind, now) {
+            true => {
+                tracing::warn!(%from, sender, message, why, "a peer may not say this: nothing was done; told once a minute");
+            }
+            false => {
+                tracing::debug!(%from, sender, message, why, "a peer may not say this: nothing was done")
+            }
+        }
+    }
+
+    fn is_news(&self, from: &RegionName, kind: Kind, now: Moment) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (from.clone(), kind);
+        if told.get(&key).is_some_and(|at| now.since(*at) < TELL_EVERY) {
+            return false;
+        }
+        if told.len() >= MOST_TOLD {
+            told.retain(|_, at| now.since(*at) < TELL_EVERY);
+        }
+        told.len() < MOST_TOLD && told.insert(key, now).is_none_or(|at| now.since(at) >= TELL_EVERY)
+    }
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Whether a peer may say this here. It is asked before anything is done about it.
+    ///
+    /// # Errors
+    /// Why not, in one line for the peer. It was counted and logged.
+    pub fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
+        let sender = self.sender(from);
+        let heard = self.hearing.hears(from, sender, said, self.ports.clock().now());
+        heard.inspect_err(|_| counter!(PEER_REFUSED, "sender" => sender.word()).increment(1))
+    }
+
+    /// Counts and logs what is refused for what it says, as [`Gateway::hears`] does for who says it.
+    pub(super) fn out_of_bounds(&self, from: &RegionName, kind: Kind, why: &str) {
+        let sender = self.sender(from);
+        counter!(PEER_REFUSED, "sender" => sender.word()).increment(1);
+        self.hearing.tell(from, sender, kind, why, self.ports.clock().now());
+    }
+
+    /// What a peer is under the view that this gateway goes by.
+    pub(super) fn sender(&self, name: &RegionName) -> Sender {
+        let named = self.health().peers.contains_key(name);
+        let witness = self.settings.failover.witnesses.contains(name);
+        Sender::of(name, &self.view(), named, witness)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_once_a_minute_per_peer_and_kind() {
+        let (hearing, second) = (Hearing::default(), |at: u64| Moment::from_nanos(at * 1_000_000_000));
+        let name = |text: &str| RegionName::parse(text).unwrap();
+        let news = |peer: &str, kind, at| hearing.is_news(&name(peer), kind, second(at));
+        assert!(news("m", Kind::Rows, 1));
+        assert!(!news("m", Kind::Rows, 60));
+        assert!(news("m", Kind::Adopt, 60) && news("n", Kind::Rows, 60));
+        assert!(news("m", Kind::Rows, 61));
+        for number in 0..2 * MOST_TOLD {
+            news(&format!("m{number}"), Kind::Rows, 62);
+        }
+        assert!(hearing.told.lock().unwrap().len() <= MOST_TOLD);
+        assert!(news("last", Kind::Rows, 200), "there is room again");
+    }
+}

@@ -1,0 +1,106 @@
+//! Each bound on both of its sides.
+//!
+//! Neighbour: `super` has the bounds. No number of a peer may panic here, however large.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::*;
+use crate::protocol::digest::Digest32;
+use crate::protocol::region::RegionName;
+use crate::protocol::register::Accepted;
+use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::view::{AcceptorId, View};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+fn region() -> RegionName {
+    RegionName::parse("a").unwrap()
+}
+
+fn ballot(counter: u64) -> Ballot {
+    Ballot { counter, region: region(), proposer: 1 }
+}
+
+fn view_of_epoch(epoch: u64) -> View {
+    let regions = vec![RegionSpec { name: region(), weight: 1 }];
+    let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
+    View::founding(epoch, Arc::new(ring.unwrap()), BTreeSet::new(), BTreeMap::new())
+}
+
+fn acceptor(promised: u64, epoch: u64) -> Acceptor {
+    let accepted = Accepted { ballot: ballot(1), view: Arc::new(view_of_epoch(epoch)) };
+    Acceptor { promised: Some(ballot(promised)), accepted: Some(accepted), ..Acceptor::made(AcceptorId(1)) }
+}
+
+fn known(counter: u64, epoch: u64) -> Known {
+    Known { counter, epoch, lease: LEASE }
+}
+
+fn fits(promised: u64, message: &Message, known: &Known) -> bool {
+    within(&acceptor(promised, 7), message, known).is_ok()
+}
+
+#[test]
+fn a_ballot_is_at_most_so_far_ahead_of_what_is_promised_here_or_by_a_majority() {
+    let accept = |counter| Message::Accept { ballot: ballot(counter), view: Arc::new(view_of_epoch(8)) };
+    let prepare = |counter| Message::Prepare { ballot: ballot(counter) };
+    for message in [&prepare as &dyn Fn(u64) -> Message, &accept] {
+        assert!(fits(5, &message(5 + AHEAD), &known(0, 0)));
+        assert!(!fits(5, &message(6 + AHEAD), &known(0, 0)));
+        assert!(fits(5, &message(6 + AHEAD), &known(6, 0)), "a majority is further");
+        assert!(!fits(5, &message(u64::MAX), &known(0, 0)));
+        assert!(!fits(u64::MAX, &message(u64::MAX), &known(u64::MAX, 0)));
+    }
+}
+
+#[test]
+fn an_epoch_is_at_most_a_leap_ahead() {
+    let accept = |epoch| Message::Accept { ballot: ballot(6), view: Arc::new(view_of_epoch(epoch)) };
+    let renew = |epoch| Message::Renew {
+        region: region(),
+        boot: Digest32::new([0; 32]),
+        view: Arc::new(view_of_epoch(epoch)),
+        ttl: LEASE,
+    };
+    for message in [&accept as &dyn Fn(u64) -> Message, &renew] {
+        assert!(fits(5, &message(7 + LEAP), &known(0, 0)));
+        assert!(!fits(5, &message(8 + LEAP), &known(0, 0)));
+        assert!(fits(5, &message(8 + LEAP), &known(0, 8)));
+        assert!(!fits(5, &message(u64::MAX), &known(0, u64::MAX)));
+    }
+}
+
+#[test]
+fn a_lease_is_no_longer_than_a_change_of_the_setting_explains() {
+    let renew = |ttl| Message::Renew {
+        region: region(),
+        boot: Digest32::new([0; 32]),
+        view: Arc::new(view_of_epoch(7)),
+        ttl,
+    };
+    assert!(fits(5, &renew(LEASE * 8), &known(0, 0)));
+    assert!(!fits(5, &renew(LEASE * 8 + Duration::from_nanos(1)), &known(0, 0)));
+    assert!(!fits(5, &renew(Duration::MAX), &known(0, 0)));
+}
+
+#[test]
+fn force_may_leave_a_poisoned_register_and_leaves_room_above() {
+    let force =
+        |counter, epoch| Message::Force { ballot: ballot(counter), view: Arc::new(view_of_epoch(epoch)) };
+    assert!(fits(5, &force(LARGEST, LARGEST), &known(0, 0)));
+    assert!(!fits(5, &force(LARGEST + 1, 8), &known(0, 0)) && !fits(5, &force(8, LARGEST + 1), &known(0, 0)));
+    let found = |epoch| Message::Found { ballot: ballot(u64::MAX), view: Arc::new(view_of_epoch(epoch)) };
+    assert!(fits(5, &found(LARGEST), &known(0, 0)) && !fits(5, &found(LARGEST + 1), &known(0, 0)));
+}
+
+#[test]
+fn no_single_acceptor_moves_what_is_reached_or_followed() {
+    assert_eq!((reached(vec![3, u64::MAX, 5], 3), reached(vec![9], 3), reached(vec![], 1)), (5, 0, 0));
+    let far = 1 << 40;
+    assert_eq!(follow(vec![far], 2, 3), None, "those that are near are a majority");
+    assert_eq!(follow(vec![far + 9, far], 1, 3), Some(far));
+    assert_eq!(follow(vec![far + 9, far, far + 1], 0, 3), Some(far + 1));
+    assert_eq!(follow(vec![u64::MAX, u64::MAX], 1, 3), None, "poisoned: nothing is above it");
+    assert_eq!(follow(vec![far], 0, 3), None, "the others are silent");
+}

@@ -1,0 +1,117 @@
+//! Every cell of the table, and the document that shows it.
+//!
+//! Neighbour: `super` has the table. The cells are written out here a second time, on purpose.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::*;
+use crate::protocol::change::Change;
+use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::view::{AcceptorId, Content, Standing};
+
+fn name(text: &str) -> RegionName {
+    RegionName::parse(text).unwrap()
+}
+
+fn ring(regions: &[&str]) -> Arc<Ring> {
+    let regions = regions.iter().map(|text| RegionSpec { name: name(text), weight: 1 }).collect();
+    Arc::new(Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() }).unwrap())
+}
+
+/// Every cell, written out a second time: `R`, `J`, `F`, `W`, `S` for those who may.
+const CELLS: [(&str, &str); 19] = [
+    ("hello", "RJF"),
+    ("ping", "RJF"),
+    ("forward", "RJ"),
+    ("read", "RJF"),
+    ("prepare", "R"),
+    ("accept", "R"),
+    ("renew", "R"),
+    ("force", "RJ"),
+    ("found", "R"),
+    ("views", "RJF"),
+    ("adopt", "R"),
+    ("release", "R"),
+    ("frontier", "R"),
+    ("rows", "R"),
+    ("lodge", "R"),
+    ("lodge-answer", "R"),
+    ("void", "R"),
+    ("accept-risk", "R"),
+    ("key", "R"),
+];
+
+#[test]
+fn every_cell_is_as_it_was_meant() {
+    assert_eq!(Kind::ALL.len(), CELLS.len());
+    for (message, (named, cells)) in Kind::ALL.iter().zip(CELLS) {
+        assert_eq!(message.name(), named);
+        for (sender, letter) in Sender::ALL.into_iter().zip("RJFWS".chars()) {
+            let heard = may(&name("x"), sender, *message, None);
+            assert_eq!(heard.is_ok(), cells.contains(letter), "{named} of {sender:?}");
+            if let Err(why) = heard {
+                assert!(why.to_string().contains(named) && why.to_string().contains('x'), "{why}");
+            }
+        }
+    }
+}
+
+/// The listener refuses by this rule before it reads a body.
+#[test]
+fn whoever_may_not_say_hello_may_say_nothing() {
+    let weakest = Kind::Hello.who();
+    assert!(Kind::ALL.iter().all(|message| message.who().iter().all(|sender| weakest.contains(sender))));
+}
+
+#[test]
+fn nobody_speaks_for_another_region_about_ballots_leases_and_claims() {
+    let own = ["prepare", "accept", "renew", "force", "lodge"];
+    for message in Kind::ALL {
+        let (me, other) = (name("me"), name("other"));
+        let said = |of| may(&me, Sender::Region, *message, Some(of));
+        assert_eq!(said(&me), Ok(()), "{message:?}");
+        let refused = NotHeard::InAnothersName { name: me.clone(), of: other.clone(), message: *message };
+        let expected = if own.contains(&message.name()) { Err(refused) } else { Ok(()) };
+        assert_eq!(said(&other), expected, "{message:?}");
+    }
+}
+
+#[test]
+fn what_a_sender_is_follows_from_the_view_then_from_the_files() {
+    let voters: BTreeMap<_, _> = [(name("a"), AcceptorId(1)), (name("w"), AcceptorId(2))].into();
+    let first = View::founding(1, ring(&["a", "b"]), BTreeSet::new(), voters);
+    let drained = Standing::Sealed { drained: true };
+    let mut members = first.members().clone();
+    members.get_mut(&name("b")).unwrap().standing = drained;
+    let first = View::from_content(Content { members, ..first.content() });
+    let of = |view: &View, text: &str, named| Sender::of(&name(text), view, named, false);
+    for named in [true, false] {
+        assert_eq!(of(&first, "b", named), Sender::Region, "sealed, and in the ring");
+        assert_eq!(of(&first, "w", named), Sender::Witness, "a voter that is no member");
+    }
+    assert_eq!(Sender::of(&name("v"), &first, false, true), Sender::Witness, "by the files");
+    assert_eq!((of(&first, "d", true), of(&first, "d", false)), (Sender::Joining, Sender::Stranger));
+    let target = Arc::new(first.draft(ring(&["a"]), BTreeSet::new(), &BTreeMap::new()).unwrap());
+    let left = first.next(&Change::Move { target, reports: BTreeMap::new() }).unwrap();
+    assert_eq!(of(&left, "b", true), Sender::Former, "whatever the files still say");
+    let unfounded = View::unfounded(ring(&["a", "b"]));
+    assert_eq!((of(&unfounded, "b", true), of(&unfounded, "m", false)), (Sender::Region, Sender::Stranger));
+}
+
+/// The table as the document shows it.
+fn table() -> String {
+    let head = "| message | what it says | region | joining | former | witness | stranger | for itself only |\n|---|---|---|---|---|---|---|---|\n";
+    let row = |message: &Kind| {
+        let cells = Sender::ALL.map(|sender| if message.who().contains(&sender) { "yes" } else { "-" });
+        let own = if message.is_of_its_sender() { "yes" } else { "-" };
+        format!("| `{}` | {} | {} | {own} |\n", message.name(), message.about(), cells.join(" | "))
+    };
+    head.to_owned() + &Kind::ALL.iter().map(row).collect::<String>()
+}
+
+#[test]
+fn the_document_shows_this_table() {
+    let document = include_str!("../../../deploy/PEERS.md");
+    assert!(document.contains(&table()), "deploy/PEERS.md should have\n{}", table());
+}

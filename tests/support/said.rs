@@ -1,0 +1,146 @@
+//! Every message of the peer plane, as requests of one sender, and the way to say them to a real peer listener.
+//!
+//! Neighbours: `failures.rs` says them with certificates that may not. Each is well-formed, and names its sender where it may not name
+//! another. It must not wait for an answer for longer than a slow machine needs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::handshake;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use onceway::adapters::identity::{PeerIdentity, server_name};
+use onceway::adapters::wire;
+use onceway::adapters::wire::ask::encode_ask;
+use onceway::ports::authority::Lodging;
+use onceway::ports::peers::{Forward, OperatorAct, Question};
+use onceway::protocol::digest::digest;
+use onceway::protocol::fingerprint::Fingerprint;
+use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::lifetime::{Lifetime, Retention};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
+use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::register::{Ballot, Message};
+use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::versions::Versions;
+use onceway::protocol::view::View;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// All nineteen, by name, as requests of `from` to `to`.
+pub fn all(from: &RegionName, to: &RegionName) -> Vec<(&'static str, Request<Bytes>)> {
+    let get = |path| wire::encode_get(from, Versions::OURS, to, path);
+    let forward = Forward {
+        id: id(),
+        principal: None,
+        method: Method::POST,
+        target: "/v1/charges".parse().unwrap(),
+        headers: HeaderMap::new(),
+        body: "{}".into(),
+        request_id: RequestId(1),
+        epoch: 1,
+        deadline: Duration::from_secs(1),
+    };
+    let mut said = vec![
+        ("hello", get(wire::HELLO_PATH)),
+        ("ping", get(wire::PING_PATH)),
+        ("forward", wire::encode_forward(from, to, forward).unwrap()),
+    ];
+    let asked = questions(from, to).into_iter();
+    said.extend(
+        asked.map(|question| (question.kind().name(), encode_ask(from, Versions::OURS, to, &question))),
+    );
+    let kinds: BTreeSet<&str> = said.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds.len(), onceway::protocol::speakers::Kind::ALL.len(), "{kinds:?}");
+    said
+}
+
+fn id() -> KeyId {
+    KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("mallory-1").unwrap())
+}
+
+/// A view that seals everybody but its sender, in an epoch that nobody reaches.
+fn poison(from: &RegionName) -> Arc<View> {
+    let regions = vec![RegionSpec { name: from.clone(), weight: 1 }];
+    let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
+    Arc::new(View::founding(
+        9_000_000_000_000_000_000,
+        Arc::new(ring.unwrap()),
+        Default::default(),
+        Default::default(),
+    ))
+}
+
+fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
+    let (view, ttl) = (poison(from), Duration::from_secs(3));
+    let ballot = Ballot { counter: u64::MAX, region: from.clone(), proposer: 1 };
+    let messages = [
+        Message::Read,
+        Message::Prepare { ballot: ballot.clone() },
+        Message::Accept { ballot: ballot.clone(), view: view.clone() },
+        Message::Renew { region: from.clone(), boot: digest("m", &[]), view: view.clone(), ttl },
+        Message::Force { ballot: ballot.clone(), view: view.clone() },
+        Message::Found { ballot, view: view.clone() },
+    ];
+    let (token, nonce) = (Token { epoch: 1, attempt: 1 }, Nonce(7));
+    let origin = |name: &RegionName| Origin { region: name.clone(), generation: 1 };
+    let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(Vec::new()) };
+    let lodging = Lodging {
+        id: id(),
+        origin: origin(from),
+        token,
+        nonce,
+        fingerprint: Fingerprint { raw: digest("m", &[]), canonical: None },
+        request_id: RequestId(1),
+        hold: ttl,
+        lifetime: Lifetime { retention: Retention::For(ttl), skew: ttl, tombstone: ttl },
+        route: Arc::from("charges"),
+        path: "/v1/charges".to_owned(),
+        principal: None,
+    };
+    let text = || "mallory".to_owned();
+    let act = OperatorAct::AcceptRisk { region: to.clone(), at: 1, actor: text(), reason: text() };
+    let more = [
+        Question::Views { after: 0 },
+        Question::Adopt { view: view.clone() },
+        Question::Release { target: view },
+        Question::Frontier { origin: origin(to), at: 0 },
+        Question::Rows { origin: origin(to), after: None, most: 100 },
+        Question::Lodge(Box::new(lodging)),
+        Question::LodgeAnswer { id: id(), token, nonce, answer: Arc::new(answer) },
+        Question::Void { id: id(), token, nonce },
+        Question::Operator(act),
+        Question::Key { id: id() },
+    ];
+    let asked = messages.into_iter().map(|message| Question::Acceptor { to: None, message });
+    asked.chain(more).collect()
+}
+
+/// Says it to the peer listener at that address, over a connection of its own: the status and the problem's code; an error if no connection came about.
+pub async fn say(
+    identity: &PeerIdentity,
+    to: &RegionName,
+    address: &str,
+    request: Request<Bytes>,
+) -> Result<(StatusCode, String), String> {
+    let said = async {
+        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let stream = TlsConnector::from(identity.client_config()).connect(server_name(to), stream).await;
+        let stream = TokioIo::new(stream.map_err(|error| error.to_string())?);
+        let (mut sender, driver) =
+            handshake(TokioExecutor::new(), stream).await.map_err(|error| error.to_string())?;
+        tokio::spawn(driver);
+        let response =
+            sender.send_request(request.map(Full::new)).await.map_err(|error| error.to_string())?;
+        let (head, body) = response.into_parts();
+        let json = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+        let problem: serde_json::Value = serde_json::from_slice(&json).unwrap_or_default();
+        Ok((head.status, problem["code"].as_str().unwrap_or_default().to_owned()))
+    };
+    tokio::time::timeout(WITHIN, said).await.expect("this took too long")
+}
