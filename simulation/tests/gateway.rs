@@ -17,6 +17,8 @@ mod claims;
 mod counted;
 #[path = "gateway/crowd.rs"]
 mod crowd;
+#[path = "gateway/doubles.rs"]
+mod doubles;
 #[path = "gateway/ends.rs"]
 mod ends;
 #[path = "gateway/forwards.rs"]

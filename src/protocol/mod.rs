@@ -11,12 +11,13 @@
 //! [`suspect::ClockWatch`]. The view is agreed by [`register::Acceptor`]s and a [`round::Round`], changed by a [`change::Change`]; a region's
 //! *lease* is a [`lease::Lease`], its *gate* an [`authority::GateState`]; *marks* stand in [`view::Member`], the *window* is a
 //! [`window::Window`], what keeps a gate closed an [`opening::Hindrance`], what *escrow* proves [`escrow::proves_absence`]; a sick upstream a
-//! [`health::Health`]; which versions of all this a process speaks are [`versions::Versions`].
+//! [`health::Health`]; a key that ran twice a [`double::Double`]; which versions of all this a process speaks are [`versions::Versions`].
 
 pub mod authority;
 pub mod change;
 pub mod decide;
 pub mod digest;
+pub mod double;
 pub mod escrow;
 #[cfg(test)]
 mod example_tests;
