@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_pass_is_as_old_as_its_beginning() {
-        let at = |ms| Moment::from_nanos(ms * 1_000_000);
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
         let mut looks = Looks { begun: Some(at(1_000)), ..Looks::default() };
         looks.ended(at(4_000));
         assert_eq!((looks.whole, looks.passes), (Some((at(1_000), Duration::from_secs(3))), 1));

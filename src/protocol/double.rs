@@ -1,6 +1,6 @@
 //! Whether two regions' rows of one key are two effects, and whether anything explains them.
 //!
-//! The only place that says so: the audit's looks, imports, lost settlements and the command line ask
+//! The only place that says so: every look for doubles, and what operators are shown, ask
 //! [`compare`]. Neighbours: [`super::record`] has the rows and says which answer is served. It must
 //! not look at a flag before it has looked at what happened: a wrong flag would hide its own error.
 
