@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::{Effect, SimStore};
-use onceway::ports::audit::{DoublesPage, Finding, History, RunAtRisk};
+use onceway::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch};
 use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
 use onceway::ports::store::{Attempt, GateVersion, StoreError, Written};
 use onceway::ports::upkeep::Place;
 use onceway::ports::{Acceptors, Audit, Authority, Escrows, Imports};
 use onceway::protocol::authority::GateState;
+use onceway::protocol::double::Trace;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Answer, Nonce, RequestId, Token};
 use onceway::protocol::region::Origin;
@@ -100,16 +101,19 @@ impl Audit for SimStore {
         self.call(Effect::Reads, |table| table.runs_at_risk(after, most)).await
     }
 
-    async fn audit(
-        &self,
-        after: Option<&KeyId>,
-        most: u32,
-        replaced: &[Origin],
-    ) -> Result<DoublesPage, StoreError> {
-        self.call(Effect::Writes, |table| table.audit(after, most, replaced)).await
+    async fn stretch(&self, of: Of, after: Option<&KeyId>, most: u32) -> Result<Stretch, StoreError> {
+        self.call(Effect::Reads, |table| table.stretch(of, after, most)).await
     }
 
-    async fn doubles(&self) -> Result<u64, StoreError> {
+    async fn traces(&self, ids: &[KeyId]) -> Result<Vec<Vec<Trace>>, StoreError> {
+        self.call(Effect::Reads, |table| ids.iter().map(|id| table.traces(id)).collect()).await
+    }
+
+    async fn journal_doubles(&self, found: &[Double]) -> Result<Vec<bool>, StoreError> {
+        self.call(Effect::Writes, |table| table.journal_doubles(found)).await
+    }
+
+    async fn doubles(&self) -> Result<Counted, StoreError> {
         self.call(Effect::Reads, |table| table.doubles()).await
     }
 

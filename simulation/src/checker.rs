@@ -44,6 +44,8 @@ pub enum Invariant {
     SecondEffectAtRisk,
     /// Of a key that ran twice, and of which some store shows both, a journal says so.
     DoublesJournalled,
+    /// A store that shows two attempts of a key settled has that in its own journal, with what explains it.
+    DoublesFound,
     /// A record moves along the arrows only.
     Arrows,
     /// Each claim of a key has a greater token than the one before.
@@ -74,7 +76,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All of them, in the order of the reference.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::OneViewPerEpoch,
         Self::AdoptedIsChosen,
         Self::OneSender,
@@ -82,6 +84,7 @@ impl Invariant {
         Self::OneEffectUnderEscrow,
         Self::SecondEffectAtRisk,
         Self::DoublesJournalled,
+        Self::DoublesFound,
         Self::Arrows,
         Self::TokensGrow,
         Self::OpenWhenCovered,
@@ -97,7 +100,7 @@ impl Invariant {
         Self::KnewOfOthers,
     ];
 
-    /// Its number in the protocol reference; `2.1` is its section about acceptors, `4.1` that about proofs of absence, `H7` one of its holes, `T2` the second rule of
+    /// Its number in the protocol reference; `2.1` is its section about acceptors, `7.1` a stricter form of 7, `4.1` that about proofs of absence, `H7` one of its holes, `T2` the second rule of
     /// fencing tokens there.
     pub fn number(self) -> &'static str {
         match self {
@@ -108,6 +111,7 @@ impl Invariant {
             Self::OneEffectUnderEscrow => "5",
             Self::SecondEffectAtRisk => "6",
             Self::DoublesJournalled => "7",
+            Self::DoublesFound => "7.1",
             Self::Arrows => "8",
             Self::TokensGrow => "9",
             Self::OpenWhenCovered => "10",
@@ -134,6 +138,7 @@ impl Invariant {
             Self::OneEffectUnderEscrow => "one-effect-under-escrow",
             Self::SecondEffectAtRisk => "second-effect-at-risk",
             Self::DoublesJournalled => "doubles-journalled",
+            Self::DoublesFound => "doubles-found",
             Self::Arrows => "arrows",
             Self::TokensGrow => "tokens-grow",
             Self::OpenWhenCovered => "open-when-covered",
@@ -244,7 +249,9 @@ impl Checker {
     pub fn finish(&mut self, world: &World) -> Vec<Breach> {
         let mut breaches = self.step(world);
         let mut found = Found { zero: self.zero, ..Found::default() };
-        doubles::doubles_are_journalled(&world.upstreams.ledger(), &world.cluster.truths(), &mut found);
+        let stores = world.cluster.truths();
+        doubles::doubles_are_journalled(&world.upstreams.ledger(), &stores, &mut found);
+        doubles::doubles_are_found(&stores, world.elapsed(), &mut found);
         breaches.append(&mut found.all);
         breaches
     }

@@ -252,6 +252,7 @@ impl Table {
             accepted,
             route: ask.route.clone(),
             path: ask.path.clone(),
+            was_settled: None,
         }
     }
 

@@ -23,6 +23,9 @@ use super::{Failure, print};
 /// A key is listed when the window alone allowed its run. Once the lost region is back its records are compared: `clean` means that no
 /// other run is known, `double` that there are two answers, `possible` that there are two records and one has no answer. The journal lists
 /// doubles, however they were found, and answers that came `late`: after their attempt had been released or taken over.
+///
+/// Two answers are a double whatever their claims say of a risk. It is explained by `risk` (one of the two ran at risk) or by `over` (one of
+/// them knew of the other: a route's recovery, or an operator, held that one for ended). One that nothing explains is a bug.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -90,14 +93,23 @@ impl Audit {
         let doubles = runs.iter().filter(|run| run["verdict"] != "clean").count();
         let journalled: BTreeSet<(String, String)> =
             findings.iter().map(|one| (word(&one["tenant"]), word(&one["key"]))).collect();
+        let unexplained = findings.iter().filter(|one| one["explained"] == "unexplained").count();
         if self.json {
-            let all = json!({ "region": region, "runs": runs, "doubles": doubles, "findings": findings });
+            let all = json!({
+                "region": region, "runs": runs, "doubles": doubles, "findings": findings,
+                "unexplained": unexplained,
+            });
             print(&format!("{all}\n"))?;
         } else {
             print(&picture(&runs))?;
             print(&journal(&findings))?;
         }
         let region = word(&region);
+        if unexplained > 0 {
+            return Err(Failure::Incomplete(format!(
+                "{unexplained} keys ran twice, and nothing explains it, by the journal of {region}: a bug of onceway. Keep `onceway audit export` and report it"
+            )));
+        }
         match (doubles, journalled.len()) {
             (0, 0) => Ok(()),
             (0, count) => Err(Failure::Incomplete(format!(
@@ -154,14 +166,19 @@ fn journal(findings: &[Value]) -> String {
         return String::new();
     }
     let mut text = String::from("\nby the journal\n");
-    let header = ["when", "kind", "tenant", "key", "token", "what"];
+    let header = ["when", "kind", "explained by", "tenant", "key", "token", "what"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for finding in findings {
         let mut row = vec![super::doubts::date(&finding["at_ms"])];
-        row.extend(["kind", "tenant", "key", "token", "reason"].map(|field| word(&finding[field])));
+        let explained = match finding["explained"].as_str() {
+            Some("unexplained") => "NOTHING: A BUG".to_owned(),
+            _ => word(&finding["explained"]),
+        };
+        row.extend([word(&finding["kind"]), explained]);
+        row.extend(["tenant", "key", "token", "reason"].map(|field| word(&finding[field])));
         rows.push(row);
     }
-    text.push_str(&columns(&[Side::Left; 6], &rows));
+    text.push_str(&columns(&[Side::Left; 7], &rows));
     text
 }
 
@@ -226,6 +243,21 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert_eq!(journal(&[]), "");
+    }
+
+    #[test]
+    fn what_nothing_explains_is_told_apart() {
+        let double = |explained: &str| {
+            json!({
+                "at_ms": 1_767_225_600_000_i64, "kind": "double", "explained": explained, "tenant": "acme", "key": "k1",
+                "token": "3.1", "reason": "ran here as 3.1 (answer: 201) and as eu#1 3.1 (answer: 201)",
+            })
+        };
+        let text = journal(&[double("risk"), double("unexplained")]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[2].contains("explained by"), "{text}");
+        assert!(lines[3].contains(" risk ") && !lines[3].contains("A BUG"), "{text}");
+        assert!(lines[4].contains("NOTHING: A BUG"), "{text}");
     }
 
     #[test]

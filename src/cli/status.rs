@@ -86,6 +86,7 @@ fn picture(status: &Value) -> String {
         };
         rows.push(("upstream", format!("FAILS its checks for {seconds} s: {then}")));
     }
+    rows.push(("audit", audit(&status["audit"])));
     rows.extend(configuration(&status["config"]));
     for reason in readiness["reasons"].as_array().into_iter().flatten() {
         rows.push(("because", word(reason)));
@@ -100,6 +101,26 @@ fn picture(status: &Value) -> String {
         text.push_str(&owners);
     }
     text
+}
+
+/// How far the search for keys that ran twice is, and what it found.
+fn audit(audit: &Value) -> String {
+    let Some(age) = audit["age_ms"].as_u64() else { return "-".to_owned() };
+    let (age, passes) = (age / 1_000, &audit["passes"]);
+    let pass = match (passes.as_u64(), audit["took_ms"].as_u64()) {
+        (Some(0), _) => format!("no whole pass since the start {age} s ago"),
+        (_, took) => {
+            let took = took.map_or("-".to_owned(), |took| took.div_ceil(1_000).to_string());
+            format!("last whole pass began {age} s ago, took {took} s")
+        }
+    };
+    let found = match (audit["doubles"].as_u64(), audit["unexplained"].as_u64()) {
+        (Some(0), _) => "no double known".to_owned(),
+        (Some(doubles), Some(0)) => format!("{doubles} DOUBLES"),
+        (Some(doubles), Some(bugs)) => format!("{doubles} DOUBLES, {bugs} UNEXPLAINED: a bug"),
+        (_, _) => "doubles not counted yet".to_owned(),
+    };
+    format!("{found}; {pass}")
 }
 
 /// How what runs stands to what its files say.

@@ -1,9 +1,7 @@
-//! The audit: keys that ran at risk, those that ran twice, and answers that came too late.
+//! The audit, as it is shown: keys that ran at risk, those that ran twice, and answers that came too late.
 //!
-//! A key that the window alone allowed carries the lost region's name in its own record. Once that region's rows have come, records are
-//! compared: a key with another region's record too is journalled as a double, with both, and logged as an error, once for the region,
-//! whichever of its gateways looks first. Where a store that was replaced has a part in it, every region that has both records does so. The count is the journal's, so a gateway that dies takes none of it along.
-//! Neighbours: `ports::audit` compares and journals in one statement, [`super::status`] has the life of one key, `cli::audit` prints. It must
+//! A key that the window alone allowed carries the lost region's name in its own record: those are looked at again and again here. Neighbours:
+//! [`super::doubles`] finds keys that ran twice and journals them, [`super::status`] has the life of one key, `cli::audit` prints. It must
 //! not change any record: both answers stay as they are.
 
 use std::collections::BTreeMap;
@@ -14,15 +12,15 @@ use serde::Serialize;
 
 use super::operator::{self, JournalEntry};
 use super::status::RowStatus;
-use super::{Gateway, metrics, status};
-use crate::ports::audit::{Finding, RunAtRisk};
+use super::{Gateway, doubles, metrics, status};
+use crate::ports::audit::{Finding, Of, RunAtRisk};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Place;
 use crate::ports::{Audit as _, Clock, Escrows, Peers, Ports};
+use crate::protocol::double::{self, Trace, Twice};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Row, State};
-use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::region::RegionName;
 
 /// Runs at risk in one look.
 const STRETCH: u32 = 1_000;
@@ -118,25 +116,14 @@ async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 
 /// Looks at one stretch, and says where the next one begins: where this one did, if it failed.
 async fn look<P: Ports>(gateway: &Gateway<P>, after: Option<KeyId>) -> Option<KeyId> {
-    let replaced: Vec<Origin> = gateway.view().retired().keys().cloned().collect();
-    let found = gateway.ports.store().audit(after.as_ref(), STRETCH, &replaced);
-    let next = match metrics::upkeep("audit", found).await {
-        Ok(page) => {
-            for double in &page.doubles {
-                let (ran, other) = (&double.at_risk, &double.other);
-                tracing::error!(key = %double.id.digest(), at_risk = %ran.origin, at_risk_token = %ran.token, other = %other.origin, other_token = %other.token, "a key ran in two regions: see `onceway audit`");
-            }
-            page.through.filter(|_| page.more)
-        }
+    let next = match doubles::look(gateway, Of::AtRisk, after.as_ref(), STRETCH).await {
+        Ok(next) => next,
         Err(error) => {
             tracing::warn!(%error, "runs at risk could not be audited: a key that ran twice may be in no journal yet");
             after
         }
     };
-    // Those that a settlement met and journalled itself are among them.
-    if let Ok(count) = metrics::upkeep("audit", gateway.ports.store().doubles()).await {
-        metrics::doubles(count);
-    }
+    doubles::count(gateway).await;
     // Failures are counted; the next look tries again.
     let _ = metrics::upkeep("reap_escrows", gateway.ports.store().reap_escrows(BATCH)).await;
     next
@@ -153,21 +140,22 @@ impl<P: Ports> Gateway<P> {
         let more = runs.len() > most as usize;
         runs.truncate(most as usize);
         let ids: Vec<KeyId> = runs.iter().map(|run| run.id.clone()).collect();
-        let rows = crate::ports::KeyStore::look_up(store, &ids).await?;
+        let traces = store.traces(&ids).await?;
         let next = ids.last().filter(|_| more).map(cursor);
-        let of = |(run, mut rows): (RunAtRisk, Vec<Row>)| {
-            rows.retain(|row| row.origin != self.origin);
+        let of = |(run, traces): (RunAtRisk, Vec<Trace>)| {
+            let (own, others): (Vec<Trace>, Vec<Trace>) =
+                traces.into_iter().partition(|trace| trace.row.origin == self.origin);
             RunStatus {
                 tenant: run.id.tenant().to_string(),
                 key: run.id.key().as_str().to_owned(),
                 route: run.route.to_string(),
                 risk: run.row.risk.iter().map(ToString::to_string).collect(),
                 own: status::row_status(&run.row),
-                others: rows.iter().map(status::row_status).collect(),
-                verdict: verdict(&run.row, &rows),
+                others: others.iter().map(|trace| status::row_status(&trace.row)).collect(),
+                verdict: verdict(&own, &others),
             }
         };
-        let runs = runs.into_iter().zip(rows).map(of).collect();
+        let runs = runs.into_iter().zip(traces).map(of).collect();
         Ok(AuditPage { region: self.settings.me.to_string(), runs, more, next })
     }
 
@@ -228,94 +216,12 @@ pub(super) fn cursor(id: &KeyId) -> String {
     format!("{}/{}", id.tenant(), id.key().as_str())
 }
 
-/// What another region's records say of an own run at risk, by the rule of `ports::audit`: nothing where nothing happened here, where both
-/// are one attempt, or where the own run superseded the other one knowingly.
-fn verdict(own: &Row, others: &[Row]) -> &'static str {
-    let (ran, answered) = match own.state {
-        State::Released => (false, false),
-        State::Claimed { .. } | State::InDoubt { .. } => (true, false),
-        State::Settled { .. } | State::Tombstone => (true, true),
-    };
-    let superseded =
-        |row: &Row| own.over.iter().any(|(origin, token)| *origin == row.origin && *token >= row.token);
-    let (mut double, mut possible) = (false, false);
-    for row in others.iter().filter(|row| ran && row.nonce != own.nonce) {
-        match row.state {
-            State::Settled { .. } => (double, possible) = (double || answered, true),
-            State::Claimed { .. } | State::InDoubt { .. } => possible |= !superseded(row),
-            State::Released | State::Tombstone => {}
-        }
-    }
-    match (double, possible) {
-        (true, _) => "double",
-        (false, true) => "possible",
-        (false, false) => "clean",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::digest::Digest32;
-    use crate::protocol::fingerprint::Fingerprint;
-    use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
-    use crate::protocol::region::Origin;
-    use crate::protocol::time::Date;
-
-    fn row(origin: &str, nonce: u128, state: State) -> Row {
-        let raw = Digest32::from_slice(&[0; 32]).unwrap();
-        Row {
-            origin: Origin::parse(origin).unwrap(),
-            token: Token { epoch: 3, attempt: 1 },
-            nonce: Nonce(nonce),
-            fingerprint: Fingerprint { raw, canonical: None },
-            state,
-            over: Vec::new(),
-            risk: Vec::new(),
-            request_id: RequestId(nonce),
-            expires: Date(0),
-            principal: None,
-            accepted: false,
-            seen: Date(0),
-        }
-    }
-
-    fn settled() -> State {
-        let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::NotKept };
-        State::Settled { answer: Arc::new(answer), age: Duration::ZERO, expired: false }
-    }
-
-    fn doubt() -> State {
-        State::InDoubt { status: None, left: Duration::ZERO, past: Duration::ZERO }
-    }
-
-    #[test]
-    fn a_verdict_goes_by_what_happened_on_both_sides() {
-        let cases = [
-            (settled(), settled(), "double"),
-            (settled(), doubt(), "possible"),
-            (doubt(), settled(), "possible"),
-            (State::Tombstone, settled(), "double"),
-            (State::Released, settled(), "clean"),
-            (settled(), State::Released, "clean"),
-            (settled(), State::Tombstone, "clean"),
-        ];
-        for (own, other, expected) in cases {
-            let said = verdict(&row("b#1", 1, own.clone()), &[row("a#1", 2, other.clone())]);
-            assert_eq!(said, expected, "{own:?} {other:?}");
-        }
-        assert_eq!(verdict(&row("b#1", 1, settled()), &[]), "clean");
-    }
-
-    #[test]
-    fn one_attempt_and_what_was_superseded_knowingly_are_clean() {
-        let same = [row("a#1", 1, settled())];
-        assert_eq!(verdict(&row("b#1", 1, settled()), &same), "clean");
-        let other = row("a#1", 2, doubt());
-        let mut own = row("b#1", 1, settled());
-        own.over = vec![(other.origin.clone(), other.token)];
-        assert_eq!(verdict(&own, std::slice::from_ref(&other)), "clean");
-        let later = Row { token: Token { epoch: 3, attempt: 2 }, ..other };
-        assert_eq!(verdict(&own, &[later]), "possible");
+/// What other regions' rows say of the own one, in a word.
+fn verdict(own: &[Trace], others: &[Trace]) -> &'static str {
+    let pairs = own.iter().flat_map(|own| others.iter().filter_map(|other| double::compare(own, other)));
+    match pairs.map(|double| double.twice).max() {
+        Some(Twice::Surely) => "double",
+        Some(Twice::Perhaps) => "possible",
+        None => "clean",
     }
 }

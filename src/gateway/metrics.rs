@@ -4,6 +4,8 @@
 //! start, so that the first scrape shows HELP and TYPE and a zero for each; those of a tenant begin with its first request.
 //! It must not decide anything, and no label may hold what a client chose: tenants are verified, and bounded by [`super::labels`].
 
+mod audit;
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use http::Response;
 use metrics::{SharedString, counter, gauge, histogram};
 use tracing::Instrument;
 
+pub(super) use self::audit::{audit_age, audit_pass, doubles};
 use super::crowd::Whose;
 use super::labels::{OTHER, tenant_label};
 use super::problems::{CODES, Problem};
@@ -84,6 +87,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     // Shadow mode asks neither store nor peers, so it must not say that they do not answer.
     if !settings.shadow {
         store_up(false);
+        counter!(observe::AUDIT_PASSES).absolute(0);
         view.members().keys().filter(|name| **name != settings.me).for_each(|peer| peer_up(peer, false));
     }
     gauge!(observe::EPOCH).set(view.epoch() as f64);
@@ -402,12 +406,6 @@ pub(super) fn in_flight(count: usize) {
 /// Whether keys can be run here.
 pub(super) fn store_up(up: bool) {
     gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
-}
-
-/// How many keys the region's journal says have run in two regions: the same at every gateway of the region, and over restarts. The series
-/// begins with the first look at the journal: one that began with zero would seem to grow when a gateway starts.
-pub(super) fn doubles(count: u64) {
-    counter!(observe::DOUBLES).absolute(count);
 }
 
 /// The lease as it stands at `now`.

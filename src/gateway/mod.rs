@@ -1,7 +1,7 @@
 //! The gateway: the choreography of a request, over ports.
 //!
 //! Neighbours: `protocol` decides, `ports` perform, `server` feeds requests in. The life of a request reads top to bottom in
-//! [`request`]; what runs beside requests is in [`heartbeat`], [`jobs`], [`reaper`] and [`sweep`]. It must not touch sockets, SQL or clocks (only through ports),
+//! [`request`]; what runs beside requests is in [`heartbeat`], [`jobs`], [`reaper`], [`sweep`] and [`doubles`]. It must not touch sockets, SQL or clocks (only through ports),
 //! must not decide what rows mean (`protocol::decide` does), and knows statuses in [`reply`] only.
 
 mod accept;
@@ -16,6 +16,7 @@ mod comb;
 pub mod coverage;
 pub mod credentials;
 pub mod crowd;
+pub mod doubles;
 mod elsewhere;
 mod ending;
 mod entry;
@@ -197,6 +198,7 @@ pub struct Gateway<P: Ports> {
     health: Mutex<Health>,
     clock_watch: Mutex<ClockWatch>,
     hearing: hearing::Hearing,
+    looks: Mutex<doubles::Looks>,
     crowd: Arc<Crowd>,
     in_flight: AtomicUsize,
     idle: Notify,
@@ -343,6 +345,7 @@ impl<P: Ports> Gateway<P> {
             health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
             clock_watch,
             hearing: hearing::Hearing::default(),
+            looks: Mutex::default(),
             crowd: Arc::default(),
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
@@ -362,6 +365,7 @@ impl<P: Ports> Gateway<P> {
         jobs::start(self, job);
         reaper::start(self);
         audit::start(self);
+        doubles::start(self);
         sweep::start(self);
     }
 

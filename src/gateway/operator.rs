@@ -21,6 +21,7 @@ use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling};
 use crate::ports::{KeyStore, Ports, Upkeep};
 use crate::protocol::decide::{Over, basis, doubt};
+use crate::protocol::double::Why;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Ground, Reading, Row, State};
@@ -88,6 +89,17 @@ pub struct JournalEntry {
     pub actor: Option<String>,
     /// Why.
     pub reason: Option<String>,
+    /// What explains a double: `risk` (one of the two ran at risk), `over` (one of them knew of the
+    /// other), or `unexplained`: a bug.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explained: Option<&'static str>,
+}
+
+impl JournalEntry {
+    /// Whether it is a double that nothing explains.
+    pub fn is_unexplained(&self) -> bool {
+        self.explained == Some(Why::Unexplained.name())
+    }
 }
 
 /// Why an operator's act was refused: nothing was changed, unless it says so.
@@ -308,6 +320,7 @@ pub(super) fn journal_entry(entry: Entry) -> JournalEntry {
         status: entry.status,
         actor: entry.actor,
         reason: entry.reason,
+        explained: entry.explained.map(Why::name),
     }
 }
 

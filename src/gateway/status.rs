@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::authority::status::AuthorityStatus;
 use super::authority::upstream::UpstreamStatus;
+use super::doubles::AuditStatus;
 use super::ending::read;
 use super::live::ConfigStatus;
 use super::operator::JournalEntry;
@@ -65,6 +66,8 @@ pub struct Status {
     pub readiness: Readiness,
     /// Its store.
     pub store: StoreStatus,
+    /// How far the search for keys that ran twice is.
+    pub audit: AuditStatus,
     /// Keyed requests being worked on.
     pub in_flight: usize,
     /// Share of the ring per region, between 0 and 1.
@@ -310,6 +313,7 @@ impl<P: Ports> Gateway<P> {
             config: (**self.config.load()).clone(),
             readiness: self.readiness(),
             store: self.store_status(),
+            audit: self.audit_status(),
             in_flight: self.in_flight.load(std::sync::atomic::Ordering::SeqCst),
             shares: shares.collect(),
             peers: self.peers_status(),

@@ -1,9 +1,10 @@
 //! What a region's store knows of keys for those who reconcile: runs that a window alone allowed, keys that ran twice, answers that came
 //! too late, and everything else it holds of each key.
 //!
-//! Neighbours: `gateway::audit` and `gateway::export` call it, `adapters::postgres` and the simulation implement it, `super::upkeep` has the
-//! journal that it writes. A settlement that meets another origin's answer is journalled by [`super::KeyStore::settle`] itself. It must not
-//! judge which of two answers is served: `protocol::record` does.
+//! Neighbours: `gateway::doubles`, `gateway::audit` and `gateway::export` call it, `adapters::postgres`
+//! and the simulation implement it, `super::upkeep` has the journal that it writes. A settlement that
+//! meets another origin's answer is journalled by [`super::KeyStore::settle`] itself. It must not judge
+//! which of two answers is served (`protocol::record` does), nor what a double is (`protocol::double`).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use std::time::Duration;
 
 use super::store::{Attempt, StoreError};
 use super::upkeep::{Entry, Place};
+use crate::protocol::double::Trace;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Answer, RequestId, Row};
-use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
 /// An own row whose claim a window alone allowed; its `risk` names the lost regions.
@@ -29,27 +30,52 @@ pub struct RunAtRisk {
     pub path: String,
 }
 
-/// A key that ran at risk in one region, and in another one: surely if both rows are settled, possibly if one of them is open.
+/// A key that two regions ran, as it is journalled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Double {
     /// The key.
     pub id: KeyId,
-    /// The row of the run at risk: the own one; or another origin's, of which any region tells that has both rows, once one of the two
-    /// stores was replaced.
-    pub at_risk: Row,
+    /// The row that the entry is about: the own one, if it is one of the two.
+    pub first: Row,
     /// The other region's row.
-    pub other: Row,
+    pub second: Row,
+    /// Whether one of them ran at risk.
+    pub at_risk: bool,
+    /// Whether one of them names the other.
+    pub named: bool,
+    /// What happened, for people.
+    pub reason: String,
 }
 
-/// Doubles that were found in one stretch of the runs at risk.
+/// Which records a look goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// All of them.
+    All,
+    /// Those whose claim says that it ran at risk: few, and found by an index.
+    AtRisk,
+}
+
+/// Keys of more than one region that were found in one stretch of the records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DoublesPage {
-    /// Those that were not in the journal before, in the order of keys.
-    pub doubles: Vec<Double>,
+pub struct Stretch {
+    /// The keys, in their order, with one row of each region.
+    pub shared: Vec<(KeyId, Vec<Trace>)>,
     /// The last key of the stretch: the next one begins behind it. `None` if it was empty.
     pub through: Option<KeyId>,
-    /// Whether more runs at risk may follow.
+    /// How many records were looked at.
+    pub looked_at: u64,
+    /// Whether more records may follow.
     pub more: bool,
+}
+
+/// How many doubles a journal holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// All of them.
+    pub doubles: u64,
+    /// Those that nothing explains.
+    pub unexplained: u64,
 }
 
 /// A double or a late answer in the journal.
@@ -100,21 +126,26 @@ pub trait Audit: Send + Sync + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<RunAtRisk>, StoreError>> + Send;
 
-    /// One stretch of the own rows that ran at risk, in the order of keys, after a key; looks at `most` of them or few more. Those that came to
-    /// something are compared with the rows of other origins here, doubles that are not in the journal yet are journalled (kind `double`, once
-    /// for each pair of runs) and told. Another origin's row counts if it is settled, or open and not superseded by the run at risk; not
-    /// if it is the same attempt. Other origins' runs at risk are looked at in the same way where either row is of a store that was
-    /// `replaced`: that one finds nothing itself any more, and what it wrote last may never reach the one that ran too. Of two that are
-    /// doubles of each other the own one is told, else the one whose origin's name is less.
-    fn audit(
+    /// One stretch of the records of all origins, in the order of keys, after a key; looks at `most`
+    /// of them or few more, as a key's are not parted. Told are the keys that have rows of more than
+    /// one region, with all of their rows, whatever those say.
+    fn stretch(
         &self,
+        of: Of,
         after: Option<&KeyId>,
         most: u32,
-        replaced: &[Origin],
-    ) -> impl Future<Output = Result<DoublesPage, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Stretch, StoreError>> + Send;
+
+    /// The rows of these keys, one of each region, in the order of the keys that were asked for.
+    fn traces(&self, ids: &[KeyId]) -> impl Future<Output = Result<Vec<Vec<Trace>>, StoreError>> + Send;
+
+    /// Journals doubles (kind `double`) that the journal does not have yet, in either order of their
+    /// rows: once for each pair of attempts. Returns which of them this call journalled.
+    fn journal_doubles(&self, found: &[Double])
+    -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
     /// How many doubles the journal holds, whoever found them and whenever: it never falls.
-    fn doubles(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    fn doubles(&self) -> impl Future<Output = Result<Counted, StoreError>> + Send;
 
     /// Journals (kind `late`) the answer to an attempt that is not this region's any more: its row is gone, was released, or says another
     /// attempt (protocol reference, 3, step 6z). Once for each attempt, whether or not the gate is open; never for an attempt that

@@ -91,6 +91,9 @@ metrics! {
     UPSTREAM_SICK = Gauge "onceway_upstream_sick" "1 while this region's upstream has failed every check for long enough to ask for a drain, else 0; 0 where it is not checked.";
     DRAINED_BY_HEALTH = Counter "onceway_drains_by_health_total" "Drains of this region that this gateway asked for because its upstream was sick.";
     DOUBLES = Counter "onceway_doubles_total" "Keys that were found to have run in two regions, as this region's journal has them: each counted once, the same at all gateways of the region and over restarts. There should be none: see `onceway audit`.";
+    UNEXPLAINED = Counter "onceway_unexplained_doubles_total" "Those of onceway_doubles_total that nothing explains: no run at risk, and no claim that knew of the other. Each is a bug: keep `onceway audit export` and report it.";
+    AUDIT_AGE = Gauge "onceway_audit_age_seconds" "Since the last whole look over all records for keys that ran in two regions began, in seconds; since the gateway started, if there was none. What came later may not have been looked at.";
+    AUDIT_PASSES = Counter "onceway_audit_passes_total" "Whole looks over all records for keys that ran in two regions that this gateway ended.";
     STORE_UP = Gauge "onceway_store_up" "1 while this region's store answers and its gate is open, else 0.";
     HEARTBEAT = Gauge "onceway_heartbeat_seq" "Number of this region's newest heartbeat.";
     PEER_UP = Gauge "onceway_peer_up" "1 while a peer answers pings, else 0, by peer.";

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{Attempt, StoreError, Written};
+use crate::protocol::double::Why;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{Answer, RequestId, Row, Token};
 use crate::protocol::time::Date;
@@ -133,6 +134,9 @@ pub struct Entry {
     pub actor: Option<String>,
     /// Why.
     pub reason: Option<String>,
+    /// What explains a double; `None` for other entries, and for doubles that were journalled by
+    /// releases that did not say it.
+    pub explained: Option<Why>,
 }
 
 /// Everything that a region's store does beside requests. All methods bound their own time.

@@ -11,7 +11,7 @@
 //! [`suspect::ClockWatch`]. The view is agreed by [`register::Acceptor`]s and a [`round::Round`], changed by a [`change::Change`]; a region's
 //! *lease* is a [`lease::Lease`], its *gate* an [`authority::GateState`]; *marks* stand in [`view::Member`], the *window* is a
 //! [`window::Window`], what keeps a gate closed an [`opening::Hindrance`], what *escrow* proves [`escrow::proves_absence`]; a sick upstream a
-//! [`health::Health`]; which versions of all this a process speaks are [`versions::Versions`], and who may say what to whom stands in
+//! [`health::Health`]; a key that ran twice a [`double::Double`]; which versions of all this a process speaks are [`versions::Versions`], and who may say what to whom stands in
 //! [`speakers`], how far ahead a peer's numbers may be in [`bounds`], and which views that peers tell count in [`confirm`].
 
 pub mod authority;
@@ -20,6 +20,7 @@ pub mod change;
 pub mod confirm;
 pub mod decide;
 pub mod digest;
+pub mod double;
 pub mod escrow;
 #[cfg(test)]
 mod example_tests;

@@ -60,6 +60,7 @@ plants! {
     WindowBegins "window-begins" "The window of a loss begins when that is adopted, not at the last contact."
     LeaseAtSend "lease-at-send" "The lease is asked for between the claim and the send, and not before alone."
     Journal "journal" "A store that shows two attempts of a key that both ran journals it."
+    Audit "audit" "A key that two regions ran is found by its rows, whatever its claims say of a risk."
     Fingerprint "fingerprint" "A key that was used for another request is refused."
     RestoredVotes "restored-votes" "An acceptor promises nothing before the start of its store is approved: it may have forgotten promises."
 }

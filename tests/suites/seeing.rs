@@ -13,7 +13,7 @@ use crate::support::promtool::{self, promtool};
 use onceway::ports::observe::{self, Kind, Metric};
 
 /// What the issue of operations asks an alert for, and the alerts that tell of it.
-const ASKED_FOR: [(&str, &str); 11] = [
+const ASKED_FOR: [(&str, &str); 13] = [
     ("mismatch rate", "OncewayKeysReused"),
     ("in-progress rate", "OncewayInProgress"),
     ("store p99", "OncewayStoreSlow"),
@@ -22,6 +22,8 @@ const ASKED_FOR: [(&str, &str); 11] = [
     ("in doubt growing", "OncewayDoubtsGrow"),
     ("lost claims", "OncewayClaimsLost"),
     ("double runs", "OncewayDoubleRuns"),
+    ("doubles that nothing explains", "OncewayUnexplainedDoubles"),
+    ("the age of the audit", "OncewayAuditBehind"),
     ("slot WAL growth", "OncewaySlotGrows"),
     ("certificate expiry", "OncewayCertificateExpires"),
     ("shared settings that differ", "OncewaySettingsDiffer"),

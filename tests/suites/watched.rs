@@ -237,12 +237,74 @@ fn what_a_slot_keeps_is_shown_until_it_is_dropped_and_certificates_say_when_they
             said.contains("1 key ran in two regions") && !said.contains("Nothing asks for you."),
             "{said}"
         );
+        found_though_no_claim_says_a_risk(&solo).await;
         over_tls(&solo).await;
         for of in ["store", "store_authority"] {
             let name = format!("onceway_certificate_expires_timestamp_seconds{{of=\"{of}\"}}");
             until(of, async || series(region, &name).await == Some(1_924_992_000.0)).await;
         }
     });
+}
+
+/// Two regions settled a key, and neither claim says anything: journalled, counted, logged, told, once, by the look over all records.
+async fn found_though_no_claim_says_a_risk(solo: &Solo) {
+    let region = &solo.region;
+    assert_eq!(series(region, "onceway_unexplained_doubles_total").await, Some(0.0));
+    let client = region.cluster.connect(files::DATABASE).await.unwrap();
+    let rows = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, answer_status, \
+                answer_headers, held_at, hold, settled_at, expires_at, due_at) \
+                select 'acme', 'silent', origin, 4, 1, 1, gen_random_uuid(), sha256('x'), gen_random_uuid(), 201, '\\x01', now(), '0', \
+                now(), now() + interval '1 day', now() + interval '1 day' from unnest(array['solo#1', 'elsewhere#1!']) as origin";
+    client.batch_execute(rows).await.unwrap();
+    until("it to be counted", async || {
+        series(region, "onceway_unexplained_doubles_total").await == Some(1.0)
+    })
+    .await;
+    assert_eq!(series(region, "onceway_doubles_total").await, Some(2.0), "the forged entry and this one");
+    let get = async |path: &str| ask(Ask::get(format!("{}{path}", region.admin()))).await;
+    let status = get("/v1/status").await.json();
+    assert_eq!((&status["audit"]["doubles"], &status["audit"]["unexplained"]), (&2.into(), &1.into()));
+    let passes = status["audit"]["passes"].as_u64().unwrap();
+    let found = get("/v1/audit/journal").await.json();
+    let silent: Vec<&Value> =
+        found["findings"].as_array().unwrap().iter().filter(|one| one["key"] == "silent").collect();
+    let [one] = &silent[..] else { panic!("journalled once: {found}") };
+    assert_eq!(
+        (&one["kind"], &one["explained"], &one["token"]),
+        (&"double".into(), &"unexplained".into(), &"1.1".into())
+    );
+    let said =
+        "ran here as 1.1 (answer: 201) and at elsewhere#1 as 1.1 (answer: 201): nothing explains it: a bug";
+    assert_eq!(one["reason"], said);
+    let message = "a key ran in two regions, and nothing explains it: this is a bug, see `onceway audit`";
+    let log = fs::read_to_string(region.gateway_log()).unwrap();
+    assert_eq!(log.matches(message).count(), 1, "{log}");
+    let audit = solo_audit(region).await;
+    assert_eq!(audit.status.code(), Some(3));
+    let (table, why) = (String::from_utf8_lossy(&audit.stdout), String::from_utf8_lossy(&audit.stderr));
+    assert!(
+        table.contains("NOTHING: A BUG") && why.contains("1 keys ran twice, and nothing explains it"),
+        "{table}{why}"
+    );
+    assert!(
+        get("/console/now").await.text().contains("1 key ran in two regions, and nothing explains it: a bug")
+    );
+    until("two more passes", async || {
+        get("/v1/status").await.json()["audit"]["passes"].as_u64() >= Some(passes + 2)
+    })
+    .await;
+    assert_eq!(series(region, "onceway_unexplained_doubles_total").await, Some(1.0), "found once");
+    let age = series(region, "onceway_audit_age_seconds").await.unwrap();
+    assert!((0.0..60.0).contains(&age), "{age}");
+}
+
+/// `onceway audit`, as an operator calls it.
+async fn solo_audit(region: &Region) -> std::process::Output {
+    let admin = region.admin();
+    let command = move || {
+        Command::new(env!("CARGO_BIN_EXE_onceway")).args(["audit", "--admin", &admin]).output().unwrap()
+    };
+    tokio::task::spawn_blocking(command).await.unwrap()
 }
 
 /// From now on the region's Postgres shows a certificate that ends with the year 2030, and the gateway reaches it by that, and shows it, too.

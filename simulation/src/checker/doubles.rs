@@ -1,10 +1,12 @@
-//! What can be judged at the end of a scenario only: doubles that no journal has (7).
+//! What can be judged at the end of a scenario only: doubles that no journal has (7), and those that a store shows and its journal does not (7.1).
 //!
-//! Neighbours: the audit of each gateway compares rows and journals what it finds, which takes it a while. It must not be asked before that.
+//! Neighbours: each gateway combs the records of its store and journals what it finds, which takes it a while. It must not be asked before that,
+//! and must not judge by `protocol::double`: a fault there would hide itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use onceway::protocol::double::Why;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Row, State};
 use onceway::protocol::region::RegionName;
@@ -35,16 +37,59 @@ pub(super) fn doubles_are_journalled(
     }
 }
 
+/// 7.1: a store that shows two attempts of a key settled has it in its own journal, with what explains it: whatever their claims say of a risk.
+pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Found) {
+    for store in stores {
+        for (id, rows) in &store.rows {
+            let settled: Vec<&Row> =
+                rows.iter().filter(|row| matches!(row.state, State::Settled { .. })).collect();
+            for (at, one) in settled.iter().enumerate() {
+                for other in settled[at + 1..].iter().filter(|other| other.nonce != one.nonce) {
+                    let why = explained(one, other);
+                    if !said(store, id).any(|said| said == Some(why)) {
+                        let (key, at) = (key(id), &store.origin);
+                        let (one, other) = (told(one), told(other));
+                        let text = format!(
+                            "{key}: {at} shows {one} and {other}, {}, and its journal does not say so",
+                            why.name()
+                        );
+                        found.push(Invariant::DoublesFound, now, text);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What explains two attempts, as the rule of the reference has it: a risk, or that one of them names the other.
+fn explained(one: &Row, other: &Row) -> Why {
+    let names = |row: &Row, other: &Row| {
+        row.over.iter().any(|(origin, upto)| *origin == other.origin && *upto >= other.token)
+    };
+    match (one.risk.is_empty() && other.risk.is_empty(), names(one, other) || names(other, one)) {
+        (false, _) => Why::Risk,
+        (true, true) => Why::Over,
+        (true, false) => Why::Unexplained,
+    }
+}
+
+/// What a store's journal says of the doubles of a key.
+fn said<'a>(store: &'a Truth, id: &'a KeyId) -> impl Iterator<Item = Option<Why>> + 'a {
+    let doubles = store.journal.iter().filter(|(_, entry)| entry.kind == "double");
+    doubles.filter(move |(of, _)| of.as_ref() == Some(id)).map(|(_, entry)| entry.explained)
+}
+
+/// A row, as texts name it.
+fn told(row: &Row) -> String {
+    let risk: Vec<&str> = row.risk.iter().map(RegionName::as_str).collect();
+    let risk = if risk.is_empty() { String::new() } else { format!(" at risk of {}", risk.join(" and ")) };
+    format!("{} {}{risk}", row.origin, row.token)
+}
+
 /// The answers that a store shows of a key, if there is more than one.
 fn answered_twice(store: &Truth, id: &KeyId) -> Option<String> {
     let rows = store.rows.get(id)?;
     let settled = rows.iter().filter(|row| matches!(row.state, State::Settled { .. }));
-    let told = |row: &Row| {
-        let risk: Vec<&str> = row.risk.iter().map(RegionName::as_str).collect();
-        let risk =
-            if risk.is_empty() { String::new() } else { format!(" at risk of {}", risk.join(" and ")) };
-        format!("{} {}{risk}", row.origin, row.token)
-    };
     let told: Vec<String> = settled.map(told).collect();
     (told.len() > 1).then(|| told.join(", "))
 }

@@ -4,6 +4,7 @@
 //! looks. It must not need a gateway.
 
 mod asked;
+mod found;
 mod gates;
 mod leases;
 mod lodged;
@@ -453,6 +454,7 @@ fn a_double_that_some_store_shows_is_in_a_journal() {
         status: None,
         actor: None,
         reason: None,
+        explained: None,
     };
     let effect = Happening {
         at: ms(1),

@@ -53,6 +53,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::WindowBegins => seeds(1, "late-rows"),
         Plant::LeaseAtSend => seeds(2, "sleeping-handler"),
         Plant::Journal => seeds(10, "late-rows"),
+        Plant::Audit => seeds(10, "late-rows"),
         Plant::Fingerprint => seeds(2, "reused-keys"),
         Plant::RestoredVotes => seeds(40, "swarm"),
     }

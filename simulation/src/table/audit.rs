@@ -3,16 +3,18 @@
 //! Neighbours: [`super`] has the rows and settles, [`super::upkeep`] has the journal. Each double is journalled once: for a key, the
 //! run at risk's origin, the other one and its token; each late answer once: for its attempt. It must not judge which answer is served.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::ports::audit::{Double, DoublesPage, Finding, History, RunAtRisk, Told};
+use onceway::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
 use onceway::ports::store::{Attempt, Written};
 use onceway::ports::upkeep::{Entry, Place};
+use onceway::protocol::double::{Trace, Why};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::plant::{Plant, removed};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, State, Token};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
@@ -24,6 +26,8 @@ pub(super) struct Settlement {
     token: Token,
     nonce: Nonce,
     answer: Arc<Answer>,
+    at_risk: bool,
+    named: bool,
 }
 
 impl Table {
@@ -35,12 +39,17 @@ impl Table {
             return None;
         }
         let rows = self.all(&attempt.id).into_iter().filter(|(origin, _)| **origin != self.origin);
+        let names = |row: &Stored, other: &Origin, token: Token| {
+            row.over.iter().any(|(named, upto)| named == other && *upto >= token)
+        };
         let settled = rows.filter_map(|(origin, row)| match &row.phase {
             Phase::Settled(answer, _) => Some(Settlement {
                 origin: origin.clone(),
                 token: row.token,
                 nonce: row.nonce,
                 answer: answer.clone(),
+                at_risk: !own.risk.is_empty() || !row.risk.is_empty(),
+                named: names(own, origin, row.token) || names(row, &self.origin, own.token),
             }),
             Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => None,
         });
@@ -51,28 +60,35 @@ impl Table {
     /// attempt's, as after a conversion of escrow, nothing ran twice.
     pub(super) fn take_over(&mut self, attempt: &Attempt, first: Settlement, answer: &Answer) -> Written {
         let now = self.clock.micros();
-        let Settlement { origin, token, nonce, answer: kept } = first;
+        let Settlement { origin, token, nonce, answer: kept, at_risk, named } = first;
         let reason = format!("{origin} settled {token} with {kept:?}; {} got {answer:?}", attempt.token);
         self.end(attempt, |_| Some(Some(Phase::Settled(kept, now))));
         if nonce != attempt.nonce {
             let ran = (self.origin.clone(), attempt.token);
-            self.enter_double(&attempt.id, ran, (origin, token), (Some(answer.status), &reason));
+            self.enter_double(
+                &attempt.id,
+                ran,
+                (origin, token),
+                (Some(answer.status), &reason, Why::of(at_risk, named)),
+            );
         }
         Written::Lost
     }
 
-    /// Journals a double that was not known yet.
+    /// Journals a double that was not known yet. Returns whether it was not.
     fn enter_double(
         &mut self,
         id: &KeyId,
         ran: (Origin, Token),
         other: (Origin, Token),
-        (status, reason): (Option<u16>, &str),
-    ) {
-        if self.doubles.insert((id.clone(), ran.0, other.0, other.1)) && !removed(Plant::Journal) {
+        (status, reason, why): (Option<u16>, &str, Why),
+    ) -> bool {
+        let is_new = self.doubles.insert((id.clone(), ran.0, other.0, other.1)) && !removed(Plant::Journal);
+        if is_new {
             self.enter(Some(id), "double", Some(ran.1), Some(("", reason)));
-            self.amend(|entry| entry.status = status);
+            self.amend(|entry| (entry.status, entry.explained) = (status, Some(why)));
         }
+        is_new
     }
 
     pub(crate) fn late(&mut self, attempt: &Attempt, request_id: RequestId, answer: &Answer) -> bool {
@@ -98,8 +114,10 @@ impl Table {
         }
     }
 
-    pub(crate) fn doubles(&self) -> u64 {
-        self.journal.iter().filter(|(_, entry)| entry.kind == "double").count() as u64
+    pub(crate) fn doubles(&self) -> Counted {
+        let doubles = || self.journal.iter().filter(|(_, entry)| entry.kind == "double");
+        let unexplained = doubles().filter(|(_, entry)| entry.explained == Some(Why::Unexplained));
+        Counted { doubles: doubles().count() as u64, unexplained: unexplained.count() as u64 }
     }
 
     pub(crate) fn findings(&self, after: Option<Place>, back: Duration, most: u32) -> Vec<Finding> {
@@ -128,15 +146,8 @@ impl Table {
                 .get(id)
                 .and_then(|rows| rows.get(origin))
                 .is_none_or(|replicated| !std::ptr::eq(replicated, stored));
-            let mut row = stored.shown(origin.clone(), now, *origin == self.origin);
-            if let State::Settled { answer, .. } = &mut row.state {
-                let body = AnswerBody::NotKept;
-                *answer = Arc::new(Answer { status: answer.status, headers: Vec::new(), body });
-            }
-            let settled = match stored.phase {
-                Phase::Settled(_, at) => Some(Date(at.div_euclid(1_000))),
-                Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => None,
-            };
+            let row = light(stored.shown(origin.clone(), now, *origin == self.origin));
+            let settled = stored.settled_at().map(|at| Date(at.div_euclid(1_000)));
             let claimed = (!imported).then(|| Date(stored.held_at.div_euclid(1_000)));
             Told { row, route: stored.route.clone(), path: stored.path.clone(), claimed, settled, imported }
         });
@@ -158,117 +169,66 @@ impl Table {
         listed.take(most as usize).collect()
     }
 
-    pub(crate) fn audit(&mut self, after: Option<&KeyId>, most: u32, replaced: &[Origin]) -> DoublesPage {
-        let mut page = DoublesPage::default();
-        let mut looked_at = 0;
-        for (id, runs) in self.runs_behind(after, !replaced.is_empty()) {
-            looked_at += runs.len();
-            for (origin, run) in runs {
-                let counts =
-                    |other: &Origin, theirs: &Stored| self.is_told(replaced, (origin, run), (other, theirs));
-                page.doubles.extend(self.doubles_of(&id, origin, run, counts));
+    /// One stretch of the records. Only keys of more than one copy are read.
+    pub(crate) fn stretch(&self, of: Of, after: Option<&KeyId>, most: u32) -> Stretch {
+        let mut page = Stretch::default();
+        for id in self.keys_behind(of, after) {
+            let copies = [&self.rows, &self.imports].map(|table| table.get(id).map_or(0, BTreeMap::len));
+            let all = if copies.iter().sum::<usize>() > 1 { self.all(id) } else { BTreeMap::new() };
+            let is_looked_at = |row: &&&Stored| of == Of::All || !row.risk.is_empty();
+            page.looked_at += all.values().filter(is_looked_at).count().max(1) as u64;
+            if all.len() > 1 {
+                page.shared.push((id.clone(), self.traces(id)));
             }
-            page.through = Some(id);
-            page.more = looked_at >= most as usize;
+            page.through = Some(id.clone());
+            page.more = page.looked_at >= u64::from(most);
             if page.more {
                 break;
             }
         }
-        let place = |double: &Double| {
-            let [ran, other] = [&double.at_risk, &double.other].map(|row| row.origin.to_string());
-            (double.id.clone(), double.at_risk.origin != self.origin, ran, other)
-        };
-        page.doubles.sort_by_cached_key(place);
-        for double in &page.doubles {
-            let (ran, other) = (&double.at_risk, &double.other);
-            let place =
-                if ran.origin == self.origin { "here".to_owned() } else { format!("as {}", ran.origin) };
-            let reason =
-                format!("ran {place} at risk as {} and as {} {}", ran.token, other.origin, other.token);
-            let status = match &ran.state {
-                State::Settled { answer, .. } => Some(answer.status),
-                State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
-            };
-            let (ran, other) = ((ran.origin.clone(), ran.token), (other.origin.clone(), other.token));
-            self.enter_double(&double.id, ran, other, (status, &reason));
-        }
         page
     }
 
-    /// The runs at risk behind a key, by key: the own ones, or those of all origins.
-    fn runs_behind<'a>(
-        &'a self,
-        after: Option<&'a KeyId>,
-        of_all: bool,
-    ) -> impl Iterator<Item = (KeyId, Vec<(&'a Origin, &'a Stored)>)> {
-        let ids: BTreeSet<&KeyId> = match of_all {
-            true => self.rows.keys().chain(self.imports.keys()).collect(),
-            false => self.orders.risky().collect(),
-        };
-        let behind = ids.into_iter().filter(move |id| after.is_none_or(|after| *id > after));
-        let runs = behind.map(move |id| {
-            let at_risk = |(origin, row): &(&Origin, &Stored)| {
-                !row.risk.is_empty() && (of_all || **origin == self.origin)
-            };
-            (id.clone(), self.all(id).into_iter().filter(at_risk).collect::<Vec<_>>())
-        });
-        runs.filter(|(_, runs)| !runs.is_empty())
+    /// The keys behind one, in their order.
+    fn keys_behind(&self, of: Of, after: Option<&KeyId>) -> BTreeSet<&KeyId> {
+        let behind = (after.map_or(Unbounded, Excluded), Unbounded);
+        let all = self.rows.range::<KeyId, _>(behind).chain(self.imports.range::<KeyId, _>(behind));
+        let is_risky = |rows: &BTreeMap<Origin, Stored>| rows.values().any(|row| !row.risk.is_empty());
+        all.filter(|(_, rows)| of == Of::All || is_risky(rows)).map(|(id, _)| id).collect()
     }
 
-    /// Whether a run at risk is to be told beside a row that ran too: the own one always, another origin's where a replaced store has a part. Where
-    /// both ran at risk and each counts beside the other, the own one is the first, else the one whose name is; where only one of them
-    /// does, that one is told whatever its name.
-    fn is_told(
-        &self,
-        replaced: &[Origin],
-        (origin, run): (&Origin, &Stored),
-        (other, theirs): (&Origin, &Stored),
-    ) -> bool {
-        let either = || !came_to_something(theirs) || !ran_too(theirs, origin, run);
-        *origin == self.origin
-            || (replaced.contains(origin) || replaced.contains(other))
-                && (either() || (*other != self.origin && origin.to_string() < other.to_string()))
-    }
-
-    /// The doubles of one run, if it was at risk, that are not in the journal yet.
-    fn doubles_of(
-        &self,
-        id: &KeyId,
-        origin: &Origin,
-        run: &Stored,
-        counts: impl Fn(&Origin, &Stored) -> bool,
-    ) -> Vec<Double> {
-        if !came_to_something(run) {
-            return Vec::new();
-        }
+    /// A key's rows, one of each region.
+    pub(crate) fn traces(&self, id: &KeyId) -> Vec<Trace> {
         let now = self.clock.micros();
-        let shown = |origin: &Origin, row: &Stored| row.shown(origin.clone(), now, *origin == self.origin);
-        let others = self.all(id).into_iter().filter(|(other, theirs)| {
-            *other != origin
-                && ran_too(run, other, theirs)
-                && counts(other, theirs)
-                && !self.doubles.contains(&(id.clone(), origin.clone(), (*other).clone(), theirs.token))
-                && !self.doubles.contains(&(id.clone(), (*other).clone(), origin.clone(), run.token))
-        });
-        let double = |(other, theirs)| Double {
-            id: id.clone(),
-            at_risk: shown(origin, run),
-            other: shown(other, theirs),
+        let trace = |(origin, row): (&Origin, &Stored)| Trace {
+            row: light(row.shown(origin.clone(), now, *origin == self.origin)),
+            settled: row.was_settled(now),
         };
-        others.map(double).collect()
+        self.all(id).into_iter().map(trace).collect()
+    }
+
+    pub(crate) fn journal_doubles(&mut self, found: &[Double]) -> Vec<bool> {
+        let mut journalled = Vec::new();
+        for Double { id, first, second, at_risk, named, reason } in found {
+            let turned = (id.clone(), second.origin.clone(), first.origin.clone(), first.token);
+            let status = match &first.state {
+                State::Settled { answer, .. } => Some(answer.status),
+                State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
+            };
+            let (ran, other) = ((first.origin.clone(), first.token), (second.origin.clone(), second.token));
+            let why = Why::of(*at_risk, *named);
+            let is_new = !self.doubles.contains(&turned);
+            journalled.push(is_new && self.enter_double(id, ran, other, (status, reason, why)));
+        }
+        journalled
     }
 }
 
-fn came_to_something(own: &Stored) -> bool {
-    !own.risk.is_empty() && matches!(own.phase, Phase::InDoubt(_) | Phase::Settled(..) | Phase::Tombstone)
-}
-
-fn ran_too(own: &Stored, origin: &Origin, other: &Stored) -> bool {
-    let superseded = || own.over.iter().any(|(named, token)| named == origin && *token >= other.token);
-    own.nonce != other.nonce
-        && match other.phase {
-            Phase::Settled(..) => true,
-            Phase::Claimed | Phase::InDoubt(_) => !superseded(),
-            Phase::Released | Phase::Tombstone => false,
-        }
+/// An answer without its headers and body.
+fn light(mut row: Row) -> Row {
+    if let State::Settled { answer, .. } = &mut row.state {
+        let body = AnswerBody::NotKept;
+        *answer = Arc::new(Answer { status: answer.status, headers: Vec::new(), body });
+    }
+    row
 }

@@ -147,6 +147,7 @@ impl Table {
             accepted: false,
             route: lodging.route,
             path: lodging.path,
+            was_settled: None,
         };
         self.write(id, row);
         if is_open {
@@ -248,5 +249,6 @@ fn imported(copied: &CopiedRow, now: i64) -> Stored {
         accepted: row.accepted,
         route,
         path,
+        was_settled: None,
     }
 }

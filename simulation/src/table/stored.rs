@@ -31,6 +31,8 @@ pub(crate) struct Stored {
     pub(crate) accepted: bool,
     pub(crate) route: Arc<str>,
     pub(crate) path: String,
+    /// When a tombstone was settled, if it was before.
+    pub(crate) was_settled: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +57,24 @@ impl Stored {
 
     fn passed(&self, now: i64) -> Duration {
         Duration::from_micros(u64::try_from(now.saturating_sub(self.held_at)).unwrap_or(0))
+    }
+
+    /// When its attempt was settled, in tombstones too.
+    pub(super) fn settled_at(&self) -> Option<i64> {
+        match self.phase {
+            Phase::Settled(_, at) => Some(at),
+            Phase::Tombstone => self.was_settled,
+            Phase::Claimed | Phase::InDoubt(_) | Phase::Released => None,
+        }
+    }
+
+    /// Whether it was settled, in a life of the key that is not over at `now`.
+    pub(super) fn was_settled(&self, now: i64) -> bool {
+        let ends = match self.phase {
+            Phase::Settled(..) => self.due.saturating_add(micros(self.tombstone)),
+            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => self.due,
+        };
+        self.settled_at().is_some() && ends > now
     }
 
     /// As a look-up at `now` shows it; `own` if the region that reads wrote it.

@@ -41,7 +41,8 @@ impl Table {
             match self.fate(&id, &own, now) {
                 Fate::Expire { until } => {
                     let due = own.due.saturating_add(micros(own.tombstone)).max(until.unwrap_or(i64::MIN));
-                    self.write(&id, Stored { phase: Phase::Tombstone, due, ..own });
+                    let was_settled = own.settled_at();
+                    self.write(&id, Stored { phase: Phase::Tombstone, was_settled, due, ..own });
                     reaped.expired += 1;
                 }
                 Fate::Forget => {
@@ -248,7 +249,8 @@ impl Table {
         let (actor, reason) = said.unwrap_or_default();
         let (at, kind) = (self.date(), kind.to_owned());
         let (actor, reason) = (text(actor), text(reason));
-        let entry = Entry { at, kind, token, request_id: None, status: None, actor, reason };
+        let (request_id, status, explained) = (None, None, None);
+        let entry = Entry { at, kind, token, request_id, status, actor, reason, explained };
         self.journal.push((id.cloned(), entry));
         self.flushed();
     }

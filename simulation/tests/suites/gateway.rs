@@ -10,6 +10,7 @@ mod bench;
 mod claims;
 mod counted;
 mod crowd;
+mod doubles;
 mod ends;
 mod forwards;
 mod lodged;

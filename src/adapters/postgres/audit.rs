@@ -1,7 +1,7 @@
 //! The port `Audit`: runs at risk, the doubles among them, late answers, and everything that is held of each key.
 //!
 //! Neighbours: `statements` has the SQL, `run` bounds; `keys` journals the doubles that a settlement meets, `upkeep` reads the journal of one
-//! key. It must not decide which answer of a double is served.
+//! key. It must not decide which answer of a double is served, nor what a double is.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use super::errors::{self, Effect};
 use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::Call;
-use super::upkeep::{columns, entry, id_of, key_id};
+use super::upkeep::{columns, entry, explained, id_of, key_id};
 use super::{Lane, PgStore, statements};
 use crate::ports::Audit;
-use crate::ports::audit::{Double, DoublesPage, Finding, History, RunAtRisk, Told};
+use crate::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
 use crate::ports::store::{Attempt, StoreError};
 use crate::ports::upkeep::Place;
+use crate::protocol::double::{Trace, Why};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Answer, RequestId};
-use crate::protocol::region::Origin;
+use crate::protocol::record::{Answer, RequestId, Row};
 use crate::protocol::time::Date;
 
 /// A thousand years: no entry is older, and the database's dates reach further.
@@ -39,27 +39,81 @@ impl Audit for PgStore {
         all(WHAT, &found, read)
     }
 
-    async fn audit(
-        &self,
-        after: Option<&KeyId>,
-        most: u32,
-        replaced: &[Origin],
-    ) -> Result<DoublesPage, StoreError> {
+    async fn stretch(&self, of: Of, after: Option<&KeyId>, most: u32) -> Result<Stretch, StoreError> {
         const WHAT: &str = "looking for keys that ran twice";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.audit };
-        let replaced: Vec<String> = replaced.iter().map(Origin::to_string).collect();
+        let sql = match of {
+            Of::All => &self.sql.comb,
+            Of::AtRisk => &self.sql.at_risk,
+        };
+        let call = Call { what: WHAT, effect: Effect::Reads, sql };
         let (tenant, key) = behind(after);
-        let found = self.on(Lane::Upkeep, call, &[&tenant, &key, &i64::from(most), &replaced]).await?;
-        doubles_page(&found, most).map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
+        let found = self.on(Lane::Upkeep, call, &[&tenant, &key, &i64::from(most)]).await?;
+        stretched(&found, most).map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
     }
 
-    async fn doubles(&self) -> Result<u64, StoreError> {
+    async fn traces(&self, ids: &[KeyId]) -> Result<Vec<Vec<Trace>>, StoreError> {
+        const WHAT: &str = "reading the rows of keys";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.traces };
+        let (tenants, keys) = columns(ids);
+        let found = self.on(Lane::Upkeep, call, &[&tenants, &keys]).await?;
+        let mut traces = vec![Vec::new(); ids.len()];
+        for (at, trace) in all(WHAT, &found, |row| Ok((place(row)?, trace(row)?)))? {
+            let held = traces.get_mut(at);
+            held.ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?.push(trace);
+        }
+        Ok(traces)
+    }
+
+    async fn journal_doubles(&self, found: &[Double]) -> Result<Vec<bool>, StoreError> {
+        const WHAT: &str = "journalling keys that ran twice";
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.journal_doubles };
+        let ids: Vec<KeyId> = found.iter().map(|double| double.id.clone()).collect();
+        let (tenants, keys) = columns(&ids);
+        let first = Attempts::of(WHAT, found.iter().map(|double| &double.first))?;
+        let second = Attempts::of(WHAT, found.iter().map(|double| &double.second))?;
+        let at_risk: Vec<bool> = found.iter().map(|double| double.at_risk).collect();
+        let named: Vec<bool> = found.iter().map(|double| double.named).collect();
+        let reasons: Vec<&str> = found.iter().map(|double| double.reason.as_str()).collect();
+        let written = self
+            .on(
+                Lane::Upkeep,
+                call,
+                &[
+                    &tenants,
+                    &keys,
+                    &first.origins,
+                    &first.epochs,
+                    &first.attempts,
+                    &first.nonces,
+                    &second.origins,
+                    &second.epochs,
+                    &second.attempts,
+                    &second.nonces,
+                    &at_risk,
+                    &named,
+                    &reasons,
+                ],
+            )
+            .await?;
+        let mut journalled = vec![false; found.len()];
+        let places: Result<Vec<usize>, _> = written.iter().map(place).collect();
+        for at in places.map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))? {
+            journalled.get_mut(at).into_iter().for_each(|held| *held = true);
+        }
+        Ok(journalled)
+    }
+
+    async fn doubles(&self) -> Result<Counted, StoreError> {
         const WHAT: &str = "counting doubles";
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::DOUBLES };
         let found = self.on(Lane::Upkeep, call, &[]).await?;
-        let count = found.first().ok_or("no row").and_then(|row| get::<i64>(row, "doubles"));
-        let count = count.and_then(|count| u64::try_from(count).map_err(|_| "doubles"));
-        count.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        let mut counted = Counted::default();
+        for (why, count) in all(WHAT, &found, |row| Ok((explained(row)?, get::<i64>(row, "doubles")?)))? {
+            let count = u64::try_from(count).unwrap_or_default();
+            counted.doubles += count;
+            counted.unexplained += if why == Some(Why::Unexplained) { count } else { 0 };
+        }
+        Ok(counted)
     }
 
     async fn late(
@@ -133,26 +187,52 @@ fn behind(after: Option<&KeyId>) -> (&str, &[u8]) {
     after.map_or(("", b""), |id| (id.tenant().as_str(), id.key().as_bytes()))
 }
 
-/// Where the stretch ended, in each row; and two rows for each double, the run at risk first.
-fn doubles_page(found: &[PgRow], most: u32) -> Result<DoublesPage, rows::Unreadable> {
+/// Where the stretch ended, in each row; and the rows of its shared keys.
+fn stretched(found: &[PgRow], most: u32) -> Result<Stretch, rows::Unreadable> {
     let first = found.first().ok_or("no row")?;
     let through = match get::<Option<&str>>(first, "through_tenant")? {
         Some(tenant) => Some(id_of(tenant, get(first, "through_key")?)?),
         None => None,
     };
-    let more = get::<i64>(first, "looked_at")? >= i64::from(most);
-    let mut doubles = Vec::new();
-    if get::<Option<&str>>(first, "tenant")?.is_some() {
-        for pair in found.chunks(2) {
-            let [at_risk, other] = pair else { return Err("rows") };
-            doubles.push(Double {
-                id: key_id(at_risk)?,
-                at_risk: rows::read(at_risk)?,
-                other: rows::read(other)?,
-            });
+    let looked_at = u64::try_from(get::<i64>(first, "looked_at")?).map_err(|_| "looked_at")?;
+    let mut shared: Vec<(KeyId, Vec<Trace>)> = Vec::new();
+    for row in found {
+        if get::<Option<&str>>(row, "tenant")?.is_none() {
+            continue;
+        }
+        let (id, trace) = (key_id(row)?, trace(row)?);
+        match shared.last_mut().filter(|(last, _)| *last == id) {
+            Some((_, rows)) => rows.push(trace),
+            None => shared.push((id, vec![trace])),
         }
     }
-    Ok(DoublesPage { doubles, through, more })
+    Ok(Stretch { shared, through, looked_at, more: looked_at >= u64::from(most) })
+}
+
+fn trace(row: &PgRow) -> Result<Trace, rows::Unreadable> {
+    Ok(Trace { row: rows::read(row)?, settled: get(row, "was_settled")? })
+}
+
+/// Attempts as columns.
+struct Attempts {
+    origins: Vec<String>,
+    epochs: Vec<i64>,
+    attempts: Vec<i32>,
+    nonces: Vec<Uuid>,
+}
+
+impl Attempts {
+    fn of<'a>(what: &'static str, rows: impl Iterator<Item = &'a Row>) -> Result<Self, StoreError> {
+        let (origins, epochs, attempts, nonces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut all = Self { origins, epochs, attempts, nonces };
+        for row in rows {
+            all.origins.push(row.origin.to_string());
+            all.epochs.push(big(what, row.token.epoch)?);
+            all.attempts.push(small(what, row.token.attempt)?);
+            all.nonces.push(Uuid::from_u128(row.nonce.0));
+        }
+        Ok(all)
+    }
 }
 
 /// All rows read, or none.

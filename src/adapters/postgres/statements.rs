@@ -21,6 +21,8 @@ const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
 const OUTDONE: &str = include_str!("sql/outdone.sql");
 /// Whether a row was superseded knowingly by another one.
 const SUPERSEDED: &str = include_str!("sql/superseded.sql");
+/// Whether the attempt of a row `r` was settled, in a life of the key that is not over: [`crate::protocol::double::Trace`].
+const WAS_SETTLED: &str = include_str!("sql/was_settled.sql");
 /// Whether nothing answers for an open row `o`: no final row of any origin, and none that superseded it knowingly.
 const UNANSWERED: &str = include_str!("sql/unanswered.sql");
 /// What the journal keeps of the answer of a row `o`: no body.
@@ -105,7 +107,10 @@ pub(super) struct Statements {
     pub(super) release_by_hand: String,
     pub(super) note: String,
     pub(super) runs_at_risk: String,
-    pub(super) audit: String,
+    pub(super) comb: String,
+    pub(super) at_risk: String,
+    pub(super) traces: String,
+    pub(super) journal_doubles: String,
     pub(super) late: String,
     pub(super) histories: String,
     pub(super) lodge: String,
@@ -139,7 +144,10 @@ impl Statements {
             release_by_hand: fill(include_str!("sql/release_by_hand.sql"), me),
             note: fill(include_str!("sql/note.sql"), me),
             runs_at_risk: fill(include_str!("sql/runs_at_risk.sql"), me),
-            audit: fill(include_str!("sql/audit.sql"), me),
+            comb: fill(concat!(include_str!("sql/comb.sql"), include_str!("sql/shared.sql")), me),
+            at_risk: fill(concat!(include_str!("sql/at_risk.sql"), include_str!("sql/shared.sql")), me),
+            traces: fill(include_str!("sql/traces.sql"), me),
+            journal_doubles: fill(include_str!("sql/journal_doubles.sql"), me),
             late: fill(include_str!("sql/late.sql"), me),
             histories: fill(include_str!("sql/histories.sql"), me),
             lodge: fill(include_str!("sql/lodge.sql"), me),
@@ -189,10 +197,11 @@ fn fill(template: &str, origin: &Origin) -> String {
         .replace("{light}", &columns(LIGHT))
         .replace("{other_answer}", OTHER_ANSWER.trim_end())
         .replace("{unanswered}", UNANSWERED.trim_end())
+        .replace("{was_settled}", WAS_SETTLED.trim_end())
         .replace("{outdone}", &OUTDONE.trim_end().replace("{row}", "o"))
         .replace("{run_outdone}", &OUTDONE.trim_end().replace("{row}", "r"))
-        .replace("{other_superseded}", &superseded("o", "r"))
-        .replace("{run_superseded}", &superseded("r", "o"))
+        .replace("{other_named}", &superseded("o", "s"))
+        .replace("{own_named}", &superseded("s", "o"))
         .replace("{never}", NEVER)
         .replace("{records}", &names::records(origin))
         .replace("{heartbeats}", &names::heartbeats(origin))
@@ -230,7 +239,10 @@ mod tests {
             all.release_by_hand,
             all.note,
             all.runs_at_risk,
-            all.audit,
+            all.comb,
+            all.at_risk,
+            all.traces,
+            all.journal_doubles,
             all.late,
             all.histories,
             all.lodge,

@@ -17,6 +17,7 @@ use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{
     Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling,
 };
+use crate::protocol::double::Why;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{RequestId, Token};
 use crate::protocol::time::Date;
@@ -212,7 +213,14 @@ pub(super) fn entry(row: &tokio_postgres::Row) -> Result<Entry, rows::Unreadable
         status,
         actor: get(row, "actor")?,
         reason: get(row, "reason")?,
+        explained: explained(row)?,
     })
+}
+
+/// What explains a double, by the facts in its entry.
+pub(super) fn explained(row: &tokio_postgres::Row) -> Result<Option<Why>, rows::Unreadable> {
+    let (at_risk, named) = (get::<Option<bool>>(row, "at_risk")?, get::<Option<bool>>(row, "named")?);
+    Ok(at_risk.zip(named).map(|(at_risk, named)| Why::of(at_risk, named)))
 }
 
 /// The key of a row.

@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use super::learn::{self, Follows};
 use super::{Gateway, moves};
-use crate::gateway::{metrics, race};
+use crate::gateway::{doubles, metrics, race};
 use crate::ports::authority::CopiedRow;
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::{GateVersion, PeerMemory, StoreError, Written};
 use crate::ports::{Authority as _, Clock, Escrows, Imports, Peers, Ports, Replica};
 use crate::protocol::authority::GateState;
+use crate::protocol::key::KeyId;
 use crate::protocol::opening::{self, Facts, Hindrance};
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
@@ -313,6 +314,8 @@ async fn import<P: Ports>(
             Err(error) => return Err(error.to_string()),
         };
         store.import(origin, &rows).await.map_err(|error| error.to_string())?;
+        let ids: Vec<KeyId> = rows.iter().map(|row| row.id.clone()).collect();
+        doubles::look_at(gateway, &ids).await;
         all += rows.len();
         // A page may be short because its rows are large.
         match rows.last() {

@@ -1,9 +1,9 @@
 //! What [`Audit`] promises, and [`KeyStore::settle`](crate::ports::KeyStore::settle) where another origin's answer is there first.
 //!
-//! Neighbours: [`replaced`] has the clauses of runs that others speak for; [`super::store`] gives the bench, a new one for each run of the suite. It must not test which answer is served:
-//! `protocol::record` does.
+//! Neighbours: [`looks`] has the clauses of looks over all records; [`super::store`] gives the bench, a new one for each run of the suite. It must not test which answer is served:
+//! `protocol::record` does; nor which rows are a double: `protocol::double` does.
 
-pub mod replaced;
+pub mod looks;
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::imports::{ImportBench, copied, import};
 use super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, release, row, rows, settle, wins,
 };
-use crate::ports::audit::{Double, DoublesPage, Finding};
+use crate::ports::audit::Finding;
 use crate::ports::store::{Attempt, Written};
 use crate::ports::upkeep::Place;
 use crate::ports::{Audit, Upkeep};
 use crate::protocol::decide::Basis;
+use crate::protocol::double::Why;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, State, Token};
-use crate::protocol::region::Origin;
 
 /// A bench whose store audits.
 pub trait AuditBench: ImportBench<Store: Audit> {}
@@ -28,12 +28,10 @@ impl<B: ImportBench<Store: Audit>> AuditBench for B {}
 /// All clauses of the audit.
 pub async fn suite<B: AuditBench>(bench: &B) {
     the_first_answer_stays_and_both_are_journalled(bench).await;
+    a_double_says_what_explains_it(bench).await;
     the_same_attempt_is_no_double(bench).await;
     runs_at_risk_are_listed(bench).await;
-    doubles_are_found_and_journalled_once(bench).await;
-    what_came_to_nothing_is_no_double(bench).await;
-    what_was_superseded_knowingly_is_no_double(bench).await;
-    replaced::suite(bench).await;
+    looks::suite(bench).await;
     a_late_answer_is_journalled_once(bench).await;
     the_answer_of_an_attempt_that_stands_settled_is_not_late(bench).await;
     findings_are_listed_in_order(bench).await;
@@ -60,6 +58,42 @@ pub async fn the_first_answer_stays_and_both_are_journalled<B: AuditBench>(bench
             );
         }
         assert_eq!(journalled(bench, &attempt.id).await, [attempt.token], "audit: a double, journalled once");
+    }
+}
+
+/// A risk comes before knowledge of the other attempt; what has neither is told apart.
+pub async fn a_double_says_what_explains_it<B: AuditBench>(bench: &B) {
+    let peer = bench.peers()[0].clone();
+    let answered = || State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
+    for (name, why) in [("nothing", Why::Unexplained), ("over", Why::Over), ("risk", Why::Risk)] {
+        let before = bench.store().doubles().await.expect("audit: doubles failed");
+        let name = format!("audit-explained-{name}");
+        let mut ask = asks(bench, &id(bench, &name), 1).await;
+        if why != Why::Unexplained {
+            let over = vec![(peer.clone(), bench.arrives(&ask.id, Foreign::InDoubt).await)];
+            ask.basis = Basis::Known { own: None, over, attempt: 1 };
+        }
+        if why == Why::Risk {
+            ask.risk = vec![peer.region.clone()];
+        }
+        let attempt = wins(bench, &ask).await.0;
+        let mut theirs = copied(bench, &peer, &name, 1, answered());
+        (theirs.row.risk, theirs.row.over) = (Vec::new(), Vec::new());
+        theirs.row.token = match rows(bench, &ask.id).await.iter().find(|row| row.origin == peer) {
+            Some(doubt) => doubt.token,
+            None => theirs.row.token,
+        };
+        import(bench, &peer, &[theirs]).await;
+        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost);
+        let journal = bench.store().journal(&ask.id).await.expect("audit: journal failed");
+        assert_eq!(journal.iter().map(|entry| entry.explained).collect::<Vec<_>>(), [Some(why)]);
+        let after = bench.store().doubles().await.expect("audit: doubles failed");
+        assert_eq!(after.doubles, before.doubles + 1);
+        assert_eq!(
+            after.unexplained,
+            before.unexplained + u64::from(why == Why::Unexplained),
+            "audit: {name}"
+        );
     }
 }
 
@@ -107,76 +141,6 @@ pub async fn runs_at_risk_are_listed<B: AuditBench>(bench: &B) {
         crate::ports::store::ClaimAsk { basis: again, risk: vec![bench.peers()[1].region.clone()], ..ask };
     wins(bench, &ask).await;
     assert_eq!(row(bench, &ask.id).await.risk, ask.risk, "audit: a claim on a known basis must say its risk");
-}
-
-/// Both rows, once, however often it is asked; a settlement that met the other one has journalled it already.
-pub async fn doubles_are_found_and_journalled_once<B: AuditBench>(bench: &B) {
-    audit(bench).await;
-    let certain = runs_at_risk(bench, "audit-certain").await;
-    assert_eq!(settle(bench, &certain, &answer()).await, Written::Done);
-    let possible = runs_at_risk(bench, "audit-possible").await;
-    assert_eq!(doubt(bench, &possible, None).await, Written::Done);
-    assert_eq!(audit(bench).await, [], "audit: no other row is here yet");
-    bench.arrives(&certain.id, Foreign::Settled).await;
-    bench.arrives(&possible.id, Foreign::InDoubt).await;
-    let met = runs_at_risk(bench, "audit-met").await;
-    bench.arrives(&met.id, Foreign::Settled).await;
-    assert_eq!(settle(bench, &met, &answer()).await, Written::Lost);
-
-    let found = audit(bench).await;
-    let keys: Vec<&KeyId> = found.iter().map(|double| &double.id).collect();
-    assert_eq!(keys, [&certain.id, &possible.id], "audit: each double once");
-    for double in &found {
-        assert_eq!((&double.at_risk.origin, &double.other.origin), (&bench.origin(), &bench.peers()[0]));
-        assert_eq!(
-            journalled(bench, &double.id).await,
-            [double.at_risk.token],
-            "audit: it must be in the journal"
-        );
-    }
-    assert!(
-        matches!(found[0].other.state, State::Settled { .. })
-            && matches!(found[1].at_risk.state, State::InDoubt { .. })
-    );
-    assert_eq!(audit(bench).await, [], "audit: found twice");
-    assert_eq!(
-        journalled(bench, &met.id).await,
-        [met.token],
-        "audit: journalled by the settlement, and once"
-    );
-}
-
-/// A released run, a released row there, a run without risk.
-pub async fn what_came_to_nothing_is_no_double<B: AuditBench>(bench: &B) {
-    audit(bench).await;
-    let released = runs_at_risk(bench, "audit-released").await;
-    assert_eq!(release(bench, &released).await, Written::Done);
-    bench.arrives(&released.id, Foreign::Settled).await;
-    let there = runs_at_risk(bench, "audit-nothing-there").await;
-    assert_eq!(settle(bench, &there, &answer()).await, Written::Done);
-    bench.arrives(&there.id, Foreign::Released).await;
-    assert_eq!(audit(bench).await, [], "audit: nothing happened on one side");
-}
-
-/// An open row that the own one names. Once it is settled after all, it is a double, and so is a later attempt of that origin.
-pub async fn what_was_superseded_knowingly_is_no_double<B: AuditBench>(bench: &B) {
-    audit(bench).await;
-    let peer = bench.peers()[0].clone();
-    let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-    let doubt = State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
-    for (name, later, state) in [("audit-over", 1, answered), ("audit-over-again", 2, doubt)] {
-        let mut ask = asks(bench, &id(bench, name), 1).await;
-        let over = vec![(peer.clone(), bench.arrives(&ask.id, Foreign::InDoubt).await)];
-        (ask.basis, ask.risk) = (Basis::Known { own: None, over, attempt: 1 }, vec![peer.region.clone()]);
-        let attempt = wins(bench, &ask).await.0;
-        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
-        assert_eq!(audit(bench).await, [], "audit: it was superseded knowingly");
-        let mut late = copied(bench, &peer, name, later, state);
-        late.row.token.epoch = attempt.token.epoch;
-        import(bench, &peer, &[late]).await;
-        let found = audit(bench).await;
-        assert_eq!(found.len(), 1, "audit: {name}: it was not superseded: {found:?}");
-    }
 }
 
 /// An answer that finds its attempt released, or another one in its place, is journalled, with its request.
@@ -229,7 +193,8 @@ pub async fn findings_are_listed_in_order<B: AuditBench>(bench: &B) {
     assert_eq!(found[0].entry.status, Some(299), "audit: the own answer's status");
     let next = findings(bench, Some(found[0].place), LONG).await;
     assert_eq!(next, found[1..], "audit: a page goes on after a place");
-    assert_eq!(bench.store().doubles().await, Ok(before + 1), "audit: all doubles count, whoever met them");
+    let after = bench.store().doubles().await.expect("audit: doubles failed");
+    assert_eq!(after.doubles, before.doubles + 1, "audit: all doubles count, whoever met them");
     bench.pass(SHORT).await;
     assert_eq!(findings(bench, seen, Duration::ZERO).await, [], "audit: older ones are left out");
 }
@@ -298,31 +263,6 @@ async fn runs_at_risk<B: StoreBench>(bench: &B, name: &str) -> Attempt {
     ask.risk = vec![bench.peers()[0].region.clone()];
     ask.hold = LONG;
     wins(bench, &ask).await.0
-}
-
-async fn audit<B: AuditBench>(bench: &B) -> Vec<Double> {
-    audit_beside(bench, &[]).await
-}
-
-async fn audit_beside<B: AuditBench>(bench: &B, replaced: &[Origin]) -> Vec<Double> {
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
-        let page = stretch(bench, after.as_ref(), 100, replaced).await;
-        found.extend(page.doubles);
-        if !page.more {
-            return found;
-        }
-        after = page.through;
-    }
-}
-
-async fn stretch<B: AuditBench>(
-    bench: &B,
-    after: Option<&KeyId>,
-    most: u32,
-    replaced: &[Origin],
-) -> DoublesPage {
-    bench.store().audit(after, most, replaced).await.expect("audit: audit failed")
 }
 
 /// The answer of the own row, or of another one.

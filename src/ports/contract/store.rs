@@ -139,7 +139,7 @@ pub(super) fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
 }
 
 /// A life of this length, stored longer by the skew, with a long tombstone.
-fn lived(promised: Duration, skew: Duration) -> Lifetime {
+pub(super) fn lived(promised: Duration, skew: Duration) -> Lifetime {
     Lifetime { retention: Retention::For(promised), skew, tombstone: LONG }
 }
 

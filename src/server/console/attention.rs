@@ -122,7 +122,11 @@ fn waiting(beside: &Beside<'_>, now_ms: i64, say: &mut impl FnMut(bool, String, 
     if let Some(page) = beside.findings {
         let (more, all) = (page.next.is_some(), &page.findings);
         let doubles = all.iter().filter(|finding| finding.entry.kind == "double").count();
-        if let Some(keys) = some(doubles, more, "key") {
+        let unexplained = all.iter().filter(|finding| finding.entry.is_unexplained()).count();
+        if let Some(keys) = some(unexplained, more, "key") {
+            say(true, format!("{keys} ran in two regions, and nothing explains it: a bug"), "audit");
+        }
+        if let Some(keys) = some(doubles - unexplained, more, "key") {
             say(true, format!("{keys} ran in two regions"), "audit");
         }
         if let Some(answers) = some(all.len() - doubles, more, "answer") {
@@ -247,12 +251,13 @@ mod tests {
             key: "k".to_owned(),
             entry: JournalEntry {
                 at_ms: 0,
-                kind: kind.to_owned(),
+                kind: if kind == "bug" { "double".to_owned() } else { kind.to_owned() },
                 token: None,
                 request_id: None,
                 status: None,
                 actor: None,
                 reason: None,
+                explained: (kind == "bug").then_some("unexplained"),
             },
         };
         let told = |kinds: &[&str], next: Option<&str>| {
@@ -266,5 +271,10 @@ mod tests {
             ("1 answer at least came too late, to what may have run twice".to_owned(), "audit"),
         ];
         assert_eq!(told(&["double", "late", "double"], Some("9")), both);
+        let apart = [
+            ("1 key ran in two regions, and nothing explains it: a bug".to_owned(), "audit"),
+            ("1 key ran in two regions".to_owned(), "audit"),
+        ];
+        assert_eq!(told(&["double", "bug"], None), apart);
     }
 }

@@ -223,7 +223,10 @@ fn journal(page: &FindingsPage, is_first: bool, now_ms: i64) -> Markup {
             vec![
                 html! { a.key href=(place(&finding.tenant, &finding.key)) { span.soft { (finding.tenant) " / " } (finding.key) } },
                 ago(entry.at_ms, now_ms),
-                mark(if entry.kind == "double" { "bad" } else { "warn" }, &entry.kind),
+                html! {
+                    (mark(if entry.kind == "double" { "bad" } else { "warn" }, &entry.kind))
+                    @if entry.is_unexplained() { " " (mark("bad", "unexplained: a bug")) }
+                },
                 html! { (or_nothing(entry.token.as_ref())) },
                 html! { (or_nothing(entry.status)) },
                 html! { (or_nothing(entry.reason.as_ref())) },

@@ -119,6 +119,7 @@ fn how_often_somebody_looks_changes_nothing_that_is_found() {
     let rest = [
         Invariant::OneViewPerEpoch,
         Invariant::DoublesJournalled,
+        Invariant::DoublesFound,
         Invariant::MarksStay,
         Invariant::SilentAtFirst,
     ];

@@ -7,12 +7,14 @@ use std::panic::catch_unwind;
 
 use onceway::protocol::plant::{Plant, planted, removed};
 
-use super::{approval, upkeep};
+use super::{approval, doubles, upkeep};
 
 #[test]
 fn without_its_check_the_test_of_each_rule_fails() {
     let rules: &[(Plant, fn())] = &[
         (Plant::BootInGate, approval::nothing_is_sent_after_a_restart_until_the_boot_is_approved),
+        (Plant::Audit, doubles::a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet),
+        (Plant::Journal, doubles::a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet),
         (Plant::MaskingKept, upkeep::a_row_that_masks_a_doubt_stays_until_that_is_gone),
     ];
     for (plant, test) in rules {

@@ -41,7 +41,7 @@ async fn is_home(trio: &Trio) {
 async fn doubles(trio: &Trio) -> u64 {
     let mut all = 0;
     for name in regions() {
-        all += trio.world.cluster.store(&name).doubles().await.unwrap();
+        all += trio.world.cluster.store(&name).doubles().await.unwrap().doubles;
     }
     all
 }

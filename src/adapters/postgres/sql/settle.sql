@@ -2,7 +2,7 @@
 -- the journal only, beside the other. A row of the same nonce is the same attempt and no double.
 -- due_at and held_at stay as they are: they are indexed, and an unchanged index keeps the update within its page.
 with other as materialized (
-    select o.origin, o.epoch, o.attempt, o.nonce, o.answer_status, o.answer_headers, o.answer_body, o.answer_coding, o.answer_length
+    select o.origin, o.epoch, o.attempt, o.nonce, o.over, o.risk, o.answer_status, o.answer_headers, o.answer_body, o.answer_coding, o.answer_length
       from onceway.records o
      where o.tenant = $1 and o.key = $2 and o.origin <> '{origin}' and o.state = 4 and not {outdone}
      order by o.epoch desc, o.attempt desc, o.origin
@@ -18,7 +18,7 @@ with other as materialized (
      where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.epoch = $3 and r.attempt = $4 and r.nonce = $5
        and r.state in (1, 2)
        and exists (select from onceway.hold_gate(null))
-    returning r.tenant, r.key, r.epoch, r.attempt, r.nonce, r.risk
+    returning r.tenant, r.key, r.origin, r.epoch, r.attempt, r.nonce, r.over, r.risk
 ), journalled as (
     insert into onceway.journal (kind, tenant, key, origin, epoch, attempt, reason, detail)
     select 'double', s.tenant, s.key, '{origin}', s.epoch, s.attempt,
@@ -28,6 +28,7 @@ with other as materialized (
            ),
            jsonb_build_object(
                'with', rtrim(o.origin, '!') || ' ' || o.epoch || '.' || o.attempt, 'risk', s.risk,
+               'at_risk', s.risk <> '{}' or o.risk <> '{}', 'named', {other_named} or {own_named},
                'own', jsonb_build_object(
                    'status', $6::smallint, 'length', $10::int, 'digest', encode(sha256($8::bytea), 'hex')
                ),

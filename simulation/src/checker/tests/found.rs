@@ -1,0 +1,65 @@
+//! 7.1: what a store shows settled twice is in its own journal, with what explains it.
+
+use onceway::protocol::double::Why;
+
+use super::super::doubles::doubles_are_found;
+use super::*;
+
+fn row(region: &str, nonce: u128, state: State) -> Row {
+    Row {
+        origin: origin(region),
+        token: token(1, 1),
+        nonce: Nonce(nonce),
+        fingerprint: Fingerprint { raw: digest("test", &[]), canonical: None },
+        state,
+        over: Vec::new(),
+        risk: Vec::new(),
+        request_id: RequestId(1),
+        expires: Date(1),
+        principal: None,
+        accepted: false,
+        seen: Date(0),
+    }
+}
+
+fn settled() -> State {
+    let answer = Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept };
+    State::Settled { answer: Arc::new(answer), age: ms(1), expired: false }
+}
+
+/// What a store breaks that shows these rows, and whose journal says so much.
+fn broken(rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Vec<Invariant> {
+    let id = key(&first());
+    let (token, request_id, status, actor, reason) = (None, None, None, None, None);
+    let kind = kind.to_owned();
+    let entry = Entry { at: Date(1), kind, token, request_id, status, actor, reason, explained };
+    let store = Truth {
+        origin: origin("a"),
+        history: History::default(),
+        writes: Vec::new(),
+        rows: [(id.clone(), rows)].into(),
+        journal: vec![(Some(id), entry)],
+    };
+    let mut found = Found::default();
+    doubles_are_found(&[store], Duration::ZERO, &mut found);
+    found.all.into_iter().map(|breach| breach.invariant).collect()
+}
+
+#[test]
+fn what_a_store_shows_settled_twice_its_journal_says() {
+    let twice = || vec![row("a", 1, settled()), row("b", 2, settled())];
+    assert_eq!(broken(twice(), "double", Some(Why::Unexplained)), []);
+    assert_eq!(broken(twice(), "late", None), [Invariant::DoublesFound], "no journal, no effect asked for");
+    assert_eq!(broken(twice(), "double", Some(Why::Risk)), [Invariant::DoublesFound], "nothing explains it");
+    let mut risky = twice();
+    risky[1].risk = vec![name("a")];
+    assert_eq!(broken(risky.clone(), "double", Some(Why::Risk)), []);
+    assert_eq!(broken(risky, "double", Some(Why::Unexplained)), [Invariant::DoublesFound]);
+    let mut known = twice();
+    known[0].over = vec![(origin("b"), token(1, 1))];
+    assert_eq!(broken(known, "double", Some(Why::Over)), []);
+    let same = vec![row("a", 1, settled()), row("b", 1, settled())];
+    assert_eq!(broken(same, "late", None), [], "one attempt");
+    let open = State::InDoubt { status: None, left: ms(0), past: ms(0) };
+    assert_eq!(broken(vec![row("a", 1, settled()), row("b", 2, open)], "late", None), [], "no answer yet");
+}

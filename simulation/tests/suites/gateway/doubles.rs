@@ -1,0 +1,119 @@
+//! Keys that two regions ran are found by their rows: whatever their claims say, however many records there are, at little cost.
+//!
+//! Neighbours: [`super::upkeep`] has those that ran at risk, the suite `takeover` those that a loss brought about. Rows are written behind
+//! the gateways here, as no gateway of this build writes such. It must not judge what a double is: `protocol::double` does.
+
+use std::time::Duration;
+
+use onceway::ports::audit::Counted;
+use onceway::ports::store::{Attempt, ClaimAsk, Written};
+use onceway::ports::{Audit, KeyStore, Upkeep};
+use onceway::protocol::double::Why;
+use onceway::protocol::region::RegionName;
+use simulation::cluster::StoreMode;
+use simulation::store::SimStore;
+use tokio::time::sleep;
+
+use super::bench::{Bench, RETENTION, id, ms, play, region, regions, until};
+use super::upkeep::{answer, claim, won};
+
+/// Both regions settle the key, and neither knows of the other. Returns eu's and us's attempts.
+async fn forged(bench: &Bench, key: &str) -> [Attempt; 2] {
+    let [eu, us] = [region("eu"), region("us")];
+    let hold = |on| {
+        bench.world.cluster.hold(&eu, &us, on);
+        bench.world.cluster.hold(&us, &eu, on);
+    };
+    hold(true);
+    let attempts = [settled(bench, &eu, key, 7_001).await, settled(bench, &us, key, 7_002).await];
+    hold(false);
+    attempts
+}
+
+async fn settled(bench: &Bench, at: &RegionName, key: &str, nonce: u128) -> Attempt {
+    let store = bench.world.cluster.store(at);
+    let gate = store.gate().await.unwrap().version;
+    let attempt = won(&store, &ClaimAsk { gate, ..claim(key, nonce, RETENTION * 40) }).await;
+    assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
+    attempt
+}
+
+async fn holds(store: &SimStore, doubles: u64, unexplained: u64) -> bool {
+    store.doubles().await == Ok(Counted { doubles, unexplained })
+}
+
+#[test]
+pub fn a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet() {
+    play(async {
+        let bench = Bench::start(21).await;
+        let [eu_attempt, us_attempt] = forged(&bench, "silent").await;
+        for (at, token) in regions().into_iter().zip([eu_attempt.token, us_attempt.token, eu_attempt.token]) {
+            let store = bench.world.cluster.store(&at);
+            until("the double to be found", ms(5_000), async || holds(&store, 1, 1).await).await;
+            let journal = store.journal(&id("silent")).await.unwrap();
+            let [entry] = &journal[..] else { panic!("{at}: journalled once: {journal:?}") };
+            assert_eq!((entry.kind.as_str(), entry.explained), ("double", Some(Why::Unexplained)), "{at}");
+            assert_eq!(entry.token, Some(token), "{at}: the own row first, else the lesser name's");
+            let shown = bench.gateway(&at).findings(None, RETENTION, 10).await.unwrap().findings;
+            assert_eq!(shown[0].entry.explained, Some("unexplained"), "{at}");
+            let counted = async || bench.gateway(&at).status().await.audit.unexplained == Some(1);
+            until("the status to say so", ms(5_000), counted).await;
+        }
+        sleep(ms(20_000)).await;
+        for at in regions() {
+            assert!(holds(&bench.world.cluster.store(&at), 1, 1).await, "{at}: found once");
+        }
+    });
+}
+
+/// More records than are looked at once: the next look goes on behind them, and after the last one begins anew.
+#[test]
+fn a_double_is_found_behind_many_records() {
+    play(async {
+        let (bench, eu) = (Bench::start(22).await, region("eu"));
+        let store = bench.world.cluster.store(&eu);
+        let gate = store.gate().await.unwrap().version;
+        for number in 0..2_100 {
+            let ask = claim(&format!("many-{number:04}"), number + 1, RETENTION * 40);
+            let attempt = won(&store, &ClaimAsk { gate, ..ask }).await;
+            assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
+        }
+        for (found, key) in ["none-behind-it", "a-first", "many-2099a"].into_iter().enumerate() {
+            forged(&bench, key).await;
+            let found = found as u64 + 1;
+            until("the double to be found", ms(15_000), async || holds(&store, found, found).await).await;
+        }
+    });
+}
+
+/// However slow the store is, the comb has three per cent of the time; and a pass is as old as its beginning, though the store is away.
+#[test]
+fn the_comb_rests_and_says_how_old_its_last_pass_is() {
+    play(async {
+        let (bench, eu) = (Bench::start(23).await, region("eu"));
+        let passes = async || bench.gateway(&eu).status().await.audit.passes;
+        until("the first pass", ms(5_000), async || passes().await > 0).await;
+        let (slow, before) = (ms(100), passes().await);
+        bench.world.cluster.set_latency(&eu, slow);
+        const SPAN: Duration = ms(120_000);
+        sleep(SPAN).await;
+        let ran = (passes().await - before) as u32;
+        // A look is two calls at most: to the store and back, and nothing is found.
+        assert!(slow * ran <= SPAN / 25, "{ran} passes of {slow:?} in {SPAN:?}");
+        assert!(ran >= 10, "it goes on: {ran}");
+
+        bench.world.cluster.set_latency(&eu, ms(1));
+        until("a pass without a hurry", ms(20_000), async || {
+            bench.gateway(&eu).status().await.audit.age_ms < 3_000
+        })
+        .await;
+        bench.store(&eu, StoreMode::Refuse);
+        let begun = passes().await;
+        sleep(ms(60_000)).await;
+        let audit = bench.gateway(&eu).status().await.audit;
+        assert!(audit.passes <= begun + 1 && audit.age_ms >= 55_000, "{audit:?}");
+        bench.store(&eu, StoreMode::Up);
+        until("the next pass", ms(30_000), async || bench.gateway(&eu).status().await.audit.age_ms < 10_000)
+            .await;
+    });
+}

@@ -1,0 +1,385 @@
+//! Finds keys that two regions ran, and journals each once for the region, whichever of its gateways looks first.
+//!
+//! It goes by rows alone: two settled attempts are a double, whatever their claims say of a risk. Each
+//! gateway combs all records, a stretch at a time, round and round, within a few per cent of the
+//! store's time: so a double is found within one pass after its second row came, however that came.
+//! Runs at risk are looked at more often, and what an import brings at once. Nothing is kept over a
+//! restart but the journal: the next process begins a pass of its own. Neighbours: `protocol::double`
+//! says what a double is, `ports::audit` reads and journals, [`super::audit`] shows. It must not change
+//! a record, and must not delay a request: its statements have the connections of what runs beside them.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Gateway, metrics};
+use crate::ports::audit::{Counted, Double, Of};
+use crate::ports::store::StoreError;
+use crate::ports::{Audit as _, Clock, Ports};
+use crate::protocol::double::{self, Trace, Twice, Why};
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Row, State};
+use crate::protocol::region::Origin;
+use crate::protocol::time::Moment;
+
+/// Records in one look: some milliseconds of work.
+const STRETCH: u32 = 2_000;
+/// Records in one look where the store is slow.
+const LEAST: u32 = 50;
+/// How much longer than a look took the comb rests before the next one: it has 3 % of the time.
+const RESTS: u32 = 32;
+/// The shortest rest between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Doubles in one statement.
+const BATCH: usize = 200;
+
+/// What the comb of this gateway came to so far.
+#[derive(Default)]
+pub(super) struct Looks {
+    /// When the pass that is under way began.
+    begun: Option<Moment>,
+    /// Records that it looked at.
+    looked_at: u64,
+    /// When the last whole pass began, and how long it took.
+    whole: Option<(Moment, Duration)>,
+    /// Whole passes.
+    passes: u64,
+    /// What the journal held when it was counted last.
+    counted: Option<Counted>,
+}
+
+/// How far the search for keys that ran twice is, at one gateway.
+#[derive(Clone, Debug, Serialize)]
+pub struct AuditStatus {
+    /// Doubles in the region's journal; absent until it was read.
+    pub doubles: Option<u64>,
+    /// Those that nothing explains: each is a bug.
+    pub unexplained: Option<u64>,
+    /// Whole passes over all records, since the gateway began.
+    pub passes: u64,
+    /// Milliseconds since the last whole pass began; since the gateway did, if there was none: what was
+    /// there by then was looked at, what came later may not have been.
+    pub age_ms: u64,
+    /// How long that pass took, in milliseconds; absent if there was none.
+    pub took_ms: Option<u64>,
+    /// Records that the pass under way has looked at.
+    pub looked_at: u64,
+}
+
+/// Starts the comb. It ends when the gateway is dropped.
+pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    tokio::spawn(comb_loop(Arc::downgrade(gateway)));
+}
+
+async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    let mut comb = Comb { after: None, most: STRETCH };
+    while let Some(gateway) = gateway.upgrade() {
+        let rest = match gateway.store_is_open() && !gateway.is_stopping() {
+            true => comb.look(&gateway).await,
+            false => gateway.settings.timings.reap,
+        };
+        metrics::audit_age(gateway.audit_age());
+        let next = gateway.ports.clock().now() + rest;
+        gateway.rest(next).await;
+    }
+}
+
+/// Where a pass over all records stands.
+struct Comb {
+    after: Option<KeyId>,
+    most: u32,
+}
+
+impl Comb {
+    /// Looks a stretch further. Returns how long to rest.
+    async fn look<P: Ports>(&mut self, gateway: &Gateway<P>) -> Duration {
+        let begun = gateway.ports.clock().now();
+        if self.after.is_none() {
+            let mut looks = gateway.looks();
+            (looks.begun, looks.looked_at) = (Some(begun), 0);
+        }
+        let through = look(gateway, Of::All, self.after.as_ref(), self.most).await;
+        let now = gateway.ports.clock().now();
+        let rest = (now.since(begun) * RESTS).max(PAUSE);
+        match through {
+            Ok(Some(through)) => {
+                (self.after, self.most) = (Some(through), (self.most * 2).min(STRETCH));
+                rest
+            }
+            Ok(None) => {
+                self.after = None;
+                gateway.looks().ended(now);
+                metrics::audit_pass();
+                rest.max(gateway.settings.timings.reap)
+            }
+            // It may be that the store cannot do so much within the bound of a call.
+            Err(_) => {
+                self.most = (self.most / 2).max(LEAST);
+                rest.max(gateway.settings.timings.reap)
+            }
+        }
+    }
+}
+
+impl Looks {
+    fn ended(&mut self, now: Moment) {
+        if let Some(begun) = self.begun.take() {
+            (self.whole, self.passes) = (Some((begun, now.since(begun))), self.passes + 1);
+        }
+    }
+}
+
+/// Looks at one stretch, and journals what it finds. Returns where the next one begins; `None` if this
+/// was the last one.
+pub(super) async fn look<P: Ports>(
+    gateway: &Gateway<P>,
+    of: Of,
+    after: Option<&KeyId>,
+    most: u32,
+) -> Result<Option<KeyId>, StoreError> {
+    let stretch = metrics::upkeep("audit", gateway.ports.store().stretch(of, after, most)).await?;
+    if of == Of::All {
+        gateway.looks().looked_at += stretch.looked_at;
+    }
+    journal(gateway, stretch.shared).await?;
+    Ok(stretch.through.filter(|_| stretch.more))
+}
+
+/// Looks at these keys, of which rows have just come. A failure is counted, and the comb comes by.
+pub(super) async fn look_at<P: Ports>(gateway: &Gateway<P>, ids: &[KeyId]) {
+    let traces = metrics::upkeep("audit", gateway.ports.store().traces(ids)).await;
+    if let Ok(traces) = traces {
+        let shared = ids.iter().cloned().zip(traces).filter(|(_, traces)| traces.len() > 1);
+        let _ = journal(gateway, shared.collect()).await;
+    }
+}
+
+/// Counts what the journal holds: those that a settlement met and journalled itself are among them.
+pub(super) async fn count<P: Ports>(gateway: &Gateway<P>) {
+    if let Ok(counted) = metrics::upkeep("audit", gateway.ports.store().doubles()).await {
+        metrics::doubles(&counted);
+        gateway.looks().counted = Some(counted);
+    }
+}
+
+async fn journal<P: Ports>(gateway: &Gateway<P>, shared: Vec<(KeyId, Vec<Trace>)>) -> Result<(), StoreError> {
+    let replaced: BTreeSet<Origin> = gateway.view().retired().keys().cloned().collect();
+    let of = |(id, traces): &(KeyId, Vec<Trace>)| doubles_of(id, traces, &gateway.origin, &replaced);
+    let found: Vec<Double> = shared.iter().flat_map(of).collect();
+    for some in found.chunks(BATCH) {
+        let journalled = gateway.ports.store().journal_doubles(some);
+        let journalled = metrics::upkeep("audit", journalled).await?;
+        for (double, _) in some.iter().zip(&journalled).filter(|(_, journalled)| **journalled) {
+            tell(double);
+        }
+        if journalled.contains(&true) {
+            count(gateway).await;
+        }
+    }
+    Ok(())
+}
+
+fn tell(double: &Double) {
+    let (key, one, two) = (double.id.digest(), &double.first, &double.second);
+    match Why::of(double.at_risk, double.named) {
+        why @ (Why::Risk | Why::Over) => {
+            tracing::error!(%key, origin = %one.origin, token = %one.token, other = %two.origin, other_token = %two.token, why = why.name(), "a key ran in two regions: see `onceway audit`");
+        }
+        why @ Why::Unexplained => {
+            tracing::error!(%key, origin = %one.origin, token = %one.token, other = %two.origin, other_token = %two.token, why = why.name(), "a key ran in two regions, and nothing explains it: this is a bug, see `onceway audit`");
+        }
+    }
+}
+
+/// The doubles among a key's rows that this region journals: what is sure, and runs at its own risk. Of
+/// another region's runs at risk that one speaks itself, but where a store that was replaced has a
+/// part: that one finds nothing any more, and the other may never get its rows.
+fn doubles_of(id: &KeyId, traces: &[Trace], me: &Origin, replaced: &BTreeSet<Origin>) -> Vec<Double> {
+    let mut found = Vec::new();
+    for (at, one) in traces.iter().enumerate() {
+        for other in &traces[at + 1..] {
+            let Some(double) = double::compare(one, other) else { continue };
+            let own_risk = |row: &Row| row.origin == *me && !row.risk.is_empty();
+            let (first, second) = in_order(&one.row, &other.row, me);
+            let told = match double.twice {
+                Twice::Surely => true,
+                Twice::Perhaps => {
+                    let gone = |row: &Row| replaced.contains(&row.origin);
+                    own_risk(first) || own_risk(second) || gone(first) || gone(second)
+                }
+            };
+            if told {
+                found.push(Double {
+                    id: id.clone(),
+                    first: first.clone(),
+                    second: second.clone(),
+                    at_risk: double.at_risk,
+                    named: double.named,
+                    reason: reason(first, second, me, double.why()),
+                });
+            }
+        }
+    }
+    found
+}
+
+/// The own row comes first, then one that ran at risk, then the lesser name.
+fn in_order<'a>(one: &'a Row, other: &'a Row, me: &Origin) -> (&'a Row, &'a Row) {
+    let place = |row: &Row| (row.origin != *me, row.risk.is_empty(), row.origin.to_string());
+    if place(one) <= place(other) { (one, other) } else { (other, one) }
+}
+
+fn reason(first: &Row, second: &Row, me: &Origin, why: Why) -> String {
+    let answer = |row: &Row| match &row.state {
+        State::Settled { answer, .. } => answer.status.to_string(),
+        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => {
+            "none".to_owned()
+        }
+    };
+    let origin = |row: &Row| if row.origin == *me { "here".to_owned() } else { format!("at {}", row.origin) };
+    let why = match why {
+        Why::Risk => "one of them ran at risk",
+        Why::Over => "one of them knew of the other",
+        Why::Unexplained => "nothing explains it: a bug",
+    };
+    format!(
+        "ran {} as {} (answer: {}) and {} as {} (answer: {}): {why}",
+        origin(first),
+        first.token,
+        answer(first),
+        origin(second),
+        second.token,
+        answer(second),
+    )
+}
+
+impl<P: Ports> Gateway<P> {
+    pub(super) fn looks(&self) -> MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long ago the last whole pass began; or the gateway, if there was none.
+    pub(super) fn audit_age(&self) -> Duration {
+        let since = self.looks().whole.map_or(self.begun, |(begun, _)| begun);
+        self.ports.clock().now().since(since)
+    }
+
+    /// How far the search for keys that ran twice is.
+    pub(super) fn audit_status(&self) -> AuditStatus {
+        let age_ms = self.audit_age().as_millis() as u64;
+        let looks = self.looks();
+        AuditStatus {
+            doubles: looks.counted.map(|counted| counted.doubles),
+            unexplained: looks.counted.map(|counted| counted.unexplained),
+            passes: looks.passes,
+            age_ms,
+            took_ms: looks.whole.map(|(_, took)| took.as_millis() as u64),
+            looked_at: looks.looked_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::digest::Digest32;
+    use crate::protocol::fingerprint::Fingerprint;
+    use crate::protocol::key::{Key, Tenant};
+    use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
+    use crate::protocol::region::RegionName;
+    use crate::protocol::time::Date;
+
+    fn origin(name: &str) -> Origin {
+        Origin::parse(name).unwrap()
+    }
+
+    fn trace(name: &str, nonce: u128, state: State, risk: &[&str]) -> Trace {
+        let raw = Digest32::from_slice(&[0; 32]).unwrap();
+        let settled = matches!(state, State::Settled { .. });
+        let row = Row {
+            origin: origin(name),
+            token: Token { epoch: nonce as u64, attempt: 1 },
+            nonce: Nonce(nonce),
+            fingerprint: Fingerprint { raw, canonical: None },
+            state,
+            over: Vec::new(),
+            risk: risk.iter().map(|name| RegionName::parse(name).unwrap()).collect(),
+            request_id: RequestId(nonce),
+            expires: Date(0),
+            principal: None,
+            accepted: false,
+            seen: Date(0),
+        };
+        Trace { row, settled }
+    }
+
+    fn settled(status: u16) -> State {
+        let answer = Answer { status, headers: Vec::new(), body: AnswerBody::NotKept };
+        State::Settled { answer: Arc::new(answer), age: Duration::ZERO, expired: false }
+    }
+
+    fn doubt() -> State {
+        State::InDoubt { status: None, left: Duration::ZERO, past: Duration::ZERO }
+    }
+
+    /// The pairs that a region journals, and what it says of the first one.
+    fn told(traces: &[Trace], me: &str, replaced: &[&str]) -> (Vec<(String, String)>, String) {
+        let id = KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("k").unwrap());
+        let replaced = replaced.iter().map(|name| origin(name)).collect();
+        let found = doubles_of(&id, traces, &origin(me), &replaced);
+        let names = |double: &Double| (double.first.origin.to_string(), double.second.origin.to_string());
+        let reason = found.first().map(|double| double.reason.clone()).unwrap_or_default();
+        (found.iter().map(names).collect(), reason)
+    }
+
+    fn named(one: &str, other: &str) -> (String, String) {
+        (one.to_owned(), other.to_owned())
+    }
+
+    #[test]
+    fn two_answers_are_journalled_wherever_they_meet() {
+        let rows = [trace("a#1", 5, settled(201), &[]), trace("b#1", 6, settled(202), &[])];
+        for (me, pair) in [("a#1", ("a#1", "b#1")), ("b#1", ("b#1", "a#1")), ("c#1", ("a#1", "b#1"))] {
+            assert_eq!(told(&rows, me, &[]).0, [named(pair.0, pair.1)], "{me}");
+        }
+        let (_, reason) = told(&rows, "b#1", &[]);
+        let expected =
+            "ran here as 6.1 (answer: 202) and at a#1 as 5.1 (answer: 201): nothing explains it: a bug";
+        assert_eq!(reason, expected);
+    }
+
+    #[test]
+    fn what_has_no_answer_yet_is_journalled_by_the_region_that_ran_it_at_risk() {
+        let rows = [trace("a#1", 5, doubt(), &[]), trace("b#1", 6, settled(201), &["a"])];
+        assert_eq!(told(&rows, "b#1", &[]).0, [named("b#1", "a#1")]);
+        assert_eq!(told(&rows, "a#1", &[]).0, [], "b speaks for itself");
+        assert_eq!(told(&rows, "c#1", &[]).0, []);
+        for replaced in ["a#1", "b#1"] {
+            assert_eq!(told(&rows, "c#1", &[replaced]).0, [named("b#1", "a#1")], "{replaced} never does");
+        }
+        assert!(told(&rows, "b#1", &[]).1.ends_with("(answer: none): one of them ran at risk"));
+    }
+
+    #[test]
+    fn each_pair_is_told_the_own_row_first_then_the_one_at_risk() {
+        let rows = [
+            trace("a#1", 5, settled(201), &[]),
+            trace("b#1", 6, settled(201), &["a"]),
+            trace("c#1", 7, settled(201), &["a"]),
+        ];
+        let (pairs, _) = told(&rows, "c#1", &[]);
+        assert_eq!(pairs, [named("b#1", "a#1"), named("c#1", "a#1"), named("c#1", "b#1")]);
+    }
+
+    #[test]
+    fn a_pass_is_as_old_as_its_beginning() {
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        let mut looks = Looks { begun: Some(at(1_000)), ..Looks::default() };
+        looks.ended(at(4_000));
+        assert_eq!((looks.whole, looks.passes), (Some((at(1_000), Duration::from_secs(3))), 1));
+        looks.ended(at(5_000));
+        assert_eq!(looks.passes, 1, "none was under way");
+    }
+}
