@@ -20,9 +20,9 @@ use onceway::protocol::record::{Answer, AnswerBody};
 use onceway::protocol::time::Date;
 use tokio_postgres::Client;
 
-use crate::authority::{lodging, other, state, waits};
-use crate::jobs::request;
-use crate::support::{RETENTION, Region, ask, eventually, id, open, won};
+use crate::store::authority::{lodging, other, state, waits};
+use crate::store::jobs::request;
+use crate::store::support::{RETENTION, Region, ask, eventually, id, open, won};
 
 /// As a migration that closes older gateways replaces the gate: another version, and no approved boot.
 const REPLACED: &str = "update onceway.gate set version = version + 1, boot_started = 'epoch'";
