@@ -195,7 +195,7 @@ fn ms(value: &Value) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::picture;
+    use super::{audit, picture};
 
     #[test]
     fn a_status_is_a_table() {
@@ -203,6 +203,7 @@ mod tests {
             "region": "a", "origin": "a#1", "epoch": 1, "protocol": 1, "speaks": "1-2", "view": "0123456789abcdef0123", "shared": "fedcba9876543210ffff",
             "readiness": { "ready": true, "serves": false, "forwards_to": ["b"], "reasons": ["store: starting"] },
             "store": { "open": false, "reason": "starting", "gate_version": null, "heartbeat": null },
+            "audit": { "doubles": 2, "unexplained": 1, "passes": 3, "age_ms": 61_000, "took_ms": 4_200, "looked_at": 7 },
             "in_flight": 2, "shares": { "a": 0.5, "b": 0.5 },
             "peers": { "b": { "up": true, "serving": false, "epoch": 1, "rtt_ms": 61.23, "lag_ms": null,
                 "lag_max_ms": 80.0, "trouble": "its \u{1b}[2Jview differs" } },
@@ -213,10 +214,16 @@ mod tests {
         assert_eq!(lines[1], ["state", "ready,", "forwards", "only"]);
         assert_eq!(lines[2], ["store", "CLOSED:", "starting"]);
         assert_eq!(lines[5], ["protocol", "version", "1,", "speaks", "1-2"]);
-        assert_eq!(lines[6], ["because", "store:", "starting"]);
-        assert_eq!(lines[9], ["a", "50.00", "%", "(this", "one)"]);
+        let said = "audit 2 DOUBLES, 1 UNEXPLAINED: a bug; last whole pass began 61 s ago, took 5 s";
+        assert_eq!(lines[6].join(" "), said);
+        assert_eq!(lines[7], ["because", "store:", "starting"]);
+        assert_eq!(lines[10], ["a", "50.00", "%", "(this", "one)"]);
         let peer = ["b", "50.00", "%", "yes", "NO", "1", "61.2", "ms", "-", "80.0", "ms", "yes", "NO"];
-        assert_eq!(lines[10][..13], peer);
+        assert_eq!(lines[11][..13], peer);
+        let early =
+            json!({ "doubles": null, "unexplained": null, "passes": 0, "age_ms": 4_000, "took_ms": null });
+        assert_eq!(audit(&early), "doubles not counted yet; no whole pass since the start 4 s ago");
+        assert_eq!(audit(&json!(null)), "-", "of a gateway that does not say");
     }
 
     #[test]
