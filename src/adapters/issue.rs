@@ -143,6 +143,20 @@ fn signed(
 /// # Errors
 /// A file is not there, or a certificate is another one's; then nothing was written.
 pub fn revoke(directory: &Path, name: &RegionName, files: &[PathBuf]) -> Result<usize, IdentityError> {
+    let (all, text) = revocation(directory, name, files)?;
+    replace(&directory.join("ca.pem"), &text)?;
+    Ok(all)
+}
+
+/// What [`revoke`] would write into `ca.pem`, and how many certificates would be on the list. Writes nothing. Blocks.
+///
+/// # Errors
+/// Those of [`revoke`].
+pub fn revocation(
+    directory: &Path,
+    name: &RegionName,
+    files: &[PathBuf],
+) -> Result<(usize, String), IdentityError> {
     let Authority { issuer, subject } = authority(directory)?;
     let path = directory.join("ca.pem");
     let text =
@@ -174,8 +188,7 @@ pub fn revoke(directory: &Path, name: &RegionName, files: &[PathBuf]) -> Result<
     }
     let all = serials.len();
     kept.push_str(&list_of(serials, &issuer)?);
-    replace(&path, &kept)?;
-    Ok(all)
+    Ok((all, kept))
 }
 
 /// A revocation list of these serial numbers, as PEM. Nobody refuses it for its age: there is one, and each is longer than the one before.

@@ -78,6 +78,9 @@ struct Revoke {
     /// Instead of NAME.pem: a certificate of it that is still valid, such as one of before a rotation; repeat it for each.
     #[arg(long = "certificate", value_name = "FILE")]
     certificates: Vec<PathBuf>,
+    /// Say how many certificates would be revoked, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
     /// Print JSON: file, and how many certificates are revoked in it.
     #[arg(long)]
     json: bool,
@@ -85,11 +88,22 @@ struct Revoke {
 
 impl Revoke {
     fn run(&self) -> Result<(), Failure> {
-        let Self { name, out, certificates, json } = self;
-        let revoked = issue::revoke(out, name, certificates).map_err(Failure::failed)?;
+        let Self { name, out, certificates, dry_run, json } = self;
+        let revoked = match dry_run {
+            true => issue::revocation(out, name, certificates).map(|(all, _)| all),
+            false => issue::revoke(out, name, certificates),
+        };
+        let revoked = revoked.map_err(Failure::failed)?;
         let file = out.join("ca.pem");
         if *json {
-            return print(&format!("{}\n", json!({ "file": file, "revoked": revoked })));
+            let said = json!({ "file": file, "revoked": revoked, "dry_run": dry_run });
+            return print(&format!("{said}\n"));
+        }
+        if *dry_run {
+            let file = file.display();
+            return print(&format!(
+                "{file}: {revoked} certificates would be revoked\nNothing was changed.\n"
+            ));
         }
         print(&format!(
             "{}: {name} is revoked ({revoked} certificates are); put this file in place in every region and at every witness\n",

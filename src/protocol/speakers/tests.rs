@@ -1,6 +1,6 @@
-//! Every cell of the table, and the document that shows it.
+//! Every cell of the table.
 //!
-//! Neighbour: `super` has the table. The cells are written out here a second time, on purpose.
+//! Neighbours: `super` has the table; `tests/deploy` holds the document against it. The cells are written out here a second time, on purpose.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -97,21 +97,4 @@ fn what_a_sender_is_follows_from_the_view_then_from_the_files() {
     assert_eq!(of(&left, "b", true), Sender::Former, "whatever the files still say");
     let unfounded = View::unfounded(ring(&["a", "b"]));
     assert_eq!((of(&unfounded, "b", true), of(&unfounded, "m", false)), (Sender::Region, Sender::Stranger));
-}
-
-/// The table as the document shows it.
-fn table() -> String {
-    let head = "| message | what it says | region | joining | former | witness | stranger | for itself only |\n|---|---|---|---|---|---|---|---|\n";
-    let row = |message: &Kind| {
-        let cells = Sender::ALL.map(|sender| if message.who().contains(&sender) { "yes" } else { "-" });
-        let own = if message.is_of_its_sender() { "yes" } else { "-" };
-        format!("| `{}` | {} | {} | {own} |\n", message.name(), message.about(), cells.join(" | "))
-    };
-    head.to_owned() + &Kind::ALL.iter().map(row).collect::<String>()
-}
-
-#[test]
-fn the_document_shows_this_table() {
-    let document = include_str!("../../../deploy/PEERS.md");
-    assert!(document.contains(&table()), "deploy/PEERS.md should have\n{}", table());
 }

@@ -12,9 +12,10 @@ use crate::cli::register::{admin, at};
 use crate::cli::{err, onceway, out, well};
 
 /// Commands that change something: they can be rehearsed.
-const ACTS: [&str; 15] = [
+const ACTS: [&str; 16] = [
     "break-glass",
     "certs",
+    "certs revoke",
     "init",
     "jobs drop",
     "jobs retry",

@@ -234,16 +234,18 @@ fn a_line_is_split_as_a_shell_does() {
 }
 
 /// The sections that a runbook must have, and what each of them says, in this order.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 14] = [
     "Region dies",
     "Region returns",
     "Planned maintenance",
     "Add a region",
+    "Removing a region",
     "Lost slot",
     "onceway upgrade",
     "Postgres minor upgrade",
     "Postgres major upgrade",
     "Certificate rotation",
+    "Replacing the authority",
     "Stuck key",
     "Suspected double charge",
     "Disk filling from a dead subscriber",
@@ -296,4 +298,22 @@ fn the_runbook_names_metrics_and_lines_that_the_product_shows() {
         assert!(told.contains(line), "the documents do not say {line:?} any more: take it out here");
         assert!(text(source).contains(&line.replace('\n', " ")), "{source} does not say {line:?}");
     }
+}
+
+/// The table as the document shows it.
+fn peer_table() -> String {
+    let head = "| message | what it says | region | joining | former | witness | stranger | for itself only |\n|---|---|---|---|---|---|---|---|\n";
+    let row = |message: &onceway::protocol::speakers::Kind| {
+        let cells = onceway::protocol::speakers::Sender::ALL
+            .map(|sender| if message.who().contains(&sender) { "yes" } else { "-" });
+        let own = if message.is_of_its_sender() { "yes" } else { "-" };
+        format!("| `{}` | {} | {} | {own} |\n", message.name(), message.about(), cells.join(" | "))
+    };
+    head.to_owned() + &onceway::protocol::speakers::Kind::ALL.iter().map(row).collect::<String>()
+}
+
+#[test]
+fn the_document_of_the_peer_plane_shows_the_table_of_the_code() {
+    let document = text("deploy/PEERS.md");
+    assert!(document.contains(&peer_table()), "deploy/PEERS.md should have\n{}", peer_table());
 }
