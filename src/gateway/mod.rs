@@ -78,7 +78,7 @@ use coverage::{Coverage, Report};
 use credentials::Credentials;
 use crowd::{Crowd, MostAtOnce};
 use jobs::Workers;
-use live::{ConfigStatus, Live, Lives};
+use live::{ConfigStatus, Live};
 use quota::Quota;
 use route::{Policy, Routes};
 use shadow::Shadow;
@@ -158,8 +158,6 @@ struct Fixed {
     failover: authority::Failover,
     upstream_health: Option<authority::upstream::UpstreamHealth>,
     speaks: Versions,
-    /// Of the routes that are and were live, what outlasts them.
-    routes: Lives,
 }
 
 impl Fixed {
@@ -195,6 +193,7 @@ pub struct Gateway<P: Ports> {
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
     clock_watch: Mutex<ClockWatch>,
+    observing: Mutex<trust::Observing>,
     crowd: Arc<Crowd>,
     in_flight: AtomicUsize,
     idle: Notify,
@@ -309,7 +308,6 @@ impl<P: Ports> Gateway<P> {
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
         let since = ports.clock().now();
-        let routes = Lives::of(&settings.routes);
         let live = Live::first(&settings, &ports);
         let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
             settings;
@@ -318,17 +316,7 @@ impl<P: Ports> Gateway<P> {
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
-            settings: Fixed {
-                me,
-                drift,
-                skew,
-                seals_requests,
-                timings,
-                failover,
-                upstream_health,
-                speaks,
-                routes,
-            },
+            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks },
             authority: Arc::new(authority::Authority::new(Arc::new(view), lease, drift, proposer)),
             origin,
             attached: Arc::default(),
@@ -339,6 +327,7 @@ impl<P: Ports> Gateway<P> {
             store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
             health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
             clock_watch,
+            observing: Mutex::default(),
             crowd: Arc::default(),
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
