@@ -14,6 +14,7 @@ use onceway::adapters::postgres::provision::{self, Plan, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::cluster::Cluster;
+use onceway::ports::contract::by;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion};
 use onceway::ports::{KeyStore, Upkeep};
 use onceway::protocol::decide::Basis;
@@ -213,7 +214,7 @@ impl Bench {
 async fn reap(store: Arc<PgStore>, stop: Arc<AtomicBool>, reaped: Arc<AtomicU64>) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        let batch = store.reap(Date(i64::MAX / 2_000_000), BATCH).await?;
+        let batch = store.reap(by(Date(i64::MAX / 2_000_000)), BATCH).await?;
         reaped.fetch_add(batch.seen(), Ordering::Relaxed);
         tokio::time::sleep((begun.elapsed() * 4).max(Duration::from_millis(20))).await;
     }

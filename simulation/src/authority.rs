@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::points::Point;
 use crate::store::{Effect, SimStore};
 use onceway::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch};
 use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
@@ -13,6 +14,7 @@ use onceway::ports::upkeep::Place;
 use onceway::ports::{Acceptors, Audit, Authority, Escrows, Imports};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::double::Trace;
+use onceway::protocol::forget::MayForget;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Answer, Nonce, RequestId, Token};
 use onceway::protocol::region::Origin;
@@ -25,17 +27,17 @@ impl Acceptors for SimStore {
     }
 
     async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.set_acceptor(version, acceptor)).await
+        self.call(Effect::At(Point::Acceptor), |table| table.set_acceptor(version, acceptor)).await
     }
 }
 
 impl Authority for SimStore {
     async fn set_gate(&self, version: GateVersion, state: &GateState) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.set_gate(version, state)).await
+        self.call(Effect::At(Point::Gate), |table| table.set_gate(version, state)).await
     }
 
     async fn keep_views(&self, views: &[Arc<View>]) -> Result<(), StoreError> {
-        self.call(Effect::Writes, |table| table.keep_views(views)).await
+        self.call(Effect::At(Point::Views), |table| table.keep_views(views)).await
     }
 
     async fn views(&self) -> Result<Vec<(Arc<View>, Duration)>, StoreError> {
@@ -49,7 +51,7 @@ impl Escrows for SimStore {
     }
 
     async fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> Result<(), StoreError> {
-        self.call(Effect::Writes, |table| table.void(id, origin, token, nonce)).await
+        self.call(Effect::At(Point::Void), |table| table.void(id, origin, token, nonce)).await
     }
 
     async fn lodge_answer(
@@ -60,16 +62,16 @@ impl Escrows for SimStore {
         nonce: Nonce,
         answer: &Answer,
     ) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.lodge_answer(id, origin, token, nonce, answer)).await
+        self.call(Effect::At(Point::Void), |table| table.lodge_answer(id, origin, token, nonce, answer)).await
     }
 
     async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
-        let converted = self.call(Effect::Writes, |table| table.convert(origin, most)).await?;
+        let converted = self.call(Effect::At(Point::Convert), |table| table.convert(origin, most)).await?;
         converted.ok_or_else(unapproved)
     }
 
-    async fn reap_escrows(&self, most: u32) -> Result<u64, StoreError> {
-        self.call(Effect::Writes, |table| table.reap_escrows(most)).await
+    async fn reap_escrows(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
+        self.call(Effect::At(Point::Reap), |table| table.reap_escrows(may, most)).await
     }
 }
 
@@ -87,8 +89,12 @@ impl Imports for SimStore {
         if *origin == self.call(Effect::Reads, |table| table.origin().clone()).await? {
             return Err(StoreError::Definite("the own rows are written by claims only".to_owned()));
         }
-        let imported = self.call(Effect::Writes, |table| table.import(origin, rows)).await?;
+        let imported = self.call(Effect::At(Point::Import), |table| table.import(origin, rows)).await?;
         imported.ok_or_else(unapproved)
+    }
+
+    async fn reap_imports(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
+        self.call(Effect::At(Point::Reap), |table| table.reap_imports(may, most)).await
     }
 }
 
@@ -110,7 +116,7 @@ impl Audit for SimStore {
     }
 
     async fn journal_doubles(&self, found: &[Double]) -> Result<Vec<bool>, StoreError> {
-        self.call(Effect::Writes, |table| table.journal_doubles(found)).await
+        self.call(Effect::At(Point::Journal), |table| table.journal_doubles(found)).await
     }
 
     async fn doubles(&self) -> Result<Counted, StoreError> {
@@ -123,7 +129,7 @@ impl Audit for SimStore {
         request_id: RequestId,
         answer: &Answer,
     ) -> Result<bool, StoreError> {
-        self.call(Effect::Writes, |table| table.late(attempt, request_id, answer)).await
+        self.call(Effect::At(Point::Journal), |table| table.late(attempt, request_id, answer)).await
     }
 
     async fn findings(

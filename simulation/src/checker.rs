@@ -72,11 +72,15 @@ pub enum Invariant {
     SilentAtFirst,
     /// Whoever is sent after another region's attempt knew of it, or says that it ran at risk.
     KnewOfOthers,
+    /// A record that nobody sends under says what became of a key from its first moment.
+    WholeAtOnce,
+    /// A key is remembered for as long as it was promised, by time that passed.
+    KeptForItsLife,
 }
 
 impl Invariant {
     /// All of them, in the order of the reference.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::OneViewPerEpoch,
         Self::AdoptedIsChosen,
         Self::OneSender,
@@ -98,6 +102,8 @@ impl Invariant {
         Self::LodgedUnderItsView,
         Self::SilentAtFirst,
         Self::KnewOfOthers,
+        Self::WholeAtOnce,
+        Self::KeptForItsLife,
     ];
 
     /// Its number in the protocol reference; `2.1` is its section about acceptors, `7.1` a stricter form of 7, `4.1` that about proofs of absence, `H7` one of its holes, `T2` the second rule of
@@ -125,6 +131,8 @@ impl Invariant {
             Self::LodgedUnderItsView => "4.1",
             Self::SilentAtFirst => "H7",
             Self::KnewOfOthers => "T2",
+            Self::WholeAtOnce => "22",
+            Self::KeptForItsLife => "23",
         }
     }
 
@@ -152,6 +160,8 @@ impl Invariant {
             Self::LodgedUnderItsView => "lodged-under-its-view",
             Self::SilentAtFirst => "silent-at-first",
             Self::KnewOfOthers => "knew-of-others",
+            Self::WholeAtOnce => "whole-at-once",
+            Self::KeptForItsLife => "kept-for-its-life",
         }
     }
 }

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::route::{Policy, Protection, Route, Routes};
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::Body;
 use onceway::ports::body::{self, Collected};
+use onceway::protocol::lifetime::Retention;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::view::View;
 use tokio::time::{Instant, sleep, timeout};
@@ -96,6 +98,8 @@ pub struct Deployment {
     cut_off: Mutex<BTreeSet<RegionName>>,
     /// Where the clocks of clients are off.
     paces: Mutex<BTreeMap<RegionName, Pace>>,
+    /// Where keys are remembered for another time than the scenario says, from the next process on.
+    retentions: Mutex<BTreeMap<RegionName, Duration>>,
     /// Which region was lost when, since the world began.
     losses: Mutex<Vec<(RegionName, Duration)>>,
     design: Design,
@@ -131,6 +135,7 @@ impl Deployment {
             nodes: Mutex::default(),
             cut_off: Mutex::default(),
             paces: Mutex::default(),
+            retentions: Mutex::default(),
             losses: Mutex::default(),
             design,
             rivals,
@@ -169,8 +174,13 @@ impl Deployment {
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
         let rival = (self.design != Design::Onceway).then(|| ports.clone());
         let generation = self.world.cluster.origin(region).generation;
-        let told: Settings =
+        let mut told: Settings =
             self.scenario.shared.settings(region.clone(), generation, self.credentials.clone());
+        let retentions = self.retentions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(retention) = retentions.get(region) {
+            told.routes = remembering(&told.routes, *retention);
+        }
+        drop(retentions);
         let view = View::unfounded(self.scenario.shared.ring.clone());
         let Ok(gateway) = Gateway::new(ports, told, view) else { panic!("a scenario that was checked") };
         let rival = rival
@@ -370,9 +380,35 @@ impl Deployment {
         span.mul_f64(1.0 / pace.per_second.as_secs_f64())
     }
 
+    /// Lets the next processes of a region remember keys for this long only; `None`: as the scenario says.
+    pub fn set_retention(&self, region: &RegionName, retention: Option<Duration>) {
+        let mut retentions = self.retentions.lock().unwrap_or_else(PoisonError::into_inner);
+        match retention {
+            Some(retention) => retentions.insert(region.clone(), retention),
+            None => retentions.remove(region),
+        };
+    }
+
     fn nodes(&self) -> MutexGuard<'_, BTreeMap<RegionName, Node>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The same routes, whose keys are remembered for this long, and their tombstones for as long again.
+fn remembering(routes: &Routes, retention: Duration) -> Routes {
+    let lowered = |policy: &Arc<Policy>| {
+        let policy = Policy::clone(policy);
+        Arc::new(Policy { retention: Retention::For(retention), tombstone: retention, ..policy })
+    };
+    let route = |route: &Route| Route {
+        protection: match &route.protection {
+            Protection::Off => Protection::Off,
+            Protection::Optional(policy) => Protection::Optional(lowered(policy)),
+            Protection::Required(policy) => Protection::Required(lowered(policy)),
+        },
+        ..route.clone()
+    };
+    Routes(routes.0.iter().map(route).collect())
 }
 
 /// The API token of a tenant by its number.

@@ -16,6 +16,7 @@ pub mod letters;
 pub mod outcome;
 pub mod peers;
 pub mod play;
+pub mod points;
 pub mod ports;
 pub mod process;
 pub mod report;

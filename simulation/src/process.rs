@@ -13,6 +13,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::points::Point;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Running,
@@ -27,6 +29,8 @@ pub struct Process {
     /// Wakes whoever waits for another life, in the order in which they began to: a `watch` would wake them at random.
     changed: Arc<Notify>,
     slept: Arc<Mutex<Slept>>,
+    /// The statements after the first of which it dies.
+    dies_at: Arc<Mutex<Vec<Point>>>,
 }
 
 /// How long a process has been paused, by the world's time.
@@ -38,7 +42,12 @@ struct Slept {
 
 impl Default for Process {
     fn default() -> Self {
-        Self { life: Arc::new(Mutex::new(Life::Running)), changed: Arc::default(), slept: Arc::default() }
+        Self {
+            life: Arc::new(Mutex::new(Life::Running)),
+            changed: Arc::default(),
+            slept: Arc::default(),
+            dies_at: Arc::default(),
+        }
     }
 }
 
@@ -56,6 +65,18 @@ impl Process {
     /// Ends it: no task of it ever runs on, calls to it break, and new ones are refused. It cannot be resumed.
     pub fn kill(&self) {
         self.change(Life::Dead);
+    }
+
+    /// Lets it die right after the next statement of one of these kinds took effect.
+    pub fn dies_at(&self, points: &[Point]) {
+        *self.dies_at.lock().unwrap_or_else(PoisonError::into_inner) = points.to_vec();
+    }
+
+    /// A statement of this kind took effect.
+    pub(crate) fn passed(&self, point: Point) {
+        if self.dies_at.lock().unwrap_or_else(PoisonError::into_inner).contains(&point) {
+            self.kill();
+        }
     }
 
     /// For how long it was paused so far: what a clock does not count that stands still meanwhile.
@@ -79,7 +100,7 @@ impl Process {
     }
 
     /// Waits until it is dead.
-    async fn died(&self) {
+    pub async fn died(&self) {
         self.becomes(Life::Dead).await;
     }
 

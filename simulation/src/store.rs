@@ -9,8 +9,11 @@ use onceway::ports::store::{
     Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError,
     Subscription, Written,
 };
-use onceway::ports::upkeep::{self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped};
+use onceway::ports::upkeep::{
+    self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped, Ruling, Who,
+};
 use onceway::ports::{Jobs, KeyStore, Replica, Upkeep};
+use onceway::protocol::forget::{MayForget, Observed};
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::record::{Answer, Nonce, Row};
@@ -19,6 +22,7 @@ use onceway::protocol::time::Date;
 
 use crate::clock::pause;
 use crate::cluster::{Cluster, StoreMode};
+use crate::points::Point;
 use crate::process::Process;
 use crate::table::Table;
 
@@ -35,6 +39,8 @@ pub struct SimStore {
 pub(crate) enum Effect {
     Reads,
     Writes,
+    /// It writes, and its sender may die right after it.
+    At(Point),
 }
 
 impl SimStore {
@@ -70,6 +76,9 @@ impl SimStore {
         match mode {
             StoreMode::Up => {
                 let reply = self.cluster.execute(&self.region, statement);
+                if let Effect::At(point) = effect {
+                    self.process.passed(point);
+                }
                 pause(latency / 2).await;
                 Ok(reply)
             }
@@ -88,29 +97,31 @@ async fn silent(effect: Effect, bound: Duration) -> StoreError {
     let why = format!("no reply for {bound:?}");
     match effect {
         Effect::Reads => StoreError::Definite(why),
-        Effect::Writes => StoreError::Unknown(why),
+        Effect::Writes | Effect::At(_) => StoreError::Unknown(why),
     }
 }
 
 impl KeyStore for SimStore {
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
         let later = self.cluster.confirms(&self.region);
-        let replied = self.call(Effect::Writes, |table| table.claim(ask)).await;
+        // A hold of nothing is never sent under: it stands in for another region's attempt.
+        let effect = if ask.hold.is_zero() { Effect::At(Point::StandIn) } else { Effect::Writes };
+        let replied = self.call(effect, |table| table.claim(ask)).await;
         pause(later).await;
         self.process.runs().await;
         replied
     }
 
     async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.settle(attempt, answer)).await
+        self.call(Effect::At(Point::Settle), |table| table.settle(attempt, answer)).await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.release(attempt)).await
+        self.call(Effect::At(Point::Release), |table| table.release(attempt)).await
     }
 
     async fn doubt(&self, attempt: &Attempt, status: Option<u16>) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.doubt(attempt, status)).await
+        self.call(Effect::At(Point::Doubt), |table| table.doubt(attempt, status)).await
     }
 
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
@@ -122,7 +133,7 @@ impl KeyStore for SimStore {
     }
 
     async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.approve(version, boot)).await
+        self.call(Effect::At(Point::Gate), |table| table.approve(version, boot)).await
     }
 }
 
@@ -136,7 +147,7 @@ impl Replica for SimStore {
     }
 
     async fn remember(&self, memory: &[PeerMemory]) -> Result<(), StoreError> {
-        self.call(Effect::Writes, |table| table.remember(memory)).await
+        self.call(Effect::At(Point::Remember), |table| table.remember(memory)).await
     }
 
     async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
@@ -164,14 +175,14 @@ impl Jobs for SimStore {
         nonce: Nonce,
         most: usize,
         away: Duration,
-        until: Option<Date>,
+        may: Option<MayForget>,
         turns: Option<&Turns>,
     ) -> Result<Vec<Job>, StoreError> {
-        self.call(Effect::Writes, |table| table.take(nonce, most, away, until, turns)).await
+        self.call(Effect::At(Point::Take), |table| table.take(nonce, most, away, may, turns)).await
     }
 
     async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.finish(taken)).await
+        self.call(Effect::At(Point::Job), |table| table.finish(taken)).await
     }
 
     async fn put_off(
@@ -181,15 +192,15 @@ impl Jobs for SimStore {
         counted: bool,
         trouble: &str,
     ) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.put_off(taken, after, counted, trouble)).await
+        self.call(Effect::At(Point::Job), |table| table.put_off(taken, after, counted, trouble)).await
     }
 
     async fn bury(&self, taken: &Taken, trouble: &str) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.bury(taken, trouble)).await
+        self.call(Effect::At(Point::Job), |table| table.bury(taken, trouble)).await
     }
 
-    async fn erase(&self, until: Date) -> Result<u64, StoreError> {
-        self.call(Effect::Writes, |table| table.erase(until)).await
+    async fn erase(&self, may: MayForget) -> Result<u64, StoreError> {
+        self.call(Effect::At(Point::Reap), |table| table.erase(may)).await
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
@@ -214,8 +225,8 @@ impl Jobs for SimStore {
 }
 
 impl Upkeep for SimStore {
-    async fn reap(&self, until: Date, most: u32) -> Result<Reaped, StoreError> {
-        self.call(Effect::Writes, |table| table.reap(until, most)).await
+    async fn reap(&self, may: MayForget, most: u32) -> Result<Reaped, StoreError> {
+        self.call(Effect::At(Point::Reap), |table| table.reap(may, most)).await
     }
 
     async fn claims(
@@ -236,19 +247,36 @@ impl Upkeep for SimStore {
     }
 
     async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
-        self.call(Effect::Writes, |table| table.enlist(ids)).await
+        self.call(Effect::At(Point::List), |table| table.enlist(ids)).await
     }
 
     async fn delist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
-        self.call(Effect::Writes, |table| table.delist(ids)).await
+        self.call(Effect::At(Point::List), |table| table.delist(ids)).await
     }
 
     async fn unlist(&self) -> Result<u64, StoreError> {
-        self.call(Effect::Writes, Table::unlist).await
+        self.call(Effect::At(Point::List), Table::unlist).await
     }
 
     async fn rule(&self, attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError> {
-        self.call(Effect::Writes, |table| table.rule(attempt, act)).await
+        self.call(Effect::At(Point::Rule), |table| table.rule(attempt, act)).await
+    }
+
+    async fn stand_in(
+        &self,
+        ask: &ClaimAsk,
+        ruling: &Ruling,
+        by: Option<Who<'_>>,
+    ) -> Result<Written, StoreError> {
+        self.call(Effect::At(Point::StandIn), |table| table.stand_in(ask, ruling, by)).await
+    }
+
+    async fn observed(&self) -> Result<(u64, Observed, Date), StoreError> {
+        self.call(Effect::Reads, |table| table.observed()).await
+    }
+
+    async fn observe(&self, version: u64, observed: &Observed) -> Result<Written, StoreError> {
+        self.call(Effect::At(Point::Observe), |table| table.observe(version, observed)).await
     }
 
     async fn live_keys(
@@ -261,7 +289,7 @@ impl Upkeep for SimStore {
     }
 
     async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
-        self.call(Effect::Writes, |table| table.note(kind, reason)).await
+        self.call(Effect::At(Point::Journal), |table| table.note(kind, reason)).await
     }
 
     async fn noted(&self, kind: &str) -> Result<Option<Duration>, StoreError> {

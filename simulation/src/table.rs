@@ -24,10 +24,11 @@ use onceway::ports::store::{
 use onceway::ports::upkeep::Entry;
 use onceway::protocol::authority::GateState;
 use onceway::protocol::decide::Basis;
+use onceway::protocol::forget::Observed;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{NEVER, Retention};
 use onceway::protocol::plant::{Plant, removed};
-use onceway::protocol::record::{Answer, Nonce, Row, Token};
+use onceway::protocol::record::{Answer, Nonce, Row, Token, next_attempt};
 use onceway::protocol::region::Origin;
 use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
@@ -80,6 +81,10 @@ pub(crate) struct Table {
     doubles: BTreeSet<(KeyId, Origin, Origin, Token)>,
     /// Attempts whose late answers are in the journal.
     lates: BTreeSet<(KeyId, Nonce)>,
+    /// How time passed here, and how often that was written.
+    observed: (u64, Observed),
+    /// The greatest token of a row that was ever reaped.
+    forgotten: Token,
     history: History,
     rows: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
     /// The own ones of them, by what they are looked for.
@@ -98,6 +103,7 @@ impl Table {
     /// An empty store at epoch 1, started now, with an acceptor that holds nothing; its boot is not approved yet.
     pub(crate) fn new(origin: Origin, system: u64, clock: SimClock) -> Self {
         let running = Boot { system, timeline: 1, started: clock.micros() };
+        let clock_now = clock.micros().div_euclid(1_000);
         Self {
             origin,
             clock,
@@ -113,6 +119,8 @@ impl Table {
             imports: BTreeMap::new(),
             doubles: BTreeSet::new(),
             lates: BTreeSet::new(),
+            observed: (1, Observed::first(Date(clock_now))),
+            forgotten: Token { epoch: 0, attempt: 0 },
             history: History::default(),
             rows: BTreeMap::new(),
             orders: order::Orders::default(),
@@ -202,11 +210,11 @@ impl Table {
             return ClaimReply::GateMoved;
         }
         let (over, attempt) = match &ask.basis {
-            Basis::Absent => (Vec::new(), 1),
+            Basis::Absent => (Vec::new(), self.next_attempt(0)),
             Basis::Known { own: seen, over, attempt }
                 if self.own_yields(own, *seen, now) && self.others_yield(&ask.id, over, *attempt) =>
             {
-                (over.clone(), attempt + 1)
+                (over.clone(), self.next_attempt(*attempt))
             }
             Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };
@@ -215,6 +223,10 @@ impl Table {
         let (token, expires) = (row.token, row.expires);
         self.write(&ask.id, row);
         ClaimReply::Won { token, expires }
+    }
+
+    fn next_attempt(&self, known: u32) -> u32 {
+        next_attempt(known, self.epoch, self.forgotten)
     }
 
     /// The own row as this statement writes it.

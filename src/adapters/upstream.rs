@@ -148,7 +148,7 @@ impl Upstream for HttpUpstream {
         let mut headers = send.headers;
         prepare(&mut headers, &self.own.host);
         name_attempt(&mut headers, &send.id, send.token);
-        headers.insert(ATTEMPT, HeaderValue::from(send.token.attempt));
+        headers.insert(ATTEMPT, HeaderValue::from(send.token.attempts()));
         headers.insert(REQUEST_ID, header(&send.request_id.to_string()).expect("an id is visible ASCII"));
         if !send.body.is_empty() || [Method::POST, Method::PUT, Method::PATCH].contains(&send.method) {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(send.body.len()));

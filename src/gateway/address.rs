@@ -267,7 +267,7 @@ async fn told<P: Ports>(
         status: answer.as_ref().map(|answer| answer.status),
         expires: reply::http_date(row.expires).and_then(|date| Some(date.to_str().ok()?.to_owned())),
         request_id: row.request_id.to_string(),
-        attempt: row.token.attempt,
+        attempt: row.token.attempts(),
         answer,
     }))
 }

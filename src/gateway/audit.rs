@@ -17,7 +17,7 @@ use crate::ports::audit::{Finding, Of, RunAtRisk};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Place;
-use crate::ports::{Audit as _, Clock, Escrows, Peers, Ports};
+use crate::ports::{Audit as _, Clock, Peers, Ports};
 use crate::protocol::double::{self, Trace, Twice};
 use crate::protocol::key::KeyId;
 use crate::protocol::region::RegionName;
@@ -25,7 +25,6 @@ use crate::protocol::region::RegionName;
 /// Runs at risk in one look.
 const STRETCH: u32 = 1_000;
 /// Rows of escrow in one look.
-const BATCH: u32 = 200;
 /// How long another region may take to tell of a key.
 const TELL_WITHIN: Duration = Duration::from_secs(2);
 
@@ -124,8 +123,6 @@ async fn look<P: Ports>(gateway: &Gateway<P>, after: Option<KeyId>) -> Option<Ke
         }
     };
     doubles::count(gateway).await;
-    // Failures are counted; the next look tries again.
-    let _ = metrics::upkeep("reap_escrows", gateway.ports.store().reap_escrows(BATCH)).await;
     next
 }
 

@@ -77,6 +77,10 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
         // Nor whether the database's clock steps: that takes a first heartbeat to compare with, and what was seen before.
         return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
     }
+    if !gateway.has_observed() && !trust::observe(gateway, &gateway.promised_lives()).await {
+        // What is promised from now on is durable first.
+        return close(gateway, "starting: how time passed at the store is not known yet".to_owned());
+    }
     match gateway.ports.store().gate().await {
         Ok(gate) if gate.is_open() => open(gateway, gate),
         Ok(_) => close(gateway, "the store restarted and is not approved yet".to_owned()),
@@ -258,6 +262,7 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut recalled = false;
     let mut remembered: Option<Moment> = None;
     let mut slots = BTreeSet::new();
+    let mut observed: Option<Moment> = None;
     while let Some(gateway) = gateway.upgrade() {
         let clock = gateway.ports.clock();
         let begun = clock.now();
@@ -278,6 +283,12 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                 if let Ok(found) = gateway.ports.store().slots().await {
                     metrics::slots(&mut slots, &found);
                 }
+            }
+        }
+        let due = observed.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY) || !gateway.has_observed();
+        if due && gateway.store_is_open() {
+            if trust::observe(&gateway, &gateway.promised_lives()).await {
+                observed = Some(begun);
             }
         }
         let next = begun + gateway.settings.timings.poll;

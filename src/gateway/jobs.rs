@@ -131,8 +131,8 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Beg
         while let Some(gateway) = weak.upgrade() {
             let store = gateway.ports.store();
             // Whatever fails here is tried again soon; the store's own health is told elsewhere.
-            if let Some(until) = gateway.forgets_until()
-                && let Ok(erased @ 1..) = store.erase(until).await
+            if let Some(may) = gateway.may_forget()
+                && let Ok(erased @ 1..) = store.erase(may).await
             {
                 tracing::info!(erased, "stored requests of dead letters are past their retention");
             }
@@ -201,8 +201,8 @@ async fn take_for<P: Ports>(
     if free == 0 {
         return None;
     }
-    let (nonce, until) = (gateway.ports.dice().nonce(), gateway.forgets_until());
-    let taken = gateway.ports.store().take(nonce, free, away(gateway), until, turns);
+    let (nonce, may) = (gateway.ports.dice().nonce(), gateway.may_forget());
+    let taken = gateway.ports.store().take(nonce, free, away(gateway), may, turns);
     let mut last = None;
     for mut job in metrics::upkeep("take", taken).await.unwrap_or_default() {
         let Ok(permit) = places.clone().try_acquire_owned() else { return last };

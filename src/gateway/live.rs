@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -17,7 +16,7 @@ use super::crowd::MostAtOnce;
 use super::live_keys::LiveKeys;
 use super::quota::{Quota, Quotas};
 use super::route::Routes;
-use super::{Fixed, Gateway, Settings, metrics, publication};
+use super::{Fixed, Gateway, Settings, metrics, publication, trust};
 use crate::ports::{Clock, Ports};
 use crate::protocol::digest::Digest32;
 
@@ -110,26 +109,6 @@ impl<P: Ports> Live<P> {
     }
 }
 
-/// How long keys of this process's routes live at most, whichever of them it ran: a route that is gone has left keys behind.
-pub(super) struct Lives(ArcSwap<Option<Duration>>);
-
-impl Lives {
-    /// Those of the first routes.
-    pub(super) fn of(routes: &Routes) -> Self {
-        Self(ArcSwap::from_pointee(routes.longest_life()))
-    }
-
-    /// The longest; `None`: for ever.
-    pub(super) fn longest_life(&self) -> Option<Duration> {
-        **self.0.load()
-    }
-
-    fn also(&self, routes: &Routes) {
-        let longest = self.longest_life().zip(routes.longest_life()).map(|(before, now)| before.max(now));
-        self.0.store(Arc::new(longest));
-    }
-}
-
 /// How what runs stands to what the files say.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ConfigStatus {
@@ -144,10 +123,32 @@ pub struct ConfigStatus {
 }
 
 impl<P: Ports> Gateway<P> {
+    /// Has the store keep how long keys of these routes live at most, before anybody is promised it.
+    ///
+    /// # Errors
+    /// The store does not answer: then these routes must not go live.
+    pub async fn promise(&self, routes: &Routes) -> Result<(), String> {
+        let lives = self.lives(routes);
+        if self.shadow.is_some() || lives == self.promised_lives() || trust::observe(self, &lives).await {
+            return Ok(());
+        }
+        Err("keys would be kept for another time, and the store cannot write that down now: have the files read again (SIGHUP) once it answers".to_owned())
+    }
+
+    /// How long keys are kept that are claimed now: the longest life that ends, and `None` where some are kept for ever.
+    pub(super) fn promised_lives(&self) -> Vec<Option<Duration>> {
+        self.lives(&self.live.load().routes)
+    }
+
+    fn lives(&self, routes: &Routes) -> Vec<Option<Duration>> {
+        let longest = routes.lives().flatten().max().map(|life| Some(life + self.settings.skew));
+        let ever = routes.lives().find(Option::is_none);
+        longest.into_iter().chain(ever).collect()
+    }
+
     /// Goes by this from the next request on. What has begun ends as it began.
     pub fn reload(&self, reload: Reload) {
         metrics::prepare_routes(&reload.routes);
-        self.settings.routes.also(&reload.routes);
         let restart = reload.restart.clone();
         self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
         self.loaded(restart);

@@ -80,7 +80,7 @@ use coverage::{Coverage, Report};
 use credentials::Credentials;
 use crowd::{Crowd, MostAtOnce};
 use jobs::Workers;
-use live::{ConfigStatus, Live, Lives};
+use live::{ConfigStatus, Live};
 use quota::Quota;
 use route::{Policy, Routes};
 use shadow::Shadow;
@@ -160,8 +160,6 @@ struct Fixed {
     failover: authority::Failover,
     upstream_health: Option<authority::upstream::UpstreamHealth>,
     speaks: Versions,
-    /// Of the routes that are and were live, what outlasts them.
-    routes: Lives,
 }
 
 impl Fixed {
@@ -199,6 +197,7 @@ pub struct Gateway<P: Ports> {
     clock_watch: Mutex<ClockWatch>,
     hearing: hearing::Hearing,
     looks: Mutex<doubles::Looks>,
+    observing: Mutex<trust::Observing>,
     crowd: Arc<Crowd>,
     in_flight: AtomicUsize,
     idle: Notify,
@@ -314,7 +313,6 @@ impl<P: Ports> Gateway<P> {
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
         let since = ports.clock().now();
-        let routes = Lives::of(&settings.routes);
         let live = Live::first(&settings, &ports);
         let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
             settings;
@@ -323,17 +321,7 @@ impl<P: Ports> Gateway<P> {
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
-            settings: Fixed {
-                me,
-                drift,
-                skew,
-                seals_requests,
-                timings,
-                failover,
-                upstream_health,
-                speaks,
-                routes,
-            },
+            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks },
             authority: Arc::new(authority::Authority::new(Arc::new(view), lease, drift, proposer)),
             origin,
             attached: Arc::default(),
@@ -346,6 +334,7 @@ impl<P: Ports> Gateway<P> {
             clock_watch,
             hearing: hearing::Hearing::default(),
             looks: Mutex::default(),
+            observing: Mutex::default(),
             crowd: Arc::default(),
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),

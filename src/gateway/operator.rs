@@ -15,10 +15,10 @@ use super::authority::Here;
 use super::claim::lifetime;
 use super::ending::read;
 use super::route::NEVER_REPLAYED;
-use super::stand_in::{self, For, NotClaimed};
+use super::stand_in::{self, For, NotWritten};
 use super::status::KeyStatus;
 use crate::ports::store::{Attempt, StoreError, Written};
-use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling};
+use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling, Who};
 use crate::ports::{KeyStore, Ports, Upkeep};
 use crate::protocol::decide::{Over, basis, doubt};
 use crate::protocol::double::Why;
@@ -193,23 +193,26 @@ impl<P: Ports> Gateway<P> {
 
     /// Ends an attempt in doubt by hand, and wakes who waits. Returns the key as it is then.
     pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
-        let attempt = match self.may_rule(id, act).await? {
-            Ruled::Own(attempt) => attempt,
-            Ruled::Other(row, ground) => self.stand_in_for(id, &row, &act.ruling, ground).await?,
-        };
-        match self.ports.store().rule(&attempt, act).await.map_err(Refusal::Store)? {
-            Written::Done => {}
-            Written::Lost => return Err(Refusal::Changed),
-            Written::GateMoved => {
-                let why = "the store restarted and is not approved yet".to_owned();
-                return Err(Refusal::Store(StoreError::Definite(why)));
+        let token = match self.may_rule(id, act).await? {
+            Ruled::Own(attempt) => match self.ports.store().rule(&attempt, act).await {
+                Ok(Written::Done) => attempt.token,
+                Ok(Written::Lost) => return Err(Refusal::Changed),
+                Ok(Written::GateMoved) => {
+                    let why = "the store restarted and is not approved yet".to_owned();
+                    return Err(Refusal::Store(StoreError::Definite(why)));
+                }
+                Err(error) => return Err(Refusal::Store(error)),
+            },
+            Ruled::Other(row, ground) => {
+                self.stand_in_for(id, &row, act, ground).await?;
+                row.token
             }
-        }
+        };
         let kind = match act.ruling {
             Ruling::Settled(_) => "settled",
             Ruling::Released => "released",
         };
-        tracing::warn!(key = %id.digest(), token = %attempt.token, kind, "an operator ended an attempt by hand");
+        tracing::warn!(key = %id.digest(), %token, kind, "an operator ended an attempt by hand");
         if let Ok(mut found) = self.ports.store().look_up_beside(std::slice::from_ref(id)).await {
             self.attached.wake(id, found.pop().unwrap_or_default());
         }
@@ -274,15 +277,9 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// A claim in the place of another region's attempt, to be ruled like it. Its row does not say how long it is remembered: as long as any
+    /// The ruling as a record in the place of another region's attempt. That one's row does not say how long it is remembered: as long as any
     /// key may be.
-    async fn stand_in_for(
-        &self,
-        id: &KeyId,
-        row: &Row,
-        ruling: &Ruling,
-        ground: Ground,
-    ) -> Result<Attempt, Refusal> {
+    async fn stand_in_for(&self, id: &KeyId, row: &Row, act: &Act, ground: Ground) -> Result<(), Refusal> {
         let live = self.live();
         let all = live.routes.policies();
         let policy = all.max_by_key(|policy| match policy.retention {
@@ -295,7 +292,7 @@ impl<P: Ports> Gateway<P> {
             fingerprint: row.fingerprint,
             principal: row.principal,
             request_id: row.request_id,
-            nonce: match ruling {
+            nonce: match act.ruling {
                 Ruling::Settled(_) => Some(row.nonce),
                 Ruling::Released => None,
             },
@@ -303,9 +300,10 @@ impl<P: Ports> Gateway<P> {
             lifetime: lifetime(self, policy),
             request: ("", ""),
         };
-        stand_in::claim(self, whom).await.map_err(|failed| match failed {
-            NotClaimed::Changed => Refusal::Changed,
-            NotClaimed::Store(error) => Refusal::Store(error),
+        let by = Who { actor: &act.actor, reason: &act.reason };
+        stand_in::end(self, whom, &act.ruling, Some(by)).await.map_err(|failed| match failed {
+            NotWritten::Changed => Refusal::Changed,
+            NotWritten::Store(error) => Refusal::Store(error),
         })
     }
 }
@@ -374,7 +372,7 @@ fn doubt_status(listed: &ListedDoubt, over: Option<Over>) -> DoubtStatus {
         token: open.row.token.to_string(),
         request_id: open.row.request_id.to_string(),
         status,
-        attempts: open.row.token.attempt,
+        attempts: open.row.token.attempts(),
         over_in_ms: left.as_millis() as u64,
     }
 }

@@ -1,13 +1,13 @@
 //! The reaper: forgets keys of this region whose time is over, in small batches with pauses, so that requests do not notice.
 //!
-//! Neighbours: `ports::upkeep` says what one batch may do; [`super::trust`] says until when the database's clock is believed. It runs in every
-//! gateway of the region while the store is open; batches of two gateways skip each other's rows. It must not reap by a suspect
-//! clock, and never asks for rows of another origin.
+//! Neighbours: `ports` say what one batch may do; [`super::trust`] says what may be forgotten. It runs in every
+//! gateway of the region while the store is open; batches of two gateways skip each other's rows. What other regions lodged here, and what
+//! survivors handed over, goes the same way. It must not reap by a suspect clock, and never asks for rows of another origin's own leaf.
 
 use std::sync::{Arc, Weak};
 
 use super::{Gateway, metrics};
-use crate::ports::{Clock, Ports, Upkeep};
+use crate::ports::{Clock, Escrows, Imports, Ports, Upkeep};
 
 /// Rows in one batch: some milliseconds of work.
 const BATCH: u32 = 500;
@@ -34,12 +34,15 @@ async fn batch<P: Ports>(gateway: &Gateway<P>) -> bool {
     if !gateway.store_is_open() || gateway.is_stopping() {
         return false;
     }
-    let Some(until) = gateway.forgets_until() else { return false };
-    match metrics::upkeep("reap", gateway.ports.store().reap(until, BATCH)).await {
-        Ok(reaped) => {
-            metrics::reaped(&reaped);
-            reaped.seen() >= u64::from(BATCH)
-        }
-        Err(_) => false,
+    let Some(may) = gateway.may_forget() else { return false };
+    let store = gateway.ports.store();
+    let full = |gone: u64| gone >= u64::from(BATCH);
+    let own = metrics::upkeep("reap", store.reap(may, BATCH)).await;
+    if let Ok(reaped) = &own {
+        metrics::reaped(reaped);
     }
+    // Failures are counted; the next batch tries again.
+    let lodged = metrics::upkeep("reap_escrows", store.reap_escrows(may, BATCH)).await;
+    let imported = metrics::upkeep("reap_imports", store.reap_imports(may, BATCH)).await;
+    own.is_ok_and(|reaped| full(reaped.seen())) || lodged.is_ok_and(full) || imported.is_ok_and(full)
 }

@@ -14,9 +14,10 @@ use super::outcome::{self, Fact, Stored};
 use super::problems::Problem;
 use super::reply::{self, Reply};
 use super::route::Policy;
-use super::stand_in::{self, For, NotClaimed};
+use super::stand_in::{self, For, NotWritten};
 use super::{Gateway, metrics};
 use crate::ports::store::Attempt;
+use crate::ports::upkeep::Ruling;
 use crate::ports::upstream::{Probe, ProbeReply};
 use crate::ports::{Ports, Upstream};
 use crate::protocol::decide::{Basis, Doubt, Settlement};
@@ -134,34 +135,36 @@ async fn happened<P: Ports>(
     basis: Basis,
     answer: Arc<Answer>,
 ) -> Reply {
-    let attempt = match attempt_of(gateway, ask, &doubt, basis).await {
-        Ok(attempt) => attempt,
-        Err(reply) => return reply,
+    let replay = Settlement {
+        answer: answer.clone(),
+        age: Duration::ZERO,
+        origin: doubt.origin.clone(),
+        request_id: doubt.request_id,
+        expires: doubt.expires,
     };
-    let fact = Fact::Settled(answer.clone(), doubt.request_id);
+    if doubt.origin != gateway.origin {
+        return match in_its_place(gateway, ask, &doubt, basis, &answer).await {
+            Ok(()) => Reply::Replay(replay),
+            Err(reply) => reply,
+        };
+    }
+    let attempt = Attempt { id: ask.id.clone(), token: doubt.token, nonce: doubt.nonce };
+    let fact = Fact::Settled(answer, doubt.request_id);
     match outcome::store(gateway, &ask.route, ask.policy.hold, attempt, fact).await {
-        Stored::Yes => Reply::Replay(Settlement {
-            answer,
-            age: Duration::ZERO,
-            origin: doubt.origin,
-            request_id: doubt.request_id,
-            expires: doubt.expires,
-        }),
+        Stored::Yes => Reply::Replay(replay),
         Stored::Lost => outcome::stored_instead(gateway, ask).await,
         Stored::NotYet => unknown(gateway, Some(doubt.expires)),
     }
 }
 
-/// The attempt to settle: the own one, or one that stands in for another region's, whose row only that region writes.
-async fn attempt_of<P: Ports>(
+/// Another region's attempt happened, whose row only that region writes.
+async fn in_its_place<P: Ports>(
     gateway: &Gateway<P>,
     ask: &Ask,
     doubt: &Doubt,
     basis: Basis,
-) -> Result<Attempt, Reply> {
-    if doubt.origin == gateway.origin {
-        return Ok(Attempt { id: ask.id.clone(), token: doubt.token, nonce: doubt.nonce });
-    }
+    answer: &Answer,
+) -> Result<(), Reply> {
     let whom = For {
         id: &ask.id,
         fingerprint: ask.fingerprint,
@@ -172,12 +175,13 @@ async fn attempt_of<P: Ports>(
         lifetime: lifetime(gateway, &ask.policy),
         request: (&ask.route, ask.target.path()),
     };
-    stand_in::claim(gateway, whom).await.map_err(|failed| match failed {
-        NotClaimed::Changed => {
+    let ruling = Ruling::Settled(answer.clone());
+    stand_in::end(gateway, whom, &ruling, None).await.map_err(|failed| match failed {
+        NotWritten::Changed => {
             let after = jittered(gateway, Duration::from_secs(1));
             Reply::Refused(Problem::InDoubt { after }, Some(doubt.expires))
         }
-        NotClaimed::Store(error) => {
+        NotWritten::Store(error) => {
             Reply::Refused(store_unavailable(gateway, error.to_string()), Some(doubt.expires))
         }
     })

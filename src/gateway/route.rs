@@ -310,13 +310,12 @@ impl Routes {
         self.0.iter().filter_map(Route::policy)
     }
 
-    /// How long after its claim a key is surely as new again, tombstone included, whatever the route; `None` where one keeps its keys for ever.
-    pub fn longest_life(&self) -> Option<Duration> {
-        let life = |policy: &Arc<Policy>| match policy.retention {
+    /// How long after its claim a key of each route is surely as new again, tombstone included; `None` where it is kept for ever.
+    pub fn lives(&self) -> impl Iterator<Item = Option<Duration>> {
+        self.policies().map(|policy| match policy.retention {
             Retention::For(span) => Some(policy.hold + policy.settle_time + span + policy.tombstone),
             Retention::Never => None,
-        };
-        self.policies().map(life).try_fold(Duration::ZERO, |longest, life| Some(longest.max(life?)))
+        })
     }
 
     /// The policy of the route of this name, if it looks at keys.

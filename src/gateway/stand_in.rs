@@ -1,32 +1,34 @@
 //! Writes what became of another region's attempt: only that region writes its row, so this one stands in with a record of its own.
 //!
-//! A claim whose hold is over from the start supersedes the attempts in doubt; then it is ended with what is known of them. Nobody may send
-//! under it. If nothing more than the claim is written it is in doubt, and hides nothing: a row in doubt masks none
-//! (`protocol::record`). Neighbours: [`super::recover`], [`super::sweep`] and [`super::operator`] come here. It must not judge anything.
+//! The record is final or released from its first moment, in one statement: a crash leaves all of it or nothing, and no row that nobody
+//! sends under ever reads as an attempt. Neighbours: [`super::recover`], [`super::sweep`] and [`super::operator`] come here. It must not
+//! judge anything.
 
 use std::time::Duration;
 
 use super::authority::Here;
 use super::claim::look_again;
 use super::{Gateway, metrics};
-use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
-use crate::ports::{Dice, KeyStore, Ports};
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
+use crate::ports::upkeep::{Ruling, Who};
+use crate::ports::{Dice, KeyStore, Ports, Upkeep};
 use crate::protocol::decide::Basis;
 use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
+use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::{Nonce, RequestId};
 
-/// Why there is no such claim.
-pub(super) enum NotClaimed {
+/// Why nothing was written.
+pub(super) enum NotWritten {
     /// The rows, or what this region may do, changed meanwhile.
     Changed,
     /// The store failed.
     Store(StoreError),
 }
 
-/// What a claim takes over from the attempt that it stands in for.
+/// What stands in, and for what.
 pub(super) struct For<'a> {
     /// The key.
     pub(super) id: &'a KeyId,
@@ -36,10 +38,10 @@ pub(super) struct For<'a> {
     pub(super) principal: Option<Digest32>,
     /// The request that made it.
     pub(super) request_id: RequestId,
-    /// The nonce of the attempt whose answer this claim is to hold: then both rows are one attempt, and where the answer of the other one
+    /// The nonce of the attempt whose answer this record holds: then both rows are one attempt, and where the answer of the other one
     /// comes home after all, nothing ran twice. `None` if nothing happened.
     pub(super) nonce: Option<Nonce>,
-    /// What the claim supersedes.
+    /// What the record supersedes.
     pub(super) basis: Basis,
     /// How long the key is remembered.
     pub(super) lifetime: Lifetime,
@@ -47,9 +49,14 @@ pub(super) struct For<'a> {
     pub(super) request: (&'a str, &'a str),
 }
 
-/// Claims the key over those attempts.
-pub(super) async fn claim<P: Ports>(gateway: &Gateway<P>, whom: For<'_>) -> Result<Attempt, NotClaimed> {
-    let Here::Run(permit) = gateway.here(whom.id) else { return Err(NotClaimed::Changed) };
+/// Ends those attempts with what is known of them. What is not confirmed is written again: that writes nothing twice.
+pub(super) async fn end<P: Ports>(
+    gateway: &Gateway<P>,
+    whom: For<'_>,
+    ruling: &Ruling,
+    by: Option<Who<'_>>,
+) -> Result<(), NotWritten> {
+    let Here::Run(permit) = gateway.here(whom.id) else { return Err(NotWritten::Changed) };
     let ask = ClaimAsk {
         id: whom.id.clone(),
         fingerprint: whom.fingerprint,
@@ -64,19 +71,34 @@ pub(super) async fn claim<P: Ports>(gateway: &Gateway<P>, whom: For<'_>) -> Resu
         path: whom.request.1.to_owned(),
         principal: whom.principal,
     };
-    let store = gateway.ports.store();
-    let mut claimed = metrics::upkeep("claim", store.claim(&ask)).await;
-    if let Err(StoreError::Unknown(_)) = claimed {
-        claimed = metrics::upkeep("claim", store.claim(&ask)).await;
+    if removed(Plant::StandInWhole) || removed(Plant::NamedAnswered) {
+        return in_two(gateway, &ask, ruling).await;
     }
-    match claimed {
-        Ok(ClaimReply::Won { token, .. }) => Ok(Attempt { id: ask.id, token, nonce: ask.nonce }),
-        Ok(ClaimReply::Found(_)) => Err(NotClaimed::Changed),
-        Ok(ClaimReply::GateMoved) => {
+    let store = gateway.ports.store();
+    let mut written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
+    if let Err(StoreError::Unknown(_)) = written {
+        written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
+    }
+    match written {
+        Ok(Written::Done) => Ok(()),
+        Ok(Written::Lost) => Err(NotWritten::Changed),
+        Ok(Written::GateMoved) => {
             // So that the next try goes by what the gate says now; whether that succeeds or not, this one is over.
             let _ = look_again(gateway).await;
-            Err(NotClaimed::Changed)
+            Err(NotWritten::Changed)
         }
-        Err(error) => Err(NotClaimed::Store(error)),
+        Err(error) => Err(NotWritten::Store(error)),
     }
+}
+
+/// As it was before both were one statement: a claim that nobody sends under, and then what is known.
+async fn in_two<P: Ports>(gateway: &Gateway<P>, ask: &ClaimAsk, ruling: &Ruling) -> Result<(), NotWritten> {
+    let store = gateway.ports.store();
+    let Ok(ClaimReply::Won { token, .. }) = store.claim(ask).await else { return Err(NotWritten::Changed) };
+    let attempt = Attempt { id: ask.id.clone(), token, nonce: ask.nonce };
+    let written = match ruling {
+        Ruling::Settled(answer) => store.settle(&attempt, answer).await,
+        Ruling::Released => store.release(&attempt).await,
+    };
+    written.map(|_| ()).map_err(NotWritten::Store)
 }

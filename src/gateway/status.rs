@@ -96,6 +96,10 @@ pub struct StoreStatus {
     /// How much longer its clock is not believed, in milliseconds; absent while it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_suspect_ms: Option<u64>,
+    /// By how much its clock is ahead of the time that gateways saw pass, in milliseconds: keys are kept for that much longer. Absent until
+    /// that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_ahead_ms: Option<u64>,
 }
 
 /// What is known of one peer.
@@ -330,8 +334,17 @@ impl<P: Ports> Gateway<P> {
         let heartbeat = health.beat.map(|(seq, _)| seq);
         drop(health);
         let clock_suspect_ms = self.clock_suspect_for().map(|left| left.as_millis() as u64);
+        let clock_ahead_ms = self.clock_ahead().map(|ahead| ahead.as_millis() as u64);
         let spared = self.ports.store().spares();
-        StoreStatus { open: gate.is_some(), reason, spared, gate_version: gate, heartbeat, clock_suspect_ms }
+        StoreStatus {
+            open: gate.is_some(),
+            reason,
+            spared,
+            gate_version: gate,
+            heartbeat,
+            clock_suspect_ms,
+            clock_ahead_ms,
+        }
     }
 
     pub(super) fn peers_status(&self) -> BTreeMap<String, PeerStatus> {

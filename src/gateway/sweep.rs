@@ -22,11 +22,11 @@ use super::route::Policy;
 use super::stand_in::{self, For};
 use super::{Gateway, metrics};
 use crate::ports::store::Attempt;
-use crate::ports::upkeep::{OpenAttempt, Place};
+use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
 use crate::ports::{Clock, KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{Basis, Recovery, basis, doubt};
+use crate::protocol::decide::{Basis, Conclusion, Recovery, Word, basis, conclude, doubt};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Answer, Nonce, Reading, Row, State, Token};
+use crate::protocol::record::{Reading, Row, State, Token};
 use crate::protocol::time::Moment;
 
 /// Rows in one look.
@@ -200,18 +200,6 @@ fn is_here<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
     open.row.origin == gateway.origin || gateway.view().owner(&open.id) == Some(&gateway.settings.me)
 }
 
-/// What the upstream says of all attempts of a key that are in doubt.
-enum Learned {
-    /// This one happened.
-    Happened(Box<Row>, Arc<Answer>),
-    /// None of them happened.
-    None,
-    /// The own one did not, and of another one that is not known.
-    OwnNot(Box<Row>),
-    /// Not known; and when it may be, if that can be said.
-    Later(Option<Duration>),
-}
-
 /// Asks about the attempts of one key and stores what is told. `None` if there is nothing more to ask; else whether a time is known at which
 /// it makes sense to ask again.
 async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Option<Option<Duration>> {
@@ -226,72 +214,43 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     if !rows.iter().any(|row| row.origin == open.row.origin && row.token == open.row.token) {
         return Some(None);
     }
-    let alone = matches!(&rows[..], [row] if row.origin == gateway.origin);
-    let own = |row: &Row| Attempt { id: open.id.clone(), token: row.token, nonce: row.nonce };
-    let (fact, result, attempt) = match ask_all(gateway, policy, &open, &rows).await {
-        Learned::Later(after) => return Some(after),
-        Learned::OwnNot(row) => (Fact::Released, "released", own(&row)),
-        Learned::None if alone => (Fact::Released, "released", own(&rows[0])),
-        Learned::None => {
-            let attempt = in_their_place(gateway, policy, &open, (&rows[0], None), basis(ground)).await;
-            (Fact::Released, "released", attempt?)
-        }
-        Learned::Happened(row, answer) => {
-            let fact = Fact::Settled(answer, row.request_id);
-            if row.origin == gateway.origin {
-                (fact, "settled", own(&row))
-            } else {
-                let whom = (&*row, Some(row.nonce));
-                (fact, "settled", in_their_place(gateway, policy, &open, whom, basis(ground)).await?)
-            }
-        }
+    let (said, over_in) = ask_all(gateway, policy, &open, &rows).await;
+    let Some(end) = conclude(&rows, &said, &gateway.origin) else { return Some(over_in) };
+    let (token, id) = (end.row().token, open.id.clone());
+    let result = match &end {
+        Conclusion::Happened(..) => "settled",
+        Conclusion::OwnNot(_) | Conclusion::None(_) => "released",
     };
-    let (token, id) = (attempt.token, open.id);
-    let stored = outcome::store(gateway, &open.route, policy.hold, attempt, fact).await;
-    if stored == outcome::Stored::Yes {
+    if ended(gateway, policy, &open, end, basis(ground)).await {
         metrics::swept(result);
         tracing::info!(key = %id.digest(), %token, result, "a key in doubt was recovered without its client");
     }
     Some(None)
 }
 
-/// Each attempt in doubt is asked about by itself, newest first: only where none of them happened may the key be released.
-async fn ask_all<P: Ports>(
-    gateway: &Gateway<P>,
+/// Stores what is known: of an own attempt in its own row, of another region's by a record in its place. Whether it is stored; if not,
+/// the key stays on the list.
+async fn ended<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
     policy: &Policy,
     open: &OpenAttempt,
-    rows: &[Row],
-) -> Learned {
-    let (mut unknown, mut own_not, mut over_in) = (false, None, None);
-    for row in rows {
-        let doubt = doubt(row, policy.over());
-        match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
-            Said::Happened(answer) => return Learned::Happened(Box::new(row.clone()), answer),
-            Said::DidNotHappen if row.origin == gateway.origin => own_not = Some(row),
-            Said::DidNotHappen => {}
-            Said::TooEarly(after) => {
-                unknown = true;
-                over_in = over_in.max(Some(after));
-            }
-            Said::CannotSay => unknown = true,
-        }
-    }
-    match (unknown, own_not) {
-        (false, _) => Learned::None,
-        (true, Some(row)) => Learned::OwnNot(Box::new(row.clone())),
-        (true, None) => Learned::Later(over_in),
-    }
-}
-
-/// A claim that supersedes all of them, to be ended with what is known: only their own regions write their rows. `None` if something changed
-/// meanwhile, or failed: the key stays on the list.
-async fn in_their_place<P: Ports>(
-    gateway: &Gateway<P>,
-    policy: &Policy,
-    open: &OpenAttempt,
-    (row, nonce): (&Row, Option<Nonce>),
+    end: Conclusion<'_>,
     basis: Basis,
-) -> Option<Attempt> {
+) -> bool {
+    let row = end.row();
+    if row.origin == gateway.origin && !matches!(end, Conclusion::None(_)) {
+        let fact = match &end {
+            Conclusion::Happened(row, answer) => Fact::Settled((*answer).clone(), row.request_id),
+            Conclusion::OwnNot(_) | Conclusion::None(_) => Fact::Released,
+        };
+        let attempt = Attempt { id: open.id.clone(), token: row.token, nonce: row.nonce };
+        let stored = outcome::store(gateway, &open.route, policy.hold, attempt, fact).await;
+        return stored == outcome::Stored::Yes;
+    }
+    let (nonce, ruling) = match &end {
+        Conclusion::Happened(row, answer) => (Some(row.nonce), Ruling::Settled((***answer).clone())),
+        Conclusion::OwnNot(_) | Conclusion::None(_) => (None, Ruling::Released),
+    };
     let whom = For {
         id: &open.id,
         fingerprint: row.fingerprint,
@@ -302,5 +261,34 @@ async fn in_their_place<P: Ports>(
         lifetime: lifetime(gateway, policy),
         request: (&open.route, &open.path),
     };
-    stand_in::claim(gateway, whom).await.ok()
+    stand_in::end(gateway, whom, &ruling, None).await.is_ok()
+}
+
+/// Each attempt in doubt is asked about by itself, newest first, until one happened. What was said of each, and when it makes sense to ask
+/// again, if that is known.
+async fn ask_all<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    open: &OpenAttempt,
+    rows: &[Row],
+) -> (Vec<Word>, Option<Duration>) {
+    let (mut said, mut over_in) = (Vec::new(), None);
+    for row in rows {
+        let doubt = doubt(row, policy.over());
+        let word = match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
+            Said::Happened(answer) => Word::Happened(answer),
+            Said::DidNotHappen => Word::DidNotHappen,
+            Said::TooEarly(after) => {
+                over_in = over_in.max(Some(after));
+                Word::Unknown
+            }
+            Said::CannotSay => Word::Unknown,
+        };
+        let happened = matches!(word, Word::Happened(_));
+        said.push(word);
+        if happened {
+            break;
+        }
+    }
+    (said, over_in)
 }

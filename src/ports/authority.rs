@@ -13,6 +13,7 @@ use super::store::{GateVersion, StoreError, Written};
 use crate::protocol::authority::GateState;
 use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
+use crate::protocol::forget::MayForget;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
@@ -126,8 +127,9 @@ pub trait Escrows: Send + Sync + 'static {
     /// when none is left (H3).
     fn convert(&self, origin: &Origin, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Deletes escrow rows that are not needed any more, at most `most`. Returns how many.
-    fn reap_escrows(&self, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// Deletes escrow rows that are not needed any more, at most `most`; none for its life before that may be forgotten. Returns how many.
+    fn reap_escrows(&self, may: MayForget, most: u32)
+    -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
 /// A row of another origin as one survivor hands it to another: times as spans, as no region compares another's dates (H16).
@@ -167,4 +169,10 @@ pub trait Imports: Send + Sync + 'static {
         origin: &Origin,
         rows: &[CopiedRow],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Looks at imported rows whose life, tombstone included, is over by the database's clock and may be forgotten, at most `most`, and deletes
+    /// those that are not needed. A final row goes once no open row of another origin is left to mask. An open one goes once a final row answers for it, or one that
+    /// superseded it knowingly and is itself over; a released one once no attempt of another origin is open. Returns how many were deleted.
+    fn reap_imports(&self, may: MayForget, most: u32)
+    -> impl Future<Output = Result<u64, StoreError>> + Send;
 }

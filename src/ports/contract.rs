@@ -24,9 +24,21 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{Body, Clock};
+use crate::protocol::forget::{MayForget, may_forget};
+use crate::protocol::suspect::{ClockWatch, Reading};
+use crate::protocol::time::{Date, Drift, Moment};
 
 /// How much later than its bound a real port may give up: scheduling on a busy machine, not permission to wait.
 const SLACK: Duration = Duration::from_secs(5);
+
+/// That everything may be forgotten that was due by then: of a clock that was seen to run well.
+pub fn by(date: Date) -> MayForget {
+    let mut watch = ClockWatch::new(Drift { ppm: 0, margin: Duration::ZERO }, Duration::ZERO);
+    let begin = Moment::default();
+    // The watch allows for rounding.
+    watch.heard(Reading { date: Date(date.as_millis() - 1), asked: begin, answered: begin });
+    may_forget(&watch, Some(Duration::ZERO), begin).expect("contract: a clock that runs well is trusted")
+}
 
 /// Runs all futures at the same time, on this task, and gives their results in order.
 async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
 
 use super::store::{ClaimAsk, ClaimReply, StoreError, Written};
+use crate::protocol::forget::MayForget;
 use crate::protocol::job::JobState;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::protocol::record::{Nonce, RequestId};
@@ -149,14 +150,14 @@ pub trait Jobs: Send + Sync + 'static {
     ) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
 
     /// Takes up to `most` due jobs, oldest due first; or by turns. Each counts one run more and is not due again for `away`, so a worker
-    /// that dies gives it back by itself. Two takers never get one job. No retention counts as over that ends after `until`, whatever the
-    /// database's clock says; without it none does.
+    /// that dies gives it back by itself. Two takers never get one job. No retention counts as over that may not be forgotten, whatever the
+    /// database's clock says.
     fn take(
         &self,
         nonce: Nonce,
         most: usize,
         away: Duration,
-        until: Option<Date>,
+        may: Option<MayForget>,
         turns: Option<&Turns>,
     ) -> impl Future<Output = Result<Vec<Job>, StoreError>> + Send;
 
@@ -176,8 +177,8 @@ pub trait Jobs: Send + Sync + 'static {
     /// The job is a dead letter from now on.
     fn bury(&self, taken: &Taken, trouble: &str) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Erases the requests of dead letters whose retention is over, by the database's clock and not after `until`; how many.
-    fn erase(&self, until: Date) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// Erases the requests of dead letters whose retention is over by the database's clock and may be forgotten; how many.
+    fn erase(&self, may: MayForget) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// The job of a key.
     fn job(&self, id: &KeyId) -> impl Future<Output = Result<Option<JobRow>, StoreError>> + Send;

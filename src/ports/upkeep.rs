@@ -9,8 +9,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::{Attempt, StoreError, Written};
+use super::store::{Attempt, ClaimAsk, StoreError, Written};
 use crate::protocol::double::Why;
+use crate::protocol::forget::{MayForget, Observed};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{Answer, RequestId, Row, Token};
 use crate::protocol::time::Date;
@@ -106,6 +107,15 @@ pub enum Ruling {
     Released,
 }
 
+/// Who rules, and why: for the journal.
+#[derive(Clone, Copy, Debug)]
+pub struct Who<'a> {
+    /// Who.
+    pub actor: &'a str,
+    /// Why.
+    pub reason: &'a str,
+}
+
 /// An operator's act. It is journalled in the transaction that performs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Act {
@@ -141,13 +151,13 @@ pub struct Entry {
 
 /// Everything that a region's store does beside requests. All methods bound their own time.
 pub trait Upkeep: Send + Sync + 'static {
-    /// Reaps at most `most` rows of the own origin that are due by the database's clock, and by `until`: so a database whose clock
-    /// jumps ahead takes nothing along. Nothing while the gate is not open.
+    /// Reaps at most `most` rows of the own origin that are due by the database's clock, and by what may be forgotten: so a database whose
+    /// clock jumps ahead takes nothing along. Nothing while the gate is not open. No token of what is reaped is ever given out again.
     ///
     /// Settled rows, and released ones that hide nothing, become tombstones, and tombstones are forgotten. An open row is put off, unless a
     /// final row of another origin stands above it: then it becomes a tombstone too. A tombstone that masks another origin's open row
     /// is put off: forgetting it first would bring that row back (protocol reference, section 5, H12).
-    fn reap(&self, until: Date, most: u32) -> impl Future<Output = Result<Reaped, StoreError>> + Send;
+    fn reap(&self, may: MayForget, most: u32) -> impl Future<Output = Result<Reaped, StoreError>> + Send;
 
     /// The own claims after a place, in their order, of those made longer than `older` ago; looks at `most` rows or few more.
     fn claims(
@@ -187,6 +197,17 @@ pub trait Upkeep: Send + Sync + 'static {
     /// stands claimed and its hold has run out. `Lost` if not.
     fn rule(&self, attempt: &Attempt, act: &Act) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
+    /// Writes what became of other origins' attempts: an own row in their place, final or released from its first moment, in one statement.
+    /// It stands on the basis of `ask`, compares the gate and the other rows as a claim on known rows does, and has the nonce of the
+    /// attempt that it settles. An operator's word is journalled in the same transaction. `Lost` if the rows say something else by
+    /// now. Repeating it finds what it wrote.
+    fn stand_in(
+        &self,
+        ask: &ClaimAsk,
+        ruling: &Ruling,
+        by: Option<Who<'_>>,
+    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
+
     /// One stretch of the keys of this tenant that the own origin remembers, tombstones included, in their order, after a key: at most `most`.
     fn live_keys(
         &self,
@@ -194,6 +215,16 @@ pub trait Upkeep: Send + Sync + 'static {
         after: Option<&Key>,
         most: u32,
     ) -> impl Future<Output = Result<KeyStretch, StoreError>> + Send;
+
+    /// How time has passed here as gateways saw it, with the version of that, and what the database's clock shows now.
+    fn observed(&self) -> impl Future<Output = Result<(u64, Observed, Date), StoreError>> + Send;
+
+    /// Replaces it, if it is still at that version; `Lost` if not.
+    fn observe(
+        &self,
+        version: u64,
+        observed: &Observed,
+    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
     /// Journals what is about no key. The text holds nothing that a client chose.
     fn note(&self, kind: &str, reason: &str) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
 use super::plant::{Plant, removed};
-use super::record::{Answer, Ground, Nonce, Reading, RequestId, Row, State, Token};
+use super::record::{Answer, Ground, Nonce, Reading, RequestId, Row, SERIES, State, Token};
 use super::region::Origin;
 use super::time::Date;
 
@@ -160,7 +160,7 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
             None => Verdict::Parked { expires: row.expires },
         },
         Reading::InDoubt(row, ground) => match facts.recovery {
-            Recovery::Rerun { max_attempts } if ground.attempt < max_attempts => {
+            Recovery::Rerun { max_attempts } if ground.attempt % SERIES < max_attempts => {
                 Verdict::Claim(basis(ground))
             }
             Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires: row.expires },
@@ -228,6 +228,66 @@ pub fn doubt(row: &Row, over: Over) -> Doubt {
         request_id: row.request_id,
         over_in,
         expires: row.expires,
+    }
+}
+
+/// What the upstream said of one attempt in doubt, as far as it counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// It happened, with this answer.
+    Happened(Arc<Answer>),
+    /// It did not happen, and is surely over.
+    DidNotHappen,
+    /// Nothing that counts so far.
+    Unknown,
+}
+
+/// What may be stored about a key in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conclusion<'a> {
+    /// This attempt happened.
+    Happened(&'a Row, &'a Arc<Answer>),
+    /// None of them happened; the highest one.
+    None(&'a Row),
+    /// The own attempt did not happen, and of one that it does not name nothing is known.
+    OwnNot(&'a Row),
+}
+
+impl<'a> Conclusion<'a> {
+    /// The attempt that it is about.
+    pub fn row(&self) -> &'a Row {
+        match self {
+            Self::Happened(row, _) | Self::None(row) | Self::OwnNot(row) => row,
+        }
+    }
+}
+
+/// What follows from what was said of the rows in doubt of one key, highest token first, as `said` has it in the same order. `None`:
+/// nothing yet. An own attempt that superseded another one hides that once it is released: so nothing is concluded about it alone while
+/// one that it names has not answered.
+pub fn conclude<'a>(rows: &'a [Row], said: &'a [Word], me: &Origin) -> Option<Conclusion<'a>> {
+    let all = || rows.iter().zip(said.iter().map(Some).chain(std::iter::repeat(None)));
+    let happened = all().find_map(|(row, word)| match word {
+        Some(Word::Happened(answer)) => Some(Conclusion::Happened(row, answer)),
+        Some(Word::DidNotHappen | Word::Unknown) | None => None,
+    });
+    if happened.is_some() {
+        return happened;
+    }
+    let is_not = |word: Option<&Word>| matches!(word, Some(Word::DidNotHappen));
+    let (own, _) = all().find(|(row, word)| row.origin == *me && is_not(*word)).unzip();
+    let unknown: Vec<&Row> = all().filter(|(_, word)| !is_not(*word)).map(|(row, _)| row).collect();
+    match (unknown.is_empty(), own) {
+        (true, Some(own)) if rows.len() == 1 => Some(Conclusion::OwnNot(own)),
+        (true, _) => rows.first().map(Conclusion::None),
+        (false, own) => {
+            let names = |own: &Row, row: &Row| {
+                own.over.iter().any(|(named, token)| *named == row.origin && *token >= row.token)
+            };
+            let waits =
+                |own: &Row| unknown.iter().any(|row| names(own, row)) && !removed(Plant::NamedAnswered);
+            own.filter(|own| !waits(own)).map(Conclusion::OwnNot)
+        }
     }
 }
 

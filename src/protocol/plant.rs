@@ -62,6 +62,13 @@ plants! {
     Journal "journal" "A store that shows two attempts of a key that both ran journals it."
     Audit "audit" "A key that two regions ran is found by its rows, whatever its claims say of a risk."
     Fingerprint "fingerprint" "A key that was used for another request is refused."
+    StandInWhole "stand-in-whole" "A record that stands in for another region's attempt says what became of it, in the statement that makes it."
+    NamedAnswered "named-answered" "Nothing is concluded of an own attempt while one that it names has not answered."
+    MayForget "may-forget" "Nothing is forgotten by a date that the database's clock alone tells, nor while that is suspect."
+    ObservedTime "observed-time" "A clock that moved ahead further than time was seen to pass ends no life early."
+    OpenImport "open-import" "An imported row that is open goes only once something answers for it."
+    LivesKept "lives-kept" "A loss is a risk for the longest life that was ever promised since, whatever is promised now."
+    ForgottenTokens "forgotten-tokens" "A key that was forgotten begins above every token that it ever had."
     RestoredVotes "restored-votes" "An acceptor promises nothing before the start of its store is approved: it may have forgotten promises."
 }
 

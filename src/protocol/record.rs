@@ -25,6 +25,28 @@ pub struct Token {
     pub attempt: u32,
 }
 
+impl Token {
+    /// How many attempts there were, this one included: a key that was forgotten counts anew.
+    pub fn attempts(self) -> u32 {
+        self.attempt % SERIES
+    }
+}
+
+/// So many attempt numbers are one life of a key: the next one, once the key was forgotten under the same epoch, begins above all of them.
+pub const SERIES: u32 = 10_000;
+/// No life is numbered higher, or attempts would not fit their column.
+const MOST_SERIES: u32 = 214_000;
+
+/// The attempt of the next claim under `epoch` of a key whose known rows had at most `known`. `forgotten` is the greatest token of a row
+/// that was ever forgotten here: a token never comes again, whatever was forgotten.
+pub fn next_attempt(known: u32, epoch: u64, forgotten: Token) -> u32 {
+    let next = known.saturating_add(1);
+    if (Token { epoch, attempt: next }) > forgotten || removed(Plant::ForgottenTokens) {
+        return next;
+    }
+    (forgotten.attempt / SERIES + 1).min(MOST_SERIES) * SERIES + known % SERIES + 1
+}
+
 impl fmt::Display for Token {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}.{}", self.epoch, self.attempt)

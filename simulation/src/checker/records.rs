@@ -1,12 +1,13 @@
 //! The invariants about records: the arrows, tokens, and the gate and the boot that a claim passes under (8, 9, 10, 18, 19).
 //!
-//! Neighbours: [`super::sends`] asks what a send stands on. What was deleted may begin anew. It must not judge what was sent.
+//! Neighbours: [`super::sends`] asks what a send stands on. What was deleted may begin anew, under greater tokens. It must not judge what was sent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
+use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::Token;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
@@ -17,6 +18,9 @@ use super::{Found, Invariant};
 use crate::table::{Gated, Lodgment, Record, Standing, Write};
 use crate::upstream::Attempted;
 use crate::words::key;
+
+/// What the allowance for clocks comes to over a short life.
+const LIFE_MARGIN: Duration = Duration::from_secs(2);
 
 /// A claim, and where it was written.
 pub(super) struct Claim {
@@ -31,6 +35,10 @@ pub(super) struct Claim {
 pub(super) struct Records {
     /// The own record of each key in each store, as it was written last.
     last: BTreeMap<(u64, KeyId), Record>,
+    /// The newest record of each key that a store made itself, and when: until then its life is counted.
+    born: BTreeMap<(u64, KeyId), (Duration, Record)>,
+    /// The greatest token that a store ever claimed a key under, forgotten or not.
+    greatest: BTreeMap<(u64, KeyId), Token>,
     /// All claims of an attempt, in the order of their commits.
     claims: BTreeMap<(RegionName, KeyId, Token), Vec<Claim>>,
     /// When an attempt was first released.
@@ -69,12 +77,36 @@ impl Records {
         for Write { at, id, record, approved, beside_open } in writes {
             let Some(record) = record else {
                 let last = self.last.remove(&(number, id.clone()));
+                if let Some((born, record)) = self.born.remove(&(number, id.clone())) {
+                    kept_for_its_life(&origin, &id, (born, record.lives.1), "forgot", at, found);
+                }
                 final_stays(&origin, &id, last.as_ref(), beside_open, at, found);
                 continue;
             };
             let attempt = (origin.region.clone(), id.clone(), record.token);
+            let made = match record.standing {
+                Standing::Claimed => true,
+                Standing::Settled | Standing::Released => record.hold.is_zero(),
+                Standing::InDoubt | Standing::Tombstone => false,
+            };
+            let place = (number, id.clone());
+            if self.last.get(&place).is_none_or(|was| was.token != record.token) {
+                self.born.remove(&place);
+                if made {
+                    self.born.insert(place.clone(), (at, record.clone()));
+                }
+            }
             match record.standing {
                 Standing::Claimed => {
+                    let greatest = self.greatest.get(&place).copied();
+                    if let Some(greatest) = greatest.filter(|_| !self.last.contains_key(&place)) {
+                        never_comes_again(&origin, &id, &record, greatest, at, found);
+                    }
+                    self.greatest.insert(
+                        place.clone(),
+                        greatest.map_or(record.token, |known| known.max(record.token)),
+                    );
+                    whole_at_once(&origin, &id, &record, at, found);
                     boot_is_approved(&origin, &id, &record, approved, at, found);
                     let claim = Claim { at, store: number, origin: origin.clone(), record: record.clone() };
                     let claims = self.claims.entry(attempt).or_default();
@@ -86,7 +118,12 @@ impl Records {
                 Standing::Released => {
                     self.released.entry(attempt).or_insert(at);
                 }
-                Standing::InDoubt | Standing::Settled | Standing::Tombstone => {}
+                Standing::Tombstone => {
+                    if let Some((born, record)) = self.born.get(&place) {
+                        kept_for_its_life(&origin, &id, (*born, record.lives.0), "expired", at, found);
+                    }
+                }
+                Standing::InDoubt | Standing::Settled => {}
             }
             if let Some(was) = self.last.get(&(number, id.clone())) {
                 arrows_are_followed(&origin, &id, was, &record, at, found);
@@ -212,6 +249,54 @@ fn tokens_grow(origin: &Origin, id: &KeyId, was: &Record, is: &Record, at: Durat
     if is.standing == Standing::Claimed && is.token <= was.token {
         let text = format!("{origin} claimed {} under {} after {}", key(id), is.token, was.token);
         found.push(Invariant::TokensGrow, at, text);
+    }
+}
+
+/// 9: nor does a token come again once its key was forgotten.
+fn never_comes_again(
+    origin: &Origin,
+    id: &KeyId,
+    record: &Record,
+    greatest: Token,
+    at: Duration,
+    found: &mut Found,
+) {
+    if record.token <= greatest {
+        let text = format!("{origin} claimed {} under {} once more, after {greatest}", key(id), record.token);
+        found.push(Invariant::TokensGrow, at, text);
+    }
+}
+
+/// 22: a claim that nobody sends under would read as an attempt if its writer died before it says what it stands for.
+fn whole_at_once(origin: &Origin, id: &KeyId, record: &Record, at: Duration, found: &mut Found) {
+    // Without that check rows are as an older version left them.
+    if record.hold.is_zero() && !removed(Plant::NamedAnswered) {
+        let (id, token) = (key(id), record.token);
+        let text = format!(
+            "{origin} claimed {id} under {token}, which nobody sends, and says nothing of what it is for"
+        );
+        found.push(Invariant::WholeAtOnce, at, text);
+    }
+}
+
+/// 23: a life is over once that much time has passed, whatever a clock says.
+fn kept_for_its_life(
+    origin: &Origin,
+    id: &KeyId,
+    (born, life): (Duration, Duration),
+    what: &str,
+    at: Duration,
+    found: &mut Found,
+) {
+    // Clocks that run fast within what is allowed are no breach.
+    let least = life.saturating_sub(life / 100).saturating_sub(LIFE_MARGIN);
+    if at < born + least {
+        let text = format!(
+            "{origin} {what} {} {:?} after it was made, and {life:?} were promised",
+            key(id),
+            at - born
+        );
+        found.push(Invariant::KeptForItsLife, at, text);
     }
 }
 

@@ -21,8 +21,8 @@ use crate::words::key;
 pub(super) struct Sends {
     /// The sends of each key that stood on a claim, in the order in which they arrived.
     before: BTreeMap<KeyId, Vec<Attempted>>,
-    /// Keys that had an effect.
-    ran: BTreeSet<KeyId>,
+    /// The effects on each key, in the order in which they were begun.
+    ran: BTreeMap<KeyId, Vec<Attempted>>,
 }
 
 impl Sends {
@@ -50,8 +50,11 @@ impl Sends {
         records: &Records,
         found: &mut Found,
     ) {
-        if !self.ran.insert(effect.id.clone()) {
-            second_effect_is_accounted_for(effect, reruns, views, records, found);
+        let ran = self.ran.entry(effect.id.clone()).or_default();
+        let others = std::mem::take(ran);
+        *ran = others.iter().cloned().chain([effect.clone()]).collect();
+        if !others.is_empty() {
+            second_effect_is_accounted_for(effect, &others, reruns, views, records, found);
             let earlier = self.before.get(&effect.id).map(Vec::as_slice).unwrap_or_default();
             lodged_claims_are_asked_for(effect, earlier, reruns, views, records, found);
         }
@@ -161,13 +164,23 @@ fn asks_the_same(
 /// where the claim was to be lodged.
 fn second_effect_is_accounted_for(
     effect: &Attempted,
+    others: &[Attempted],
     reruns: &BTreeSet<Arc<str>>,
     views: &Views,
     records: &Records,
     found: &mut Found,
 ) {
-    let claim = records.claim(effect).map(|claim| &claim.record);
-    if claim.is_some_and(|claim| !claim.risk.is_empty() || reruns.contains(&claim.route)) {
+    // No risk was taken of an effect that the claim itself names: nobody was told that it had not happened.
+    let names = |claim: &Claim, other: &Attempted| {
+        let over = &claim.record.over;
+        other.at <= claim.at
+            && over.iter().any(|(origin, token)| origin.region == other.by && *token == other.token)
+    };
+    let claim = records.claim(effect);
+    let named = claim.is_some_and(|claim| others.iter().any(|other| names(claim, other)));
+    let claim = claim.map(|claim| &claim.record);
+    let at_risk = claim.is_some_and(|claim| !claim.risk.is_empty() && !named);
+    if at_risk || claim.is_some_and(|claim| reruns.contains(&claim.route)) {
         return;
     }
     let view = views.of_epoch(effect.token.epoch);

@@ -126,6 +126,8 @@ fn write(at: u64, id: &KeyId, token: Token, standing: Standing) -> Write {
         risk: Vec::new(),
         request_id: RequestId(1),
         route: Arc::from("park"),
+        hold: ms(10_000),
+        lives: (Duration::ZERO, Duration::ZERO),
     };
     Write { at: ms(at), id: id.clone(), record: Some(record), approved: true, beside_open: false }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use onceway::protocol::region::RegionName;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::acts;
 use super::chance::Chance;
@@ -19,8 +19,9 @@ use crate::cluster::StoreMode;
 use crate::deployment::{Deployment, Pace};
 use crate::letters::Post;
 use crate::peers::LinkMode;
+use crate::points::Point;
 use crate::rivals::Design;
-use crate::scenario::fault::{Fault, Happens, How, Kind, OfLink, OfRegion, Swarm};
+use crate::scenario::fault::{CLOCK_MOST, Fault, Happens, How, Kind, LOWERED_MS, OfLink, OfRegion, Swarm};
 use crate::upstream::{ProbeMode, UpstreamMode};
 
 /// How much slower a slow link is, one way.
@@ -41,6 +42,10 @@ const FLAP: Duration = Duration::from_millis(1_500);
 /// How fast the clocks of clients run that are off.
 const CLIENTS_FAST: Pace = Pace { per_second: Duration::from_secs(10) };
 const CLIENTS_SLOW: Pace = Pace { per_second: Duration::from_millis(100) };
+/// After what time a supervisor starts a process that died.
+const SUPERVISED: Duration = Duration::from_secs(1);
+/// How long two processes live beside each other when one takes the other's place.
+const HANDED_OVER: Duration = Duration::from_secs(5);
 /// By how much a database's clock steps.
 const STEP_MICROS: i64 = 5_000_000;
 
@@ -111,8 +116,78 @@ impl Faults {
             }
             let kind = on[self.chance.below(on.len() as u64) as usize];
             let (what, lasts) = (self.somewhere(kind), self.chance.about(swarm.lasts));
-            all.spawn(self.clone().happen(what, How::default(), (Instant::now() + lasts).min(end)));
+            let how = self.somehow(kind);
+            all.spawn(self.clone().happen(what, how, (Instant::now() + lasts).min(end)));
         }
+    }
+
+    /// In which way, where a kind has many.
+    fn somehow(&self, kind: Kind) -> How {
+        match kind {
+            Kind::Region(OfRegion::GatewayDiesAfter) => {
+                let point = Point::ALL[self.chance.below(Point::ALL.len() as u64) as usize];
+                How { points: vec![point], ..How::default() }
+            }
+            Kind::Region(OfRegion::StoreClockFarAhead | OfRegion::StoreClockFarBack) => {
+                // Seconds as often as minutes, hours, days and years.
+                let most = [60, 3_600, 86_400, 86_400 * 60, CLOCK_MOST][self.chance.below(5) as usize];
+                How { by: Duration::from_secs(1 + self.chance.below(most)), ..How::default() }
+            }
+            Kind::Region(OfRegion::RetentionLowered) => {
+                How { by: Duration::from_millis(LOWERED_MS), ..How::default() }
+            }
+            Kind::Region(_) | Kind::Link(_) => How::default(),
+        }
+    }
+
+    /// Lets the process of a region die after the first of these statements, and starts another one, again and again.
+    async fn dies_after(&self, region: &RegionName, points: &[Point], until: Instant) {
+        while Instant::now() < until {
+            let process = self.deployment.node(region).process;
+            process.dies_at(points);
+            let died = timeout_at(until, process.died()).await.is_ok();
+            process.dies_at(&[]);
+            if died {
+                sleep_until((Instant::now() + SUPERVISED).min(until)).await;
+                let _begins = self.organs.may_begin().await;
+                self.deployment.begin_process(region);
+            }
+        }
+    }
+
+    /// Kills the process of a region, and starts another one in the end.
+    async fn killed(&self, region: &RegionName, until: Instant) {
+        self.deployment.node(region).process.kill();
+        sleep_until(until).await;
+        let _begins = self.organs.may_begin().await;
+        self.deployment.begin_process(region);
+    }
+
+    /// Lets a region remember keys for this long only.
+    async fn lowered(&self, region: &RegionName, by: Duration, until: Instant) {
+        self.restarts_with(region, Some(by)).await;
+        sleep_until(until).await;
+        self.restarts_with(region, None).await;
+    }
+
+    /// Sets the clock of a region's database off in this direction, and right again.
+    async fn far_off(&self, region: &RegionName, by: Duration, direction: i64, until: Instant) {
+        let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX) * direction;
+        self.deployment.world.cluster.step_clock(region, by);
+        sleep_until(until).await;
+        self.deployment.world.cluster.step_clock(region, -by);
+    }
+
+    /// Restarts the gateway of a region, whose keys are remembered for this long from then on.
+    async fn restarts_with(&self, region: &RegionName, retention: Option<Duration>) {
+        self.deployment.set_retention(region, retention);
+        let before = self.deployment.node(region).process;
+        let begins = self.organs.may_begin().await;
+        self.deployment.begin_process(region);
+        drop(begins);
+        // What the one before has begun it ends, as in an upgrade.
+        sleep(HANDED_OVER).await;
+        before.kill();
     }
 
     fn hands(&self) -> acts::Hands<'_> {
@@ -195,13 +270,11 @@ impl Faults {
             }
             OfRegion::Drain => return acts::drain(deployment, &self.log, region, until).await,
             OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
-            OfRegion::GatewayKilled => {
-                deployment.node(region).process.kill();
-                sleep_until(until).await;
-                let _begins = self.organs.may_begin().await;
-                deployment.begin_process(region);
-                return;
-            }
+            OfRegion::GatewayKilled => return self.killed(region, until).await,
+            OfRegion::GatewayDiesAfter => return self.dies_after(region, &how.points, until).await,
+            OfRegion::RetentionLowered => return self.lowered(region, how.by, until).await,
+            OfRegion::StoreClockFarAhead => return self.far_off(region, how.by, 1, until).await,
+            OfRegion::StoreClockFarBack => return self.far_off(region, how.by, -1, until).await,
             OfRegion::GatewayPaused => {
                 let process = deployment.node(region).process;
                 process.pause();
@@ -285,6 +358,10 @@ impl Faults {
             | OfRegion::StoreRestored
             | OfRegion::GatewayKilled
             | OfRegion::GatewayPaused
+            | OfRegion::GatewayDiesAfter
+            | OfRegion::RetentionLowered
+            | OfRegion::StoreClockFarAhead
+            | OfRegion::StoreClockFarBack
             | OfRegion::GatewayUpgraded
             | OfRegion::Drain
             | OfRegion::RingChange => {}

@@ -104,6 +104,8 @@ pub fn of(what: &Happens, how: &How, regions: &[RegionName]) -> Vec<Organ> {
                 all
             }
             OfRegion::GatewayKilled
+            | OfRegion::GatewayDiesAfter
+            | OfRegion::RetentionLowered
             | OfRegion::GatewayPaused
             | OfRegion::GatewayUpgraded
             | OfRegion::ClockFast
@@ -114,7 +116,9 @@ pub fn of(what: &Happens, how: &How, regions: &[RegionName]) -> Vec<Organ> {
             | OfRegion::StoreSlow
             | OfRegion::StoreRestarts
             | OfRegion::StoreClockAhead
-            | OfRegion::StoreClockBack => vec![named("store", region)],
+            | OfRegion::StoreClockBack
+            | OfRegion::StoreClockFarAhead
+            | OfRegion::StoreClockFarBack => vec![named("store", region)],
             OfRegion::Isolated => links(region),
             OfRegion::ConfirmationsLate => vec![named("confirmations", region)],
             OfRegion::BigTransaction => vec![named("rows", region)],

@@ -55,6 +55,13 @@ pub fn directed(check: Plant) -> Directed {
         Plant::Journal => seeds(10, "late-rows"),
         Plant::Audit => seeds(10, "late-rows"),
         Plant::Fingerprint => seeds(2, "reused-keys"),
+        Plant::StandInWhole => seeds(2, "half-a-word"),
+        Plant::NamedAnswered => seeds(2, "half-a-word"),
+        Plant::MayForget => seeds(2, "clock-jumps"),
+        Plant::ObservedTime => seeds(2, "clock-set-right"),
+        Plant::OpenImport => seeds(2, "open-import"),
+        Plant::LivesKept => seeds(2, "shorter-lives"),
+        Plant::ForgottenTokens => seeds(2, "used-again"),
         Plant::RestoredVotes => seeds(40, "swarm"),
     }
 }

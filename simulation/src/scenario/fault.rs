@@ -11,9 +11,15 @@ use toml::de::DeValue;
 
 use super::{Known, span};
 use crate::letters::Letter;
+use crate::points::Point;
 
 /// How much later something is that comes late, unless it is said.
 const LATER_MS: u64 = 500;
+/// By how much a database's clock is set at the most, in seconds, and unless it is said.
+pub const CLOCK_MOST: u64 = 10 * 365 * 86_400;
+const CLOCK_USUAL_MS: u64 = 365 * 86_400_000;
+/// For how long keys are remembered where that is lowered, unless it is said.
+pub const LOWERED_MS: u64 = 120_000;
 
 macro_rules! kinds {
     ($about_all:literal $of:ident { $($kind:ident $name:literal $about:literal)* }) => {
@@ -44,6 +50,8 @@ kinds! {
         DiskLost "disk-lost" "Gateway and Postgres are gone with all data that had not left; an operator has an empty store put in their place."
         StoreRestored "store-restored" "Postgres is gone, and comes back as a copy taken when the fault began and the writes since then forgotten."
         GatewayKilled "gateway-killed" "The gateway process is killed, Postgres lives."
+        GatewayDiesAfter "gateway-dies-after" "The gateway process dies right after a statement of its upkeep (`points`) took effect, and starts again a second later; each time while it lasts."
+        RetentionLowered "retention-lowered" "The gateway is restarted with routes that remember keys for `by` only, and afterwards with those of before."
         GatewayPaused "gateway-paused" "The gateway process stops in the middle of whatever it does, its clock runs on, and then it goes on."
         ConfirmationsLate "confirmations-late" "Claims are written at once, and whoever made one hears of it `by` later: a handler that sleeps between its claim and its send."
         GatewayUpgraded "gateway-upgraded" "Another gateway process starts, and the one before is stopped once the new one answers."
@@ -54,6 +62,8 @@ kinds! {
         StoreRestarts "store-restarts" "Postgres is killed and starts at once: what it wrote is there, what it had just applied comes again."
         StoreClockAhead "store-clock-ahead" "The database's wall clock steps ahead by 5 s, and back afterwards."
         StoreClockBack "store-clock-back" "The database's wall clock steps back by 5 s, and ahead afterwards."
+        StoreClockFarAhead "store-clock-far-ahead" "The database's wall clock is set ahead by `by`, seconds to years, and back afterwards."
+        StoreClockFarBack "store-clock-far-back" "The database's wall clock is set back by `by`, seconds to years, and right again afterwards."
         ClockFast "clock-fast" "The gateway's clocks run fast, by the allowed drift."
         ClockSlow "clock-slow" "The gateway's clocks run slow, by the allowed drift."
         Isolated "isolated" "All links of a region are cut, while clients still reach it."
@@ -151,13 +161,19 @@ pub enum Happens {
 pub struct How {
     /// Which letters.
     pub letters: Vec<Letter>,
+    /// After which statements.
+    pub points: Vec<Point>,
     /// How much later.
     pub by: Duration,
 }
 
 impl Default for How {
     fn default() -> Self {
-        Self { letters: Letter::ALL.to_vec(), by: Duration::from_millis(LATER_MS) }
+        Self {
+            letters: Letter::ALL.to_vec(),
+            points: Point::ALL.to_vec(),
+            by: Duration::from_millis(LATER_MS),
+        }
     }
 }
 
@@ -233,19 +249,33 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
     Some(Fault { what: what?, how, at: at?, lasts })
 }
 
-/// `letters` and `by`, where the kind goes by them.
+/// `letters`, `points` and `by`, where the kind goes by them.
 fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
     let names: Vec<(&str, Letter)> = Letter::ALL.iter().map(|letter| (letter.name(), *letter)).collect();
     let has_letters = matches!(kind, Some(Kind::Link(OfLink::LettersLost | OfLink::LettersLate)));
-    let has_by =
-        matches!(kind, Some(Kind::Link(OfLink::LettersLate) | Kind::Region(OfRegion::ConfirmationsLate)));
+    let has_points = matches!(kind, Some(Kind::Region(OfRegion::GatewayDiesAfter)));
+    let (has_by, most, usual) = match kind {
+        Some(Kind::Link(OfLink::LettersLate) | Kind::Region(OfRegion::ConfirmationsLate)) => {
+            (true, 3_600, LATER_MS)
+        }
+        Some(Kind::Region(OfRegion::StoreClockFarAhead | OfRegion::StoreClockFarBack)) => {
+            (true, CLOCK_MOST, CLOCK_USUAL_MS)
+        }
+        Some(Kind::Region(OfRegion::RetentionLowered)) => (true, 86_400, LOWERED_MS),
+        Some(Kind::Region(_) | Kind::Link(_)) | None => (false, 0, 0),
+    };
     let mut how = How::default();
     if has_letters {
         let read = |value: &DeValue<'_>| reader::list(value, |value| reader::word(value, &names));
         how.letters = section.optional("letters", read).unwrap_or(how.letters);
     }
+    if has_points {
+        let names: Vec<(&str, Point)> = Point::ALL.iter().map(|point| (point.name(), *point)).collect();
+        let read = |value: &DeValue<'_>| reader::list(value, |value| reader::word(value, &names));
+        how.points = section.optional("points", read).unwrap_or(how.points);
+    }
     if has_by {
-        how.by = span(section, "by", 1, 3_600, LATER_MS);
+        how.by = span(section, "by", 1, most, usual);
     }
     how
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
 use onceway::ports::store::{GateVersion, Written};
+use onceway::protocol::forget::MayForget;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{NEVER, Retention};
 use onceway::protocol::plant::{Plant, removed};
@@ -16,6 +17,7 @@ use onceway::protocol::record::{Answer, Nonce, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
+use super::upkeep::{LATER, until_micros};
 use super::{Lodgment, Phase, Stored, Table, micros};
 
 /// A claim lodged here, and its answer if that was lodged as well.
@@ -156,14 +158,14 @@ impl Table {
         }
     }
 
-    pub(crate) fn reap_escrows(&mut self, most: u32) -> u64 {
-        let now = self.clock.micros();
+    pub(crate) fn reap_escrows(&mut self, may: MayForget, most: u32) -> u64 {
+        let by = self.clock.micros().min(until_micros(may));
         let mut over = Vec::new();
         for (id, held) in &self.escrows {
             let rows = self.all(id);
             for (origin, escrowed) in held {
                 let arrived = rows.get(origin).is_some_and(|row| row.token >= escrowed.lodging.token);
-                if arrived || escrowed.life().0 <= now {
+                if arrived || escrowed.life().0 <= by {
                     over.push((id.clone(), origin.clone()));
                 }
             }
@@ -173,6 +175,55 @@ impl Table {
             self.remove_escrow(id, origin);
         }
         over.len() as u64
+    }
+
+    pub(crate) fn reap_imports(&mut self, may: MayForget, most: u32) -> u64 {
+        let now = self.clock.micros();
+        let by = now.min(until_micros(may));
+        let of_key = |(id, held): (&KeyId, &std::collections::BTreeMap<Origin, Stored>)| {
+            let due = held.iter().filter(|(_, row)| row.due <= by);
+            due.map(|(origin, _)| (id.clone(), origin.clone())).collect::<Vec<_>>()
+        };
+        let due: Vec<(KeyId, Origin)> = self.imports.iter().flat_map(of_key).take(most as usize).collect();
+        let mut gone = 0;
+        for (id, origin) in due {
+            let goes = self.is_answered_for(&id, &origin) || removed(Plant::OpenImport);
+            let Some(held) = self.imports.get_mut(&id) else { continue };
+            if goes {
+                held.remove(&origin);
+                gone += 1;
+            } else if let Some(row) = held.get_mut(&origin) {
+                row.due = now.saturating_add(micros(LATER));
+            }
+            if held.is_empty() {
+                self.imports.remove(&id);
+            }
+        }
+        self.flushed();
+        gone
+    }
+
+    /// Whether nothing would change for its key if this imported row were gone.
+    fn is_answered_for(&self, id: &KeyId, origin: &Origin) -> bool {
+        let Some(row) = self.imports.get(id).and_then(|held| held.get(origin)) else { return true };
+        let rows = self.all(id);
+        if rows.get(origin).is_none_or(|counts| !std::ptr::eq(*counts, row)) {
+            return true;
+        }
+        let mut others = rows.iter().filter(|(other, _)| **other != origin).map(|(_, row)| row);
+        let names =
+            |other: &Stored| other.over.iter().any(|(named, token)| named == origin && *token >= row.token);
+        match row.phase {
+            Phase::Settled(..) | Phase::Tombstone => {
+                others.all(|other| matches!(other.phase, Phase::Settled(..) | Phase::Tombstone))
+            }
+            Phase::Released => others.all(|other| !matches!(other.phase, Phase::Claimed | Phase::InDoubt(_))),
+            Phase::Claimed | Phase::InDoubt(_) => others.any(|other| match other.phase {
+                Phase::Settled(..) | Phase::Tombstone => true,
+                Phase::Released => names(other),
+                Phase::Claimed | Phase::InDoubt(_) => false,
+            }),
+        }
     }
 
     fn remove_escrow(&mut self, id: &KeyId, origin: &Origin) -> Option<Escrowed> {
@@ -191,7 +242,21 @@ impl Table {
         let ids = ids.into_iter().filter(|id| after.is_none_or(|after| *id > after));
         let rows = ids.filter_map(|id| {
             let row = *self.all(id).get(origin)?;
-            let lives = u64::try_from(row.due.saturating_sub(now)).unwrap_or(0);
+            // The end of an imported row counts its tombstone in.
+            let replicated = self.rows.get(id).and_then(|rows| rows.get(origin));
+            let imported = replicated.is_none_or(|replicated| !std::ptr::eq(replicated, row));
+            let beyond = match row.phase {
+                Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Settled(..) if imported => {
+                    micros(row.tombstone)
+                }
+                Phase::Claimed
+                | Phase::InDoubt(_)
+                | Phase::Released
+                | Phase::Settled(..)
+                | Phase::Tombstone => 0,
+            };
+            let lives = row.due.saturating_sub(beyond).saturating_sub(now);
+            let lives = u64::try_from(lives).unwrap_or(0);
             Some(CopiedRow {
                 id: id.clone(),
                 row: row.shown(origin.clone(), now, *origin == self.origin),
@@ -225,6 +290,7 @@ impl Table {
 
 fn imported(copied: &CopiedRow, now: i64) -> Stored {
     let CopiedRow { id: _, row, hold, lives, tombstone, route, path } = copied.clone();
+    let stays = if matches!(row.state, State::Tombstone) { Duration::ZERO } else { tombstone };
     let phase = match row.state {
         State::Claimed { .. } => Phase::Claimed,
         State::InDoubt { status, .. } => Phase::InDoubt(status),
@@ -243,7 +309,7 @@ fn imported(copied: &CopiedRow, now: i64) -> Stored {
         hold,
         held_at: now,
         expires: row.expires,
-        due: now.saturating_add(micros(lives)),
+        due: now.saturating_add(micros(lives)).saturating_add(micros(stays)),
         tombstone,
         principal: row.principal,
         accepted: row.accepted,

@@ -136,6 +136,10 @@ pub struct Record {
     pub request_id: RequestId,
     /// The route.
     pub route: Arc<str>,
+    /// How long the claim may go without an outcome; nothing if nobody sends under it.
+    pub hold: Duration,
+    /// How long the key is remembered from this claim on, before its tombstone and with it; as written, which says nothing of a tombstone.
+    pub lives: (Duration, Duration),
 }
 
 /// One write of a record, or its end.
@@ -210,6 +214,8 @@ impl Commit {
 
 impl Stored {
     fn recorded(&self) -> Record {
+        let lives = self.due.saturating_sub(self.held_at);
+        let lives = Duration::from_micros(u64::try_from(lives).unwrap_or(0));
         Record {
             token: self.token,
             standing: match self.phase {
@@ -223,6 +229,8 @@ impl Stored {
             risk: self.risk.clone(),
             request_id: self.request_id,
             route: self.route.clone(),
+            hold: self.hold,
+            lives: (lives, lives.saturating_add(self.tombstone)),
         }
     }
 }

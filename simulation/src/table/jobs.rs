@@ -9,11 +9,13 @@ use std::time::Duration;
 use onceway::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
 use onceway::ports::store::{ClaimAsk, ClaimReply, Written};
 use onceway::protocol::decide::Basis;
+use onceway::protocol::forget::MayForget;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{KeyId, Tenant};
 use onceway::protocol::record::{Nonce, RequestId};
 use onceway::protocol::time::Date;
 
+use super::upkeep::until_micros;
 use super::{Phase, Table, micros};
 
 /// A stored job: times are wall times, in microseconds.
@@ -78,7 +80,7 @@ impl Table {
         nonce: Nonce,
         most: usize,
         away: Duration,
-        until: Option<Date>,
+        may: Option<MayForget>,
         turns: Option<&Turns>,
     ) -> Vec<Job> {
         let now = self.clock.micros();
@@ -105,7 +107,7 @@ impl Table {
                 taken: Taken { id, nonce },
                 request_id: job.request_id,
                 runs: job.runs,
-                over: until.is_some_and(|until| job.forget <= now.min(until_micros(until))),
+                over: may.is_some_and(|may| job.forget <= now.min(until_micros(may))),
                 content: job
                     .request
                     .clone()
@@ -150,8 +152,8 @@ impl Table {
         Written::Done
     }
 
-    pub(crate) fn erase(&mut self, until: Date) -> u64 {
-        let now = self.clock.micros().min(until_micros(until));
+    pub(crate) fn erase(&mut self, may: MayForget) -> u64 {
+        let now = self.clock.micros().min(until_micros(may));
         let over =
             |job: &&mut Kept| job.state == JobState::Dead && job.forget <= now && job.request.is_some();
         let mut erased = 0;
@@ -227,10 +229,6 @@ impl Table {
         let job = self.jobs.get_mut(&taken.id)?;
         (job.state == JobState::Waiting && job.nonce == Some(taken.nonce)).then_some(job)
     }
-}
-
-fn until_micros(until: Date) -> i64 {
-    until.as_millis().saturating_mul(1_000)
 }
 
 impl Kept {

@@ -3,12 +3,15 @@
 //! Neighbours: [`super`] has the rows and the clock. Each statement is one transaction here too. It must not write another origin's rows.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::ports::store::{Attempt, Written};
+use onceway::ports::store::{Attempt, ClaimAsk, Written};
 use onceway::ports::upkeep::{
-    Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling,
+    Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling, Who,
 };
+use onceway::protocol::decide::Basis;
+use onceway::protocol::forget::{MayForget, Observed};
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::Token;
@@ -18,7 +21,12 @@ use onceway::protocol::time::Date;
 use super::{Phase, Stored, Table, micros};
 
 /// How long a row is put off that must not go yet.
-const LATER: Duration = Duration::from_secs(600);
+pub(super) const LATER: Duration = Duration::from_secs(600);
+
+/// Until when, by a database's clock, something may be forgotten.
+pub(super) fn until_micros(may: MayForget) -> i64 {
+    may.until().as_millis().saturating_mul(1_000)
+}
 
 /// What reaping does with one row that is due.
 enum Fate {
@@ -28,13 +36,13 @@ enum Fate {
 }
 
 impl Table {
-    pub(crate) fn reap(&mut self, until: Date, most: u32) -> Reaped {
+    pub(crate) fn reap(&mut self, may: MayForget, most: u32) -> Reaped {
         let mut reaped = Reaped::default();
         if !self.is_open() {
             return reaped;
         }
         let now = self.clock.micros();
-        let by = now.min(until.as_millis().saturating_mul(1_000));
+        let by = now.min(until_micros(may));
         let due: Vec<KeyId> = self.orders.due(by).take(most as usize).cloned().collect();
         for id in due {
             let Some(own) = self.own(&id).cloned() else { continue };
@@ -42,10 +50,12 @@ impl Table {
                 Fate::Expire { until } => {
                     let due = own.due.saturating_add(micros(own.tombstone)).max(until.unwrap_or(i64::MIN));
                     let was_settled = own.settled_at();
+                    self.forgotten = self.forgotten.max(own.token);
                     self.write(&id, Stored { phase: Phase::Tombstone, was_settled, due, ..own });
                     reaped.expired += 1;
                 }
                 Fate::Forget => {
+                    self.forgotten = self.forgotten.max(own.token);
                     self.delete(&id);
                     reaped.forgotten += 1;
                 }
@@ -216,6 +226,67 @@ impl Table {
             self.enter(Some(&attempt.id), kind, Some(attempt.token), said);
         }
         written
+    }
+
+    pub(crate) fn observed(&self) -> (u64, Observed, Date) {
+        (self.observed.0, self.observed.1.clone(), self.date())
+    }
+
+    pub(crate) fn observe(&mut self, version: u64, observed: &Observed) -> Written {
+        if version != self.observed.0 {
+            return Written::Lost;
+        }
+        self.observed = (version + 1, observed.clone());
+        self.flushed();
+        Written::Done
+    }
+
+    /// A record in the place of other origins' attempts: as a claim on known rows, but final or released at once.
+    pub(crate) fn stand_in(&mut self, ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Written {
+        let now = self.clock.micros();
+        let own = self.own(&ask.id);
+        let stood = own.is_some_and(|own| {
+            let same = match (&own.phase, ruling) {
+                (Phase::Settled(stored, _), Ruling::Settled(answer)) => stored.status == answer.status,
+                (Phase::Released, Ruling::Released) => true,
+                (
+                    Phase::Claimed
+                    | Phase::InDoubt(_)
+                    | Phase::Released
+                    | Phase::Settled(..)
+                    | Phase::Tombstone,
+                    Ruling::Settled(_) | Ruling::Released,
+                ) => false,
+            };
+            own.nonce == ask.nonce && same
+        });
+        if stood {
+            return Written::Done;
+        }
+        if !self.is_open() || ask.gate != self.version {
+            self.history.stale += 1;
+            return Written::GateMoved;
+        }
+        let Basis::Known { own: seen, over, attempt } = &ask.basis else { return Written::Lost };
+        if !self.own_yields(own, *seen, now) || !self.others_yield(&ask.id, over, *attempt) {
+            return Written::Lost;
+        }
+        let mut named = over.clone();
+        let kept = own.into_iter().flat_map(|own| own.over.clone());
+        named.extend(kept.filter(|(origin, _)| over.iter().all(|(known, _)| known != origin)));
+        let accepted = own.is_some_and(|own| own.accepted);
+        let (phase, kind) = match ruling {
+            Ruling::Settled(answer) => (Phase::Settled(Arc::new(answer.clone()), now), "settled-by-hand"),
+            Ruling::Released => (Phase::Released, "released-by-hand"),
+        };
+        let row = self.row(ask, phase, named, self.next_attempt(*attempt), accepted, now);
+        let token = row.token;
+        self.write(&ask.id, row);
+        self.doubts.remove(&ask.id);
+        if let Some(by) = by {
+            self.enter(Some(&ask.id), kind, Some(token), Some((by.actor, by.reason)));
+        }
+        Written::Done
     }
 
     pub(crate) fn note(&mut self, kind: &str, reason: &str) {

@@ -13,6 +13,7 @@ use super::{Lane, PgStore, statements};
 use crate::ports::Escrows;
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::store::{GateVersion, StoreError, Written};
+use crate::protocol::forget::MayForget;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Answer, Nonce, Token};
@@ -136,15 +137,12 @@ impl Escrows for PgStore {
         }
     }
 
-    async fn reap_escrows(&self, most: u32) -> Result<u64, StoreError> {
+    async fn reap_escrows(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
         const WHAT: &str = "reaping escrows";
-        let most = i64::from(most);
-        let call = |sql| Call { what: WHAT, effect: Effect::Writes, sql };
-        let found = self.on(Lane::Upkeep, call(statements::REAP_ESCROWS), &[&most]).await?;
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::REAP_ESCROWS };
+        let found = self.on(Lane::Upkeep, call, &[&may.until().as_millis(), &i64::from(most)]).await?;
         let gone =
             || u64::try_from(rows::get::<i64>(found.first().ok_or("no row")?, "gone")?).map_err(|_| "gone");
-        let gone = gone().map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))?;
-        let imported = self.on(Lane::Upkeep, call(statements::REAP_IMPORTS), &[&most]).await?;
-        Ok(gone + imported.len() as u64)
+        gone().map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
     }
 }

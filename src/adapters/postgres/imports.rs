@@ -15,6 +15,7 @@ use crate::ports::Imports;
 use crate::ports::authority::CopiedRow;
 use crate::ports::store::StoreError;
 use crate::protocol::digest::Digest32;
+use crate::protocol::forget::MayForget;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::State;
 use crate::protocol::region::Origin;
@@ -69,6 +70,13 @@ impl Imports for PgStore {
             true => Ok(()),
             false => Err(errors::not_sent(WHAT, "the running boot is not approved")),
         }
+    }
+
+    async fn reap_imports(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
+        const WHAT: &str = "reaping imported rows";
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.reap_imports };
+        let gone = self.on(Lane::Upkeep, call, &[&may.until().as_millis(), &i64::from(most)]).await?;
+        Ok(gone.len() as u64)
     }
 }
 

@@ -14,6 +14,7 @@ use super::{Lane, PgStore, rows, sealing, statements};
 use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken, Turns};
 use crate::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
 use crate::protocol::decide::Basis;
+use crate::protocol::forget::MayForget;
 use crate::protocol::job::JobState;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::Retention;
@@ -77,12 +78,12 @@ impl Jobs for PgStore {
         nonce: Nonce,
         most: usize,
         away: Duration,
-        until: Option<Date>,
+        may: Option<MayForget>,
         turns: Option<&Turns>,
     ) -> Result<Vec<Job>, StoreError> {
         const WHAT: &str = "taking jobs";
         let (taken, most) = (Uuid::from_u128(nonce.0), i64::try_from(most).unwrap_or(i64::MAX));
-        let (away, until) = (millis(away), until.map(Date::as_millis));
+        let (away, until) = (millis(away), may.map(|may| may.until().as_millis()));
         let named: Params<'_> = &[&taken, &most, &away, &until];
         let call = |sql| Call { what: WHAT, effect: Effect::Writes, sql };
         let found = match turns {
@@ -119,9 +120,9 @@ impl Jobs for PgStore {
         self.end_job("burying a job", statements::JOB_BURY, taken, &[&trouble]).await
     }
 
-    async fn erase(&self, until: Date) -> Result<u64, StoreError> {
+    async fn erase(&self, may: MayForget) -> Result<u64, StoreError> {
         let call = Call { what: "erasing requests", effect: Effect::Writes, sql: statements::JOB_ERASE };
-        Ok(self.on(Lane::Upkeep, call, &[&until.as_millis()]).await?.len() as u64)
+        Ok(self.on(Lane::Upkeep, call, &[&may.until().as_millis()]).await?.len() as u64)
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {

@@ -20,6 +20,7 @@ mod imports;
 mod jobs;
 mod keys;
 mod names;
+mod observed;
 mod packed;
 pub mod provision;
 mod replica;

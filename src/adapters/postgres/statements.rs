@@ -33,6 +33,8 @@ pub(super) const NEVER: &str = "9999-12-31 23:59:59+00";
 const LIFETIME: &str = include_str!("sql/lifetime.sql");
 const LIFETIME_COLUMNS: &str = "expires_at, due_at, tombstone, route, path, principal";
 const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[]";
+/// The attempt of the next claim, where at most `{known}` were known: `protocol::record::next_attempt`.
+const NEXT_ATTEMPT: &str = include_str!("sql/next_attempt.sql");
 /// What a row superseded before stays superseded, beside what its new claim names.
 const OVER_KEPT: &str = include_str!("sql/over_kept.sql");
 const ACCEPT_TYPES: &str = "bigint, boolean, bytea";
@@ -69,7 +71,8 @@ pub(super) const LODGED: &str = include_str!("sql/lodged.sql");
 pub(super) const VOID: &str = include_str!("sql/void.sql");
 pub(super) const LODGE_ANSWER: &str = include_str!("sql/lodge_answer.sql");
 pub(super) const REAP_ESCROWS: &str = include_str!("sql/reap_escrows.sql");
-pub(super) const REAP_IMPORTS: &str = include_str!("sql/reap_imports.sql");
+pub(super) const OBSERVED: &str = include_str!("sql/observed.sql");
+pub(super) const OBSERVE: &str = include_str!("sql/observe.sql");
 pub(super) const HEARTBEATS: &str = include_str!("sql/heartbeats.sql");
 pub(super) const REMEMBER: &str = include_str!("sql/remember.sql");
 pub(super) const RECALL: &str = include_str!("sql/recall.sql");
@@ -117,6 +120,9 @@ pub(super) struct Statements {
     pub(super) convert: String,
     pub(super) rows_of: String,
     pub(super) import: String,
+    pub(super) reap_imports: String,
+    pub(super) stand_in: String,
+    pub(super) stood_in: String,
 }
 
 impl Statements {
@@ -154,6 +160,9 @@ impl Statements {
             convert: fill(include_str!("sql/convert.sql"), me),
             rows_of: fill(include_str!("sql/rows_of.sql"), me),
             import: fill(include_str!("sql/import.sql"), me),
+            reap_imports: fill(include_str!("sql/reap_imports.sql"), me),
+            stand_in: fill(&claiming(include_str!("sql/stand_in.sql"), &NUMBERED), me),
+            stood_in: fill(include_str!("sql/stood_in.sql"), me),
         }
     }
 }
@@ -161,12 +170,7 @@ impl Statements {
 /// The claim routines of a region.
 pub(super) fn routines(me: &Origin) -> String {
     let [claim, reclaim, accept] = routine_signatures();
-    let template = include_str!("sql/routines.sql")
-        .replace("{others_yield}", OTHERS_YIELD.trim_end())
-        .replace("{over_kept}", OVER_KEPT.trim_end())
-        .replace("{lifetime_columns}", LIFETIME_COLUMNS)
-        .replace("{lifetime}", LIFETIME.trim_end());
-    fill(&template, me)
+    fill(&claiming(include_str!("sql/routines.sql"), &[]), me)
         .replace("{returned}", RETURNED)
         .replace("{claim_signature}", &claim)
         .replace("{reclaim_signature}", &reclaim)
@@ -180,6 +184,37 @@ pub(super) fn routine_signatures() -> [String; 3] {
         format!("onceway.reclaim({CLAIM_TYPES}, {RECLAIM_TYPES})"),
         format!("onceway.accept({CLAIM_TYPES}, {RECLAIM_TYPES}, {ACCEPT_TYPES})"),
     ]
+}
+
+/// The arguments of the claim routines, where a statement has them as its parameters.
+const NUMBERED: [(&str, &str); 10] = [
+    ("p_tenant", "$1"),
+    ("p_key", "$2"),
+    ("p_promised_ms", "$9::bigint"),
+    ("p_skew_ms", "$10::bigint"),
+    ("p_tombstone_ms", "$11::bigint"),
+    ("p_route", "$12"),
+    ("p_path", "$13"),
+    ("p_principal", "$14"),
+    ("p_attempt", "$16::int"),
+    ("p_over", "$20::jsonb"),
+];
+
+/// What every claim on known rows asks and writes, filled in; its arguments by these names.
+fn claiming(template: &str, arguments: &[(&str, &str)]) -> String {
+    let named = |piece: &str| {
+        arguments
+            .iter()
+            .fold(piece.trim_end().to_owned(), |piece, (name, number)| piece.replace(name, number))
+    };
+    let next = |known: &str| named(&NEXT_ATTEMPT.replace("{known}", known));
+    template
+        .replace("{others_yield}", &named(OTHERS_YIELD))
+        .replace("{over_kept}", &named(OVER_KEPT))
+        .replace("{next_attempt}", &next("p_attempt"))
+        .replace("{first_attempt}", &next("0"))
+        .replace("{lifetime_columns}", LIFETIME_COLUMNS)
+        .replace("{lifetime}", &named(LIFETIME))
 }
 
 /// The leaves of an origin.
@@ -199,6 +234,8 @@ fn fill(template: &str, origin: &Origin) -> String {
         .replace("{unanswered}", UNANSWERED.trim_end())
         .replace("{was_settled}", WAS_SETTLED.trim_end())
         .replace("{outdone}", &OUTDONE.trim_end().replace("{row}", "o"))
+        .replace("{due_outdone}", &OUTDONE.trim_end().replace("{row}", "d"))
+        .replace("{due_superseded}", &superseded("d", "o"))
         .replace("{run_outdone}", &OUTDONE.trim_end().replace("{row}", "r"))
         .replace("{other_named}", &superseded("o", "s"))
         .replace("{own_named}", &superseded("s", "o"))
@@ -249,6 +286,9 @@ mod tests {
             all.convert,
             all.rows_of,
             all.import,
+            all.reap_imports,
+            all.stand_in,
+            all.stood_in,
             routines(&me),
             leaves(&me),
         ]

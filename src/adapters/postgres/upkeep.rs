@@ -5,28 +5,33 @@
 
 use std::time::Duration;
 
+use tokio_postgres::types::Json;
 use uuid::Uuid;
 
 use super::errors::{self, Effect};
 use super::keys::{big, millis, small};
+use super::observed::ObservedDoc;
 use super::rows::{self, StoredAnswer, get};
 use super::run::{Call, Params};
-use super::{Lane, PgStore, statements};
+use super::{Lane, PgStore, packed, statements};
 use crate::ports::Upkeep;
-use crate::ports::store::{Attempt, StoreError, Written};
+use crate::ports::store::{Attempt, ClaimAsk, StoreError, Written};
 use crate::ports::upkeep::{
-    Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling,
+    Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling, Who,
 };
+use crate::protocol::decide::Basis;
 use crate::protocol::double::Why;
+use crate::protocol::forget::{MayForget, Observed};
 use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{RequestId, Token};
 use crate::protocol::time::Date;
 
 impl Upkeep for PgStore {
-    async fn reap(&self, until: Date, most: u32) -> Result<Reaped, StoreError> {
+    async fn reap(&self, may: MayForget, most: u32) -> Result<Reaped, StoreError> {
         const WHAT: &str = "a batch of reaping";
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.reap };
-        let found = self.on(Lane::Upkeep, call, &[&until.as_millis(), &i64::from(most)]).await?;
+        let found = self.on(Lane::Upkeep, call, &[&may.until().as_millis(), &i64::from(most)]).await?;
         let why_not = |why| errors::unreadable(WHAT, Effect::Writes, why);
         let row = found.first().ok_or_else(|| why_not("no row"))?;
         let read = || {
@@ -146,6 +151,89 @@ impl Upkeep for PgStore {
         let open = found.first().ok_or("no row").and_then(|row| get::<bool>(row, "open"));
         let open = open.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))?;
         Ok(if open { Written::Lost } else { Written::GateMoved })
+    }
+
+    async fn stand_in(
+        &self,
+        ask: &ClaimAsk,
+        ruling: &Ruling,
+        by: Option<Who<'_>>,
+    ) -> Result<Written, StoreError> {
+        const WHAT: &str = "a record in another's place";
+        let Basis::Known { own, over, attempt } = &ask.basis else {
+            return Err(errors::not_sent(WHAT, "there is nothing to stand in for"));
+        };
+        let (tenant, key) = (ask.id.tenant().as_str(), ask.id.key().as_bytes());
+        let (nonce, request_id) = (Uuid::from_u128(ask.nonce.0), Uuid::from_u128(ask.request_id.0));
+        let gate = big(WHAT, ask.gate.0)?;
+        let raw = ask.fingerprint.raw.as_bytes().as_slice();
+        let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
+        let promised = match ask.lifetime.retention {
+            Retention::For(span) => Some(millis(span)),
+            Retention::Never => None,
+        };
+        let (hold, skew, tombstone) =
+            (millis(ask.hold), millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
+        let (route, risk) = (&*ask.route, rows::names(&ask.risk));
+        let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
+        let attempt = small(WHAT, *attempt)?;
+        let own_epoch = own.map(|(token, _)| big(WHAT, token.epoch)).transpose()?;
+        let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
+        let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
+        let over = rows::over_json(over);
+        let (state, stored) = match ruling {
+            Ruling::Settled(answer) => (rows::SETTLED, Some(StoredAnswer::of(WHAT, answer)?)),
+            Ruling::Released => (rows::RELEASED, None),
+        };
+        let status = stored.as_ref().map(|stored| stored.status);
+        let headers = stored.as_ref().map(|stored| stored.headers.as_slice());
+        let body = stored.as_ref().and_then(|stored| stored.body.as_deref());
+        let coding = stored.as_ref().map_or(packed::PLAIN, |stored| stored.coding);
+        let length = stored.as_ref().and_then(|stored| stored.length);
+        let (actor, reason) = by.map(|by| (by.actor, by.reason)).unzip();
+        let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
+        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, &ask.path, &principal, &risk];
+        let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
+        let end: Params<'_> = &[&state, &status, &headers, &body, &coding, &length, &actor, &reason];
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.stand_in };
+        if !self.on(Lane::Upkeep, call, &[named, life, basis, end].concat()).await?.is_empty() {
+            return Ok(Written::Done);
+        }
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.stood_in };
+        let found = self.on(Lane::Upkeep, call, &[&tenant, &key, &gate, &nonce, &state, &status]).await?;
+        let read = || {
+            let row = found.first().ok_or("no row")?;
+            Ok(match (rows::get(row, "stands")?, rows::get(row, "open")?) {
+                (true, true | false) => Written::Done,
+                (false, true) => Written::Lost,
+                (false, false) => Written::GateMoved,
+            })
+        };
+        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn observed(&self) -> Result<(u64, Observed, Date), StoreError> {
+        const WHAT: &str = "reading how time passed";
+        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::OBSERVED };
+        let found = self.on(Lane::Upkeep, call, &[]).await?;
+        let read = || {
+            let row = found.first().ok_or("no row")?;
+            let (version, now) = (count(row, "version")?, Date(get(row, "now_ms")?));
+            let observed = match get::<Option<Json<ObservedDoc>>>(row, "observed")? {
+                None => Observed::first(now),
+                Some(Json(doc)) => doc.into(),
+            };
+            Ok((version, observed, now))
+        };
+        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+    }
+
+    async fn observe(&self, version: u64, observed: &Observed) -> Result<Written, StoreError> {
+        const WHAT: &str = "writing how time passed";
+        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::OBSERVE };
+        let doc = Json(ObservedDoc::of(observed));
+        let changed = self.on(Lane::Upkeep, call, &[&big(WHAT, version)?, &doc]).await?;
+        Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
     }
 
     async fn live_keys(

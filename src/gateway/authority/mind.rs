@@ -118,8 +118,9 @@ fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
 async fn recall<P: Ports>(gateway: &Gateway<P>) {
     match gateway.ports.store().views().await {
         Ok(kept) => {
-            let life = gateway.settings.routes.longest_life();
-            gateway.authority.recall(kept, life, gateway.ports.clock().now());
+            let (life, may) = (gateway.longest_life(), gateway.may_forget());
+            let is_over = |ago| life.zip(may).is_some_and(|(life, may)| may.is_over(ago, life));
+            gateway.authority.recall(kept, is_over, gateway.ports.clock().now());
         }
         Err(error) => tracing::warn!(%error, "the views that are kept could not be read"),
     }

@@ -221,10 +221,10 @@ impl Authority {
         at > 0 && now.since(Moment::from_nanos(at)) < RECALL_EVERY
     }
 
-    /// Views that the store keeps, each with how long it has been there, beside those learned since; `life` is the longest that a key is
-    /// remembered.
-    fn recall(&self, kept: Vec<(Arc<View>, Duration)>, life: Option<Duration>, now: Moment) {
-        let old = kept.iter().filter(|(_, stored)| life.is_some_and(|life| *stored > life));
+    /// Views that the store keeps, each with how long it has been there, beside those learned since. `is_over` says whether every key of so
+    /// long ago has been forgotten.
+    fn recall(&self, kept: Vec<(Arc<View>, Duration)>, is_over: impl Fn(Duration) -> bool, now: Moment) {
+        let old = kept.iter().filter(|(_, stored)| is_over(*stored));
         let outlived = old.map(|(view, _)| view.epoch()).max().unwrap_or(0);
         let mut views: BTreeMap<u64, Arc<View>> =
             kept.into_iter().map(|(view, _)| (view.epoch(), view)).collect();

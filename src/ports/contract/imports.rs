@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::by;
 use super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claim, finds, id, open, restart_and_approve, row, rows,
-    settle, wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, claim, finds, id, open, release, restart_and_approve,
+    row, rows, settle, wins,
 };
 use crate::ports::Imports;
 use crate::ports::authority::CopiedRow;
@@ -20,6 +21,9 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
+
+/// Later than every row.
+const LATE: Date = Date(32_503_680_000_000);
 
 /// A bench whose store keeps imported rows.
 pub trait ImportBench: StoreBench<Store: Imports> {}
@@ -36,6 +40,7 @@ pub async fn suite<B: ImportBench>(bench: &B) {
     of_two_rows_of_one_key_the_later_is_handed_on(bench).await;
     of_several_answers_the_highest_stays(bench).await;
     no_import_passes_an_unapproved_boot(bench).await;
+    an_imported_row_goes_once_it_is_not_needed(bench).await;
 }
 
 /// Whatever a row says is said of it after an import, times as spans; and it is handed on the same.
@@ -242,6 +247,71 @@ pub async fn no_import_passes_an_unapproved_boot<B: ImportBench>(bench: &B) {
     open(bench).await;
     import(bench, &origin, &rows_in).await;
     assert_eq!(rows(bench, &rows_in[0].id).await.len(), 1, "import: the boot is approved");
+}
+
+/// Its life and its tombstone are over, that may be forgotten, and nothing is left that it answers for or that has to answer for it.
+pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &B) {
+    open(bench).await;
+    let (origin, other) = (bench.peers()[1].clone(), bench.peers()[0].clone());
+    let (left, past) = (Duration::ZERO, LONG);
+    let doubt = || State::InDoubt { status: None, left, past };
+    let settled = || State::Settled { answer: Arc::new(answer()), age: SHORT, expired: false };
+    let brief = |name: &str, state: State| {
+        let copied = copied(bench, &origin, name, 3, state);
+        let row = Row { over: Vec::new(), ..copied.row };
+        CopiedRow { row, lives: Duration::ZERO, tombstone: SHORT / 2, ..copied }
+    };
+    let lives = CopiedRow { lives: LONG, ..brief("import-lives", State::Tombstone) };
+    let gone = [
+        brief("import-gone-1", State::Tombstone),
+        brief("import-gone-2", settled()),
+        brief("import-gone-3", State::Released),
+        brief("import-gone-4", doubt()),
+        brief("import-gone-5", doubt()),
+    ];
+    let stays = [
+        brief("import-stays-1", doubt()),
+        brief("import-stays-2", State::Claimed { left, past }),
+        brief("import-stays-3", State::Tombstone),
+        brief("import-stays-4", State::Released),
+        brief("import-stays-5", doubt()),
+    ];
+    import(bench, &origin, std::slice::from_ref(&lives)).await;
+    let before = row(bench, &lives.id).await.seen;
+    for copied in gone.iter().chain(&stays) {
+        import(bench, &origin, std::slice::from_ref(copied)).await;
+    }
+    // A final row answers for one doubt, and a released one that named it for another.
+    bench.arrives(&gone[3].id, Foreign::Settled).await;
+    let over = async |copied: &CopiedRow, nonce| {
+        let mut ask = asks(bench, &copied.id, nonce).await;
+        let over = vec![(origin.clone(), copied.row.token)];
+        ask.basis = Basis::Known { own: None, over, attempt: copied.row.token.attempt };
+        wins(bench, &ask).await.0
+    };
+    let named = over(&gone[4], 1).await;
+    assert_eq!(release(bench, &named).await, Written::Done);
+    // One that runs on says nothing yet; and what is open elsewhere needs the final row, or the released one.
+    over(&stays[4], 2).await;
+    for copied in [&stays[2], &stays[3]] {
+        bench.arrives(&copied.id, Foreign::InDoubt).await;
+    }
+    bench.pass(SHORT).await;
+    let reap =
+        async |date| bench.store().reap_imports(by(date), 100).await.expect("import: reap_imports failed");
+    assert_eq!(reap(before).await, 0, "import: reaped beyond what may be forgotten");
+    assert_eq!(reap(LATE).await, gone.len() as u64, "import: what is over and not needed must go");
+    assert_eq!(reap(LATE).await, 0, "import: what must stay was reaped, or looked at over and over");
+    let stands = async |copied: &CopiedRow| {
+        let rows = rows(bench, &copied.id).await;
+        rows.iter().any(|row| row.origin == origin)
+    };
+    for copied in &gone {
+        assert!(!stands(copied).await, "import: {:?} stays", copied.row.state);
+    }
+    for copied in stays.iter().chain([&lives]) {
+        assert!(stands(copied).await, "import: {:?} is gone, and {other} may have more", copied.row.state);
+    }
 }
 
 pub(super) async fn import<B: ImportBench>(bench: &B, origin: &Origin, rows: &[CopiedRow]) {

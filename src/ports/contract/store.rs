@@ -1,6 +1,6 @@
 //! What [`KeyStore`] promises: the bench, the list of clauses, and what they share.
 //!
-//! Neighbours: [`claims`], [`foreign`], [`outcomes`], [`reading`], [`gate`], [`upkeep`] and [`jobs`] hold the clauses by what they are about;
+//! Neighbours: [`claims`], [`foreign`], [`outcomes`], [`reading`], [`gate`], [`upkeep`], [`stand_in`] and [`jobs`] hold the clauses by what they are about;
 //! [`super::replica`]
 //! uses the same bench. It must not reach into a store: what a clause knows, it learned through the port.
 
@@ -10,6 +10,7 @@ pub mod gate;
 pub mod jobs;
 pub mod outcomes;
 pub mod reading;
+pub mod stand_in;
 pub mod upkeep;
 
 use std::future::Future;
@@ -80,6 +81,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     gate::suite(bench).await;
     jobs::suite(bench).await;
     upkeep::suite(bench).await;
+    stand_in::suite(bench).await;
 }
 
 /// The gate, opened if it was not.

@@ -195,3 +195,38 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
         }
     }
 }
+
+fn happened() -> Word {
+    let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::NotKept };
+    Word::Happened(Arc::new(answer))
+}
+
+fn concluded(rows: &[Row], said: &[Word]) -> Option<(&'static str, String)> {
+    conclude(rows, said, &origin("b")).map(|end| {
+        let kind = match end {
+            Conclusion::Happened(..) => "happened",
+            Conclusion::None(_) => "none",
+            Conclusion::OwnNot(_) => "own-not",
+        };
+        (kind, end.row().origin.to_string())
+    })
+}
+
+/// b's stand-in as an older version left it, over a's doubt: a says nothing yet, and to release b's row would hide that.
+#[test]
+fn nothing_of_ones_own_is_concluded_while_an_attempt_that_it_names_has_not_answered() {
+    let (not, unknown) = (Word::DidNotHappen, Word::Unknown);
+    let names = [row("b", 2, doubt(), &[("a", 1)]), row("a", 1, doubt(), &[])];
+    assert_eq!(concluded(&names, &[not.clone(), unknown.clone()]), None);
+    assert_eq!(concluded(&names, &[not.clone(), not.clone()]), Some(("none", "b#1".to_owned())));
+    assert_eq!(concluded(&names, &[not.clone(), happened()]), Some(("happened", "a#1".to_owned())));
+    assert_eq!(concluded(&names, std::slice::from_ref(&not)), None, "the other one was not asked");
+    // Released, it hides nothing that it does not name.
+    let names_not = [row("b", 2, doubt(), &[]), row("a", 1, doubt(), &[])];
+    assert_eq!(concluded(&names_not, &[not.clone(), unknown.clone()]), Some(("own-not", "b#1".to_owned())));
+    let newer = [row("a", 3, doubt(), &[]), row("b", 2, doubt(), &[("a", 1)])];
+    assert_eq!(concluded(&newer, &[unknown.clone(), not.clone()]), Some(("own-not", "b#1".to_owned())));
+    assert_eq!(concluded(&newer[..1], std::slice::from_ref(&unknown)), None);
+    assert_eq!(concluded(&newer[1..], std::slice::from_ref(&not)), Some(("own-not", "b#1".to_owned())));
+    assert_eq!(concluded(&newer[..1], std::slice::from_ref(&not)), Some(("none", "a#1".to_owned())));
+}

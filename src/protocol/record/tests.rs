@@ -147,3 +147,19 @@ fn the_own_hold_is_not_counted_twice() {
     let reader = Reader { ended: BTreeMap::from([(origin("b"), HOLD * 9)]), ..here() };
     assert_eq!(reads(&reader, &[row("b", (5, 1), claimed(), &[])]).0, "running");
 }
+
+/// Whatever was forgotten, the next token is greater, and attempts are counted on.
+#[test]
+fn a_token_never_comes_again() {
+    let token = |epoch, attempt| Token { epoch, attempt };
+    let none = token(0, 0);
+    assert_eq!((next_attempt(0, 1, none), next_attempt(4, 1, none)), (1, 5));
+    assert_eq!(next_attempt(0, 3, token(2, 7)), 1, "a newer epoch begins anew");
+    assert_eq!(next_attempt(0, 3, token(3, 1)), 10_001);
+    assert_eq!(next_attempt(2, 3, token(3, 2)), 3, "it is above by itself");
+    for (known, forgotten) in [(0, 1), (0, 9_999), (0, 10_001), (1, 5), (10_001, 20_004), (3, 4_000_000)] {
+        let next = token(3, next_attempt(known, 3, token(3, forgotten)));
+        assert!(next > token(3, forgotten) && next > token(3, known), "{known} {forgotten} {next}");
+        assert_eq!(next.attempts(), known % SERIES + 1, "{known} {forgotten} {next}");
+    }
+}

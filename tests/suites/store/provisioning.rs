@@ -270,7 +270,9 @@ async fn a_store_of_schema_3_gets_what_came_since() {
         .batch_execute(
             "drop index onceway.records_at_risk; drop function onceway.need_gateways(int); drop index onceway.journal_doubles; \
              alter table onceway.meta drop column gateways_from; delete from onceway.migrations where number > 3; drop index onceway.jobs_turn; \
-             drop trigger replaces on onceway.gate; drop function onceway.hold_gate(bigint), onceway.replace_gate(); update onceway.meta set schema_version = 3; \
+             drop trigger replaces on onceway.gate; drop function onceway.hold_gate(bigint), onceway.replace_gate(); \
+              drop table onceway.observed; drop table onceway.forgotten; \
+              update onceway.meta set schema_version = 3; \
              create unique index journal_doubles on onceway.journal (tenant, key, (detail ->> 'with')) where kind = 'double'; \
              create index records_eu_g1_risk on onceway.records_eu_g1 (tenant, key) where risk <> '{}'",
         )

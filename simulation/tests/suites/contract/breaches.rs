@@ -16,10 +16,13 @@ use onceway::ports::contract::replication::ReplicationBench;
 use onceway::ports::jobs::{self, Acted, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
 use onceway::ports::store::*;
-use onceway::ports::upkeep::{self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped};
+use onceway::ports::upkeep::{
+    self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped, Ruling, Who,
+};
 use onceway::ports::upstream::{Probe, ProbeReply, Send as Sent, SendError};
 use onceway::ports::{Acceptors, Authority, Jobs, KeyStore, Peers, Replica, Upkeep, Upstream};
 use onceway::protocol::authority::GateState;
+use onceway::protocol::forget::{MayForget, Observed};
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::record::{Answer, Nonce, Row};
@@ -188,7 +191,7 @@ impl Authority for Bent {
 
 impl Upkeep for Bent {
     handed_on! {
-        reap(until: Date, most: u32) -> Result<Reaped, StoreError>;
+        reap(may: MayForget, most: u32) -> Result<Reaped, StoreError>;
         claims(after: Option<Place>, older: Duration, most: u32) -> Result<ClaimPage, StoreError>;
         doubts(after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError>;
         foreign(after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError>;
@@ -196,6 +199,9 @@ impl Upkeep for Bent {
         delist(ids: &[KeyId]) -> Result<(), StoreError>;
         unlist() -> Result<u64, StoreError>;
         rule(attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError>;
+        stand_in(ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Result<Written, StoreError>;
+        observed() -> Result<(u64, Observed, Date), StoreError>;
+        observe(version: u64, observed: &Observed) -> Result<Written, StoreError>;
         live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> Result<KeyStretch, StoreError>;
         note(kind: &str, reason: &str) -> Result<(), StoreError>;
         noted(kind: &str) -> Result<Option<Duration>, StoreError>;
@@ -206,12 +212,12 @@ impl Upkeep for Bent {
 impl Jobs for Bent {
     handed_on! {
         accept(ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> Result<ClaimReply, StoreError>;
-        take(nonce: Nonce, most: usize, away: Duration, until: Option<Date>, turns: Option<&Turns>)
+        take(nonce: Nonce, most: usize, away: Duration, may: Option<MayForget>, turns: Option<&Turns>)
             -> Result<Vec<Job>, StoreError>;
         finish(taken: &Taken) -> Result<Written, StoreError>;
         put_off(taken: &Taken, after: Duration, counted: bool, trouble: &str) -> Result<Written, StoreError>;
         bury(taken: &Taken, trouble: &str) -> Result<Written, StoreError>;
-        erase(until: Date) -> Result<u64, StoreError>;
+        erase(may: MayForget) -> Result<u64, StoreError>;
         job(id: &KeyId) -> Result<Option<JobRow>, StoreError>;
         jobs(state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError>;
         load() -> Result<JobLoad, StoreError>;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use onceway::ports::authority::CopiedRow;
+use onceway::ports::contract::by;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
 use onceway::ports::{Audit, Imports, KeyStore, Upkeep};
 use onceway::protocol::decide::Basis;
@@ -306,6 +307,40 @@ fn the_reaper_believes_no_date_that_the_boot_clock_denies() {
     }
 }
 
+/// Years behind, and set right: by that clock every life is over that was promised before, by the time that passed none is.
+#[test]
+fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
+    const YEARS_MICROS: i64 = 6 * 365 * 86_400_000_000;
+    // While a process watches, and while none does.
+    for restarted in [false, true] {
+        play(async {
+            let (bench, eu) = (Bench::start(13).await, region("eu"));
+            bench.world.cluster.step_clock(&eu, -YEARS_MICROS);
+            sleep((HOLD + SETTLE_TIME) * 2).await;
+            let key = key_of(&eu, "behind");
+            assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
+            if restarted {
+                bench.replace(&eu);
+            }
+            bench.world.cluster.step_clock(&eu, YEARS_MICROS);
+            sleep((HOLD + SETTLE_TIME) * 2).await;
+            let again = bench.send(&eu, "/park", &key).await;
+            assert!(again.replayed, "{restarted}: {again:?}");
+            let store = bench.world.cluster.store(&eu);
+            let row = store.look_up(&[id(&key)]).await.unwrap().remove(0).remove(0);
+            assert_ne!(row.state, State::Tombstone, "{restarted}: reaped");
+            let ahead = bench.gateway(&eu).status().await.store.clock_ahead_ms;
+            assert!(ahead.is_some_and(|ahead| ahead as i64 > YEARS_MICROS / 1_000 - 60_000), "{ahead:?}");
+            // In its own time it ends all the same.
+            until("the key is forgotten", (RETENTION + TOMBSTONE) * 3, async || {
+                bench.state(&eu, &key).await == "absent"
+            })
+            .await;
+            assert_eq!(bench.effects(&key).len(), 1);
+        });
+    }
+}
+
 /// The reap statement itself is given the latest date that it may believe: a step right before it takes nothing along.
 #[test]
 fn a_step_between_heartbeat_and_reaper_takes_nothing_along() {
@@ -318,7 +353,7 @@ fn a_step_between_heartbeat_and_reaper_takes_nothing_along() {
         let before = store.look_up(&[id("stepped-over")]).await.unwrap()[0][0].seen;
         bench.world.cluster.step_clock(&eu, HOUR_MICROS);
         let until = Date(before.as_millis() + 1_000);
-        assert_eq!(store.reap(until, 10).await.unwrap().seen(), 0);
+        assert_eq!(store.reap(by(until), 10).await.unwrap().seen(), 0);
     });
 }
 

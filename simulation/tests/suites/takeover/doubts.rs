@@ -3,6 +3,7 @@
 use onceway::ports::upkeep::{Act, Ruling};
 use onceway::ports::{Audit, Upkeep};
 use onceway::protocol::region::RegionName;
+use simulation::points::Point;
 use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::sleep;
 
@@ -72,6 +73,7 @@ fn a_key_that_happened_is_settled_by_its_new_owner_without_its_client() {
         })
         .await;
         assert_eq!((trio.effects(&key).len(), trio.arrived(&b(), &key)), (1, 0), "asked, not run");
+        assert_eq!(trio.risk(&key), [a()], "the record in a's place says what b cannot know of a");
         let replay = trio.send(&c(), "/probe", &key).await;
         assert_eq!((replay.status, replay.replayed), (201, true));
         assert_eq!(replay.body, trio.effects(&key)[0].body, "the answer is the effect's own");
@@ -184,4 +186,30 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
         assert_eq!((trio.effects(&key).len(), doubles(&trio).await), (1, 0));
         trio.check();
     });
+}
+
+/// b dies right after it wrote what became of a's attempt, and then nobody can say any more what did: nothing is left that reads as an attempt of b's
+/// own, which b's upstream knows nothing of. As two statements the first one was left, b was told "none" of it, and the key was free.
+#[test]
+fn a_region_that_dies_while_it_stands_in_for_another_leaves_all_of_it_or_nothing() {
+    for mode in [UpstreamMode::Receipt { after: ms(2_500) }, UpstreamMode::Hang] {
+        play(async {
+            let trio = Trio::start(9).await;
+            let key = left_behind(&trio, "/probe", mode.clone()).await;
+            trio.node(&b()).process.dies_at(&[Point::StandIn]);
+            trio.until("b dies", LONG, async || trio.node(&b()).process.is_dead()).await;
+            for at in regions() {
+                trio.world.upstreams.set_probes(&at, ProbeMode::CannotSay);
+            }
+            trio.world.upstreams.set_probes(&b(), ProbeMode::DidNotHappen);
+            trio.begin_process(&b());
+            trio.until("b serves again", TAKEOVER, async || trio.serves(&b())).await;
+            sleep(ms(20_000)).await;
+            let happened = trio.effects(&key).len();
+            let told = trio.insist(&b(), "/probe", &key, ms(5_000)).await;
+            assert_eq!((told.status, told.replayed), (201, happened == 1), "{mode:?}");
+            assert_eq!(trio.effects(&key).len(), 1, "{mode:?}");
+            trio.check();
+        });
+    }
 }

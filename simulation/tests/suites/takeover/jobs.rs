@@ -1,6 +1,8 @@
 //! Accepted requests while their regions are lost and return: each takes effect once, and each has its end without its client.
 
+use onceway::ports::Jobs;
 use onceway::protocol::job::JobState;
+use onceway::protocol::region::RegionName;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
@@ -77,6 +79,37 @@ fn a_job_follows_its_key_through_a_drain() {
         trio.until("b runs it", ms(40_000), async || is_settled(&trio, &key).await).await;
         assert_eq!(trio.effects(&key).len(), 1);
         assert_eq!(trio.effects(&key)[0].region, b());
+        trio.check();
+    });
+}
+
+/// a is home again with a job of its own, which b's acceptance superseded while a was gone. b's runs are used up, and an operator decides about that: a runs
+/// nothing by what it accepted before.
+#[test]
+fn an_acceptance_that_another_superseded_runs_no_more() {
+    play(async {
+        let trio = Trio::start(4).await;
+        let key = key_of(&a(), &b(), "superseded");
+        for at in [a(), b()] {
+            trio.world.upstreams.set_mode(&at, UpstreamMode::Refuse);
+        }
+        assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
+        // Its first run is known to b, and there is no other one.
+        sleep(ms(100)).await;
+        trio.lose(&a());
+        trio.until_lost(&a(), &b()).await;
+        let accepted = async || trio.send(&b(), "/later", &key).await.status == 202;
+        trio.until("b accepts it", TAKEOVER, accepted).await;
+        let state = async |at: &RegionName| {
+            let job = trio.world.cluster.store(at).job(&id(&key)).await.unwrap();
+            job.map(|job| job.state)
+        };
+        trio.until("b gives it up", ms(40_000), async || state(&b()).await == Some(JobState::Dead)).await;
+        trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(50) });
+        trio.bring_back(&a());
+        trio.all_home(ms(20_000)).await;
+        trio.until("a's own job ends", ms(40_000), async || state(&a()).await.is_none()).await;
+        assert_eq!((trio.effects(&key).len(), state(&b()).await), (0, Some(JobState::Dead)));
         trio.check();
     });
 }

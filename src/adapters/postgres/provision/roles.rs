@@ -259,7 +259,9 @@ pub(super) fn gateway_rights(me: &Origin, all: &[Origin]) -> Vec<Right> {
         table(format!("onceway.{object}"), &["select"]);
     }
     table("onceway.gate".to_owned(), &["select", "update"]);
-    table("onceway.acceptor".to_owned(), &["select", "update"]);
+    for object in ["acceptor", "observed", "forgotten"] {
+        table(format!("onceway.{object}"), &["select", "update"]);
+    }
     // What was chosen stays.
     table("onceway.views".to_owned(), &["select", "insert"]);
     for object in ["peer_memory", "doubts", "jobs", "escrows", "records_imported"] {

@@ -11,13 +11,14 @@ use crate::protocol::digest::digest;
 use crate::protocol::region::Origin;
 
 /// All migrations, oldest first; the number is the place.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("../sql/0001_base.sql"),
     include_str!("../sql/0002_lifecycle.sql"),
     include_str!("../sql/0003_authority.sql"),
     include_str!("../sql/0004_versions.sql"),
     include_str!("../sql/0005_turns.sql"),
     include_str!("../sql/0006_gate.sql"),
+    include_str!("../sql/0007_forgetting.sql"),
 ];
 /// Made anew, it is another acceptor.
 pub(super) const ACCEPTOR: &str =

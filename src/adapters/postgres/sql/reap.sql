@@ -1,5 +1,5 @@
 -- One batch of reaping (see the port). The row locks are skipped where somebody else holds one: another gateway's batch, or a settlement.
--- Bounds stand in scalar sub-selects, because an index cannot be searched with a volatile function.
+-- Bounds stand in scalar sub-selects, because an index cannot be searched with a volatile function. The greatest token of what was reaped stays.
 with due as materialized (
     select r.tenant, r.key, r.state, r.epoch, r.attempt, r.held_at + r.hold <= clock_timestamp() as over
       from {records} r
@@ -51,7 +51,7 @@ with due as materialized (
            answer_coding = 0, answer_length = null, due_at = greatest(r.due_at + r.tombstone, j.final_until)
       from judged j
      where j.fate = 'expire' and r.tenant = j.tenant and r.key = j.key and r.origin = '{origin}'
-    returning 1
+    returning r.epoch, r.attempt
 ), kept as (
     update {records} r
        set due_at = clock_timestamp() + interval '10 minutes'
@@ -61,7 +61,14 @@ with due as materialized (
 ), forgotten as (
     delete from {records} r using judged j
      where j.fate = 'forget' and r.tenant = j.tenant and r.key = j.key and r.origin = '{origin}'
-    returning 1
+    returning r.epoch, r.attempt
+), raised as (
+    update onceway.forgotten f
+       set epoch = t.epoch, attempt = t.attempt
+      from (
+          select * from (select * from expired union all select * from forgotten) as tokens order by epoch desc, attempt desc limit 1
+      ) as t
+     where (f.epoch, f.attempt) < (t.epoch, t.attempt)
 )
 select (select count(*) from expired) as expired, (select count(*) from kept) as kept,
        (select count(*) from forgotten) as forgotten

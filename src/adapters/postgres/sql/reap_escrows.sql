@@ -1,4 +1,4 @@
--- An escrow is not needed once its origin's record of at least its token is applied here, nor past its life. A row that must stay is looked
+-- An escrow is not needed once its origin's record of at least its token is applied here, nor past its life, as far as that may be forgotten. A row that must stay is looked
 -- at later and later, so that a stalled link does not have all of them read again and again. Bounds stand in scalar sub-selects, because an
 -- index cannot be searched with a volatile function.
 with due as materialized (
@@ -6,11 +6,11 @@ with due as materialized (
       from onceway.escrows e
      where e.look_at <= (select clock_timestamp())
      order by e.look_at
-     limit $1::bigint
+     limit $2::bigint
        for update of e skip locked
 ), judged as (
     select d.*,
-           d.due_at <= clock_timestamp() or exists (
+           d.due_at <= least(clock_timestamp(), timestamptz 'epoch' + $1::bigint * interval '1 millisecond') or exists (
                select from onceway.records o
                 where o.tenant = d.tenant and o.key = d.key and o.origin in (d.origin, d.origin || '!')
                   and (o.epoch, o.attempt) >= (d.epoch, d.attempt)

@@ -1,11 +1,39 @@
--- Nobody else forgets what a survivor handed over: it goes when its tombstone would.
+-- One batch of imported rows that are due (see the port). Nobody else forgets what a survivor handed over. A row that must stay is looked at
+-- again later. Bounds stand in scalar sub-selects, because an index cannot be searched with a volatile function.
 with due as materialized (
-    select o.tenant, o.key, o.origin from onceway.records_imported o
-     where o.due_at <= (select clock_timestamp())
-     order by o.due_at
-     limit $1::bigint
-       for update of o skip locked
+    select i.tenant, i.key, i.origin, i.state, i.epoch, i.attempt from onceway.records_imported i
+     where i.due_at <= (select least(clock_timestamp(), timestamptz 'epoch' + $1::bigint * interval '1 millisecond'))
+     order by i.due_at
+     limit $2::bigint
+       for update of i skip locked
+), judged as (
+    select d.tenant, d.key, d.origin,
+           case
+               -- The origin's own row says more.
+               when {due_outdone} then true
+               when d.state in (4, 5) then not exists (
+                   select from onceway.records o
+                    where o.tenant = d.tenant and o.key = d.key and rtrim(o.origin, '!') <> rtrim(d.origin, '!')
+                      and o.state in (1, 2, 3) and not {outdone}
+               )
+               when d.state = 3 then not exists (
+                   select from onceway.records o
+                    where o.tenant = d.tenant and o.key = d.key and rtrim(o.origin, '!') <> rtrim(d.origin, '!')
+                      and o.state in (1, 2) and not {outdone}
+               )
+               else exists (
+                   select from onceway.records o
+                    where o.tenant = d.tenant and o.key = d.key and rtrim(o.origin, '!') <> rtrim(d.origin, '!')
+                      and not {outdone} and (o.state in (4, 5) or (o.state = 3 and {due_superseded}))
+               )
+           end as goes
+      from due d
+), later as (
+    update onceway.records_imported i
+       set due_at = clock_timestamp() + interval '10 minutes'
+      from judged j
+     where not j.goes and i.tenant = j.tenant and i.key = j.key and i.origin = j.origin
 )
-delete from onceway.records_imported o using due d
- where o.tenant = d.tenant and o.key = d.key and o.origin = d.origin
+delete from onceway.records_imported i using judged j
+ where j.goes and i.tenant = j.tenant and i.key = j.key and i.origin = j.origin
 returning 1

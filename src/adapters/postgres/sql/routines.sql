@@ -29,7 +29,7 @@ begin
                 tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, risk, request_id,
                 held_at, hold, {lifetime_columns}
             )
-            select p_tenant, p_key, '{origin}', 1, g.epoch, 1, p_nonce, p_fp_raw, p_fp_canonical, p_risk, p_request_id,
+            select p_tenant, p_key, '{origin}', 1, g.epoch, {first_attempt}, p_nonce, p_fp_raw, p_fp_canonical, p_risk, p_request_id,
                    clock_timestamp(), p_hold_ms * interval '1 millisecond', {lifetime}
               from g
             on conflict do nothing
@@ -64,7 +64,7 @@ begin
                 select epoch from onceway.hold_gate(p_gate)
             )
             update {records} as r
-               set state = 1, epoch = g.epoch, attempt = p_attempt + 1, nonce = p_nonce, request_id = p_request_id,
+               set state = 1, epoch = g.epoch, attempt = {next_attempt}, nonce = p_nonce, request_id = p_request_id,
                    fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = p_risk,
                    over = {over_kept},
                    doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
@@ -84,7 +84,7 @@ begin
                 tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id,
                 held_at, hold, {lifetime_columns}
             )
-            select p_tenant, p_key, '{origin}', 1, g.epoch, p_attempt + 1, p_nonce, p_fp_raw, p_fp_canonical, p_over, p_risk,
+            select p_tenant, p_key, '{origin}', 1, g.epoch, {next_attempt}, p_nonce, p_fp_raw, p_fp_canonical, p_over, p_risk,
                    p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', {lifetime}
               from g
              where {others_yield}

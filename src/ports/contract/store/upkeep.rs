@@ -10,6 +10,7 @@ use super::{
     row, rows, settle, wins,
 };
 use crate::ports::Upkeep;
+use crate::ports::contract::by;
 use crate::ports::store::{Attempt, Written};
 use crate::ports::upkeep::{Act, KeyStretch, ListedDoubt, OpenAttempt, Ruling};
 use crate::protocol::decide::Basis;
@@ -61,7 +62,16 @@ pub async fn a_tombstone_past_its_life_is_forgotten<B: StoreBench>(bench: &B) {
     reap_all(bench, END).await;
     assert!(rows(bench, &attempt.id).await.is_empty(), "store: a tombstone past its life must be forgotten");
     let (again, _) = wins(bench, &asks(bench, &attempt.id, 2).await).await;
-    assert_eq!(again.token.attempt, 1, "store: a forgotten key is new");
+    assert_eq!(again.token.attempts(), 1, "store: a forgotten key is new");
+    assert!(again.token > attempt.token, "store: a token came again after its key was forgotten");
+    assert_eq!(release(bench, &again).await, Written::Done);
+    let mut ask = asks(bench, &attempt.id, 3).await;
+    ask.basis = known(&row(bench, &attempt.id).await);
+    let (third, _) = wins(bench, &ask).await;
+    assert_eq!(third.token.attempts(), 2, "store: attempts are counted on");
+    // A key that nobody ever used begins above what was forgotten as well.
+    let fresh = claimed(bench, "reap-fresh", 4).await;
+    assert!(fresh.token > attempt.token && fresh.token.attempts() == 1, "store: {}", fresh.token);
 }
 
 /// Nothing happened under a released key, and its retention is over all the same.
@@ -148,7 +158,7 @@ pub async fn a_closed_gate_reaps_nothing<B: StoreBench>(bench: &B) {
     let (attempt, _) = settled(bench, "reap-closed", Duration::ZERO).await;
     bench.pass(SHORT).await;
     bench.restart().await;
-    let reaped = bench.store().reap(END, 100).await.expect("store: reap failed");
+    let reaped = bench.store().reap(by(END), 100).await.expect("store: reap failed");
     assert_eq!(reaped.seen(), 0, "store: a closed gate let reaping pass");
     open(bench).await;
     reap_all(bench, END).await;
@@ -402,7 +412,7 @@ async fn over<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
 
 /// Reaps until nothing is due.
 async fn reap_all<B: StoreBench>(bench: &B, until: Date) {
-    while bench.store().reap(until, 3).await.expect("store: reap failed").seen() > 0 {}
+    while bench.store().reap(by(until), 3).await.expect("store: reap failed").seen() > 0 {}
 }
 
 async fn place_after<B: StoreBench>(bench: &B, attempt: &Attempt) -> crate::ports::upkeep::Place {
@@ -412,12 +422,12 @@ async fn place_after<B: StoreBench>(bench: &B, attempt: &Attempt) -> crate::port
     page.through.expect("store: a stretch that holds a claim has an end")
 }
 
-async fn listed<B: StoreBench>(bench: &B, id: &KeyId) -> Option<ListedDoubt> {
+pub(super) async fn listed<B: StoreBench>(bench: &B, id: &KeyId) -> Option<ListedDoubt> {
     let all = bench.store().doubts(None, 100_000).await.expect("store: doubts failed");
     all.into_iter().find(|listed| listed.open.id == *id)
 }
 
-fn act(ruling: Ruling) -> Act {
+pub(super) fn act(ruling: Ruling) -> Act {
     Act { ruling, actor: "ada".to_owned(), reason: "the provider's ledger says so".to_owned() }
 }
 
@@ -425,7 +435,7 @@ async fn rule<B: StoreBench>(bench: &B, attempt: &Attempt, act: &Act) -> Written
     bench.store().rule(attempt, act).await.expect("store: rule failed")
 }
 
-async fn journalled<B: StoreBench>(bench: &B, attempt: &Attempt, kind: &str) {
+pub(super) async fn journalled<B: StoreBench>(bench: &B, attempt: &Attempt, kind: &str) {
     let journal = bench.store().journal(&attempt.id).await.expect("store: journal failed");
     let [entry] = journal.as_slice() else { panic!("store: one act, one entry, not {journal:?}") };
     assert_eq!((entry.kind.as_str(), entry.token), (kind, Some(attempt.token)), "store: {entry:?}");

@@ -1,0 +1,45 @@
+//! Between which statements a gateway process may die: right after one of these took effect, before it hears of it.
+//!
+//! Neighbours: [`crate::store`] names the statement that it sends, [`crate::process`] dies there, scenarios name the kinds. The README lists which
+//! statements upkeep makes one after the other, and what a crash between two of them leaves. It must not know what a statement does.
+
+macro_rules! points {
+    ($($point:ident $name:literal $about:literal)*) => {
+        /// A kind of statement that a gateway makes beside requests, or that ends an attempt.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Point {
+            $(#[doc = $about] $point,)*
+        }
+
+        impl Point {
+            /// All of them.
+            pub const ALL: &[Point] = &[$(Point::$point),*];
+
+            /// Its name in scenarios.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$point => $name),* }
+            }
+        }
+    };
+}
+
+points! {
+    StandIn "stand-in" "A record in the place of another region's attempt."
+    Rule "rule" "An operator's act on an attempt."
+    Doubt "doubt" "An attempt is in doubt."
+    Settle "settle" "An answer is stored."
+    Release "release" "An attempt is released."
+    List "list" "Keys are put on the list of doubts, or taken off."
+    Take "take" "Jobs are taken."
+    Job "job" "A job is done, put off, or a dead letter."
+    Reap "reap" "A batch of rows, claims that were lodged, imports or requests is reaped."
+    Convert "convert" "Claims that were lodged become records."
+    Void "void" "A claim that was lodged is taken back, or gets its answer."
+    Import "import" "A page of another region's rows is stored."
+    Remember "remember" "What is remembered of peers."
+    Observe "observe" "How time passed."
+    Gate "gate" "The gate, or the boot that it approves."
+    Views "views" "Chosen views."
+    Acceptor "acceptor" "A promise, a grant or an accepted view."
+    Journal "journal" "An entry of the journal, or a look of the audit."
+}

@@ -1,0 +1,159 @@
+//! Clauses of the store about records in the place of other origins' attempts, and about how time passed.
+//!
+//! Neighbours: [`super`] gives the bench and the helpers, [`super::upkeep`] what reads lists and the journal. It must not test when a gateway
+//! stands in: `protocol::decide` says.
+
+use std::time::Duration;
+
+use super::upkeep::{act, journalled, listed};
+use super::{
+    Foreign, LONG, SHORT, StoreBench, answer, asks, doubt, id, open, restart_and_approve, rows, wins,
+};
+use crate::ports::Upkeep;
+use crate::ports::store::{Attempt, ClaimAsk, Written};
+use crate::ports::upkeep::{Ruling, Who};
+use crate::protocol::decide::Basis;
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Nonce, Row, State, Token};
+use crate::protocol::time::{Date, Drift};
+
+/// All clauses about them.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    a_record_in_anothers_place_is_whole_from_the_first(bench).await;
+    a_record_in_anothers_place_stands_on_what_was_seen(bench).await;
+    an_operators_word_in_anothers_place_is_journalled(bench).await;
+    what_was_observed_is_kept(bench).await;
+}
+
+/// A claim over another origin's row that has arrived, by a key that has no own one.
+async fn over_theirs<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> (ClaimAsk, Token) {
+    let key = id(bench, name);
+    let theirs = bench.arrives(&key, Foreign::InDoubt).await;
+    let mut ask = asks(bench, &key, nonce).await;
+    let over = vec![(bench.peers()[0].clone(), theirs)];
+    (ask.basis, ask.hold) = (Basis::Known { own: None, over, attempt: theirs.attempt }, Duration::ZERO);
+    ask.risk = vec![bench.peers()[0].region.clone()];
+    (ask, theirs)
+}
+
+async fn stand_in<B: StoreBench>(bench: &B, ask: &ClaimAsk, ruling: &Ruling) -> Written {
+    bench.store().stand_in(ask, ruling, None).await.expect("store: stand_in failed")
+}
+
+async fn own<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
+    let mine = bench.origin();
+    let mut all = rows(bench, id).await.into_iter();
+    all.find(|row| row.origin == mine).expect("store: the own row must stand")
+}
+
+/// Final or released at once, above what it names, with everything that a claim says of itself; and again it is done already.
+pub async fn a_record_in_anothers_place_is_whole_from_the_first<B: StoreBench>(bench: &B) {
+    for (name, ruling) in [("stand-settled", Ruling::Settled(answer())), ("stand-released", Ruling::Released)]
+    {
+        let (ask, theirs) = over_theirs(bench, name, 71).await;
+        for _ in 0..2 {
+            assert_eq!(stand_in(bench, &ask, &ruling).await, Written::Done, "store: {name}");
+        }
+        let own = own(bench, &ask.id).await;
+        match (&own.state, &ruling) {
+            (State::Settled { answer: stored, .. }, Ruling::Settled(answer)) => assert_eq!(**stored, *answer),
+            (State::Released, Ruling::Released) => {}
+            (state, _) => panic!("store: it must say what became of them, not {state:?}"),
+        }
+        assert_eq!((own.nonce, own.risk, own.request_id), (ask.nonce, ask.risk, ask.request_id));
+        assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token.attempt > theirs.attempt);
+    }
+    // An own attempt that is over gives way as to a claim, and what it named stays named.
+    let (ask, theirs) = over_theirs(bench, "stand-own", 72).await;
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    let basis = Basis::Known {
+        own: Some((attempt.token, attempt.nonce)),
+        over: Vec::new(),
+        attempt: attempt.token.attempt,
+    };
+    let ask = ClaimAsk { basis, nonce: Nonce(73), ..ask };
+    assert_eq!(stand_in(bench, &ask, &Ruling::Released).await, Written::Done);
+    let own = own(bench, &ask.id).await;
+    assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token > attempt.token, "store: {own:?}");
+}
+
+/// Not where the rows say something else by now, nor under another gate.
+pub async fn a_record_in_anothers_place_stands_on_what_was_seen<B: StoreBench>(bench: &B) {
+    let released = Ruling::Released;
+    let (ask, _) = over_theirs(bench, "stand-unseen", 81).await;
+    let unseen = ClaimAsk { basis: Basis::Known { own: None, over: Vec::new(), attempt: 0 }, ..ask.clone() };
+    assert_eq!(stand_in(bench, &unseen, &released).await, Written::Lost, "store: it hides what it never saw");
+    let (running, _) = wins(bench, &ClaimAsk { hold: LONG, ..ask.clone() }).await;
+    let again = ClaimAsk { nonce: Nonce(82), ..ask.clone() };
+    assert_eq!(stand_in(bench, &again, &released).await, Written::Lost, "store: an own row came meanwhile");
+    let basis = Basis::Known { own: Some((running.token, running.nonce)), over: Vec::new(), attempt: 9 };
+    let again = ClaimAsk { basis, ..again };
+    assert_eq!(stand_in(bench, &again, &released).await, Written::Lost, "store: an attempt runs");
+    let key = id(bench, "stand-answered");
+    bench.arrives(&key, Foreign::Settled).await;
+    let answered = ClaimAsk { id: key.clone(), ..ask };
+    assert_eq!(
+        stand_in(bench, &answered, &Ruling::Settled(answer())).await,
+        Written::Lost,
+        "store: it has its answer"
+    );
+    assert_eq!(rows(bench, &key).await.len(), 1, "store: nothing was written");
+    let (ask, _) = over_theirs(bench, "stand-moved", 83).await;
+    bench.restart().await;
+    assert_eq!(stand_in(bench, &ask, &released).await, Written::GateMoved, "store: the boot is not approved");
+    open(bench).await;
+    assert_eq!(
+        stand_in(bench, &ask, &released).await,
+        Written::GateMoved,
+        "store: the gate is at another version"
+    );
+    assert_eq!(rows(bench, &ask.id).await.len(), 1, "store: nothing was written");
+}
+
+/// Once, in the same transaction, and the key leaves the list.
+pub async fn an_operators_word_in_anothers_place_is_journalled<B: StoreBench>(bench: &B) {
+    for (name, ruling, kind) in [
+        ("stand-by-hand-1", Ruling::Settled(answer()), "settled-by-hand"),
+        ("stand-by-hand-2", Ruling::Released, "released-by-hand"),
+    ] {
+        let (ask, _) = over_theirs(bench, name, 91).await;
+        bench.store().enlist(std::slice::from_ref(&ask.id)).await.expect("store: enlist failed");
+        let act = act(ruling);
+        let by = Who { actor: &act.actor, reason: &act.reason };
+        for _ in 0..2 {
+            let written = bench.store().stand_in(&ask, &act.ruling, Some(by)).await;
+            assert_eq!(written, Ok(Written::Done), "store: {name}");
+        }
+        let token = own(bench, &ask.id).await.token;
+        journalled(bench, &Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, kind).await;
+        assert!(listed(bench, &ask.id).await.is_none(), "store: it must leave the list");
+    }
+}
+
+/// How time passed, over a restart, and one writer at a time.
+pub async fn what_was_observed_is_kept<B: StoreBench>(bench: &B) {
+    let read = async || bench.store().observed().await.expect("store: observed failed");
+    let (version, first, now) = read().await;
+    let drift = Drift { ppm: 500, margin: Duration::from_millis(50) };
+    let hour = Duration::from_secs(3_600);
+    let ahead = Date(first.at.as_millis() + 7_200_000);
+    let next = first.next(ahead, Some(hour), &[Some(hour), None], drift);
+    assert!(!next.leads.is_empty() && next.lives.len() >= 2, "store: {next:?}");
+    assert_eq!(bench.store().observe(version, &next).await, Ok(Written::Done));
+    assert_eq!(
+        bench.store().observe(version, &first).await,
+        Ok(Written::Lost),
+        "store: an older one came back"
+    );
+    bench.pass(SHORT).await;
+    restart_and_approve(bench).await;
+    let (later, kept, then) = read().await;
+    assert!(later > version && then.as_millis() - now.as_millis() >= 400, "store: {now} {then}");
+    let whole = |span: Duration| span.as_millis();
+    assert_eq!((kept.at, whole(kept.total)), (next.at, whole(next.total)), "store: {kept:?}");
+    assert_eq!((kept.leads.len(), kept.lives.len()), (next.leads.len(), next.lives.len()));
+    assert!(kept.ahead() >= next.ahead() && kept.longest_life() == next.longest_life(), "store: {kept:?}");
+    // As it was: other clauses go by this clock, too.
+    assert_eq!(bench.store().observe(later, &first).await, Ok(Written::Done));
+}
