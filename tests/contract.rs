@@ -89,6 +89,15 @@ async fn stores_follow_one_another_as_it_was_recorded() {
     as_recorded(&histories::play(&options, &|_| {}).await.unwrap(), "replication.txt");
 }
 
+/// Two real stores of which one copies the other's records while its heartbeats come.
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_that_copy_one_another_keep_their_contract() {
+    let (program, port_base) = (PathBuf::from(env!("CARGO_BIN_EXE_onceway")), ports::free_run(40).unwrap());
+    let rtt = Duration::ZERO;
+    let options = Options { program, port_base, data: None, rtt, routes: None, failover: None };
+    histories::copies(&options, &|_| {}).await.unwrap();
+}
+
 fn as_recorded(played: &str, file: &str) {
     let file = format!("{}/simulation/histories/{file}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("ONCEWAY_RECORD").is_some() {

@@ -5,6 +5,8 @@
 
 #[path = "takeover/break_glass.rs"]
 mod break_glass;
+#[path = "takeover/copies.rs"]
+mod copies;
 #[path = "takeover/cuts.rs"]
 mod cuts;
 #[path = "takeover/doubts.rs"]

@@ -53,6 +53,9 @@ pub fn directed(check: Plant) -> Directed {
         Plant::LeaseAtSend => seeds(2, "sleeping-handler"),
         Plant::Journal => seeds(10, "late-rows"),
         Plant::Fingerprint => seeds(2, "reused-keys"),
+        Plant::WholeRows => seeds(2, "copied-rows"),
+        Plant::WholeEpoch => seeds(2, "copied-target"),
+        Plant::WholeTold => seeds(2, "copied-frontier"),
         Plant::RestoredVotes => seeds(40, "swarm"),
     }
 }

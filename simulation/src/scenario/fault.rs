@@ -14,6 +14,8 @@ use crate::letters::Letter;
 
 /// How much later something is that comes late, unless it is said.
 const LATER_MS: u64 = 500;
+/// How long the first copy of a store's records takes, unless it is said.
+const COPIED_MS: u64 = 3_000;
 
 macro_rules! kinds {
     ($about_all:literal $of:ident { $($kind:ident $name:literal $about:literal)* }) => {
@@ -41,7 +43,7 @@ kinds! {
     "What happens to one region."
     OfRegion {
         RegionLoss "region-loss" "Gateway, Postgres and links are gone, and come back with the data they had."
-        DiskLost "disk-lost" "Gateway and Postgres are gone with all data that had not left; an operator has an empty store put in their place."
+        DiskLost "disk-lost" "Gateway and Postgres are gone with all data that had not left; an operator has an empty store put in their place, whose first copies take `copied`."
         StoreRestored "store-restored" "Postgres is gone, and comes back as a copy taken when the fault began and the writes since then forgotten."
         GatewayKilled "gateway-killed" "The gateway process is killed, Postgres lives."
         GatewayPaused "gateway-paused" "The gateway process stops in the middle of whatever it does, its clock runs on, and then it goes on."
@@ -86,7 +88,7 @@ kinds! {
         LinkSlow "link-slow" "One way takes a second longer, both ways."
         LinkFlaps "link-flaps" "The link is cut and mended every 1.5 s."
         ReplicationStalls "replication-stalls" "Rows of the one do not reach the other, while gateways talk."
-        SlotLost "slot-lost" "The one keeps nothing any more of what the other has to copy; an operator has it copied anew afterwards."
+        SlotLost "slot-lost" "The one keeps nothing any more of what the other has to copy; an operator has it copied anew afterwards, which takes `copied`, while heartbeats come."
         LettersLost "letters-lost" "Single kinds of letters (`letters`) from the one to the other are lost, while all else arrives."
         LettersLate "letters-late" "Single kinds of letters (`letters`) from the one to the other arrive `by` later, after those that were sent behind them."
         ReplicationSlow "replication-slow" "Rows of the one take 4 s longer to the other."
@@ -114,6 +116,14 @@ impl Kind {
         !matches!(
             self,
             Self::Region(OfRegion::ConfirmationsLate) | Self::Link(OfLink::LettersLost | OfLink::LettersLate)
+        )
+    }
+
+    /// Whether it ends with first copies of records, which take a time of their own.
+    pub fn copies(self) -> bool {
+        matches!(
+            self,
+            Self::Region(OfRegion::DiskLost | OfRegion::StoreRestored) | Self::Link(OfLink::SlotLost)
         )
     }
 
@@ -152,11 +162,14 @@ pub struct How {
     pub letters: Vec<Letter>,
     /// How much later.
     pub by: Duration,
+    /// How long first copies of records take.
+    pub copied: Duration,
 }
 
 impl Default for How {
     fn default() -> Self {
-        Self { letters: Letter::ALL.to_vec(), by: Duration::from_millis(LATER_MS) }
+        let (by, copied) = (Duration::from_millis(LATER_MS), Duration::from_millis(COPIED_MS));
+        Self { letters: Letter::ALL.to_vec(), by, copied }
     }
 }
 
@@ -232,7 +245,7 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
     Some(Fault { what: what?, how, at: at?, lasts })
 }
 
-/// `letters` and `by`, where the kind goes by them.
+/// `letters`, `by` and `copied`, where the kind goes by them.
 fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
     let names: Vec<(&str, Letter)> = Letter::ALL.iter().map(|letter| (letter.name(), *letter)).collect();
     let has_letters = matches!(kind, Some(Kind::Link(OfLink::LettersLost | OfLink::LettersLate)));
@@ -245,6 +258,9 @@ fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
     }
     if has_by {
         how.by = span(section, "by", 1, 3_600, LATER_MS);
+    }
+    if kind.is_some_and(Kind::copies) {
+        how.copied = span(section, "copied", 0, 86_400, COPIED_MS);
     }
     how
 }
