@@ -14,7 +14,6 @@ use super::{Gateway, StoreHealth, authority, metrics, trust};
 use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
-use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Moment;
 use crate::protocol::versions::HEARD;
@@ -315,7 +314,7 @@ fn seen<P: Ports>(gateway: &Gateway<P>, applied: &Applied, now: Moment) {
         let (rows, written) = (applied.rows(&origin), applied.written(&origin));
         peer.follow(Some(origin));
         peer.lag.seen(rows, now);
-        peer.applied = Some(if removed(Plant::WholeTold) { written } else { rows });
+        peer.applied = Some(rows);
         peer.told = peer.told.max(Some(written));
         let lag = peer.lag.current(now).filter(|_| !peer.is_silent(now, timings));
         peer.trail.sample(now, lag);

@@ -60,9 +60,8 @@ plants! {
     LeaseAtSend "lease-at-send" "The lease is asked for between the claim and the send, and not before alone."
     Journal "journal" "A store that shows two attempts of a key that both ran journals it."
     Fingerprint "fingerprint" "A key that was used for another request is refused."
-    WholeRows "whole-rows" "A heartbeat covers, and makes a frontier, once all rows before it are here: not while they are copied."
+    WholeRows "whole-rows" "A heartbeat covers, and makes a frontier, here and where others are told of it, once all rows before it are here: not while they are copied."
     WholeEpoch "whole-epoch" "A region is heard of, and absence proven, by a heartbeat whose rows are here: not while they are copied."
-    WholeTold "whole-told" "What others are told is applied here counts as it does here: not while it is copied."
     RestoredVotes "restored-votes" "An acceptor promises nothing before the start of its store is approved: it may have forgotten promises."
 }
 

@@ -55,7 +55,6 @@ pub fn directed(check: Plant) -> Directed {
         Plant::Fingerprint => seeds(2, "reused-keys"),
         Plant::WholeRows => seeds(2, "copied-rows"),
         Plant::WholeEpoch => seeds(2, "copied-target"),
-        Plant::WholeTold => seeds(2, "copied-frontier"),
         Plant::RestoredVotes => seeds(40, "swarm"),
     }
 }

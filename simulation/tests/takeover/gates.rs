@@ -74,3 +74,41 @@ pub fn a_lodging_that_comes_after_the_loss_is_refused() {
         trio.check();
     });
 }
+
+/// c gains the keys of a. What a sealed has just arrived when c's Postgres crashes and forgets it, between the look that found it and the
+/// opening; another process of c approves the new boot meanwhile. The opening is of the gate that was looked at, which is no more.
+#[test]
+fn a_gate_is_opened_only_as_it_was_when_it_was_looked_at() {
+    let mut crashed = 0;
+    for late in 0..24 {
+        crashed += u32::from(play(async {
+            let trio = Trio::start(3).await;
+            let first = trio.node(&c());
+            trio.begin_process(&c());
+            sleep(ms(1_500)).await;
+            trio.world.cluster.set_latency(&c(), ms(40));
+            trio.hold(&a(), &[c()], true);
+            sleep(ms(500)).await;
+            trio.drain(&b(), &a(), true).await.unwrap();
+            let waits = async || !trio.gate(&c()).view.serves(&a()) && !trio.gate(&c()).is_open();
+            trio.until("c waits for what a sealed", ms(3_000), waits).await;
+            trio.hold(&a(), &[c()], false);
+            sleep(ms(10) * late).await;
+            let second = trio.node(&c());
+            let opened = trio.gate(&c()).is_open();
+            first.process.pause();
+            second.process.pause();
+            trio.hold(&a(), &[c()], true);
+            trio.world.cluster.crash(&c());
+            second.process.resume();
+            sleep(ms(1_500)).await;
+            first.process.resume();
+            sleep(ms(1_500)).await;
+            trio.check();
+            trio.hold(&a(), &[c()], false);
+            trio.until("c opens what it gained", ms(5_000), async || trio.gate(&c()).is_open()).await;
+            !opened
+        }));
+    }
+    assert!(crashed > 3, "c was open already when its Postgres crashed");
+}

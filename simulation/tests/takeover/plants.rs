@@ -27,7 +27,7 @@ fn without_its_check_the_scenario_of_each_rule_fails() {
         (Plant::WholeRows, copies::what_is_gained_opens_when_the_copy_is_whole),
         (Plant::WholeEpoch, copies::a_new_target_that_is_copying_proves_no_absence),
         (Plant::WholeEpoch, copies::a_target_that_is_back_and_copying_proves_no_absence),
-        (Plant::WholeTold, copies::a_heartbeat_ahead_of_its_rows_makes_no_frontier),
+        (Plant::WholeRows, copies::a_heartbeat_ahead_of_its_rows_makes_no_frontier),
         (Plant::WindowBegins, losses::a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window),
     ];
     let mut unnoticed = Vec::new();
