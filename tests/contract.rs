@@ -27,6 +27,9 @@ use onceway::fleet::drill::histories;
 use onceway::fleet::ports;
 use onceway::ports::contract;
 
+/// Three servers each, on ports that are chosen before they are taken.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 #[tokio::test]
 async fn the_clock_keeps_its_contract() {
     contract::clock::suite(&SystemClock).await;
@@ -83,6 +86,7 @@ async fn the_store_replies_as_it_was_recorded() {
 /// Random histories of three stores that follow one another, with links, servers, replies and slots that are lost; recorded likewise, by the drill.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_follow_one_another_as_it_was_recorded() {
+    let _alone = ALONE.lock().await;
     let (program, port_base) = (PathBuf::from(env!("CARGO_BIN_EXE_onceway")), ports::free_run(40).unwrap());
     let rtt = Duration::ZERO;
     let options = Options { program, port_base, data: None, rtt, routes: None, failover: None };
@@ -92,6 +96,7 @@ async fn stores_follow_one_another_as_it_was_recorded() {
 /// Two real stores of which one copies the other's records while its heartbeats come.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_that_copy_one_another_keep_their_contract() {
+    let _alone = ALONE.lock().await;
     let (program, port_base) = (PathBuf::from(env!("CARGO_BIN_EXE_onceway")), ports::free_run(40).unwrap());
     let rtt = Duration::ZERO;
     let options = Options { program, port_base, data: None, rtt, routes: None, failover: None };

@@ -128,33 +128,6 @@ fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
     });
 }
 
-/// (v), while c is slow: it has adopted the loss, and what keeps its keys from starting was judged under the view before. Nothing of that says
-/// that claims which were lodged here are records.
-#[test]
-fn what_was_judged_under_the_view_before_proves_nothing() {
-    play(async {
-        let trio = Trio::start(6).await;
-        let key = key_of(&a(), &c(), "judged");
-        long_window(&trio).await;
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
-        trio.lose(&a());
-        trio.world.cluster.set_latency(&c(), ms(60));
-        let (mut asked, end) = (Vec::new(), Instant::now() + TAKEOVER);
-        while Instant::now() < end {
-            asked.push(trio.begin(&c(), "/strict", &key));
-            sleep(ms(20)).await;
-        }
-        assert_ne!(trio.standing(&a(), &c()), "serving", "c has adopted the loss");
-        for told in asked {
-            let told = told.await.unwrap();
-            assert!([409, 503].contains(&told.status), "{told:?}");
-        }
-        assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
-    });
-}
-
 /// A claim of a, whose outcome nobody knew, is here; its settlement may be on its way until the window ends. That nothing else was ever sent is
 /// no leave to run the key over it before, though its route runs doubts again.
 #[test]
@@ -187,28 +160,4 @@ fn a_proof_of_absence_is_no_leave_to_run_over_a_doubt() {
         assert!(refused_after_its_hold > 0, "the window ended with the hold: nothing was tried");
         trio.check();
     });
-}
-
-/// b is drained and holds all there is of a's claim; c asks it how far it has come, and goes by the heartbeat that b tells. Whenever the way from
-/// b breaks after that, the claim has come with it.
-#[test]
-fn who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first() {
-    for late in 0..16 {
-        play(async {
-            let trio = Trio::start(8).await;
-            let key = key_of(&a(), &b(), "told");
-            trio.hold(&a(), &[b(), c()], true);
-            assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
-            trio.drain(&c(), &b(), true).await.unwrap();
-            sleep(ms(1_000)).await;
-            // So slow that it answers before it would have seen to the claim by itself.
-            trio.world.cluster.set_latency(&b(), ms(60));
-            trio.lose(&a());
-            trio.until_lost(&a(), &c()).await;
-            sleep(ms(25) * late).await;
-            trio.hold(&b(), &[c()], true);
-            is_refused(&trio, "/strict-alone", &key, ms(3_000)).await;
-            assert_eq!(trio.effects(&key).len(), 1);
-        });
-    }
 }
