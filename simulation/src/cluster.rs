@@ -16,7 +16,7 @@ use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
 use crate::store::SimStore;
-use crate::table::{Snapshot, Table, Truth};
+use crate::table::{Change, Snapshot, Table, Truth};
 
 /// What a region's store does with the statements of its gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,8 +79,21 @@ enum Slot {
     Kept,
     /// Nothing any more: no row comes, and the subscription says of itself only that it does not stream.
     Lost,
-    /// It was made anew, and the first copy is on its way: rows and heartbeat of then, whole at this time of the publisher.
-    Copied(Box<(Duration, Snapshot)>),
+    /// It was made anew, and the first copy of the records runs. Heartbeats have been copied, and come as they are written.
+    Copying(Box<Copy>),
+}
+
+/// The first copy of a publisher's records.
+#[derive(Clone, Debug)]
+struct Copy {
+    /// It is whole once everything that was committed by then has arrived.
+    due: Duration,
+    /// The records as they were when it began.
+    records: Snapshot,
+    /// How much of the publisher's log is in them.
+    begun: usize,
+    /// Where in that log its last heartbeat of then is.
+    beats: usize,
 }
 
 #[derive(Debug)]
@@ -196,6 +209,7 @@ impl Cluster {
         let mut inner = self.lock();
         inner.catch_up(region);
         inner.region(region).table.restore(copied.0);
+        inner.tell_copies(region);
     }
 
     /// Destroys a region's store with all that has not reached the others by now. It refuses connections until it is rebuilt.
@@ -220,15 +234,26 @@ impl Cluster {
 
     /// Sets up an empty store of this generation in place of a destroyed one; it copies what the others' stores hold.
     pub fn rebuild(&self, region: &RegionName, generation: u32) {
+        self.rebuild_within(region, generation, Duration::ZERO);
+    }
+
+    /// The same, and the first copy of each other store's records takes so long. Their heartbeats come at once.
+    pub fn rebuild_within(&self, region: &RegionName, generation: u32, takes: Duration) {
         let mut inner = self.lock();
         let lost = inner.region(region);
-        let clock = lost.clock.clone();
+        let (clock, before) = (lost.clock.clone(), lost.table.origin().clone());
         let mut empty = inner.make(Origin { region: region.clone(), generation }, &clock);
         empty.provisioned();
         let lost = inner.region(region);
         lost.table = empty;
         lost.mode = StoreMode::Up;
         inner.ship_from_the_start(region);
+        let others: Vec<RegionName> =
+            inner.regions.keys().filter(|other| *other != region).cloned().collect();
+        for other in &others {
+            inner.region(other).table.leaves(&before);
+            inner.begin_copy(other, region, takes);
+        }
     }
 
     /// The acceptors of all stores.
@@ -346,19 +371,17 @@ impl Cluster {
     }
 
     /// `to` follows `from` anew, as `onceway store reseed` does, if its slot is lost still: what is there stays as imported rows, and all that
-    /// the publisher has now is copied once this time is over. The heartbeat may come before the rows.
+    /// the publisher has now is copied once this time is over. Heartbeats come at once, the one of now first.
     pub fn reseed(&self, from: &RegionName, to: &RegionName, takes: Duration) {
         let mut inner = self.lock();
         if !matches!(inner.link(from, to).slot, Slot::Lost) {
             return;
         }
         inner.catch_up(from);
-        let publisher = inner.region(from);
-        let (origin, shipped) = (publisher.table.origin().clone(), publisher.table.log().len());
-        let (due, snapshot) = (publisher.clock.elapsed() + takes, publisher.table.snapshot());
-        inner.region(to).table.reseed(&origin, &snapshot);
-        let link = inner.link(from, to);
-        (link.shipped, link.slot) = (shipped, Slot::Copied(Box::new((due, snapshot))));
+        inner.catch_up(to);
+        let origin = inner.region(from).table.origin().clone();
+        inner.region(to).table.reseed(&origin);
+        inner.begin_copy(from, to, takes);
     }
 
     /// Whether a region's store executes statements.
@@ -368,11 +391,16 @@ impl Cluster {
 
     pub(crate) fn subscriptions(&self, to: &RegionName) -> Vec<Subscription> {
         let inner = self.lock();
+        let Some(reader) = inner.regions.get(to) else { return Vec::new() };
         let incoming = inner.links.get(to).into_iter().flatten();
+        let ready = |from| {
+            let publisher = inner.regions.get(from).map(|publisher| publisher.table.origin());
+            publisher.is_some_and(|origin| !reader.table.is_copying(origin))
+        };
         let shown = incoming.map(|(from, link)| Subscription {
             from: from.to_string(),
-            ready: !matches!(link.slot, Slot::Copied(_)),
-            streaming: !link.held && matches!(link.slot, Slot::Kept),
+            ready: ready(from),
+            streaming: !link.held && !matches!(link.slot, Slot::Lost),
         });
         shown.collect()
     }
@@ -405,6 +433,17 @@ impl Inner {
         }
     }
 
+    /// A store that is another one now knows which first copies run.
+    fn tell_copies(&mut self, to: &RegionName) {
+        let incoming = self.links.get(to).into_iter().flatten();
+        let run: Vec<(RegionName, bool)> =
+            incoming.map(|(from, link)| (from.clone(), matches!(link.slot, Slot::Copying(_)))).collect();
+        for (from, runs) in run {
+            let origin = self.region(&from).table.origin().clone();
+            self.region(to).table.copies(&origin, runs);
+        }
+    }
+
     /// Applies at `to` every commit that is due, each link's in its own order.
     fn catch_up(&mut self, to: &RegionName) {
         let Self { regions, links, made: _, buried: _, events } = self;
@@ -412,36 +451,54 @@ impl Inner {
         for (from, link) in links.get_mut(to).into_iter().flatten() {
             let Some(publisher) = regions.get(from) else { continue };
             link.advance(publisher.clock.elapsed());
+            let (origin, log) = (publisher.table.origin(), publisher.table.log());
             match &link.slot {
                 Slot::Kept => {}
                 Slot::Lost => continue,
-                Slot::Copied(copy) if link.reached < copy.0 => continue,
-                Slot::Copied(_) => {
-                    if let Slot::Copied(copy) = std::mem::take(&mut link.slot) {
-                        copied.push((publisher.table.origin().clone(), copy.1));
+                Slot::Copying(copy) if link.reached < copy.due => {}
+                Slot::Copying(_) => {
+                    if let Slot::Copying(copy) = std::mem::take(&mut link.slot) {
+                        let since = log.get(copy.begun..link.shipped).unwrap_or_default().to_vec();
+                        copied.push((origin.clone(), copy.records, since));
                     }
                 }
             }
-            let log = &publisher.table.log()[link.shipped..];
+            let log = &log[link.shipped..];
             if log.first().is_none_or(|first| first.at > link.reached) {
                 continue;
             }
-            let arrived = log.iter().take_while(|commit| commit.at <= link.reached);
-            let fresh: Vec<_> = arrived.cloned().collect();
+            let mut fresh: Vec<_> =
+                log.iter().take_while(|commit| commit.at <= link.reached).cloned().collect();
             link.shipped += fresh.len();
+            if matches!(link.slot, Slot::Copying(_)) {
+                // Of the table that is being copied its copier brings the changes, at the end.
+                fresh.retain(|commit| matches!(commit.change, Change::Beat { .. }));
+            }
             *events += fresh.len() as u64;
-            due.push((publisher.table.origin().clone(), publisher.table.number(), fresh));
+            due.push((origin.clone(), publisher.table.number(), fresh));
         }
         if due.is_empty() && copied.is_empty() {
             return;
         }
         let table = &mut self.region(to).table;
-        for (origin, snapshot) in copied {
-            table.copied(&origin, snapshot);
+        for (origin, records, since) in copied {
+            table.copied(&origin, records, &since);
         }
         for (origin, store, commits) in due {
             commits.iter().for_each(|commit| table.apply(&origin, store, commit));
         }
+    }
+
+    /// The slot is made anew, and the first copy of the records begins. Heartbeats come beside it, from the last one on.
+    fn begin_copy(&mut self, from: &RegionName, to: &RegionName, takes: Duration) {
+        let publisher = self.region(from);
+        let (origin, log) = (publisher.table.origin().clone(), publisher.table.log());
+        let beats = log.iter().rposition(|commit| matches!(commit.change, Change::Beat { .. }));
+        let (begun, beats) = (log.len(), beats.unwrap_or(log.len()));
+        let (due, records) = (publisher.clock.elapsed() + takes, publisher.table.snapshot());
+        self.region(to).table.copies(&origin, true);
+        let link = self.link(from, to);
+        (link.shipped, link.slot) = (beats, Slot::Copying(Box::new(Copy { due, records, begun, beats })));
     }
 
     /// Takes back what a crash of the store at `to` forgets. What was on its way there is gone with the connection: it is sent again by who is
@@ -454,7 +511,11 @@ impl Inner {
             let Some(publisher) = regions.get(from).map(|region| region.table.number()) else { continue };
             // Of a store that another one took the place of, nothing is sent any more.
             for sent in forgotten.iter().filter(|sent| sent.store == publisher) {
-                link.shipped -= 1;
+                match &link.slot {
+                    // Of what was skipped meanwhile nothing can be forgotten: heartbeats come once more from where the copy began.
+                    Slot::Copying(copy) => link.shipped = copy.beats,
+                    Slot::Kept | Slot::Lost => link.shipped -= 1,
+                }
                 link.reached = link.reached.min(sent.at.saturating_sub(Duration::from_nanos(1)));
             }
         }

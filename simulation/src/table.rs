@@ -90,6 +90,8 @@ pub(crate) struct Table {
     /// The own ones of them, by what they are looked for.
     orders: order::Orders,
     beats: BTreeMap<Origin, (u64, u64)>,
+    /// Origins whose rows are being copied for the first time, while their heartbeats come already.
+    copying: BTreeSet<Origin>,
     memory: BTreeMap<Origin, PeerMemory>,
     doubts: BTreeMap<KeyId, Date>,
     journal: Vec<(Option<KeyId>, Entry)>,
@@ -125,6 +127,7 @@ impl Table {
             rows: BTreeMap::new(),
             orders: order::Orders::default(),
             beats: BTreeMap::new(),
+            copying: BTreeSet::new(),
             memory: BTreeMap::new(),
             doubts: BTreeMap::new(),
             journal: Vec::new(),
@@ -409,6 +412,7 @@ impl Table {
             origin: origin.clone(),
             seq: *seq,
             epoch: *epoch,
+            whole: !self.copying.contains(origin),
         };
         self.beats.iter().map(beat).collect()
     }

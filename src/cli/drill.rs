@@ -35,6 +35,7 @@ Examples:
   onceway drill drain ring --json         one JSON object per run, and one per drill with \"summary\"
   onceway drill window                    what the window is worth: doubles measured and predicted
   onceway drill soak --minutes 30         two gateways per region under load, while files, certificates and gateways are replaced
+  onceway drill reseed                    slots lost, the region killed, taken over and back while its records are copied
   onceway drill histories                 what three stores without gateways did that follow one another, as it was recorded
   onceway drill                           all of them but the soak; takes half an hour
 
@@ -45,6 +46,11 @@ first gateway, which is never restarted, the median of the last quarter against 
 it, descriptors at most two above it. Apart are connections to the store, which a pool keeps once it needed them, never more than 30;
 and below twenty minutes connections to upstreams and from peers, which are kept for up to four minutes, never more than 40 descriptors
 (two more for each key per second above 16).
+
+Reseed drops the slots that two regions have at a third, kills the third and starts it when its keys run elsewhere. Both follow it anew
+(`onceway store reseed`), and its heartbeats arrive at once, while a lock keeps its records from being copied. Keys that had run there, and that
+nobody else knows, are sent again. It holds: the region is not heard of before its records are copied, and a key with a second effect is
+listed by a store and by `onceway audit`.
 
 The histories are random calls on three stores of which each follows the others: links are cut, servers killed, replies lost, rows held up at
 who applies them, slots lost. The simulation's stores are held to the same lines; --record FILE writes them anew.

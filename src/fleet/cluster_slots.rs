@@ -4,6 +4,7 @@
 //! change a row.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +13,9 @@ use tokio_postgres::Client;
 
 use super::cluster::Cluster;
 use super::wait;
+
+/// How long somebody may take to come to a lock.
+const QUEUED_WITHIN: Duration = Duration::from_secs(30);
 
 /// A subscription that applies nothing for as long as this lives: what a large transaction before it would do, for a span that the holder chooses.
 pub struct HeldUp(Client);
@@ -47,21 +51,39 @@ impl Cluster {
     /// Lets this subscription apply nothing, while whatever it brought can be read. Waits for what it is applying just now.
     pub async fn hold_up(&self, database: &str, subscription: &str) -> Result<HeldUp> {
         let client = self.connect(database).await?;
-        let tables = "select srrelid::regclass::text from pg_subscription_rel join pg_subscription s on s.oid = srsubid \
-                      where subname = $1 order by 1";
-        let tables: Vec<String> = client
-            .query(tables, &[&subscription])
-            .await?
-            .iter()
-            .map(|row| row.try_get(0))
-            .collect::<Result<_, _>>()?;
+        let tables = tables(&client, subscription).await?;
         ensure!(!tables.is_empty(), "{subscription} brings no table");
-        // It conflicts with every write, and with no read.
-        let tables = tables.join(", ");
-        let lock =
-            format!("begin; set local lock_timeout = '30s'; lock table {tables} in share row exclusive mode");
-        client.batch_execute(&lock).await?;
+        client.batch_execute(&locks(&tables.join(", "))).await?;
         Ok(HeldUp(client))
+    }
+
+    /// Has a subscription made anew by `reseed`, with the copy of its records held up from its beginning; that of its heartbeats is not. What
+    /// came of `reseed`, and what holds the copy.
+    pub async fn hold_copy<T>(
+        &self,
+        database: &str,
+        subscription: &str,
+        reseed: impl Future<Output = Result<T>>,
+    ) -> Result<(T, HeldUp)> {
+        let (first, then) = (self.connect(database).await?, self.connect(database).await?);
+        let [heartbeats, records] = &tables(&first, subscription).await?[..] else {
+            anyhow::bail!("{subscription} brings other tables than heartbeats and records");
+        };
+        // The lock has to come between the emptying of the leaf and its copy. The emptying waits at the heartbeats, which are emptied last, until
+        // this lock waits for it: then nothing else comes before it.
+        first.batch_execute(&locks(heartbeats)).await?;
+        let holding = async {
+            waits(&first, heartbeats, "RowExclusiveLock").await?;
+            let lock = locks(records);
+            let (held, let_go) = tokio::join!(then.batch_execute(&lock), async {
+                waits(&first, records, "ShareRowExclusiveLock").await?;
+                Ok::<_, anyhow::Error>(first.batch_execute("rollback").await?)
+            });
+            let_go?;
+            Ok(held?)
+        };
+        let (done, ()) = tokio::try_join!(reseed, holding)?;
+        Ok((done, HeldUp(then)))
     }
 
     /// Waits until the subscriber of this name is there and was sent what is committed here by now, which is not to say that it was applied.
@@ -119,6 +141,28 @@ impl Cluster {
         let row = client.query_opt(began, &[&pid]).await?;
         row.map(|row| Ok(Session { pid, began: row.try_get(0)? })).transpose()
     }
+}
+
+/// The tables that a subscription brings, in the order of their names.
+async fn tables(client: &Client, subscription: &str) -> Result<Vec<String>> {
+    let sql = "select srrelid::regclass::text from pg_subscription_rel join pg_subscription s on s.oid = srsubid \
+               where subname = $1 order by 1";
+    let found = client.query(sql, &[&subscription]).await?;
+    found.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// A lock that conflicts with every write, and with no read.
+fn locks(tables: &str) -> String {
+    format!("begin; set local lock_timeout = '30s'; lock table {tables} in share row exclusive mode")
+}
+
+/// Waits until somebody waits for this lock.
+async fn waits(client: &Client, table: &str, mode: &str) -> Result<()> {
+    let waiting = async || {
+        let sql = "select from pg_locks where relation = $1::text::regclass and mode = $2 and not granted";
+        Ok(client.query_opt(sql, &[&table, &mode]).await?.map(drop))
+    };
+    wait::for_some("a lock to be waited for", QUEUED_WITHIN, waiting).await
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::applied::{Applied, applied};
 use super::{Gateway, StoreHealth, authority, metrics, trust};
 use crate::ports::peers::{Beat, PeerError, Pong};
-use crate::ports::store::{Boot, Gate, Heartbeat, PeerMemory, StoreError, Written};
+use crate::ports::store::{Boot, Gate, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::speakers::Sender;
@@ -176,8 +177,7 @@ pub(super) fn only_restarted(gate: &Gate) -> bool {
 
 pub(super) async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u64), StoreError> {
     let gate = gateway.ports.store().gate().await?;
-    let beats = gateway.ports.store().heartbeats().await?;
-    Ok((gate, beats.iter().find(|beat| beat.origin == gateway.origin).map_or(0, |beat| beat.seq)))
+    Ok((gate, applied(gateway).await?.written(&gateway.origin)))
 }
 
 /// What is remembered elsewhere of this region's heartbeats.
@@ -269,11 +269,11 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         if !recalled {
             recalled = recall(&gateway).await;
         }
-        if let Ok(beats) = gateway.ports.store().heartbeats().await
+        if let Ok(applied) = applied(&gateway).await
             && recalled
         {
-            gateway.authority.saw(&beats);
-            seen(&gateway, &beats, clock.now());
+            gateway.authority.saw(&applied);
+            seen(&gateway, &applied, clock.now());
         }
         metrics::lags(&gateway, clock.now());
         if recalled && remembered.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY) {
@@ -308,7 +308,8 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
         }
         if let Some(peer) = health.peers.get_mut(&past.origin.region).filter(|_| known) {
             peer.follow(Some(past.origin));
-            peer.applied = Some(past.applied);
+            // It was seen once; how far its rows are here now the store says.
+            peer.told = peer.told.max(Some(past.applied));
             if let Some(lag) = past.lag {
                 peer.lag.restore(lag, now);
             }
@@ -317,15 +318,16 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
     true
 }
 
-fn seen<P: Ports>(gateway: &Gateway<P>, beats: &[Heartbeat], now: Moment) {
+fn seen<P: Ports>(gateway: &Gateway<P>, applied: &Applied, now: Moment) {
     let timings = &gateway.settings.timings;
     let mut health = gateway.health();
     for (name, peer) in &mut health.peers {
         let origin = authority::origin_of(&gateway.view(), name);
-        let seq = beats.iter().find(|beat| beat.origin == origin).map_or(0, |beat| beat.seq);
+        let (rows, written) = (applied.rows(&origin), applied.written(&origin));
         peer.follow(Some(origin));
-        peer.lag.seen(seq, now);
-        peer.applied = peer.applied.max(Some(seq));
+        peer.lag.seen(rows, now);
+        peer.applied = Some(rows);
+        peer.told = peer.told.max(Some(written));
         let lag = peer.lag.current(now).filter(|_| !peer.is_silent(now, timings));
         peer.trail.sample(now, lag);
     }

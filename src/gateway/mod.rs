@@ -7,6 +7,7 @@
 mod accept;
 pub mod address;
 mod admit;
+mod applied;
 mod attach;
 pub mod audit;
 pub mod authority;
@@ -236,9 +237,9 @@ struct Peer {
     pong: Option<Pong>,
     /// Its store in the view, which what follows is about; a replaced one is followed anew.
     origin: Option<Origin>,
-    /// Its highest heartbeat seen in this region's store, or remembered; `None` until the store was read.
+    /// Up to which of its heartbeats its rows are in this region's store; `None` until the store was read.
     applied: Option<u64>,
-    /// Its highest heartbeat that a ping told of.
+    /// Its highest heartbeat that a ping told of, or that was ever seen here, with its rows or ahead of them.
     told: Option<u64>,
     lag: LagMeter,
     /// What its lag was.

@@ -9,6 +9,7 @@ pub mod asking;
 pub mod audit;
 pub mod authority;
 pub mod clock;
+pub mod copying;
 pub mod escrow;
 pub mod history;
 pub mod imports;

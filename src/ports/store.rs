@@ -213,6 +213,9 @@ pub struct Heartbeat {
     pub seq: u64,
     /// The epoch of its writer's gate.
     pub epoch: u64,
+    /// Whether every row that its writer committed before it is here. Not while the first copy of any
+    /// table of its subscription runs: tables are copied one by one, and this one is the smallest (H18).
+    pub whole: bool,
 }
 
 /// A heartbeat just committed.
@@ -251,7 +254,7 @@ pub trait Replica: Send + Sync + 'static {
     /// Commits this region's next heartbeat durably; `None` while the gate is not open.
     fn beat(&self) -> impl Future<Output = Result<Option<Beat>, StoreError>> + Send;
 
-    /// All heartbeats that stand here, own and foreign.
+    /// All heartbeats that stand here, own and foreign, each with its `whole` of the same moment.
     fn heartbeats(&self) -> impl Future<Output = Result<Vec<Heartbeat>, StoreError>> + Send;
 
     /// Stores what is remembered of the peers. A heartbeat that is smaller than the one remembered does not replace it.

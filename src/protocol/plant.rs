@@ -69,6 +69,8 @@ plants! {
     OpenImport "open-import" "An imported row that is open goes only once something answers for it."
     LivesKept "lives-kept" "A loss is a risk for the longest life that was ever promised since, whatever is promised now."
     ForgottenTokens "forgotten-tokens" "A key that was forgotten begins above every token that it ever had."
+    WholeRows "whole-rows" "A heartbeat covers, and makes a frontier, here and where others are told of it, once all rows before it are here: not while they are copied."
+    WholeEpoch "whole-epoch" "A region is heard of, and absence proven, by a heartbeat whose rows are here: not while they are copied."
     RestoredVotes "restored-votes" "An acceptor promises nothing before the start of its store is approved: it may have forgotten promises."
 }
 

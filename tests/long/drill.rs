@@ -30,6 +30,23 @@ fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
     });
 }
 
+/// Two regions copy a third one's records while it comes home: what runs a second time meanwhile is said, and nothing else does.
+#[test]
+fn no_key_runs_again_unsaid_while_records_are_copied_anew() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    run(async {
+        let settings = Settings { rate: 6.0, probes: 10.0, timed: false, ..Settings::default() };
+        let port_base = ports::free_run(60).expect("sixty free ports in a row");
+        let options = Options { port_base, ..options(&settings) };
+        let reports = drill::run(&[Drill::Reseed], &options, &settings, &|_| {}, &mut |_| {}).await.unwrap();
+        let [report] = &reports[..] else { panic!("one run") };
+        assert!(report.held, "{}", report.in_words());
+        let number = |name: &str| report.numbers[name].as_u64();
+        assert!(number("sent_again_while_copied") > Some(0), "{}", report.in_words());
+        assert!(number("answered_while_copied") > Some(0), "{}", report.in_words());
+    });
+}
+
 #[test]
 fn a_short_soak_loses_nothing_and_leaks_nothing() {
     run(async {

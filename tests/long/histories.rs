@@ -11,12 +11,27 @@ use onceway::fleet::deployment::Options;
 use onceway::fleet::drill::histories;
 use onceway::fleet::ports;
 
+/// Three servers each, on ports that are chosen before they are taken.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Random histories of three stores that follow one another, with links, servers, replies and slots that are lost; recorded likewise, by the drill.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_follow_one_another_as_it_was_recorded() {
     let _beside = beside().await;
+    let _alone = ALONE.lock().await;
     let (program, port_base) = (program(), ports::free_run(40).unwrap());
     let rtt = Duration::ZERO;
     let options = Options { program, port_base, data: None, rtt, routes: None, failover: None };
     as_recorded(&histories::play(&options, &|_| {}).await.unwrap(), "replication.txt");
+}
+
+/// Two real stores of which one copies the other's records while its heartbeats come.
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_that_copy_one_another_keep_their_contract() {
+    let _beside = beside().await;
+    let _alone = ALONE.lock().await;
+    let (program, port_base) = (program(), ports::free_run(40).unwrap());
+    let rtt = Duration::ZERO;
+    let options = Options { program, port_base, data: None, rtt, routes: None, failover: None };
+    histories::copies(&options, &|_| {}).await.unwrap();
 }

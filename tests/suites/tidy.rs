@@ -112,6 +112,7 @@ house_rules! {
     nothing_is_left_undone: words::UNDONE,
     tests_wait_on_conditions: words::WAITING,
     statuses_stand_in_reply: words::STATUSES,
+    heartbeats_are_read_in_one_place: words::HEARTBEATS,
     files_open_with_their_purpose: shape::HEADERS,
     files_and_functions_stay_short: shape::LENGTHS,
     unsafe_is_forbidden_by_the_compiler: shape::LINTS,

@@ -24,8 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_FOR_A_STORE: Duration = Duration::from_secs(600);
 /// For how long a copy waits to be older than what others have heard.
 const PATIENCE_FOR_A_COPY: Duration = Duration::from_secs(30);
-/// How long the first copy of a peer's rows takes.
-const COPIED_WITHIN: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long a command waits for its answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -84,17 +82,17 @@ pub struct Hands<'a> {
 }
 
 /// The region's disk is gone with all that had not left it; an empty store takes its place once its loss was accepted.
-pub async fn disk_lost(hands: &Hands<'_>, region: &RegionName, until: Instant) {
+pub async fn disk_lost(hands: &Hands<'_>, region: &RegionName, until: Instant, copied: Duration) {
     let deployment = hands.deployment;
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
     sleep_until(until).await;
-    replace(hands, region).await;
+    replace(hands, region, copied).await;
 }
 
 /// Its Postgres comes back as it was when the fault began: noticed, and replaced. What it forgot ends in a heartbeat that every other region has
 /// heard of by then: a copy that is younger is not noticed (README, "A store restored from an old copy").
-pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Instant) {
+pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Instant, copied: Duration) {
     let deployment = hands.deployment;
     let copy = deployment.world.cluster.copy(region);
     sleep_until(until).await;
@@ -109,7 +107,7 @@ pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Insta
     sleep(Duration::from_secs(5)).await;
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
-    replace(hands, region).await;
+    replace(hands, region, copied).await;
 }
 
 /// Waits until the gateways of all other regions have heard of a later heartbeat than this one; false if they do not. Other designs notice nothing.
@@ -135,7 +133,13 @@ async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u
 }
 
 /// What one region keeps for the other is lost; it is copied anew once somebody notices, and both stores answer.
-pub async fn slot_lost(deployment: &Deployment, from: &RegionName, to: &RegionName, until: Instant) {
+pub async fn slot_lost(
+    deployment: &Deployment,
+    from: &RegionName,
+    to: &RegionName,
+    until: Instant,
+    copied: Duration,
+) {
     let cluster = &deployment.world.cluster;
     cluster.lose_slot(from, to);
     sleep_until(until).await;
@@ -143,18 +147,18 @@ pub async fn slot_lost(deployment: &Deployment, from: &RegionName, to: &RegionNa
     while !(cluster.is_up(from) && cluster.is_up(to)) && Instant::now() < end {
         sleep(AGAIN).await;
     }
-    cluster.reseed(from, to, COPIED_WITHIN);
-    sleep(COPIED_WITHIN).await;
+    cluster.reseed(from, to, copied);
+    sleep(copied).await;
 }
 
 /// An empty store takes the place of one that is gone, of the generation that the rebuild asks for.
-async fn replace(hands: &Hands<'_>, region: &RegionName) {
+async fn replace(hands: &Hands<'_>, region: &RegionName, copied: Duration) {
     let Hands { deployment, log, organs } = hands;
     // It stays away for good where nobody can agree on it: the regions do not all come home then, and that is told.
     let Some(told) = repeated(deployment, log, region, &Act::Rebuild).await else { return };
     let generation = told.unwrap_or(deployment.world.cluster.origin(region).generation + 1);
     let _begins = organs.may_begin().await;
-    deployment.world.cluster.rebuild(region, generation);
+    deployment.world.cluster.rebuild_within(region, generation, copied);
     deployment.normal_store(region);
     deployment.cut_off(region, false);
     deployment.begin_process(region);

@@ -28,6 +28,8 @@ use crate::upstream::{ProbeMode, UpstreamMode};
 const LINK_SLOWER: Duration = Duration::from_secs(1);
 /// How much longer rows take on a slow subscription.
 const ROWS_SLOWER: Duration = Duration::from_secs(4);
+/// How long first copies of records take in a swarm, on average: up to minutes.
+const COPIED: Duration = Duration::from_secs(15);
 /// How long a statement takes at a slow store: less than what its caller waits.
 const STATEMENT_SLOW: Duration = Duration::from_millis(1_200);
 /// After what time the caller of a statement gives up.
@@ -116,7 +118,10 @@ impl Faults {
             }
             let kind = on[self.chance.below(on.len() as u64) as usize];
             let (what, lasts) = (self.somewhere(kind), self.chance.about(swarm.lasts));
-            let how = self.somehow(kind);
+            let mut how = self.somehow(kind);
+            if kind.copies() {
+                how.copied = self.chance.about(COPIED);
+            }
             all.spawn(self.clone().happen(what, how, (Instant::now() + lasts).min(end)));
         }
     }
@@ -264,9 +269,9 @@ impl Faults {
                 deployment.bring_back(region);
                 return;
             }
-            OfRegion::DiskLost => return acts::disk_lost(&self.hands(), region, until).await,
+            OfRegion::DiskLost => return acts::disk_lost(&self.hands(), region, until, how.copied).await,
             OfRegion::StoreRestored => {
-                return acts::store_restored(&self.hands(), region, until).await;
+                return acts::store_restored(&self.hands(), region, until, how.copied).await;
             }
             OfRegion::Drain => return acts::drain(deployment, &self.log, region, until).await,
             OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
@@ -413,7 +418,7 @@ impl Faults {
                     sleep(FLAP).await;
                 }
             }
-            OfLink::SlotLost => return acts::slot_lost(deployment, from, to, until).await,
+            OfLink::SlotLost => return acts::slot_lost(deployment, from, to, until, how.copied).await,
             OfLink::ReplicationStalls => world.cluster.hold(from, to, true),
             OfLink::ReplicationSlow => {
                 let delay = one_way + deployment.scenario().network.replication;

@@ -62,6 +62,8 @@ pub fn directed(check: Plant) -> Directed {
         Plant::OpenImport => seeds(2, "open-import"),
         Plant::LivesKept => seeds(2, "shorter-lives"),
         Plant::ForgottenTokens => seeds(2, "used-again"),
+        Plant::WholeRows => seeds(2, "copied-rows"),
+        Plant::WholeEpoch => seeds(2, "copied-target"),
         Plant::RestoredVotes => seeds(40, "swarm"),
     }
 }

@@ -20,6 +20,8 @@ pub const CLOCK_MOST: u64 = 10 * 365 * 86_400;
 const CLOCK_USUAL_MS: u64 = 365 * 86_400_000;
 /// For how long keys are remembered where that is lowered, unless it is said.
 pub const LOWERED_MS: u64 = 120_000;
+/// How long the first copy of a store's records takes, unless it is said.
+const COPIED_MS: u64 = 3_000;
 
 macro_rules! kinds {
     ($about_all:literal $of:ident { $($kind:ident $name:literal $about:literal)* }) => {
@@ -47,7 +49,7 @@ kinds! {
     "What happens to one region."
     OfRegion {
         RegionLoss "region-loss" "Gateway, Postgres and links are gone, and come back with the data they had."
-        DiskLost "disk-lost" "Gateway and Postgres are gone with all data that had not left; an operator has an empty store put in their place."
+        DiskLost "disk-lost" "Gateway and Postgres are gone with all data that had not left; an operator has an empty store put in their place, whose first copies take `copied`."
         StoreRestored "store-restored" "Postgres is gone, and comes back as a copy taken when the fault began and the writes since then forgotten."
         GatewayKilled "gateway-killed" "The gateway process is killed, Postgres lives."
         GatewayDiesAfter "gateway-dies-after" "The gateway process dies right after a statement of its upkeep (`points`) took effect, and starts again a second later; each time while it lasts."
@@ -97,7 +99,7 @@ kinds! {
         LinkSlow "link-slow" "One way takes a second longer, both ways."
         LinkFlaps "link-flaps" "The link is cut and mended every 1.5 s."
         ReplicationStalls "replication-stalls" "Rows of the one do not reach the other, while gateways talk."
-        SlotLost "slot-lost" "The one keeps nothing any more of what the other has to copy; an operator has it copied anew afterwards."
+        SlotLost "slot-lost" "The one keeps nothing any more of what the other has to copy; an operator has it copied anew afterwards, which takes `copied`, while heartbeats come."
         LettersLost "letters-lost" "Single kinds of letters (`letters`) from the one to the other are lost, while all else arrives."
         LettersLate "letters-late" "Single kinds of letters (`letters`) from the one to the other arrive `by` later, after those that were sent behind them."
         ReplicationSlow "replication-slow" "Rows of the one take 4 s longer to the other."
@@ -125,6 +127,14 @@ impl Kind {
         !matches!(
             self,
             Self::Region(OfRegion::ConfirmationsLate) | Self::Link(OfLink::LettersLost | OfLink::LettersLate)
+        )
+    }
+
+    /// Whether it ends with first copies of records, which take a time of their own.
+    pub fn copies(self) -> bool {
+        matches!(
+            self,
+            Self::Region(OfRegion::DiskLost | OfRegion::StoreRestored) | Self::Link(OfLink::SlotLost)
         )
     }
 
@@ -165,6 +175,8 @@ pub struct How {
     pub points: Vec<Point>,
     /// How much later.
     pub by: Duration,
+    /// How long first copies of records take.
+    pub copied: Duration,
 }
 
 impl Default for How {
@@ -173,6 +185,7 @@ impl Default for How {
             letters: Letter::ALL.to_vec(),
             points: Point::ALL.to_vec(),
             by: Duration::from_millis(LATER_MS),
+            copied: Duration::from_millis(COPIED_MS),
         }
     }
 }
@@ -249,7 +262,7 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
     Some(Fault { what: what?, how, at: at?, lasts })
 }
 
-/// `letters`, `points` and `by`, where the kind goes by them.
+/// `letters`, `points`, `by` and `copied`, where the kind goes by them.
 fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
     let names: Vec<(&str, Letter)> = Letter::ALL.iter().map(|letter| (letter.name(), *letter)).collect();
     let has_letters = matches!(kind, Some(Kind::Link(OfLink::LettersLost | OfLink::LettersLate)));
@@ -276,6 +289,9 @@ fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
     }
     if has_by {
         how.by = span(section, "by", 1, most, usual);
+    }
+    if kind.is_some_and(Kind::copies) {
+        how.copied = span(section, "copied", 0, 86_400, COPIED_MS);
     }
     how
 }

@@ -187,10 +187,11 @@ impl Table {
         &self.history
     }
 
-    /// What stands here of each origin.
+    /// Up to which heartbeat the rows of each origin are here.
     pub(super) fn applied(&self) -> BTreeMap<Origin, u64> {
+        let whole = self.beats.iter().filter(|(origin, _)| !self.copying.contains(*origin));
         let mut applied: BTreeMap<Origin, u64> =
-            self.beats.iter().map(|(origin, (seq, _))| (origin.clone(), *seq)).collect();
+            whole.map(|(origin, (seq, _))| (origin.clone(), *seq)).collect();
         for (origin, memory) in &self.memory {
             let seq = applied.entry(origin.clone()).or_insert(0);
             *seq = memory.imported.max(*seq);

@@ -3,30 +3,31 @@
 //! Neighbours: [`crate::cluster`] ships and loses slots; `adapters::postgres::provision` has the statements that this repeats. What was here
 //! of the origin stays readable as imported rows until its copy is whole. It must not touch another origin's rows.
 
+use onceway::ports::store::PeerMemory;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::NEVER;
 use onceway::protocol::region::Origin;
 
 use super::stored::micros;
-use super::{Phase, Stored, Table};
+use super::{Change, Commit, Phase, Stored, Table};
 
 /// What a store held of its own at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     rows: Vec<(KeyId, Stored)>,
-    beat: Option<(u64, u64)>,
 }
 
 impl Table {
-    /// What a subscriber copies first.
+    /// The own records, as a subscriber copies them.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let own =
             self.rows.iter().filter_map(|(id, rows)| Some((id.clone(), rows.get(&self.origin)?.clone())));
-        Snapshot { rows: own.collect(), beat: self.beats.get(&self.origin).copied() }
+        Snapshot { rows: own.collect() }
     }
 
-    /// The rows of this origin become imported ones, and its leaf is empty; its new heartbeat is the first to arrive.
-    pub(crate) fn reseed(&mut self, from: &Origin, snapshot: &Snapshot) {
+    /// The rows of this origin become imported ones, and its leaves are empty. Up to where its rows were whole is remembered
+    /// with them, as they say no less as imported ones.
+    pub(crate) fn reseed(&mut self, from: &Origin) {
         let ids: Vec<KeyId> =
             self.rows.iter().filter(|(_, rows)| rows.contains_key(from)).map(|(id, _)| id.clone()).collect();
         for id in ids {
@@ -40,18 +41,58 @@ impl Table {
                 held.insert(from.clone(), row);
             }
         }
+        self.keeps(from);
         self.beats.remove(from);
-        if let Some(beat) = snapshot.beat {
-            self.beats.insert(from.clone(), beat);
+        self.flushed();
+    }
+
+    /// The subscription to this origin ends. A copy that was never whole counts for nothing.
+    pub(crate) fn leaves(&mut self, from: &Origin) {
+        self.keeps(from);
+        if self.copying.remove(from) {
+            self.beats.remove(from);
         }
         self.flushed();
     }
 
-    /// The first copy of this origin is whole.
-    pub(crate) fn copied(&mut self, from: &Origin, snapshot: Snapshot) {
+    /// What replication brought of this origin by now counts as imported up to its heartbeat, if it is whole.
+    fn keeps(&mut self, from: &Origin) {
+        let seq = self.beats.get(from).map(|(seq, _)| *seq);
+        if let Some(seq) = seq.filter(|_| !self.copying.contains(from)) {
+            self.remember(&[PeerMemory { origin: from.clone(), applied: 0, lag: None, imported: seq }]);
+        }
+    }
+
+    /// The first copy of this origin runs, or does not run.
+    pub(crate) fn copies(&mut self, from: &Origin, runs: bool) {
+        match runs {
+            true => self.copying.insert(from.clone()),
+            false => self.copying.remove(from),
+        };
+    }
+
+    /// Whether the first copy of this origin is not whole.
+    pub(crate) fn is_copying(&self, from: &Origin) -> bool {
+        self.copying.contains(from)
+    }
+
+    /// The first copy of this origin is whole: its rows as they were when it began, and what changed since then.
+    pub(crate) fn copied(&mut self, from: &Origin, snapshot: Snapshot, since: &[Commit]) {
         for (id, row) in snapshot.rows {
             self.rows.entry(id).or_default().insert(from.clone(), row);
         }
+        for commit in since {
+            match commit.change.clone() {
+                Change::Row(id, row) => {
+                    self.rows.entry(id).or_default().insert(from.clone(), *row);
+                }
+                Change::Gone(id) => {
+                    self.remove(&id, from);
+                }
+                Change::Beat { .. } => {}
+            }
+        }
+        self.copying.remove(from);
         self.flushed();
     }
 }

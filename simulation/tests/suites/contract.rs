@@ -62,6 +62,11 @@ fn the_upstream_keeps_its_contract() {
     paused().block_on(async { contract::upstream::suite(&Service::new(|upstream| upstream)).await });
 }
 
+#[test]
+fn stores_that_copy_one_another_keep_their_contract() {
+    paused().block_on(async { contract::copying::suite(&Three::new()).await }).unwrap();
+}
+
 /// What a real Postgres replied, as the root's `tests/suites/contract.rs` and `tests/long/histories.rs` recorded it.
 #[test]
 fn the_store_replies_as_a_real_one_did() {

@@ -4,6 +4,7 @@
 //! clients were told, what the upstreams saw and what the stores went through.
 
 mod break_glass;
+mod copies;
 mod cuts;
 mod doubts;
 mod early;

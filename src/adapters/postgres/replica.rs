@@ -23,7 +23,11 @@ impl Replica for PgStore {
 
     async fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
         self.list("reading the heartbeats", statements::HEARTBEATS, |row| {
-            Ok(Heartbeat { origin: origin(row)?, seq: number(row, "seq")?, epoch: number(row, "epoch")? })
+            let (origin, seq, epoch) = (origin(row)?, number(row, "seq")?, number(row, "epoch")?);
+            let copied: Vec<&str> = rows::get(row, "copied")?;
+            let subscription = names::subscription(&self.origin.region, &origin.region);
+            let whole = origin == self.origin || copied.contains(&subscription.as_str());
+            Ok(Heartbeat { origin, seq, epoch, whole })
         })
         .await
     }

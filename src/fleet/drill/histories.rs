@@ -23,6 +23,7 @@ use crate::fleet::janitor::Janitor;
 use crate::fleet::ports::FleetPorts;
 use crate::fleet::relay::{Direction, Relay};
 use crate::fleet::{files, scratch, wait};
+use crate::ports::contract::copying;
 use crate::ports::contract::replication::{self, REGIONS, ReplicationBench};
 use crate::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
 use crate::ports::{KeyStore, Replica};
@@ -46,6 +47,17 @@ pub async fn play(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<Stri
     let played = replication::all(&three, say).await.map_err(|why| anyhow!(why));
     let ended = three.shut_down().await;
     played.and_then(|played| ended.map(|()| played))
+}
+
+/// Plays the contract of first copies on three new servers.
+///
+/// # Errors
+/// A server cannot be started, or a clause does not hold.
+pub async fn copies(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
+    let three = Three::start(options, say).await?;
+    let kept = copying::suite(&three).await.map_err(|why| anyhow!(why));
+    let ended = three.shut_down().await;
+    kept.and(ended)
 }
 
 /// The first line in which that differs from what was recorded, in words; none if it is the same.
@@ -198,12 +210,32 @@ impl Three {
         let publisher = &self.regions[from].origin.region;
         let report = provision::reseed(&self.plan(to)?, publisher).await?;
         ensure!(!report.is_broken(), "{report}");
+        self.follows(from, to).await.with_context(|| report.to_string())
+    }
+
+    async fn begins_reseed(&self, from: usize, to: usize) -> Result<()> {
+        // A copy that is held up is let go: without its slot it does not end either.
+        let held = lock(&self.held_up).remove(&(from, to));
+        if let Some(held) = held {
+            held.end().await?;
+        }
+        let name = self.subscription(from, to).await?;
+        let (plan, publisher) = (self.plan(to)?, &self.regions[from].origin.region);
+        let reseed = async { Ok(provision::reseed(&plan, publisher).await?) };
+        let (report, held) = self.regions[to].cluster.hold_copy(files::DATABASE, &name, reseed).await?;
+        ensure!(!report.is_broken(), "{report}");
+        lock(&self.held_up).insert((from, to), held);
+        Ok(())
+    }
+
+    async fn follows(&self, from: usize, to: usize) -> Result<()> {
+        let publisher = &self.regions[from].origin.region;
         let copied = async || {
             let all = self.regions[to].store.subscriptions().await.unwrap_or_default();
             let one = all.into_iter().find(|one| one.from == publisher.as_str());
             Ok(one.filter(|one| one.ready && one.streaming).map(drop))
         };
-        wait::for_some("everything to be copied", WITHIN, copied).await.with_context(|| report.to_string())
+        wait::for_some("everything to be copied", WITHIN, copied).await
     }
 
     /// By a store of its own, whose one connection has both statements prepared, so that only the claim itself goes out.
@@ -294,6 +326,18 @@ impl ReplicationBench for Three {
 
     async fn reseed(&self, from: usize, to: usize) -> Result<(), String> {
         self.reseeded(from, to).await.map_err(words)
+    }
+
+    async fn begin_reseed(&self, from: usize, to: usize) -> Result<(), String> {
+        self.begins_reseed(from, to).await.map_err(words)
+    }
+
+    async fn copied(&self, from: usize, to: usize) -> Result<(), String> {
+        let copied = async {
+            self.flows(from, to).await?;
+            self.follows(from, to).await
+        };
+        copied.await.map_err(words)
     }
 
     async fn claim_unheard(

@@ -1,6 +1,6 @@
 //! Drills: real regions under load, broken on purpose, with every key's history held against the ledger.
 //!
-//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`] and [`stores`] hold what is broken, [`soak`] what goes on for
+//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`], [`stores`] and [`reseeds`] hold what is broken, [`soak`] what goes on for
 //! long, with its [`meter`] and verdict [`soaked`]; [`load`] and [`prober`] are the clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a
 //! [`report`], [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of windows, [`histories`] records what stores do. Neighbours:
 //! `cli::drill` prints, `tests/long/drill.rs` runs a short form. Drills act as operators and
@@ -18,6 +18,7 @@ mod moves;
 mod network;
 pub mod prober;
 pub mod report;
+mod reseeds;
 mod schedule;
 pub mod soak;
 pub mod soaked;
@@ -71,6 +72,8 @@ pub enum Drill {
     Restored,
     /// A disk gone.
     DiskLost,
+    /// Slots lost, and records that are copied anew while heartbeats come.
+    Reseed,
     /// A planned drain and return.
     Drain,
     /// A planned change of weights.
@@ -87,7 +90,7 @@ pub enum Drill {
 
 impl Drill {
     /// All of them; the table and what is recorded come last.
-    pub const ALL: [Drill; 23] = [
+    pub const ALL: [Drill; 24] = [
         Drill::Kill,
         Drill::PauseLong,
         Drill::PauseShort,
@@ -108,6 +111,7 @@ impl Drill {
         Drill::RingMembers,
         Drill::Restored,
         Drill::DiskLost,
+        Drill::Reseed,
         Drill::Soak,
         Drill::Window,
         Drill::Histories,
@@ -133,6 +137,7 @@ impl Drill {
             Drill::AcceptorReplaced => "acceptor-replaced",
             Drill::Restored => "restored",
             Drill::DiskLost => "disk-lost",
+            Drill::Reseed => "reseed",
             Drill::Drain => "drain",
             Drill::Ring => "ring",
             Drill::RingMembers => "ring-members",
@@ -169,6 +174,9 @@ impl Drill {
             }
             Drill::DiskLost => {
                 "a region dies with its disk: rebuilt from the others while they serve its keys"
+            }
+            Drill::Reseed => {
+                "slots lost, the region killed and back: no key runs again unsaid while its records are copied"
             }
             Drill::Drain => "a planned drain and return under load: pauses below a second, nothing twice",
             Drill::Ring => "other weights and back under load: exactly the planned arcs move, nothing twice",
@@ -271,8 +279,11 @@ pub async fn run(
                     return Err(error);
                 }
             };
-            // What one run has broken for good must not be held against the next.
-            if report.held && !of_its_own && !matches!(drill, Drill::Restored | Drill::DiskLost) {
+            // What one run has broken for good, or a lag that it made, must not be held against the next.
+            if report.held
+                && !of_its_own
+                && !matches!(drill, Drill::Restored | Drill::DiskLost | Drill::Reseed)
+            {
                 deployment = Some(ready);
             } else {
                 ready.shut_down().await?;

@@ -16,7 +16,7 @@ use super::prober::{Aim, Probe, Prober};
 use super::report::Report;
 use super::verdict::{self, Allowed, Remains};
 use super::watching::Watching;
-use super::{Drill, Settings, audited, losses, members, moves, network, soak, soaked, stores};
+use super::{Drill, Settings, audited, losses, members, moves, network, reseeds, soak, soaked, stores};
 use crate::config::ring::RingFile;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::deployment::Deployment;
@@ -146,6 +146,7 @@ async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
         Drill::AcceptorReplaced => stores::acceptor_replaced(run).await,
         Drill::Restored => stores::restored(run).await,
         Drill::DiskLost => stores::disk_lost(run).await,
+        Drill::Reseed => reseeds::reseed(run).await,
         Drill::Soak => soak::soak(run).await,
         Drill::Window | Drill::Histories => bail!("this drill has machines of its own"),
     }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, Mode, learn, mind, moves, propose, takeover, upstream};
+use super::{Gateway, Mode, learn, moves, propose, takeover, upstream};
 use crate::gateway::Peer;
+use crate::gateway::applied::applied;
 use crate::ports::{Authority as _, Clock, Ports, Replica};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
@@ -147,7 +148,7 @@ const RECENT: u64 = 20;
 /// Whether everything that was sealed before has arrived here, and the rows of all who serve flow, so that the arcs open soon after they come:
 /// a new store has no mark to wait for, and must not take arcs before its first copies are whole.
 async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool, String> {
-    let applied = mind::applied(gateway).await.map_err(|error| error.to_string())?;
+    let applied = applied(gateway).await.map_err(|error| error.to_string())?;
     let announced: BTreeMap<RegionName, u64> = {
         let health = gateway.health();
         let newest = |peer: &Peer| peer.pong.as_ref().and_then(|pong| pong.beat).map_or(1, |beat| beat.seq);
@@ -167,7 +168,7 @@ async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool,
         .filter(|(name, _)| **name != gateway.settings.me && view.ring().weight(name).is_some());
     Ok(others.filter(|(_, member)| !matches!(member.standing, Standing::Lost { .. })).all(
         |(name, member)| {
-            let here = view.origin(name).and_then(|origin| applied.get(&origin).copied()).unwrap_or(0);
+            let here = view.origin(name).map_or(0, |origin| applied.rows(&origin));
             here >= due(name, member)
         },
     ))

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::learn::{self, Follows};
 use super::{Gateway, moves};
+use crate::gateway::applied::applied;
 use crate::gateway::{doubles, metrics, race};
 use crate::ports::authority::CopiedRow;
 use crate::ports::peers::{Question, Told};
@@ -200,7 +201,7 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
 }
 
 async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Vec<Hindrance>, StoreError> {
-    let applied = applied(gateway).await?;
+    let applied = applied(gateway).await?.rows;
     let now = gateway.ports.clock().now();
     let rule = gateway.settings.failover.window;
     let (views, epochs) = (gateway.authority.views.load(), gateway.authority.heartbeat_epochs.load());
@@ -221,32 +222,6 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
         converted: &gathered.converted,
         keepers: &keepers,
     }))
-}
-
-/// The highest heartbeat of each origin that is here, by replication or import. An origin whose first copy is not whole counts for nothing
-/// yet: its heartbeat may have come before its rows (H18).
-pub(super) async fn applied<P: Ports>(gateway: &Gateway<P>) -> Result<BTreeMap<Origin, u64>, StoreError> {
-    let store = gateway.ports.store();
-    // In this order: a heartbeat that is here may count once its rows are known to be, and a copy that begins between the two calls, after a slot
-    // was lost, brings the heartbeat first.
-    let beats = store.heartbeats().await?;
-    let ready: BTreeSet<String> = store
-        .subscriptions()
-        .await?
-        .into_iter()
-        .filter(|subscription| subscription.ready)
-        .map(|subscription| subscription.from)
-        .collect();
-    let mut applied: BTreeMap<Origin, u64> = beats
-        .into_iter()
-        .filter(|beat| ready.contains(beat.origin.region.as_str()) || beat.origin == gateway.origin)
-        .map(|beat| (beat.origin, beat.seq))
-        .collect();
-    for memory in store.recall().await? {
-        let here = applied.entry(memory.origin).or_default();
-        *here = memory.imported.max(*here);
-    }
-    Ok(applied)
 }
 
 /// Turns the escrow rows of a lost store into records of this one, so that they are public (H3, protocol reference 8.4).

@@ -38,8 +38,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
+use super::applied::Applied;
 use super::{Gateway, StoreHealth};
-use crate::ports::store::{Boot, Gate, GateVersion, Heartbeat, StoreError};
+use crate::ports::store::{Boot, Gate, GateVersion, StoreError};
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Right};
 use crate::protocol::escrow;
@@ -105,7 +106,7 @@ pub(super) struct Authority {
     hindrances: ArcSwap<Vec<Hindrance>>,
     /// The epoch of the view that the hindrances were judged under; stored after them. 0: they never were.
     judged: AtomicU64,
-    /// The epoch in the newest heartbeat of each origin that is applied here.
+    /// The epoch in the newest heartbeat of each origin that counts as applied here.
     heartbeat_epochs: ArcSwap<BTreeMap<Origin, u64>>,
     /// Since when each other origin surely starts nothing more under keys that are owned here (protocol reference, 3.3), and under which
     /// view that was said.
@@ -251,10 +252,9 @@ impl Authority {
         }
     }
 
-    /// The heartbeats that stand in the store now.
-    pub(super) fn saw(&self, beats: &[Heartbeat]) {
-        let epochs = beats.iter().map(|beat| (beat.origin.clone(), beat.epoch)).collect();
-        self.heartbeat_epochs.store(Arc::new(epochs));
+    /// What is here of each origin now.
+    pub(super) fn saw(&self, applied: &Applied) {
+        self.heartbeat_epochs.store(Arc::new(applied.epochs.clone()));
     }
 
     /// When a view let this region serve that did not serve before; 0 if never.

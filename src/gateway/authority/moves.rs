@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Gateway, learn, mind, propose};
+use super::{Gateway, learn, propose};
+use crate::gateway::applied::applied;
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::Written;
 use crate::ports::{Authority as _, Clock, KeyStore, Peers, Ports, Replica};
@@ -112,9 +113,9 @@ pub(super) async fn release<P: Ports>(
         Some(seal) => seal,
         None => seal(gateway, &base, &target).await?,
     };
-    let applied = mind::applied(gateway).await.map_err(|error| error.to_string())?;
+    let applied = applied(gateway).await.map_err(|error| error.to_string())?;
     let seen = base.losses().map(|(origin, _)| {
-        let seen = applied.get(&origin).copied().unwrap_or(0);
+        let seen = applied.rows(&origin);
         (origin, seen)
     });
     Ok(Report {

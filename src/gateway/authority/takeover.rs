@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Gateway, Mode, acceptor, learn, mind, propose};
+use super::{Gateway, Mode, acceptor, learn, propose};
+use crate::gateway::applied::applied;
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
@@ -165,8 +166,7 @@ pub(super) async fn frontier<P: Ports>(
     gone: &BTreeSet<RegionName>,
 ) -> u64 {
     let Some(origin) = view.origin(region) else { return 0 };
-    let own = mind::applied(gateway).await.ok();
-    let own = own.and_then(|own| own.get(&origin).copied()).unwrap_or(0);
+    let own = applied(gateway).await.map_or(0, |own| own.rows(&origin));
     let health = gateway.health();
     let left = health.peers.iter().filter(|(name, _)| !gone.contains(*name)).map(|(_, peer)| peer);
     let told = left.filter_map(|peer| peer.pong.as_ref()?.applied.get(&origin).copied());

@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{Gateway, acceptor, learn, mind, moves};
+use crate::gateway::applied::applied;
 use crate::ports::authority::CopiedRow;
 use crate::ports::peers::{OperatorAct, Question, Told};
 use crate::ports::store::StoreError;
@@ -102,10 +103,10 @@ impl<P: Ports> Gateway<P> {
         if state.view.losses().any(|(lost, _)| lost == *origin) {
             mind::convert(self, origin).await?;
         }
-        let applied = mind::applied(self).await.map_err(|error| error.to_string())?;
+        let applied = applied(self).await.map_err(|error| error.to_string())?;
         let beat = self.ports.store().beat().await.map_err(|error| error.to_string())?;
         let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
-        Ok(opening::Told { applied: applied.get(origin).copied().unwrap_or(0), seal })
+        Ok(opening::Told { applied: applied.rows(origin), seal })
     }
 
     /// One page of an origin's rows: as many as were asked for, or fewer if they are large; none only where there are none.

@@ -48,7 +48,7 @@ pub async fn the_own_heartbeat_is_shown<B: StoreBench>(bench: &B) {
     let gate = open(bench).await;
     let seq = beat(bench).await;
     let own: Vec<Heartbeat> = heartbeats(bench).await;
-    let want = Heartbeat { origin: bench.origin(), seq, epoch: gate.epoch };
+    let want = Heartbeat { origin: bench.origin(), seq, epoch: gate.epoch, whole: true };
     assert_eq!(own, [want], "replica: the own heartbeat must be shown as committed");
 }
 

@@ -476,3 +476,27 @@ impl ParseOrigin for str {
         onceway::protocol::region::Origin::parse(self).unwrap()
     }
 }
+
+/// A peer's store was replaced: what came of the old one counts on, under its own generation, though nothing brings its heartbeats any more.
+#[tokio::test]
+async fn what_a_replaced_store_had_sent_counts_on() {
+    let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
+    let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
+    provision::init(&eu_plan).await.unwrap();
+    init_until_complete(&us_plan).await;
+    init_until_complete(&eu_plan).await;
+    let (store, us_store) = (eu.store(), us.store());
+    open(&store).await;
+    let seq = store.beat().await.unwrap().unwrap().seq;
+    eventually("the heartbeat, whole", || async {
+        let beats = us_store.heartbeats().await.unwrap();
+        beats.into_iter().find(|beat| beat.origin == eu.origin && beat.seq == seq && beat.whole)
+    })
+    .await;
+    let anew = Region::start("eu#2").await;
+    provision::init(&anew.plan(&[&us], &[])).await.unwrap();
+    init_until_complete(&us.plan(&[&anew], &[])).await;
+    let memory = us_store.recall().await.unwrap();
+    let imported = memory.iter().find(|memory| memory.origin == eu.origin).map(|memory| memory.imported);
+    assert_eq!(imported, Some(seq), "{memory:?}");
+}

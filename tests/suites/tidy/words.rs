@@ -236,6 +236,26 @@ pub const WAITING: Rule = Rule {
     },
 };
 
+pub const HEARTBEATS: Rule = Rule {
+    reason: "A heartbeat counts only once every row before it is here, and gateway/applied.rs alone says so: whoever \
+             reads heartbeats beside it goes by rows that are still being copied.",
+    check: |source| {
+        if !source.within(&["src/gateway/"]) || source.within(&["src/gateway/applied.rs"]) {
+            return Vec::new();
+        }
+        let found = source.sequence(&[".", "heartbeats", "("]).filter(|line| !source.is_test(*line));
+        found.map(|line| (line, "heartbeats are read here".to_owned())).collect()
+    },
+    forged: || {
+        let text = "let seen = store.heartbeats().await; //~\nlet told = view.heartbeats;";
+        vec![
+            ("src/gateway/authority/a.rs", text.to_string()),
+            ("src/gateway/applied.rs", "let seen = store.heartbeats().await;".to_string()),
+            ("src/fleet/a.rs", "let seen = store.heartbeats().await;".to_string()),
+        ]
+    },
+};
+
 pub const STATUSES: Rule = Rule {
     reason: "src/gateway/reply.rs is the only file of the gateway with HTTP statuses, so that what clients are told can \
              be read, and changed, in one place: return what happened, and let reply say it.",

@@ -134,6 +134,9 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
     }
 }
 
+/// Longer than anything that a suite does while a copy runs.
+const COPIED: Duration = Duration::from_secs(60);
+
 /// Three regions' stores that follow one another.
 pub struct Three {
     world: World,
@@ -151,6 +154,14 @@ impl Three {
         }
         let stores = names.iter().map(|name| world.cluster.store(name)).collect();
         Self { world, names, stores }
+    }
+
+    async fn is_copied(&self, from: usize, to: usize) -> Result<(), String> {
+        eventually("everything to be copied", || async {
+            let all = self.stores[to].subscriptions().await.unwrap();
+            all.iter().any(|one| one.from == self.names[from].as_str() && one.ready && one.streaming)
+        })
+        .await
     }
 
     /// A region's store is empty, and comes back so.
@@ -219,11 +230,17 @@ impl ReplicationBench for Three {
     async fn reseed(&self, from: usize, to: usize) -> Result<(), String> {
         let takes = Duration::from_millis(20);
         self.world.cluster.reseed(&self.names[from], &self.names[to], takes);
-        eventually("everything to be copied", || async {
-            let all = self.stores[to].subscriptions().await.unwrap();
-            all.iter().any(|one| one.from == self.names[from].as_str() && one.ready && one.streaming)
-        })
-        .await
+        self.is_copied(from, to).await
+    }
+
+    async fn begin_reseed(&self, from: usize, to: usize) -> Result<(), String> {
+        self.world.cluster.reseed(&self.names[from], &self.names[to], COPIED);
+        Ok(())
+    }
+
+    async fn copied(&self, from: usize, to: usize) -> Result<(), String> {
+        tokio::time::sleep(COPIED).await;
+        self.is_copied(from, to).await
     }
 
     async fn claim_unheard(

@@ -397,6 +397,14 @@ impl ReplicationBench for Turned {
         if self.1 == Turn::SlotsRemember { Ok(()) } else { self.0.reseed(from, to).await }
     }
 
+    async fn begin_reseed(&self, from: usize, to: usize) -> Result<(), String> {
+        self.0.begin_reseed(from, to).await
+    }
+
+    async fn copied(&self, from: usize, to: usize) -> Result<(), String> {
+        self.0.copied(from, to).await
+    }
+
     async fn claim_unheard(
         &self,
         region: usize,

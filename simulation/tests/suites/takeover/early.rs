@@ -1,8 +1,10 @@
 //! A proof by escrow: where absence shows that a lost region never sent a key, the key runs before the window ends; and each thing that
 //! denies it (protocol reference, 4.1).
 
+use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
+use super::settings::HOLD;
 use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
 
 /// Makes the window after a loss of a long: what runs before its end runs by proof.
@@ -122,6 +124,40 @@ fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
         assert_eq!(told.by, c().as_str());
         assert_eq!(trio.effects(&key).len(), 1);
         assert!(trio.risk(&key).is_empty());
+        trio.check();
+    });
+}
+
+/// A claim of a, whose outcome nobody knew, is here; its settlement may be on its way until the window ends. That nothing else was ever sent is
+/// no leave to run the key over it before, though its route runs doubts again.
+#[test]
+fn a_proof_of_absence_is_no_leave_to_run_over_a_doubt() {
+    play(async {
+        let trio = Trio::start(7).await;
+        let key = key_of(&a(), &c(), "doubted");
+        // A window that outlasts the hold of a's claim.
+        trio.world.cluster.set_delay(&a(), &c(), ms(25_000));
+        sleep(ms(52_000)).await;
+        trio.world.cluster.set_delay(&a(), &c(), ms(40));
+        sleep(ms(500)).await;
+        trio.world.upstreams.set_mode(&a(), UpstreamMode::EffectThenFail { status: 500 });
+        trio.send(&a(), "/strict-rerun", &key).await;
+        sleep(ms(200)).await;
+        trio.lose(&a());
+        trio.until_lost(&a(), &c()).await;
+        let lost = Instant::now();
+        let mut refused_after_its_hold = 0;
+        while trio.gate(&c()).view.epoch() > 0 && !trio.gate(&c()).is_open() {
+            let told = trio.send(&c(), "/strict-rerun", &key).await;
+            if trio.gate(&c()).is_open() {
+                break;
+            }
+            assert!([409, 503].contains(&told.status), "{told:?}");
+            assert_eq!(trio.effects(&key).len(), 1, "run again before the window ended: {told:?}");
+            refused_after_its_hold += u32::from(lost.elapsed() > HOLD);
+            sleep(ms(250)).await;
+        }
+        assert!(refused_after_its_hold > 0, "the window ended with the hold: nothing was tried");
         trio.check();
     });
 }

@@ -6,6 +6,7 @@ use onceway::gateway::authority::{Failover, Mode};
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
+use simulation::upstream::UpstreamMode;
 
 use super::trio::{
     FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions, witness,
@@ -268,6 +269,34 @@ fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
             assert!(readiness.ready, "{:?}", readiness.reasons);
             sleep(ms(2)).await;
         }
+        trio.check();
+    });
+}
+
+/// a ran the key when it was lost, and its claim has arrived. Until c may start what it gained, a's settlement may be on its way: the attempt counts
+/// as one that runs.
+#[test]
+fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
+    play(async {
+        let trio = Trio::start(9).await;
+        let key = key_of(&a(), &c(), "running");
+        for other in [b(), c()] {
+            trio.world.cluster.set_delay(&a(), &other, ms(6_000));
+        }
+        sleep(ms(14_000)).await;
+        for other in [b(), c()] {
+            trio.world.cluster.set_delay(&a(), &other, ms(40));
+        }
+        sleep(ms(500)).await;
+        trio.world.upstreams.set_mode(&a(), UpstreamMode::Hang);
+        drop(trio.begin(&a(), "/park", &key));
+        sleep(ms(500)).await;
+        trio.lose(&a());
+        trio.until_lost(&a(), &c()).await;
+        assert!(!trio.gate(&c()).is_open(), "its window is long");
+        assert_eq!(trio.send(&c(), "/park", &key).await.said(), (409, "in-progress"));
+        trio.until("everything gained may start", ms(30_000), async || trio.gate(&c()).is_open()).await;
+        assert_eq!(trio.send(&c(), "/park", &key).await.said(), (409, "outcome-unknown"));
         trio.check();
     });
 }

@@ -7,7 +7,7 @@ use std::panic::catch_unwind;
 
 use onceway::protocol::plant::{Plant, planted, removed};
 
-use super::{early, gates, imports, losses, moves, pauses, risk};
+use super::{copies, early, gates, imports, losses, moves, pauses, risk};
 
 #[test]
 fn without_its_check_the_scenario_of_each_rule_fails() {
@@ -24,6 +24,10 @@ fn without_its_check_the_scenario_of_each_rule_fails() {
         (Plant::Over, risk::a_release_at_risk_does_not_hide_the_lost_regions_doubt),
         (Plant::BootClock, pauses::a_region_that_wakes_after_its_takeover_sends_nothing),
         (Plant::LeaseAtSend, pauses::a_handler_that_slept_through_takeover_and_return_sends_nothing),
+        (Plant::WholeRows, copies::what_is_gained_opens_when_the_copy_is_whole),
+        (Plant::WholeEpoch, copies::a_new_target_that_is_copying_proves_no_absence),
+        (Plant::WholeEpoch, copies::a_target_that_is_back_and_copying_proves_no_absence),
+        (Plant::WholeRows, copies::a_heartbeat_ahead_of_its_rows_makes_no_frontier),
         (Plant::WindowBegins, losses::a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window),
     ];
     let mut unnoticed = Vec::new();

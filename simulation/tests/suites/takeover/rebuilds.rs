@@ -43,6 +43,7 @@ fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
         sleep(ms(2_000)).await;
         let origin = trio.world.cluster.origin(&a());
         let told = async || trio.node(&c()).gateway.pong().await.applied[&origin];
+        let heard = async || trio.node(&c()).gateway.pong().await.heard.unwrap()[&origin];
         let stored = async |at: RegionName| {
             let beats = trio.world.cluster.store(&at).heartbeats().await.unwrap();
             beats.iter().find(|beat| beat.origin == origin).map_or(0, |beat| beat.seq)
@@ -66,7 +67,8 @@ fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
         silent(LinkMode::Up);
         trio.until("c is well again", TAKEOVER, async || trio.serves(&c())).await;
         sleep(ms(3_000)).await;
-        assert_eq!(told().await, stored(a()).await, "its process remembers");
+        assert_eq!(heard().await, stored(a()).await, "its process remembers that it was written");
+        assert_eq!(told().await, stored(c()).await, "it tells what is there");
         let refused = b_says.rebuild(&a(), false, "test", "").await.unwrap_err();
         assert!(
             refused.code == "not-yet" && refused.detail.contains("region c-east has a-west#1 up to"),

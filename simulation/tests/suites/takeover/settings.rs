@@ -49,13 +49,14 @@ pub const DRIFT: Drift = Drift { ppm: 1_000, margin: ms(50) };
 pub const LIFE: Duration = Duration::from_secs(86_400);
 /// Routes, each with its recovery; those that begin with `strict` lodge their claims with the next region (`strict-alone` runs them where there is none), those that begin with `later`
 /// accept.
-pub const ROUTES: [(&str, Recovery); 8] = [
+pub const ROUTES: [(&str, Recovery); 9] = [
     ("park", Recovery::Park),
     ("probe", Recovery::Probe),
     ("rerun", Recovery::Rerun { max_attempts: 3 }),
     ("strict", Recovery::Park),
     ("strict-probe", Recovery::Probe),
     ("strict-alone", Recovery::Park),
+    ("strict-rerun", Recovery::Rerun { max_attempts: 3 }),
     ("later", Recovery::Probe),
     ("later-park", Recovery::Park),
 ];

@@ -151,7 +151,7 @@ pub struct Trio {
 
 /// A checker that has seen nothing yet, and that knows which routes run doubts again.
 pub fn checker() -> Checker {
-    Checker::new([Arc::from("rerun")].into(), failover().window.floor)
+    Checker::new([Arc::from("rerun"), Arc::from("strict-rerun")].into(), failover().window.floor)
 }
 
 impl Trio {

@@ -7,7 +7,7 @@
 use tokio_postgres::Client;
 
 use super::super::names;
-use super::{Error, Plan, Report, Status, execute, generations, get, query};
+use super::{Error, Plan, Report, Status, execute, generations, get, mesh, query};
 use crate::protocol::region::Origin;
 
 const WHAT: &str = "untying a region that left";
@@ -139,16 +139,10 @@ async fn here(client: &Client, plan: &Plan, left: &Left) -> Result<Here, Error> 
 /// then on. The slot at the publisher is left: its machine goes, too.
 async fn unfollow(client: &Client, plan: &Plan, left: &Left) -> Result<(), Error> {
     let name = names::subscription(&plan.me.region, &left.origin.region);
-    let origin = names::literal(&left.origin.to_string());
-    let sql = format!(
-        "begin; alter subscription {name} disable; alter subscription {name} set (slot_name = none); \
-         insert into onceway.peer_memory as m (origin, applied, imported, remembered_at) \
-         select h.origin, h.seq, h.seq, clock_timestamp() from onceway.heartbeats h where h.origin = {origin} \
-         on conflict (origin) do update set applied = greatest(m.applied, excluded.applied), \
-                imported = greatest(m.imported, excluded.imported), remembered_at = excluded.remembered_at; \
-         drop subscription {name}; commit"
-    );
-    execute(client, WHAT, &sql).await
+    execute(client, WHAT, "begin").await?;
+    mesh::count_on(client, &name, &[&left.origin]).await?;
+    mesh::end(client, &name).await?;
+    execute(client, WHAT, "commit").await
 }
 
 async fn drop_slot(client: &Client, plan: &Plan, left: &Left) -> Result<Status, Error> {

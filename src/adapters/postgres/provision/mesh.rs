@@ -106,18 +106,41 @@ pub(super) async fn end(client: &Client, name: &str) -> Result<(), Error> {
     execute(client, "ending a subscription", &sql).await
 }
 
+/// Writes down, in the transaction that ends a subscription, up to which heartbeat it brought the rows of these origins, if its first copy was
+/// whole (H18). Its heartbeats count for nothing from then on, and their rows stay: without this, whoever asks would be told that they
+/// are not here.
+pub(super) async fn count_on(client: &Client, name: &str, origins: &[&Origin]) -> Result<(), Error> {
+    let origins: Vec<String> = origins.iter().map(ToString::to_string).collect();
+    let sql = "insert into onceway.peer_memory as m (origin, applied, imported, remembered_at) \
+               select h.origin, h.seq, h.seq, clock_timestamp() from onceway.heartbeats h \
+                where h.origin = any($1) \
+                  and (select count(*) = 2 and bool_and(k.srsubstate = 'r') \
+                         from pg_subscription s join pg_subscription_rel k on k.srsubid = s.oid \
+                        where s.subname = $2 \
+                          and s.subdbid = (select oid from pg_database where datname = current_database())) \
+                order by h.origin \
+               on conflict (origin) do update set applied = greatest(m.applied, excluded.applied), \
+                      imported = greatest(m.imported, excluded.imported), remembered_at = excluded.remembered_at";
+    query(client, "remembering what a subscription brought", sql, &[&origins, &name]).await.map(drop)
+}
+
 /// Stops following a store that was replaced. A copy that was never whole counts for nothing: its heartbeat goes (H18).
 async fn leave(client: &Client, name: &str, found: &Subscribed, peer: &Origin) -> Result<(), Error> {
+    let before = (1..peer.generation).map(|generation| Origin { region: peer.region.clone(), generation });
+    let before: Vec<Origin> = before.collect();
+    execute(client, SUBSCRIBING, "begin").await?;
+    count_on(client, name, &before.iter().collect::<Vec<_>>()).await?;
     if found.copied != 2 {
-        for generation in 1..peer.generation {
-            let heartbeats = names::heartbeats(&Origin { region: peer.region.clone(), generation });
+        for origin in &before {
+            let heartbeats = names::heartbeats(origin);
             let sql = "select to_regclass($1) is not null";
             if holds(client, SUBSCRIBING, sql, &[&heartbeats]).await? {
                 execute(client, SUBSCRIBING, &format!("delete from {heartbeats}")).await?;
             }
         }
     }
-    end(client, name).await
+    end(client, name).await?;
+    execute(client, SUBSCRIBING, "commit").await
 }
 
 /// Makes the subscription to a peer once that is ready; an existing one is only looked at, and pointed at a new address.

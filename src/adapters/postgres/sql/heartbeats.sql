@@ -1,1 +1,13 @@
-select origin, seq, epoch from onceway.heartbeats order by origin
+-- One statement, so one snapshot: of a subscription whose tables are all ready by then, the apply worker has committed everything up to the newest
+-- heartbeat that is seen here. It takes a table over only at the place in the stream that it has reached itself.
+select h.origin, h.seq, h.epoch, c.copied
+  from onceway.heartbeats h
+ cross join (select array(
+           select s.subname::text
+             from pg_subscription s
+             join pg_subscription_rel k on k.srsubid = s.oid
+            where s.subdbid = (select oid from pg_database where datname = current_database())
+            group by s.subname
+           -- Both leaves: one that brings heartbeats alone says nothing of records.
+           having count(*) = 2 and bool_and(k.srsubstate = 'r')) as copied) c
+ order by h.origin

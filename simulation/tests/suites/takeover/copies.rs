@@ -1,0 +1,189 @@
+//! A store copies another one's records for minutes, while that one's heartbeats come already (H18): they say nothing of the rows before them.
+//!
+//! Neighbours: `imports` has rows that one survivor lacks, `early` the proof by escrow. A slot was lost each time, as a region that is away for too
+//! long finds it, and an operator has everything copied anew (`onceway store reseed`). It must not read a heartbeat itself.
+
+use std::time::Duration;
+
+use onceway::protocol::region::RegionName;
+use onceway::protocol::view::{Standing, View};
+use simulation::letters::{Letter, Post};
+use tokio::time::sleep;
+
+use super::trio::{TAKEOVER, Trio, a, b, c, first_ring, id, key_of, ms, play, ring};
+
+/// Longer than any scenario here: the copy does not end before it is let.
+const MINUTES: Duration = Duration::from_secs(600);
+
+/// What a keeps for these is lost, and what it writes from now on does not reach them.
+fn lose_slots(trio: &Trio, readers: &[RegionName]) {
+    readers.iter().for_each(|reader| trio.world.cluster.lose_slot(&a(), reader));
+}
+
+/// They follow a anew; the copy of its records takes so long.
+fn reseed(trio: &Trio, readers: &[RegionName], takes: Duration) {
+    readers.iter().for_each(|reader| trio.world.cluster.reseed(&a(), reader, takes));
+}
+
+/// A: the lost region is back, and its heartbeats come while its rows are copied. Until they are there it stays a risk of its successor's runs.
+#[test]
+pub fn a_region_that_is_being_copied_is_not_heard_of() {
+    play(async {
+        let trio = Trio::start(1).await;
+        let (early, later) = (key_of(&a(), &b(), "early"), key_of(&a(), &b(), "later"));
+        lose_slots(&trio, &[b(), c()]);
+        for key in [&early, &later] {
+            assert_eq!(trio.send(&a(), "/park", key).await.status, 201);
+        }
+        trio.lose(&a());
+        trio.until_lost(&a(), &b()).await;
+        let open = async || trio.gate(&b()).is_open() && trio.gate(&c()).is_open();
+        trio.until("its successors are open", ms(20_000), open).await;
+        trio.bring_back(&a());
+        reseed(&trio, &[b(), c()], ms(20_000));
+        // Were it heard of, it would seal now, and be no risk any more.
+        for _ in 0..80 {
+            if matches!(trio.gate(&b()).view.standing(&a()), Some(Standing::Sealed { .. })) {
+                break;
+            }
+            sleep(ms(100)).await;
+        }
+        assert_eq!(trio.send(&b(), "/park", &early).await.by, b().as_str());
+        assert!(trio.risk(&early).contains(&a()), "what ran while the rows of a are copied says so");
+        trio.check();
+        trio.all_home(ms(60_000)).await;
+        let told = trio.insist(&c(), "/park", &later, ms(5_000)).await;
+        assert!(told.replayed, "{told:?}");
+        assert_eq!(trio.effects(&later).len(), 1);
+        let noted = async || trio.journalled("double").contains(&id(&early));
+        trio.until("the double is noted", ms(5_000), noted).await;
+    });
+}
+
+/// B: k was lodged with b; since a change of the ring c is its target. That k is absent at c proves nothing while c copies the rows of a.
+#[test]
+pub fn a_new_target_that_is_copying_proves_no_absence() {
+    play(async {
+        let trio = Trio::start(2).await;
+        let lighter = ring(&[(a(), 100), (b(), 10), (c(), 300)]);
+        let after = View::founding(1, lighter.clone(), Default::default(), Default::default());
+        let before = View::founding(1, first_ring(), Default::default(), Default::default());
+        let moves = |key: &String| {
+            let stands = |view: &View, target: &RegionName| {
+                (view.owner(&id(key)), view.target(&id(key))) == (Some(&a()), Some(target))
+            };
+            stands(&before, &b()) && stands(&after, &c())
+        };
+        let key = (0_u32..).map(|number| format!("moved-{number}")).find(moves).unwrap();
+        lose_slots(&trio, &[c()]);
+        assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
+        let epoch = trio.gate(&b()).view.epoch();
+        let escrow = trio.gate(&b()).view.escrow().clone();
+        trio.node(&b()).gateway.apply(lighter, escrow, epoch, "ann").await.unwrap();
+        reseed(&trio, &[c()], MINUTES);
+        // A heartbeat of the new epoch is at c, and none of the rows.
+        sleep(ms(1_500)).await;
+        // Neither is what b makes of the claim that it holds, nor that it has any.
+        trio.hold(&b(), &[c()], true);
+        trio.world.network.set_letters(&c(), &b(), Letter::Frontier, Some(Post::Lost));
+        trio.lose(&a());
+        trio.until_lost(&a(), &c()).await;
+        is_never_run_by_c(&trio, "/strict", &key).await;
+    });
+}
+
+/// B, with routes that run on alone: a was the last region that served, so the key was lodged nowhere. c serves again, and copies.
+#[test]
+pub fn a_target_that_is_back_and_copying_proves_no_absence() {
+    play(async {
+        let trio = Trio::start(3).await;
+        let key = key_of(&a(), &c(), "alone");
+        lose_slots(&trio, &[c()]);
+        for drained in [b(), c()] {
+            trio.drain(&a(), &drained, true).await.unwrap();
+        }
+        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
+        trio.node(&b()).gateway.resume(&c(), "ann").await.unwrap();
+        reseed(&trio, &[c()], MINUTES);
+        trio.until("c serves", ms(20_000), async || trio.gate(&a()).view.serves(&c())).await;
+        sleep(ms(1_500)).await;
+        trio.lose(&a());
+        trio.until_lost(&a(), &c()).await;
+        is_never_run_by_c(&trio, "/strict-alone", &key).await;
+    });
+}
+
+/// c has none of the rows of a, so it does not run the key as one that was never sent: not before somebody said what became of it.
+async fn is_never_run_by_c(trio: &Trio, path: &str, key: &str) {
+    for _ in 0..100 {
+        let told = trio.send(&c(), path, key).await;
+        assert!(trio.effects(key).len() == 1, "run again without a word of a risk: {told:?}");
+        trio.check();
+        sleep(ms(100)).await;
+    }
+}
+
+/// c had the rows of a whole, and copies them anew when a dies: what it had it still has, and b, which lacks it, is told so.
+#[test]
+pub fn what_was_whole_counts_while_it_is_copied_anew() {
+    play(async {
+        let trio = Trio::start(5).await;
+        let key = key_of(&a(), &b(), "kept");
+        trio.hold(&a(), &[b()], true);
+        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+        sleep(ms(1_000)).await;
+        lose_slots(&trio, &[c()]);
+        reseed(&trio, &[c()], MINUTES);
+        sleep(ms(500)).await;
+        trio.lose(&a());
+        let told = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
+        assert!(told.replayed, "{told:?}");
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// a is drained while c copies its rows: c opens what it gained once they are there, not once its heartbeat is.
+#[test]
+pub fn what_is_gained_opens_when_the_copy_is_whole() {
+    play(async {
+        let trio = Trio::start(6).await;
+        let key = key_of(&a(), &c(), "drained");
+        lose_slots(&trio, &[c()]);
+        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
+        reseed(&trio, &[c()], ms(15_000));
+        sleep(ms(1_000)).await;
+        trio.drain(&b(), &a(), true).await.unwrap();
+        for _ in 0..100 {
+            assert_eq!(trio.send(&c(), "/park", &key).await.said(), (503, "moving"));
+            trio.check();
+            sleep(ms(100)).await;
+        }
+        assert!(trio.insist(&c(), "/park", &key, ms(10_000)).await.replayed);
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// H: c copies the rows of a when a dies for good. What c heard of a is no frontier: nobody could ever reach it.
+#[test]
+pub fn a_heartbeat_ahead_of_its_rows_makes_no_frontier() {
+    play(async {
+        let trio = Trio::start(4).await;
+        let (known, new) = (key_of(&a(), &b(), "known"), key_of(&a(), &b(), "new"));
+        assert_eq!(trio.send(&a(), "/park", &known).await.status, 201);
+        sleep(ms(500)).await;
+        lose_slots(&trio, &[b(), c()]);
+        sleep(ms(1_000)).await;
+        reseed(&trio, &[c()], MINUTES);
+        sleep(ms(1_500)).await;
+        trio.lose(&a());
+        trio.world.cluster.destroy(&a());
+        trio.until_lost(&a(), &b()).await;
+        let open = async || trio.gate(&b()).is_open() && trio.gate(&c()).is_open();
+        trio.until("what was gained opens", ms(40_000), open).await;
+        assert!(trio.insist(&b(), "/park", &known, ms(5_000)).await.replayed);
+        assert_eq!(trio.insist(&b(), "/park", &new, ms(5_000)).await.by, b().as_str());
+        trio.check();
+    });
+}
