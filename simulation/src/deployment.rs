@@ -402,7 +402,7 @@ fn remembering(routes: &Routes, retention: Duration) -> Routes {
     };
     let route = |route: &Route| Route {
         protection: match &route.protection {
-            Protection::Off => Protection::Off,
+            off @ Protection::Off { .. } => off.clone(),
             Protection::Optional(policy) => Protection::Optional(lowered(policy)),
             Protection::Required(policy) => Protection::Required(lowered(policy)),
         },

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::operator::{self, JournalEntry};
 use super::status::RowStatus;
-use super::{Gateway, doubles, metrics, status};
+use super::{Gateway, doubles, status};
 use crate::ports::audit::{Finding, Of, RunAtRisk};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;

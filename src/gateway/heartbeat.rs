@@ -286,10 +286,8 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             }
         }
         let due = observed.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY) || !gateway.has_observed();
-        if due && gateway.store_is_open() {
-            if trust::observe(&gateway, &gateway.promised_lives()).await {
-                observed = Some(begun);
-            }
+        if due && gateway.store_is_open() && trust::observe(&gateway, &gateway.promised_lives()).await {
+            observed = Some(begun);
         }
         let next = begun + gateway.settings.timings.poll;
         gateway.rest(next).await;

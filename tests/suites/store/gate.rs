@@ -10,6 +10,7 @@ use std::time::Duration;
 use onceway::adapters::postgres::PgStore;
 use onceway::adapters::postgres::provision;
 use onceway::ports::authority::Lodged;
+use onceway::ports::contract::by;
 use onceway::ports::jobs::{self, Acted};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError, Written};
 use onceway::ports::upkeep::{Act, Ruling};
@@ -189,7 +190,7 @@ impl Bench {
                 approved(store.import(&other(), &rows).await)
             }
             Statement::Beat => store.beat().await.unwrap().is_some(),
-            Statement::Reap => store.reap(Date(253_402_300_700_000), 100).await.unwrap().seen() > 0,
+            Statement::Reap => store.reap(by(Date(253_402_300_700_000)), 100).await.unwrap().seen() > 0,
         }
     }
 

@@ -1,7 +1,7 @@
 -- A record in the place of other origins' attempts: settled ($21 is 4) or released (3) from its first moment. It stands on what a claim on
 -- known rows does, in the statement that writes: the gate, the own row as it was seen, and each row of another origin must yield.
 with g as materialized (
-    select epoch from onceway.gate where version = $3 and boot_started = pg_postmaster_start_time() for share
+    select epoch from onceway.hold_gate($3)
 ), kept as (
     update {records} as r
        set state = $21, epoch = g.epoch, attempt = {next_attempt}, nonce = $4, request_id = $5, fp_raw = $6, fp_canonical = $7,

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::super::by;
 use super::super::imports::{copied, import};
 use super::super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, lived, release, settle, wins,
@@ -168,7 +169,7 @@ pub async fn a_tombstone_says_whether_it_was_settled<B: AuditBench>(bench: &B) {
         ends.push((attempt, settles));
     }
     bench.pass(SHORT).await;
-    bench.store().reap(Date(i64::MAX / 2_000), 1_000).await.expect("audit: reap failed");
+    bench.store().reap(by(Date(i64::MAX / 2_000)), 1_000).await.expect("audit: reap failed");
     for (attempt, settles) in ends {
         let traces = bench.store().traces(std::slice::from_ref(&attempt.id)).await;
         let [trace] = &traces.expect("audit: traces failed")[0][..] else { panic!("audit: one row") };
