@@ -55,6 +55,6 @@ pub fn directed(check: Plant) -> Directed {
         Plant::Journal => seeds(10, "late-rows"),
         Plant::Audit => seeds(10, "late-rows"),
         Plant::Fingerprint => seeds(2, "reused-keys"),
-        Plant::RestoredVotes => seeds(40, "swarm"),
+        Plant::RestoredVotes => seeds(100, "swarm"),
     }
 }
