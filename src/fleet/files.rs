@@ -216,7 +216,9 @@ pub fn replace(dir: &Path, name: &str, text: &str) -> Result<()> {
 pub fn rotate(dir: &Path, regions: &[RegionName]) -> Result<()> {
     let (here, fresh) = (dir.join("certificates"), dir.join("certificates").join(".new"));
     fs::create_dir(&fresh)?;
-    fs::copy(here.join("ca.key"), fresh.join("ca.key"))?;
+    for authority in ["ca.key", "ca.pem"] {
+        fs::copy(here.join(authority), fresh.join(authority))?;
+    }
     issue::add(&fresh, regions, issue::Purpose::Region)?;
     for region in regions {
         let (from, to) = (identity::files_in(&fresh, region), identity::files_in(&here, region));

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_an_answer_says_elsewhere_is_what_was_said_of_it_at_home() {
-        let answers = [first(201, true), first(404, true), first(503, false)].into_iter();
+        let answers = [first(201, true), first(404, true), first(429, false)].into_iter();
         let answers = answers.chain([
             replay(201, AnswerBody::Kept(Vec::new())),
             replay(503, AnswerBody::NotKept),

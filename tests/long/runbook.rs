@@ -41,9 +41,10 @@ const SHORT: [&str; 4] =
     ["Planned maintenance", "Postgres minor upgrade", "Stuck key", "Suspected double charge"];
 
 /// Commands that the runbook names outside of its blocks and that cannot be run here, or are only named.
-const NOT_RUN: [(&str, &str); 5] = [
+const NOT_RUN: [(&str, &str); 6] = [
     ("kubectl -n onceway rollout restart deployment/onceway", "there is no Kubernetes here"),
     ("systemctl restart onceway", "there is no systemd here"),
+    ("onceway status --json", "named, for a report of a bug that is not here"),
     ("onceway store init", "named, and run with its options in the blocks"),
     ("onceway ring plan", "named, and run with its options in the blocks"),
     ("onceway audit compare", "named, and run with its options in the blocks"),

@@ -64,6 +64,6 @@ pub fn directed(check: Plant) -> Directed {
         Plant::ForgottenTokens => seeds(2, "used-again"),
         Plant::WholeRows => seeds(2, "copied-rows"),
         Plant::WholeEpoch => seeds(2, "copied-target"),
-        Plant::RestoredVotes => seeds(40, "swarm"),
+        Plant::RestoredVotes => seeds(100, "swarm"),
     }
 }

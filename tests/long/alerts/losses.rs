@@ -64,6 +64,21 @@ pub async fn beyond(stage: &Stage) {
     }
 }
 
+/// Two regions' rows say that they settled a key, and no claim says anything of a risk: as a bug of
+/// onceway would leave them.
+pub async fn unexplained(stage: &Stage) {
+    let us = &stage.fleet.regions[0];
+    let client = us.cluster.connect(DATABASE).await.unwrap();
+    let rows = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, \
+                answer_status, answer_headers, held_at, hold, settled_at, expires_at, due_at) \
+                select 'acme', 'silent', origin, 4, 1, 1, gen_random_uuid(), sha256('x'), gen_random_uuid(), 201, '\\x01', \
+                now(), '0', now(), now() + interval '1 day', now() + interval '1 day' \
+                from unnest(array['us-east#1', 'eu-west#1']) as origin";
+    client.batch_execute(rows).await.unwrap();
+    stage.fires("OncewayUnexplainedDoubles", &[US]).await;
+    client.batch_execute("delete from onceway.records where key = 'silent'").await.unwrap();
+}
+
 /// eu-west is dead and the others write on; then ap-south dies, too, and nobody is left to agree with.
 pub async fn ruins(stage: &Stage) {
     let [us, eu, ap] = [&stage.fleet.regions[0], &stage.fleet.regions[1], &stage.fleet.regions[2]];

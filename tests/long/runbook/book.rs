@@ -293,11 +293,16 @@ impl Section<'_> {
 
     /// Runs the next line until its output has this, as a person looks again.
     pub async fn run_until(&mut self, begins: &str, part: &str) -> Said {
+        self.run_until_all(begins, &[part]).await
+    }
+
+    /// The same until it shows all of these parts at once.
+    pub async fn run_until_all(&mut self, begins: &str, parts: &[&str]) -> Said {
         let line = self.next(begins);
         let last = Mutex::new(None);
-        until(&format!("{line} to show {part:?}"), async || {
+        until(&format!("{line} to show {parts:?}"), async || {
             let said = self.shell(&line).await;
-            let shows = said.text.contains(part);
+            let shows = parts.iter().all(|part| said.text.contains(part));
             *last.lock().unwrap() = Some(said);
             shows
         })

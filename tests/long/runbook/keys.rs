@@ -67,7 +67,7 @@ pub async fn stuck(mut section: Section<'_>, fleet: &Deployment) {
     })
     .await;
     let words = ["key", "release", "acme", &dead, "--reason", "no such note"];
-    assert!(owner.operate(&words).await.unwrap().status.success());
+    until("the key to be released", async || owner.operate(&words).await.unwrap().status.success()).await;
     let words = ["jobs", "drop", "acme", &dead, "--reason", "the test is over"];
     assert!(owner.operate(&words).await.unwrap().status.success());
     section.end();

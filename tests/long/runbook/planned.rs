@@ -20,7 +20,7 @@ pub async fn maintenance(mut section: Section<'_>, fleet: &Deployment) {
     section.run("onceway region drain eu-west --dry-run").await.ends(&[0]).shows("Nothing was changed.");
     metric(&fleet.regions[0], SERVING, "1").await;
     section.run_again("onceway region drain eu-west --reason").await.shows("eu-west is drained");
-    section.run_until("onceway status --admin", "drained: out until").await.shows("in flight  0");
+    section.run_until_all("onceway status --admin", &["drained: out until", "in flight  0"]).await;
     section.run("onceway jobs --admin").await.ends(&[0]).shows("no accepted request waits");
     eu.act(Action::Stop, Part::Both).await.unwrap();
     eu.act(Action::Start, Part::Both).await.unwrap();

@@ -179,11 +179,14 @@ impl Bench {
         gateway
     }
 
-    /// Starts a new gateway process in a region's place whose lease runs so long, and waits until it serves.
-    pub async fn replace_with_lease(&self, name: &RegionName, lease: Duration) {
-        let told = settings(name);
-        let told = Settings { failover: Failover { lease, ..failover() }, ..told };
-        self.put(name, self.process_with(name, told));
+    /// Starts a new gateway process in each region's place, whose leases run so long, and waits until all
+    /// serve. The setting is equal in all regions: a far longer lease is refused.
+    pub async fn replace_with_lease(&self, lease: Duration) {
+        for name in regions() {
+            let failover = Failover { lease, ..failover() };
+            let told = Settings { failover, ..settings(&name) };
+            self.put(&name, self.process_with(&name, told));
+        }
         self.all_serve().await;
     }
 

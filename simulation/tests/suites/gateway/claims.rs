@@ -137,7 +137,7 @@ fn the_window_to_send_ends_before_the_hold_can() {
     play(async {
         let (bench, eu) = (Bench::start(6).await, region("eu"));
         // The hold is what ends the window here: while the store is slow, a short lease would.
-        bench.replace_with_lease(&eu, ms(60_000)).await;
+        bench.replace_with_lease(ms(60_000)).await;
         for (word, latency, status) in [("inside", 6_930, 201), ("outside", 6_950, 503)] {
             let key = key_of(&eu, word);
             bench.world.cluster.set_latency(&eu, ms(latency));

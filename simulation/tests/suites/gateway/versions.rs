@@ -130,13 +130,25 @@ fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end(
         let base = bench.world.cluster.gate(&ap).unwrap().view;
         let view = Arc::new(base.next(&Change::Protocol(2)).unwrap());
         let ballot = Ballot { counter: 77, region: us.clone(), proposer: 1 };
-        let message = Message::Accept { ballot, view: view.clone() };
+        let message = Message::Accept { ballot: ballot.clone(), view: view.clone() };
         let told = old.told(us.clone(), Question::Acceptor { to: None, message }).await;
         let Told::Refused(why) = told else { panic!("{told:?}") };
         assert_eq!(why, "the view goes by protocol version 2, this process speaks 1-1");
         assert!(old.readiness().serves, "nobody goes by it yet");
 
-        let told = old.told(us, Question::Adopt { view }).await;
+        // One letter says nothing of what was chosen.
+        let letter = || Question::Adopt { view: view.clone() };
+        let told = old.told(us.clone(), letter()).await;
+        assert!(matches!(told, Told::Adopted(epoch) if epoch < view.epoch()), "{told:?}");
+        assert!(old.readiness().serves, "nobody has shown that it was chosen");
+
+        for voter in [region("eu"), us.clone()] {
+            let message = Message::Accept { ballot: ballot.clone(), view: view.clone() };
+            let told = bench.gateway(&voter).told(us.clone(), Question::Acceptor { to: None, message }).await;
+            assert!(matches!(told, Told::Acceptor(..)), "{voter}: {told:?}");
+        }
+        old.told(us.clone(), letter()).await;
+        let told = old.told(us, letter()).await;
         let why = "the regions go by protocol version 2 and this process speaks 1-1";
         assert!(matches!(&told, Told::Refused(said) if said.starts_with(why)), "{told:?}");
         assert!(old.readiness().reasons.iter().any(|reason| reason.starts_with(why)));

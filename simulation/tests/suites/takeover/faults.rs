@@ -135,7 +135,7 @@ impl Faults {
     }
 
     fn upstream(&self, at: &RegionName, how: u64) -> String {
-        let busy = UpstreamMode::Answer { after: ms(30), status: 503, body: Bytes::new(), effect: false };
+        let busy = UpstreamMode::Answer { after: ms(30), status: 429, body: Bytes::new(), effect: false };
         let mode = match how {
             0..4 => UpstreamMode::Receipt { after: ms(50) },
             4 => UpstreamMode::Receipt { after: ms(2_500) },

@@ -47,7 +47,7 @@ pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
         sleep(ms(300)).await;
         trio.lose(&a());
         assert_eq!(begun.await.unwrap().status, 0, "its client was told nothing");
-        let busy = UpstreamMode::Answer { after: ms(30), status: 503, body: Bytes::new(), effect: false };
+        let busy = UpstreamMode::Answer { after: ms(30), status: 429, body: Bytes::new(), effect: false };
         trio.world.upstreams.set_mode(&b(), busy);
         let released = async || {
             trio.send(&b(), "/park", &key).await;
