@@ -84,9 +84,9 @@ async fn a_claim_gives_back_what_it_was_asked_and_finds_itself() {
     assert_eq!(store.look_up(&[id("stale")]).await, Ok(vec![vec![]]));
 
     // A gateway that is pointed at another region's store never gets a version to claim with.
-    let wrong =
-        PgStore::new(&StoreConfig::new(Origin::parse("us#1").unwrap(), region.as_gateway().parse().unwrap()))
-            .unwrap();
+    let mut region = region;
+    region.origin = Origin::parse("us#1").unwrap();
+    let wrong = region.store();
     assert!(
         matches!(wrong.gate().await, Err(StoreError::Definite(text)) if text.contains("belongs to eu#1"))
     );

@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use onceway::adapters::postgres::provision::{self, Plan, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
@@ -97,7 +98,11 @@ async fn the_roles_of_the_file_are_all_that_init_and_a_gateway_need() {
         assert!(report.is_complete() && !report.is_broken(), "{report}");
     }
     let gateway = address(&eu, "onceway_gateway", "GATEWAY").parse().unwrap();
-    let store = PgStore::new(&StoreConfig::new(eu.origin.clone(), gateway)).unwrap();
+    let store = PgStore::new(&StoreConfig {
+        statement_within: Duration::from_secs(20),
+        ..StoreConfig::new(eu.origin.clone(), gateway)
+    })
+    .unwrap();
     let gate = open(&store).await;
     won(&store, &ask("by-the-file", 1, gate.version)).await;
     assert_eq!(seq(&store).await, Some(1));

@@ -6,6 +6,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use onceway::adapters::postgres::provision::{self, Error, Status};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
@@ -84,7 +85,11 @@ async fn shows(region: &Region, authority: &Authority, first: &str) {
 fn store(region: &Region, address: &str) -> Result<PgStore, String> {
     let port = region.cluster.port();
     let address = format!("port={port} dbname={DATABASE} {address}").parse().unwrap();
-    PgStore::new(&StoreConfig::new(region.origin.clone(), address)).map_err(|error| error.to_string())
+    PgStore::new(&StoreConfig {
+        statement_within: Duration::from_secs(20),
+        ..StoreConfig::new(region.origin.clone(), address)
+    })
+    .map_err(|error| error.to_string())
 }
 
 /// What the gateway says when it asks for its gate, and whether its connection is encrypted.
