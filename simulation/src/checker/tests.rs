@@ -307,10 +307,45 @@ fn records_move_along_the_arrows_and_tokens_grow() {
     assert_eq!(moves(&[(Claimed, 2), (InDoubt, 1)]), [Invariant::Arrows]);
     assert_eq!(moves(&[(Claimed, 1), (Released, 1), (Claimed, 1)]), [Invariant::TokensGrow]);
     assert_eq!(moves(&[(Claimed, 2), (InDoubt, 2), (Claimed, 1)]), [Invariant::TokensGrow]);
-    // Who was forgotten begins anew.
-    let gone = Write { record: None, ..write(2, &id, token(1, 1), Claimed) };
-    let history = [write(1, &id, token(1, 2), Claimed), gone, write(3, &id, token(1, 1), Claimed)];
-    assert_eq!(after_founding([writes(1, "a", history)]), []);
+    // Who was forgotten begins anew, under a greater token.
+    let anew = |attempt| {
+        let gone = Write { record: None, ..write(2, &id, token(1, 1), Claimed) };
+        let again = write(3, &id, token(1, attempt), Claimed);
+        after_founding([writes(1, "a", [write(1, &id, token(1, 2), Claimed), gone, again])])
+    };
+    assert_eq!(anew(3), []);
+    assert_eq!((anew(2), anew(1)), (vec![Invariant::TokensGrow], vec![Invariant::TokensGrow]));
+}
+
+#[test]
+fn a_claim_that_nobody_sends_under_says_what_it_is_for() {
+    let id = key(&first());
+    let by = |standing| {
+        let unsent = recorded(write(1, &id, token(1, 1), standing), |record| record.hold = Duration::ZERO);
+        after_founding([writes(1, "a", [unsent])])
+    };
+    assert_eq!(by(Standing::Claimed), [Invariant::WholeAtOnce]);
+    assert_eq!(by(Standing::Settled), []);
+}
+
+#[test]
+fn a_key_is_remembered_for_as_long_as_was_promised() {
+    let id = key(&first());
+    let promised = |at: u64, standing| {
+        let lives = (Duration::from_secs(100), Duration::from_secs(200));
+        recorded(write(at, &id, token(1, 1), standing), |record| record.lives = lives)
+    };
+    let ends = |expired: u64, forgotten: u64| {
+        let made = [promised(0, Standing::Claimed), promised(10, Standing::Settled)];
+        let gone = Write { record: None, ..promised(forgotten, Standing::Tombstone) };
+        let ended = [promised(expired, Standing::Tombstone), gone];
+        after_founding([writes(1, "a", made.into_iter().chain(ended))])
+    };
+    assert_eq!(ends(100_000, 200_000), []);
+    // A hundredth and two seconds are what clocks may run fast.
+    assert_eq!(ends(97_000, 196_000), []);
+    assert_eq!(ends(96_000, 200_000), [Invariant::KeptForItsLife]);
+    assert_eq!(ends(100_000, 195_000), [Invariant::KeptForItsLife]);
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn no_risk_is_taken_of_a_claim_that_a_region_holds_which_could_be_asked() {
     let plain = || vec![adopted(&without_a(), |_| {})];
     assert_eq!(again("strict", "b", plain(), false), broken);
     assert_eq!(again("rerun", "b", plain(), false), [], "its route asks for it");
-    assert_eq!(again("strict", "b", plain(), true), [], "it is named");
+    assert_eq!(again("strict", "b", plain(), true), broken, "it is named: no risk was taken of it");
     assert_eq!(again("strict", "d", plain(), false), [], "whoever holds it is no member");
     let waived = adopted(&without_a(), |state| state.waived = [(name("a"), 2)].into());
     assert_eq!(again("strict", "b", vec![waived], false), [], "an operator accepted the risk");

@@ -38,10 +38,14 @@ fn random_entry(at: u64, views: &[Arc<View>; 2], ids: &[KeyId; 3], dice: &SimDic
             use Standing::{Claimed, InDoubt, Released, Settled, Tombstone};
             let standing = [Claimed, Claimed, InDoubt, Released, Settled, Tombstone][pick(6)];
             let (route, risk, over) = (["park", "strict", "rerun"][pick(3)], pick(4) == 0, pick(3) == 0);
+            let unsent = pick(6) == 0;
+            let lives = (Duration::from_secs(pick(2) as u64 * 10), Duration::from_secs(10));
             let change = |record: &mut Record| {
                 record.route = route.into();
                 record.risk = risk.then(|| name("b")).into_iter().collect();
                 record.over = over.then(|| (origin("b"), token(2, 3))).into_iter().collect();
+                record.hold = if unsent { Duration::ZERO } else { record.hold };
+                record.lives = lives;
             };
             let written = recorded(write(at, id, attempt, standing), change);
             let written = Write { approved: pick(9) > 0, beside_open: pick(2) == 0, ..written };
