@@ -103,6 +103,7 @@ pub fn a_target_that_is_back_and_copying_proves_no_absence() {
             trio.drain(&a(), &drained, true).await.unwrap();
         }
         assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
+        trio.until("b knows of it", ms(2_000), async || trio.standing(&c(), &b()) == "drained").await;
         trio.node(&b()).gateway.resume(&c(), "ann").await.unwrap();
         reseed(&trio, &[c()], MINUTES);
         trio.until("c serves", ms(20_000), async || trio.gate(&a()).view.serves(&c())).await;
@@ -154,6 +155,7 @@ pub fn what_is_gained_opens_when_the_copy_is_whole() {
         reseed(&trio, &[c()], ms(15_000));
         sleep(ms(1_000)).await;
         trio.drain(&b(), &a(), true).await.unwrap();
+        trio.until("c knows of it", ms(2_000), async || trio.standing(&a(), &c()) == "drained").await;
         for _ in 0..100 {
             assert_eq!(trio.send(&c(), "/park", &key).await.said(), (503, "moving"));
             trio.check();

@@ -145,7 +145,8 @@ fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
         sleep(ms(3_000)).await;
         for lost in [a(), b()] {
             trio.lose(&lost);
-            trio.until_lost(&lost, &c()).await;
+            // Whoever came back before grants nothing for the length of a lease.
+            trio.until("it is lost", LEASE + TAKEOVER, async || trio.standing(&lost, &c()) == "lost").await;
             is_back_but_for_its_rows(&trio, &lost);
             trio.until("it answers", TAKEOVER, async || trio.standing(&lost, &lost) == "lost").await;
         }
