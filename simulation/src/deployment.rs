@@ -100,6 +100,8 @@ pub struct Deployment {
     paces: Mutex<BTreeMap<RegionName, Pace>>,
     /// Where keys are remembered for another time than the scenario says, from the next process on.
     retentions: Mutex<BTreeMap<RegionName, Duration>>,
+    /// The shortest of those times that ever was.
+    shortest_retention: Mutex<Option<Duration>>,
     /// Which region was lost when, since the world began.
     losses: Mutex<Vec<(RegionName, Duration)>>,
     design: Design,
@@ -136,6 +138,7 @@ impl Deployment {
             cut_off: Mutex::default(),
             paces: Mutex::default(),
             retentions: Mutex::default(),
+            shortest_retention: Mutex::default(),
             losses: Mutex::default(),
             design,
             rivals,
@@ -383,10 +386,17 @@ impl Deployment {
     /// Lets the next processes of a region remember keys for this long only; `None`: as the scenario says.
     pub fn set_retention(&self, region: &RegionName, retention: Option<Duration>) {
         let mut retentions = self.retentions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shortest = self.shortest_retention.lock().unwrap_or_else(PoisonError::into_inner);
+        *shortest = shortest.into_iter().chain(retention).min();
         match retention {
             Some(retention) => retentions.insert(region.clone(), retention),
             None => retentions.remove(region),
         };
+    }
+
+    /// The shortest time for which any region was ever told to remember keys; `None`: always as the scenario says.
+    pub fn shortest_retention(&self) -> Option<Duration> {
+        *self.shortest_retention.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn nodes(&self) -> MutexGuard<'_, BTreeMap<RegionName, Node>> {

@@ -161,21 +161,23 @@ async fn heal(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge) {
     }
 }
 
-/// For how long a key is remembered, at least; `None`: for ever.
+/// For how long a key is answered, at least; `None`: for ever.
 fn life(deployment: &Deployment, key: &Sent) -> Option<Duration> {
     let scenario = deployment.scenario();
     let policy = scenario.shared.routes.policy(&scenario.workloads[key.workload].route)?;
+    let lowered = deployment.shortest_retention();
     match policy.retention {
-        Retention::For(retention) => Some(retention + policy.tombstone),
-        Retention::Never => None,
+        Retention::For(retention) => Some(lowered.map_or(retention, |lowered| lowered.min(retention))),
+        Retention::Never => lowered,
     }
 }
 
-/// Every key that was ever sent is answered, or is in doubt and listed, in the end. One that may be forgotten by then would be as new.
+/// Every key that was ever sent is answered, or is in doubt and listed, in the end. One whose life may be over by then would be as new.
 async fn all_end(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge, sent: &[Sent]) {
     let mut asking = JoinSet::new();
-    let length = deployment.scenario().length;
-    let remembered = |key: &&Sent| life(deployment, key).is_none_or(|life| life > length);
+    let passed = judge.begun().elapsed();
+    let remembered =
+        |key: &&Sent| life(deployment, key).is_none_or(|life| life > passed + ends_within(deployment, key));
     for key in sent.iter().filter(remembered).cloned() {
         asking.spawn(ended(deployment.clone(), log.clone(), key));
     }
@@ -192,6 +194,13 @@ async fn all_end(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge
     judge.look();
 }
 
+/// For how long a key is asked for in the end, at most.
+fn ends_within(deployment: &Deployment, key: &Sent) -> Duration {
+    let scenario = deployment.scenario();
+    let policy = scenario.shared.routes.policy(&scenario.workloads[key.workload].route);
+    END_WITHIN + policy.map_or(Duration::ZERO, |policy| policy.hold + policy.settle_time) * 4
+}
+
 async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<(), String> {
     let shared = &deployment.scenario().shared;
     let workload = &deployment.scenario().workloads[key.workload];
@@ -204,7 +213,7 @@ async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<
         Some(Recovery::Rerun { .. }) => Some(hold * 3),
         Some(Recovery::Probe) | None => None,
     };
-    let end = Instant::now() + END_WITHIN + hold * 4;
+    let end = Instant::now() + ends_within(&deployment, &key);
     let at = deployment.regions()[0].clone();
     // Which of two requests was first, gateways say; it may be the other one once more rows have arrived.
     let [mut body, mut other] = clients::BODIES;

@@ -19,7 +19,7 @@ const LATER_MS: u64 = 500;
 pub const CLOCK_MOST: u64 = 10 * 365 * 86_400;
 const CLOCK_USUAL_MS: u64 = 365 * 86_400_000;
 /// For how long keys are remembered where that is lowered, unless it is said.
-pub const LOWERED_MS: u64 = 120_000;
+pub const LOWERED_MS: u64 = 300_000;
 /// How long the first copy of a store's records takes, unless it is said.
 const COPIED_MS: u64 = 3_000;
 

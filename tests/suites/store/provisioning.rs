@@ -271,15 +271,15 @@ async fn a_store_of_schema_3_gets_what_came_since() {
             "drop index onceway.records_at_risk; drop function onceway.need_gateways(int); drop index onceway.journal_doubles; \
              alter table onceway.meta drop column gateways_from; delete from onceway.migrations where number > 3; drop index onceway.jobs_turn; \
              drop trigger replaces on onceway.gate; drop function onceway.hold_gate(bigint), onceway.replace_gate(); \
-              drop table onceway.observed; drop table onceway.forgotten; \
-              update onceway.meta set schema_version = 3; \
+             drop table onceway.observed; drop table onceway.forgotten; \
+             update onceway.meta set schema_version = 3; \
              create unique index journal_doubles on onceway.journal (tenant, key, (detail ->> 'with')) where kind = 'double'; \
              create index records_eu_g1_risk on onceway.records_eu_g1 (tenant, key) where risk <> '{}'",
         )
         .await
         .unwrap();
     let report = provision::init(&region.plan(&[], &["other#1", "third#1"])).await.unwrap();
-    assert!(report.is_complete() && line(&report, "schema version 6") == &Status::Changed, "{report}");
+    assert!(report.is_complete() && line(&report, "schema version 7") == &Status::Changed, "{report}");
     let sql = "select c.relname::text from pg_index i join pg_class c on c.oid = i.indrelid \
                where pg_get_expr(i.indpred, i.indrelid) like '%risk%' and i.indisvalid order by 1";
     let found = admin.query(sql, &[]).await.unwrap();

@@ -15,7 +15,7 @@ const WRITE: &[&str] = &["delete", "insert", "select", "update"];
 const RUN: &[&str] = &["execute"];
 
 /// What each role is granted in a store of eu#1 beside other#1, in order.
-const GRANTED: [(&str, &str, &[&str]); 25] = [
+const GRANTED: [(&str, &str, &[&str]); 27] = [
     ("gw", "function onceway.accept", RUN),
     ("gw", "function onceway.claim", RUN),
     ("gw", "function onceway.hold_gate", RUN),
@@ -24,6 +24,7 @@ const GRANTED: [(&str, &str, &[&str]); 25] = [
     ("gw", "table onceway.acceptor", CHANGE),
     ("gw", "table onceway.doubts", WRITE),
     ("gw", "table onceway.escrows", WRITE),
+    ("gw", "table onceway.forgotten", CHANGE),
     ("gw", "table onceway.gate", CHANGE),
     ("gw", "table onceway.heartbeats", READ),
     ("gw", "table onceway.heartbeats_eu_g1", WRITE),
@@ -31,6 +32,7 @@ const GRANTED: [(&str, &str, &[&str]); 25] = [
     ("gw", "table onceway.jobs", WRITE),
     ("gw", "table onceway.journal", APPEND),
     ("gw", "table onceway.meta", READ),
+    ("gw", "table onceway.observed", CHANGE),
     ("gw", "table onceway.peer_memory", WRITE),
     ("gw", "table onceway.records", READ),
     ("gw", "table onceway.records_eu_g1", WRITE),

@@ -1,4 +1,4 @@
--- Schema, version 6: what has to be known before anything is forgotten. Only adds.
+-- Schema, version 7: what has to be known before anything is forgotten. Only adds.
 
 -- Exactly one row: how time passed here as gateways saw it. `observed` is null before the first look. Never published.
 create table onceway.observed (
