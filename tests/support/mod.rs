@@ -81,7 +81,16 @@ const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for
 
 /// A deployment of three regions with routes of the test's choosing.
 pub async fn deployment_with(rtt: Duration, routes: Option<String>) -> Deployment {
-    let failover = Some(FAILOVER.to_owned());
+    start(rtt, routes, FAILOVER).await
+}
+
+/// A deployment of three regions that waits otherwise: the text of its `[failover]`.
+pub async fn deployment_by(rtt: Duration, failover: &str) -> Deployment {
+    start(rtt, None, failover).await
+}
+
+async fn start(rtt: Duration, routes: Option<String>, failover: &str) -> Deployment {
+    let failover = Some(failover.to_owned());
     let options = Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover };
     let _room = room(3).await;
     Deployment::start(&options, &|_| {}).await.expect("three regions start")

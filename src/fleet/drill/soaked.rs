@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::ask::Told;
 use super::load::{CLASSES, End, KeyLife, Recovery};
-use super::meter::{DESCRIPTORS, MEMORY, Meter, STORE, most_kept};
+use super::meter::{MEMORY, Meter, STORE, descriptors_slack, most_kept};
 use super::report::Report;
 use super::schedule::Run;
 use crate::fleet::{files, wait};
@@ -155,10 +155,11 @@ fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
                 rss.second, rss.last, MEMORY.percent, MEMORY.beside
             ));
         }
-        if open.grew(DESCRIPTORS) {
+        let slack = descriptors_slack(soaked.ended - soaked.begun);
+        if open.grew(slack) {
             report.broke(format!(
                 "the descriptors of the first gateway of {name} beside its store's grew from {} to {}: more than {} % and {}",
-                open.second, open.last, DESCRIPTORS.percent, DESCRIPTORS.beside
+                open.second, open.last, slack.percent, slack.beside
             ));
         }
         if to_store > STORE {
