@@ -3,9 +3,10 @@
 //! Each rule carries its reason and its forgeries: made-up files in which every line that ends in `//~` must be caught
 //! and no other. A rule is tried on its forgeries before it is tried on the tree, so a rule that cannot fail fails.
 //! Every offending place is listed at once. Neighbours, in `tidy/`: `source` and `paths` read Rust, `arrows`, `words`,
-//! `shape` and `proofs` hold the rules. It must not need more than this source tree (and git, where there is one).
+//! `shape`, `proofs` and `citations` hold the rules. It must not need more than this source tree (and git, where there is one).
 
 mod arrows;
+mod citations;
 mod paths;
 mod proofs;
 mod shape;
@@ -120,6 +121,10 @@ house_rules! {
     no_machine_and_no_reminder_is_named: shape::PLACES,
     the_tests_that_are_named_exist: proofs::PROOFS,
     the_suites_that_commands_run_exist: proofs::COMMANDS,
+    the_anchors_that_are_cited_exist: citations::ANCHORS,
+    each_rule_names_its_code_and_its_tests: citations::RULES,
+    each_plant_belongs_to_a_rule: citations::PLANTS,
+    the_glossary_names_what_is_in_the_code: citations::NAMES,
 }
 
 #[test]

@@ -1,0 +1,283 @@
+//! Rules on what code and documents say of each other: a cited anchor exists, and each rule of the
+//! protocol names code, tests and plants that exist.
+//!
+//! `proofs` knows which tests exist; `docs/protocol.md` has the rules. It must not judge whether
+//! the code keeps a rule: the tests do.
+
+use crate::support::documents::anchors;
+use crate::tidy::proofs::exists;
+use crate::tidy::{HOUSE, Offence, Rule};
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+const PROTOCOL: &str = "docs/protocol.md";
+const GLOSSARY: &str = "docs/glossary.md";
+/// The list of all checks that can be taken out.
+const PLANTED: &str = "src/protocol/plant.rs";
+
+/// Every word of code in `src/`.
+static WORDS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    let sources = HOUSE.iter().filter(|source| source.within(&["src/"]));
+    sources.flat_map(|source| &source.tokens).map(|token| token.text.as_str()).collect()
+});
+
+pub const ANCHORS: Rule = Rule {
+    reason: "Code cites a rule as a page of docs/ with an anchor: the page must have that heading. A \
+             rule's number never changes, and a new rule gets the next one.",
+    check: |source| {
+        let mut found: Vec<Offence> = Vec::new();
+        for (index, line) in source.raw.lines().enumerate() {
+            let own = source.within(&["docs/"]).then(|| within_page(&source.path, line));
+            let all = cited(line).into_iter().chain(own.into_iter().flatten());
+            let missing = all.filter(|(page, anchor)| !has_heading(page, anchor));
+            found.extend(
+                missing.map(|(page, anchor)| (index + 1, format!("{page} has no heading #{anchor}"))),
+            );
+        }
+        found
+    },
+    forged: || {
+        // Without its '#' no citation: this file is read, too.
+        let forged = |text: &str| text.replace('@', "#");
+        let page = "docs/protocol.md";
+        vec![
+            ("src/a.rs", forged(&format!("//! A row ({page}@the-record).\n/// See {page}@nowhere. //~"))),
+            ("src/a.sql", forged(&format!("-- ({page}@rule-1, {page}@rule-0) //~\n-- {page}"))),
+            ("README.md", forged(&format!("[why]({page}@rule-1)\n[why](docs/nowhere.md@rule-1) //~"))),
+            ("docs/a.md", forged(&format!("[why](../{page}@rule-1)\n[why](../{page}@rule-one) //~"))),
+            (PROTOCOL, "[rule 1](#rule-1)\n[rule 0](#rule-0) //~".to_string()),
+        ]
+    },
+};
+
+/// The pages of `docs/` that a line cites, with their anchors.
+fn cited(line: &str) -> Vec<(&str, &str)> {
+    let starts = line.match_indices("docs/").map(|(at, _)| &line[at..]);
+    let pairs = starts.filter_map(|rest| {
+        let length = rest.find(".md#")? + ".md".len();
+        let page = &rest[..length];
+        let is_path = page.chars().all(|c| c.is_ascii_alphanumeric() || "/_-.".contains(c));
+        is_path.then(|| (page, anchor(&rest[length + 1..])))
+    });
+    pairs.collect()
+}
+
+/// The anchors of its own page that a line cites.
+fn within_page<'a>(page: &'a str, line: &'a str) -> Vec<(&'a str, &'a str)> {
+    let found = line.match_indices("](#");
+    found.map(|(at, mark)| (page, anchor(&line[at + mark.len()..]))).collect()
+}
+
+fn anchor(rest: &str) -> &str {
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
+    &rest[..end.unwrap_or(rest.len())]
+}
+
+fn has_heading(page: &str, anchor: &str) -> bool {
+    HOUSE.iter().any(|source| source.path == page && anchors(&source.raw).contains(anchor))
+}
+
+pub const RULES: Rule = Rule {
+    reason: "Each rule of docs/protocol.md says the naive answer and the rule. It names code (a file and \
+             what it defines), tests (`suite::test`) and plants that exist. Correct the page when one \
+             of them is renamed.",
+    check: |source| {
+        if source.path != PROTOCOL {
+            return Vec::new();
+        }
+        let mut found: Vec<Offence> = Vec::new();
+        let mut last = 0;
+        for rule in rules(&source.raw) {
+            if rule.number <= last {
+                found.push((rule.line, format!("rule {} does not follow rule {last}", rule.number)));
+            }
+            last = rule.number;
+            found.extend(rule.offences());
+        }
+        found
+    },
+    forged: || {
+        let code = "- Code: `src/protocol/plant.rs` `removed`.";
+        let tests = "- Tests: `tidy::the_house_is_seen`.";
+        let whole = format!("**T.**\n\nNaive: x.\n\nRule: y.\n\n{code}\n{tests}\n");
+        let only = |text: &str| format!("### Rule 1\n\n**T.**\n\nNaive: x.\n\nRule: y.\n\n{text}\n");
+        vec![
+            (PROTOCOL, format!("# A\n### Rule 1\n\n{whole}## B\n### Rule 2\n\n{whole}- Plants: `over`.")),
+            (PROTOCOL, format!("### Rule 2\n{whole}### Rule 2 //~\n{whole}### Rule x //~\n{whole}")),
+            (
+                PROTOCOL,
+                only(&format!("{code}\n{tests}")).replace("Rule 1", "Rule 1 //~").replace("Naive", ""),
+            ),
+            (
+                PROTOCOL,
+                only(&format!("{code}\n{tests}")).replace("Rule 1", "Rule 1 //~").replace("Rule:", ""),
+            ),
+            (PROTOCOL, only(code).replace("Rule 1", "Rule 1 //~")),
+            (PROTOCOL, only(tests).replace("Rule 1", "Rule 1 //~")),
+            (PROTOCOL, only(&format!("- Code: `removed`. //~\n{tests}"))),
+            (PROTOCOL, only(&format!("- Code: `src/nowhere.rs`, `src/lib.rs`. //~\n{tests}"))),
+            (PROTOCOL, only(&format!("- Code: `src/protocol/plant.rs` `remove`. //~\n{tests}"))),
+            (PROTOCOL, only(&format!("{code}\n- Tests: `tidy::no_such_test`. //~"))),
+            (PROTOCOL, only(&format!("{code}\n- Tests: none. //~"))),
+            (PROTOCOL, only(&format!("{code}\n{tests}\n- Plants: `over`\n  (`swarm`)."))),
+            (PROTOCOL, only(&format!("{code}\n{tests}\n- Plants: `over` (`no-such`). //~"))),
+            ("docs/a.md", "### Rule 1".to_string()),
+        ]
+    },
+};
+
+/// One rule of the protocol: its number and the lines under its heading.
+struct Section<'a> {
+    number: usize,
+    line: usize,
+    lines: Vec<&'a str>,
+}
+
+/// The rules of the page, in its order. A heading without a number is rule 0.
+fn rules(raw: &str) -> Vec<Section<'_>> {
+    let mut found: Vec<Section<'_>> = Vec::new();
+    let mut inside = false;
+    for (index, line) in raw.lines().enumerate() {
+        if let Some(title) = line.strip_prefix("### Rule ") {
+            let number = title.split_whitespace().next().and_then(|word| word.parse().ok());
+            found.push(Section { number: number.unwrap_or(0), line: index + 1, lines: Vec::new() });
+            inside = true;
+        } else if line.starts_with('#') {
+            inside = false;
+        } else if let Some(rule) = found.last_mut().filter(|_| inside) {
+            rule.lines.push(line);
+        }
+    }
+    found
+}
+
+impl Section<'_> {
+    fn offences(&self) -> Vec<Offence> {
+        let mut found = Vec::new();
+        for part in ["**", "Naive:", "Rule:", "- Code:", "- Tests:"] {
+            if !self.lines.iter().any(|line| line.starts_with(part)) {
+                found.push((self.line, format!("rule {} has no line {part:?}", self.number)));
+            }
+        }
+        let checks: [(&str, fn(&[&str]) -> Vec<String>); 3] =
+            [("- Code:", code), ("- Tests:", tests), ("- Plants:", plants)];
+        for (mark, check) in checks {
+            if let Some((line, text)) = self.item(mark) {
+                let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+                found.extend(check(&quoted).into_iter().map(|what| (line, what)));
+            }
+        }
+        found
+    }
+
+    /// The list item that begins with a mark: its line, and its text over all its lines.
+    fn item(&self, mark: &str) -> Option<(usize, String)> {
+        let at = self.lines.iter().position(|line| line.starts_with(mark))?;
+        let more = self.lines[at + 1..].iter().take_while(|line| line.starts_with("  "));
+        let text = std::iter::once(&self.lines[at]).chain(more).copied().collect::<Vec<_>>().join("\n");
+        Some((self.line + 1 + at, text))
+    }
+}
+
+fn code(quoted: &[&str]) -> Vec<String> {
+    let (paths, names): (Vec<&str>, Vec<&str>) = quoted.iter().copied().partition(|word| word.contains('/'));
+    let files: Vec<&str> =
+        HOUSE.iter().filter(|source| paths.contains(&&*source.path)).map(|source| &*source.raw).collect();
+    let mut found: Vec<String> = Vec::new();
+    if paths.is_empty() {
+        found.push("no file of code is named".to_string());
+    }
+    let is_missing = |path: &&&str| !HOUSE.iter().any(|source| source.path == ***path);
+    found.extend(paths.iter().filter(is_missing).map(|path| format!("there is no file {path}")));
+    let is_defined = |name: &str| files.iter().any(|text| defines(text, name));
+    let undefined = names.into_iter().filter(|name| !is_defined(name));
+    found.extend(undefined.map(|name| format!("none of these files defines `{name}`")));
+    found
+}
+
+/// Whether a file of Rust or SQL defines something of this name.
+fn defines(text: &str, name: &str) -> bool {
+    ["fn ", "struct ", "enum ", "trait ", "function onceway."].iter().any(|word| {
+        let defined = format!("{word}{name}");
+        let ends = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
+        text.match_indices(&defined).any(|(at, _)| ends(&text[at + defined.len()..]))
+    })
+}
+
+fn tests(quoted: &[&str]) -> Vec<String> {
+    let missing = quoted.iter().filter(|name| !exists(name));
+    let mut found: Vec<String> = missing.map(|name| format!("there is no test `{name}`")).collect();
+    if quoted.is_empty() {
+        found.push("no test is named".to_string());
+    }
+    found
+}
+
+fn plants(quoted: &[&str]) -> Vec<String> {
+    let planted = HOUSE.iter().filter(|source| source.path == PLANTED);
+    let known: BTreeSet<&str> =
+        planted.flat_map(|source| names_of(&source.raw)).map(|(_, name)| name).collect();
+    let is_scenario = |name: &str| {
+        let path = format!("simulation/scenarios/{name}.toml");
+        HOUSE.iter().any(|source| source.path == path)
+    };
+    let missing = quoted.iter().filter(|name| !known.contains(**name) && !is_scenario(name));
+    missing.map(|name| format!("there is no plant and no scenario `{name}`")).collect()
+}
+
+/// The checks that a list of plants names, each with its line.
+fn names_of(raw: &str) -> Vec<(usize, &str)> {
+    let named = raw.lines().enumerate().filter_map(|(index, line)| {
+        let mut words = line.split_whitespace();
+        let is_plant = |word: &str| word.chars().all(char::is_alphanumeric);
+        words.next().filter(|word| is_plant(word))?;
+        let name = words.next()?.strip_prefix('"')?.strip_suffix('"')?;
+        Some((index + 1, name))
+    });
+    named.collect()
+}
+
+pub const PLANTS: Rule = Rule {
+    reason: "Each check that can be taken out belongs to a rule: docs/protocol.md names it under `Plants`.",
+    check: |source| {
+        if source.path != PLANTED {
+            return Vec::new();
+        }
+        let page = HOUSE.iter().find(|source| source.path == PROTOCOL);
+        let rules = page.map(|page| rules(&page.raw)).unwrap_or_default();
+        let items: Vec<String> =
+            rules.iter().filter_map(|rule| rule.item("- Plants:")).map(|(_, text)| text).collect();
+        let named = |name: &str| items.iter().any(|text| text.contains(&format!("`{name}`")));
+        let missing = names_of(&source.raw).into_iter().filter(|(_, name)| !named(name));
+        missing.map(|(line, name)| (line, format!("no rule names the plant {name}"))).collect()
+    },
+    forged: || {
+        let text = "    Over \"over\" \"14: about.\"\n    Nothing \"no-such\" \"About.\" //~\n// A \"b\" c";
+        vec![(PLANTED, text.to_string()), ("src/a.rs", text.replace(" //~", ""))]
+    },
+};
+
+pub const NAMES: Rule = Rule {
+    reason: "The glossary's third column is the name in the code: src/ must have each of them. Correct the \
+             page when one is renamed.",
+    check: |source| {
+        if source.path != GLOSSARY {
+            return Vec::new();
+        }
+        let mut found: Vec<Offence> = Vec::new();
+        let rows = source.raw.lines().enumerate().filter(|(_, line)| line.starts_with("| "));
+        for (index, line) in rows {
+            let last = line.split(" | ").nth(2).unwrap_or_default();
+            let names = last.split('`').skip(1).step_by(2);
+            let missing = names.filter(|name| !name.split("::").all(|part| WORDS.contains(part)));
+            found.extend(missing.map(|name| (index + 1, format!("nothing in src/ is named `{name}`"))));
+        }
+        found
+    },
+    forged: || {
+        vec![
+            (GLOSSARY, "| view | The `moon`. | `View::epoch`, `Ring` |\n| moon | x | `Moon` | //~".into()),
+            ("docs/a.md", "| moon | x | `Moon` |".to_string()),
+        ]
+    },
+};
