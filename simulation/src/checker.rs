@@ -1,4 +1,5 @@
-//! The invariants of the protocol, judged by the truth that no gateway sees (protocol reference, section 6; the numbers are its own).
+//! The invariants of the protocol, judged by the truth that no gateway sees
+//! (docs/protocol.md#invariants).
 //!
 //! Neighbours: [`news`] reads what stores, witnesses and upstreams went through since the last look; [`views`], [`records`], [`leases`],
 //! [`sends`] and [`doubles`] hold one function for each invariant. What is judged is each entry of the histories, once, against those before it: so a
@@ -79,7 +80,7 @@ pub enum Invariant {
 }
 
 impl Invariant {
-    /// All of them, in the order of the reference.
+    /// All of them, in the order of the table.
     pub const ALL: [Self; 23] = [
         Self::OneViewPerEpoch,
         Self::AdoptedIsChosen,
@@ -106,8 +107,8 @@ impl Invariant {
         Self::KeptForItsLife,
     ];
 
-    /// Its number in the protocol reference; `2.1` is its section about acceptors, `7.1` a stricter form of 7, `4.1` that about proofs of absence, `H7` one of its holes, `T2` the second rule of
-    /// fencing tokens there.
+    /// Its number, as stories and tables show it (docs/protocol.md#invariants). Kept seeds name it,
+    /// so it stays.
     pub fn number(self) -> &'static str {
         match self {
             Self::OneViewPerEpoch => "1",

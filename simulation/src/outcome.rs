@@ -70,8 +70,8 @@ pub struct Outcome {
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Breach {
-    /// Which: its number in the protocol reference and its name, such as `3 one-sender`; `progress` for what did not end, `panic` for a gateway
-    /// that died of itself.
+    /// Which: its number (docs/protocol.md#invariants) and its name, such as `3 one-sender`;
+    /// `progress` for what did not end, `panic` for a gateway that died of itself.
     pub invariant: String,
     /// When it was noticed.
     pub at_ms: u64,

@@ -1,8 +1,10 @@
 //! Who this region is to its peers: certificates, and the TLS settings that both ends of a peer connection use.
 //!
-//! Neighbours: `peers` dials with it, `server::peer` listens with it, [`super::issue`] makes the files. A region's name stands in its certificate as the DNS name `<region>.onceway`, and a claim to be a region counts only with such a
-//! certificate from the deployment's own authority. It must not fall back to anything weaker than TLS 1.3 with both sides
-//! authenticated (design, section 2; reliability reference, C.1).
+//! Neighbours: `peers` dials with it, `server::peer` listens with it, [`super::issue`] makes the
+//! files. A region's name stands in its certificate as the DNS name `<region>.onceway`, and a claim
+//! to be a region counts only with such a certificate from the deployment's own authority. It must
+//! not fall back to anything weaker than TLS 1.3 with both sides authenticated
+//! (docs/protocol.md#rule-21).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -18,7 +18,8 @@ use crate::protocol::time::{Date, Moment};
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    /// CLOCK_BOOTTIME, as `std::time::Instant` stands still while the machine is suspended (reliability reference, 0.7).
+    /// CLOCK_BOOTTIME, as `std::time::Instant` stands still while the machine is suspended
+    /// (docs/protocol.md#rule-11).
     fn now(&self) -> Moment {
         let now = clock_gettime(ClockId::Boottime);
         let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

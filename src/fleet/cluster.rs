@@ -31,10 +31,10 @@ const TRY_BOUND: Duration = Duration::from_secs(5);
 const STRAY_BOUND: Duration = Duration::from_secs(10);
 const SETTINGS_FILE: &str = "onceway.conf";
 
-/// `reference/postgres.md` section 1 for the replication numbers, section 2 for `wal_writer_delay`. Terse errors leave out the
-/// DETAIL lines ("Key (tenant, key)=(..) already exists"); the statement and its parameters are never logged. A server that was killed syncs
-/// its folder before it recovers: one call for the file system instead of one for each of more than a thousand files, which a busy disk makes
-/// seconds of.
+/// Settings of a server for tests and demos. Terse errors leave out the DETAIL lines ("Key (tenant,
+/// key)=(..) already exists"); the statement and its parameters are never logged. A server that was
+/// killed syncs its folder before it recovers: one call for the file system instead of one for each
+/// of more than a thousand files, which a busy disk makes seconds of.
 const SETTINGS: [(&str, &str); 33] = [
     ("listen_addresses", "127.0.0.1"),
     ("unix_socket_directories", ""),

@@ -1,9 +1,11 @@
 //! What is here of other regions: up to which heartbeat their rows are. The only reader of heartbeats and of imports.
 //!
-//! A heartbeat counts only once every row that its region committed before it is here. Postgres copies tables one by one, so the one row of
-//! the heartbeat is there minutes before the records (protocol reference, `applied(s, r)` and H18). What does not count is no proof of
-//! absence, no frontier, no coverage and no lag; it shows only that its region has written it. Neighbours: `ports::store` says of each
-//! heartbeat whether it is whole; [`super::heartbeat`] and [`super::authority`] ask here. It must not judge what follows.
+//! A heartbeat counts only once every row that its region committed before it is here. Postgres
+//! copies tables one by one, so the one row of the heartbeat is there minutes before the records
+//! (docs/protocol.md#rule-29). What does not count is no proof of absence, no frontier, no coverage
+//! and no lag; it shows only that its region has written it. Neighbours: `ports::store` says of
+//! each heartbeat whether it is whole; [`super::heartbeat`] and [`super::authority`] ask here. It
+//! must not judge what follows.
 
 use std::collections::BTreeMap;
 

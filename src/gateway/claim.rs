@@ -118,8 +118,9 @@ pub(super) async fn claim<P: Ports>(
     Err(store_unavailable(gateway, "a claim was not confirmed".to_owned()))
 }
 
-/// The claim as it is asked for. What no record here speaks against, and what is recovered, on an arc of a region that was lost with its last
-/// records, says so in the row itself: the journal of such runs cannot miss one (protocol reference, 2.6 and 8.5).
+/// The claim as it is asked for. What no record here speaks against, and what is recovered, on an
+/// arc of a region that was lost with its last records, says so in the row itself: the journal of
+/// such runs cannot miss one (docs/protocol.md#rule-31).
 fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: Stand) -> ClaimAsk {
     let proven = stand.untouched && gateway.absence_is_proven(&ask.id, &ask.route);
     ClaimAsk {

@@ -174,8 +174,9 @@ fn belongs(state: &GateState, me: &RegionName, from: &RegionName, lodging: &Lodg
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Stores a claim of another region. Refused unless both go by the same view, compared in the statement that stores it too: once a
-    /// gate has adopted a newer view no escrow of an older one slips in (mutation 10).
+    /// Stores a claim of another region. Refused unless both go by the same view, compared in the
+    /// statement that stores it too: once a gate has adopted a newer view no escrow of an older one
+    /// slips in (docs/protocol.md#rule-37).
     pub(super) async fn lodged(self: &Arc<Self>, from: &RegionName, lodging: Lodging) -> Told {
         let mut refused = "the store is closed".to_owned();
         for _ in 0..2 {

@@ -1,8 +1,10 @@
 //! Requests for keys that this region was given and may not start yet: what of its predecessors' rows has to arrive has not arrived.
 //!
-//! Neighbours: [`super::request`] comes here, [`super::authority`] knows what is missing and what is proven all the same. Final records are
-//! replayed, known attempts are waited for, and what is not known here is refused: its row may be on its way. So is what was
-//! released, which may have been claimed again (protocol reference, H14). It must not recover anything: a settlement may be on its way too.
+//! Neighbours: [`super::request`] comes here, [`super::authority`] knows what is missing and what
+//! is proven all the same. Final records are replayed, known attempts are waited for, and what is
+//! not known here is refused: its row may be on its way. So is what was released, which may have
+//! been claimed again (docs/protocol.md#rule-34). It must not recover anything: a settlement may be
+//! on its way too.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,11 @@
 //! What runs beside requests: heartbeats, pings, observed lag, and the approval of the store's boot.
 //!
-//! Neighbours: `protocol::lag` measures, `ports::store` and `ports::peers` carry; [`super::status`] shows. Heartbeats are the clock of
-//! replication (design, section 3). No claim passes after a restart of the store until its boot was approved here, and it is
-//! approved only when no peer has seen a later heartbeat of this region than its own store holds: a store that was restored from
-//! an old copy has forgotten claims (protocol reference, 2.9). It must not decide who owns a key.
+//! Neighbours: `protocol::lag` measures, `ports::store` and `ports::peers` carry; [`super::status`]
+//! shows. Heartbeats are the clock of replication (docs/protocol.md#rule-29). No claim passes after
+//! a restart of the store until its boot was approved here, and it is approved only when no peer
+//! has seen a later heartbeat of this region than its own store holds: a store that was restored
+//! from an old copy has forgotten claims (docs/protocol.md#rule-8). It must not decide who owns a
+//! key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -154,10 +156,11 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
     }
 }
 
-/// How many of so many peers must be heard before a boot is approved (protocol reference, 2.9). The same server that only
-/// restarted has lost nothing it confirmed, and one peer is enough. A store without an approved boot, or of another system or
-/// timeline, may be an old copy, and the one peer that answers may be behind as well: then so many that each majority that
-/// ever acted has a member among them.
+/// How many of so many peers must be heard before a boot is approved (docs/protocol.md#rule-8). The
+/// same server that only restarted has lost nothing it confirmed, and one peer is enough. A store
+/// without an approved boot, or of another system or timeline, may be an old copy, and the one peer
+/// that answers may be behind as well: then so many that each majority that ever acted has a member
+/// among them.
 fn answers_needed(gate: &Gate, peers: usize) -> usize {
     if only_restarted(gate) {
         return peers.min(1);
@@ -333,7 +336,8 @@ fn seen<P: Ports>(gateway: &Gateway<P>, applied: &Applied, now: Moment) {
 
 fn memory<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Vec<PeerMemory> {
     let health = gateway.health();
-    // Lag as it was at the last contact: an outage is no lag, and must not make a window endless after a restart (L2).
+    // Lag as it was at the last contact: an outage is no lag, and must not make a window endless
+    // after a restart (docs/protocol.md#rule-31).
     let of = |peer: &super::Peer| {
         Some(PeerMemory {
             origin: peer.origin.clone()?,

@@ -132,9 +132,10 @@ async fn settled<P: Ports>(
     }
 }
 
-/// An answer to an attempt that is not this region's any more: journalled, counted, and an error in the log (protocol reference, 3, step 6z).
-/// What was replayed already stays. Not where the attempt stands settled: its outcome is known, and where that is another region's
-/// answer, the store has journalled both.
+/// An answer to an attempt that is not this region's any more: journalled, counted, and an error in
+/// the log (docs/protocol.md#rule-10). What was replayed already stays. Not where the attempt
+/// stands settled: its outcome is known, and where that is another region's answer, the store has
+/// journalled both.
 async fn late<P: Ports>(
     gateway: &Gateway<P>,
     route: &Arc<str>,

@@ -1,8 +1,10 @@
 //! Recovery by probe: asks the upstream whether an attempt in doubt happened.
 //!
-//! Neighbours: [`super::request`] comes here with the verdict `Probe`, [`super::sweep`] with what no client asks about. "Happened"
-//! settles the attempt with its own answer. "Did not happen" counts only once the attempt is surely over (protocol reference, 3.3): before that its request may still arrive.
-//! "Cannot say" changes nothing. It must not run anything itself: it hands a basis for the next claim back.
+//! Neighbours: [`super::request`] comes here with the verdict `Probe`, [`super::sweep`] with what
+//! no client asks about. "Happened" settles the attempt with its own answer. "Did not happen"
+//! counts only once the attempt is surely over (docs/protocol.md#rule-13): before that its request
+//! may still arrive. "Cannot say" changes nothing. It must not run anything itself: it hands a
+//! basis for the next claim back.
 
 use std::sync::Arc;
 use std::time::Duration;

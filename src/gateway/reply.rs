@@ -1,8 +1,9 @@
 //! Answers: the only file with statuses. From what happened to a request to what its client is told.
 //!
-//! Neighbours: every flow of the gateway ends here; `server` renders nothing of its own but framing errors. Errors are RFC 9457
-//! problems with a stable `type`, a documentation link and the members `code`, `retry_after`, `safe_to_retry` (design, section 2).
-//! It must not decide anything, and no text of it may hold a key, a token or a body.
+//! Neighbours: every flow of the gateway ends here; `server` renders nothing of its own but framing
+//! errors. Errors are RFC 9457 problems with a stable `type`, a documentation link and the members
+//! `code`, `retry_after`, `safe_to_retry`. It must not decide anything, and no text of it may hold
+//! a key, a token or a body.
 
 use std::time::{Duration, SystemTime};
 
@@ -23,7 +24,7 @@ use crate::protocol::record::{Answer, AnswerBody, RequestId};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Date;
 
-/// Marks a replay (design, section 2).
+/// Marks a replay.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Echo of the client's key.
 pub const KEY: HeaderName = HeaderName::from_static("idempotency-key");

@@ -174,7 +174,8 @@ pub struct Accept {
     pub backoff: Backoff,
 }
 
-/// To whom a key is bound by its first claim (reliability reference, C.1: the replay cache as an oracle).
+/// To whom a key is bound by its first claim (docs/protocol.md#rule-1: the replay cache as an
+/// oracle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
     /// To the tenant: whoever asks for it gets the answer.
@@ -207,7 +208,8 @@ pub const REPLAY_HEADERS: &[&str] = &[
     "vary",
 ];
 
-/// Headers that no replay may carry, whatever a route lists (design, section 2; RFC 9110 section 7.6.1 for the hop-by-hop ones).
+/// Headers that no replay may carry, whatever a route lists (RFC 9110 section 7.6.1 for the
+/// hop-by-hop ones).
 pub const NEVER_REPLAYED: &[&str] = &[
     "connection",
     "content-length",

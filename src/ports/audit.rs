@@ -147,9 +147,10 @@ pub trait Audit: Send + Sync + 'static {
     /// How many doubles the journal holds, whoever found them and whenever: it never falls.
     fn doubles(&self) -> impl Future<Output = Result<Counted, StoreError>> + Send;
 
-    /// Journals (kind `late`) the answer to an attempt that is not this region's any more: its row is gone, was released, or says another
-    /// attempt (protocol reference, 3, step 6z). Once for each attempt, whether or not the gate is open; never for an attempt that
-    /// stands settled, with whatever answer: that one is known. Returns whether this call journalled it.
+    /// Journals (kind `late`) the answer to an attempt that is not this region's any more: its row
+    /// is gone, was released, or says another attempt (docs/protocol.md#rule-10). Once for each
+    /// attempt, whether or not the gate is open; never for an attempt that stands settled, with
+    /// whatever answer: that one is known. Returns whether this call journalled it.
     fn late(
         &self,
         attempt: &Attempt,

@@ -95,8 +95,9 @@ pub enum Lodged {
 /// Claims of other regions that were lodged here. Local: never published. A row lives until its origin's record of at least its token
 /// is applied here, until it is voided or converted, or until its life and the skew are over by this store's clock.
 pub trait Escrows: Send + Sync + 'static {
-    /// Lodges a claim, comparing this gate's version in the statement that writes: once a gate has adopted a newer view, no escrow of an
-    /// older one can slip in (mutation 10). One row per key and origin: a higher token replaces a lower one.
+    /// Lodges a claim, comparing this gate's version in the statement that writes: once a gate has
+    /// adopted a newer view, no escrow of an older one can slip in (docs/protocol.md#rule-37). One
+    /// row per key and origin: a higher token replaces a lower one.
     fn lodge(
         &self,
         lodging: &Lodging,
@@ -122,9 +123,10 @@ pub trait Escrows: Send + Sync + 'static {
         answer: &Answer,
     ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Turns at most `most` escrow rows of `origin` into own records, in doubt or settled, with the same token and nonce, where neither a
-    /// record of that origin nor the own one has a token as high; and deletes them. Returns how many rows of that origin it took off, 0
-    /// when none is left (H3).
+    /// Turns at most `most` escrow rows of `origin` into own records, in doubt or settled, with the
+    /// same token and nonce, where neither a record of that origin nor the own one has a token as
+    /// high; and deletes them. Returns how many rows of that origin it took off, 0 when none is
+    /// left (docs/protocol.md#rule-39).
     fn convert(&self, origin: &Origin, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Deletes escrow rows that are not needed any more, at most `most`; none for its life before that may be forgotten. Returns how many.
@@ -132,7 +134,8 @@ pub trait Escrows: Send + Sync + 'static {
     -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
-/// A row of another origin as one survivor hands it to another: times as spans, as no region compares another's dates (H16).
+/// A row of another origin as one survivor hands it to another: times as spans, as no region
+/// compares another's dates (docs/protocol.md#rule-12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedRow {
     /// The key.
@@ -151,7 +154,7 @@ pub struct CopiedRow {
     pub path: String,
 }
 
-/// Rows of a lost origin that one survivor has and another lacks (H4).
+/// Rows of a lost origin that one survivor has and another lacks (docs/protocol.md#rule-33).
 pub trait Imports: Send + Sync + 'static {
     /// One page of the rows of `origin` that stand here, replicated or imported, in the order of keys, after one.
     fn rows_of(

@@ -116,8 +116,9 @@ pub struct Beat {
     pub age: Duration,
 }
 
-/// What one gateway asks of another region, or of a witness, beside forwards and pings. Views named here are always chosen ones, but in
-/// [`Message`] and as the target of a [`Question::Release`] (H17).
+/// What one gateway asks of another region, or of a witness, beside forwards and pings. Views named
+/// here are always chosen ones, but in [`Message`] and as the target of a [`Question::Release`]
+/// (docs/protocol.md#rule-16).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
     /// A message to its acceptor; `to` is the acceptor that the sender means, `None` to read from any.

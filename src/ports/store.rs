@@ -139,9 +139,10 @@ pub trait KeyStore: Send + Sync + 'static {
     /// Claims a key durably, in one round trip, or says what stands in the way. Repeating it with the same nonce finds the own claim.
     fn claim(&self, ask: &ClaimAsk) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
 
-    /// Stores the final answer, from claimed or in doubt. Where another origin's answer is here already, that one is stored instead, since it may have
-    /// been replayed, and both are journalled (kind `double`) in the same transaction, unless they are one attempt: then `Lost`, as to
-    /// whoever else settled the key (protocol reference, 3, step 6d).
+    /// Stores the final answer, from claimed or in doubt. Where another origin's answer is here
+    /// already, that one is stored instead, since it may have been replayed, and both are
+    /// journalled (kind `double`) in the same transaction, unless they are one attempt: then
+    /// `Lost`, as to whoever else settled the key (docs/protocol.md#rule-10).
     fn settle(
         &self,
         attempt: &Attempt,
@@ -213,8 +214,9 @@ pub struct Heartbeat {
     pub seq: u64,
     /// The epoch of its writer's gate.
     pub epoch: u64,
-    /// Whether every row that its writer committed before it is here. Not while the first copy of any
-    /// table of its subscription runs: tables are copied one by one, and this one is the smallest (H18).
+    /// Whether every row that its writer committed before it is here. Not while the first copy of
+    /// any table of its subscription runs: tables are copied one by one, and this one is the
+    /// smallest (docs/protocol.md#rule-29).
     pub whole: bool,
 }
 

@@ -154,9 +154,10 @@ pub trait Upkeep: Send + Sync + 'static {
     /// Reaps at most `most` rows of the own origin that are due by the database's clock, and by what may be forgotten: so a database whose
     /// clock jumps ahead takes nothing along. Nothing while the gate is not open. No token of what is reaped is ever given out again.
     ///
-    /// Settled rows, and released ones that hide nothing, become tombstones, and tombstones are forgotten. An open row is put off, unless a
-    /// final row of another origin stands above it: then it becomes a tombstone too. A tombstone that masks another origin's open row
-    /// is put off: forgetting it first would bring that row back (protocol reference, section 5, H12).
+    /// Settled rows, and released ones that hide nothing, become tombstones, and tombstones are
+    /// forgotten. An open row is put off, unless a final row of another origin stands above it:
+    /// then it becomes a tombstone too. A tombstone that masks another origin's open row is put
+    /// off: forgetting it first would bring that row back (docs/protocol.md#rule-44).
     fn reap(&self, may: MayForget, most: u32) -> impl Future<Output = Result<Reaped, StoreError>> + Send;
 
     /// The own claims after a place, in their order, of those made longer than `older` ago; looks at `most` rows or few more.

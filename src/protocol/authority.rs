@@ -136,8 +136,9 @@ pub enum Right {
 
 /// What this region may do about a key at `now`.
 ///
-/// A lease that was granted under an older view is good for the keys that this region owned under it and still owns: acceptors let nobody
-/// take those without a release (lease lemma, protocol reference section 5).
+/// A lease that was granted under an older view is good for the keys that this region owned under
+/// it and still owns: acceptors let nobody take those without a release (lease lemma,
+/// docs/protocol.md#rule-24).
 pub fn right(
     gate: &GateState,
     held: Option<&Held>,
@@ -169,8 +170,9 @@ fn covers(held: &Held, gate: &GateState, id: &KeyId, me: &RegionName) -> bool {
     same || held.view.owner(id) == Some(me)
 }
 
-/// What this region may do at `now` about a key of which it is proven that no lost region ever sent it (protocol reference, 4.1): what it
-/// still has to catch up with does not matter then. The lease does, and that the key is not given up.
+/// What this region may do at `now` about a key of which it is proven that no lost region ever sent
+/// it (docs/protocol.md#rule-38): what it still has to catch up with does not matter then. The
+/// lease does, and that the key is not given up.
 pub fn right_if_never_sent(
     gate: &GateState,
     held: Option<&Held>,

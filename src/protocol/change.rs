@@ -1,4 +1,4 @@
-//! The next view: every legal change of a view, and no other (protocol reference, 2.2).
+//! The next view: every legal change of a view, and no other (docs/protocol.md#rule-18).
 //!
 //! Neighbours: [`super::view`] is changed, [`super::register`] agrees on the result, `gateway::authority` gathers what a change needs. A
 //! change that this file refuses cannot be proposed at all. It must not judge whether a change is wise: `gateway` does.
@@ -20,7 +20,8 @@ pub struct Report {
     pub seal: u64,
     /// What it gave up, and for which change.
     pub release: Release,
-    /// The highest heartbeat of each lost store that it has applied: what it knew when it served their keys (H4).
+    /// The highest heartbeat of each lost store that it has applied: what it knew when it served
+    /// their keys (docs/protocol.md#rule-33).
     pub seen: BTreeMap<Origin, u64>,
 }
 
@@ -62,8 +63,9 @@ pub enum Change {
         /// The region.
         region: RegionName,
     },
-    /// One voter more, less, or replaced. An acceptor that was no voter for a while comes back as a new one, with a new id: it
-    /// knows nothing of the grants of the meantime (H7).
+    /// One voter more, less, or replaced. An acceptor that was no voter for a while comes back as a
+    /// new one, with a new id: it knows nothing of the grants of the meantime
+    /// (docs/protocol.md#rule-17).
     Voters(BTreeMap<RegionName, AcceptorId>),
     /// There is no majority any more, and an operator attests that these regions and witnesses are stopped: they are lost, each with its
     /// frontier, and vote no more.
@@ -251,7 +253,8 @@ fn lose(next: &mut View, region: &RegionName, frontier: u64) -> Result<(), Illeg
     let member = next.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
     match member.standing {
         Standing::Serving | Standing::Sealed { .. } => {
-            // The frontier takes the mark's place. Behind the mark it shows that rows are missing everywhere (L1).
+            // The frontier takes the mark's place. Behind the mark it shows that rows are missing
+            // everywhere (docs/protocol.md#rule-30).
             member.standing = Standing::Lost { at, gap: frontier < member.mark };
             // What it gave up before it gave up for that change only: it may rely on its lease for all the rest.
             let release = member.release.filter(|_| removed(Plant::ReleaseBound));

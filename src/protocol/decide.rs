@@ -1,4 +1,5 @@
-//! What a request does about the rows it found: one total function from facts to a verdict (design, section 2).
+//! What a request does about the rows it found: one total function from facts to a verdict
+//! (docs/protocol.md#rule-3).
 //!
 //! Neighbours: [`super::record`] (the reading), `gateway::request` (gathers the facts and performs the verdict). It must not
 //! perform anything, nor know statuses: `gateway::reply` is the only file that does.
@@ -173,9 +174,10 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
     }
 }
 
-/// Whether a row is of this very request: it asks the same, and the key is not bound to somebody else. The row's own claim says
-/// whether it is bound, so what was promised then holds whatever the route says now. Both reasons must look alike outside:
-/// else the key would tell one principal of a tenant what another one asked (reliability reference, C.1).
+/// Whether a row is of this very request: it asks the same, and the key is not bound to somebody
+/// else. The row's own claim says whether it is bound, so what was promised then holds whatever the
+/// route says now. Both reasons must look alike outside: else the key would tell one principal of a
+/// tenant what another one asked (docs/protocol.md#rule-1).
 pub fn same_request(row: &Row, fingerprint: &Fingerprint, principal: Option<Digest32>) -> bool {
     (fingerprint.same(&row.fingerprint) || removed(Plant::Fingerprint)) && same_principal(row, principal)
 }

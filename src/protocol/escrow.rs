@@ -1,4 +1,4 @@
-//! Escrow: when the absence of a claim proves that it was never sent (protocol reference, 4.1).
+//! Escrow: when the absence of a claim proves that it was never sent (docs/protocol.md#rule-38).
 //!
 //! Neighbours: [`super::view`] names the target, `ports::escrow` lodges claims, `gateway::request` asks before it runs an unknown key inside a
 //! window. No clock is used: on such keys even unbounded drift cannot run anything twice. It must not look at rows.

@@ -1,4 +1,5 @@
-//! Fingerprints: whether two requests under one key ask for the same thing (DESIGN section 2.2).
+//! Fingerprints: whether two requests under one key ask for the same thing
+//! (docs/protocol.md#rule-1).
 //!
 //! Neighbours: `digest` does the hashing, `gateway::canonical` makes the canonical body. This room must not parse a body:
 //! it takes the bytes it is given.

@@ -1,9 +1,10 @@
-//! Which grants are over: a grant is over for a process once that process saw the same number for the lease's time plus drift, on its own
-//! boot clock (protocol reference, section 1).
+//! Which grants are over: a grant is over for a process once that process saw the same number for
+//! the lease's time plus drift, on its own boot clock (docs/protocol.md#rule-22).
 //!
-//! Neighbours: [`super::register`] asks before it accepts or grants, `gateway::authority` feeds it. A process that starts has seen
-//! nothing, so for it every grant runs for one whole lease more. [`Admission`] says when an acceptor that became a voter may answer (H7). It
-//! must not read a clock.
+//! Neighbours: [`super::register`] asks before it accepts or grants, `gateway::authority` feeds it.
+//! A process that starts has seen nothing, so for it every grant runs for one whole lease more.
+//! [`Admission`] says when an acceptor that became a voter may answer (docs/protocol.md#rule-17).
+//! It must not read a clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,9 +66,10 @@ impl Seen {
     }
 }
 
-/// When an acceptor that became a voter after the founding may answer (H7): it knows nothing of what was granted under the voters before it, so
-/// it is silent for one longest lease on its own boot clock. Longer is not needed: once the view that names it is chosen, no majority of the
-/// former voters renews anything. A process that starts counts anew.
+/// When an acceptor that became a voter after the founding may answer (docs/protocol.md#rule-17):
+/// it knows nothing of what was granted under the voters before it, so it is silent for one longest
+/// lease on its own boot clock. Longer is not needed: once the view that names it is chosen, no
+/// majority of the former voters renews anything. A process that starts counts anew.
 #[derive(Clone, Debug)]
 pub struct Admission {
     wait: Duration,

@@ -1,5 +1,5 @@
-//! The health of a region's upstream: what checks of it say, when it counts as sick, and what the region may do about that (design,
-//! section 4: "upstream health may ask for a clean drain of its region").
+//! The health of a region's upstream: what checks of it say, when it counts as sick, and what the
+//! region may do about that.
 //!
 //! Neighbours: `gateway::authority::upstream` checks, asks here and performs; `gateway::authority::home` brings the region back. A drain for
 //! health is a convenience: it must not leave too few regions, nor take anything from anybody when all upstreams are sick.

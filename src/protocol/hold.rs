@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::time::{Drift, Moment};
 
-/// The last moment at which a send may start, counted from *before* the claim was asked for (protocol reference, section 3).
+/// The last moment at which a send may start, counted from *before* the claim was asked for
+/// (docs/protocol.md#rule-9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SendBy(Moment);
 

@@ -1,4 +1,5 @@
-//! Keys: the client's name for one intended effect, and the tenant it belongs to (DESIGN section 1).
+//! Keys: the client's name for one intended effect, and the tenant it belongs to
+//! (docs/protocol.md#the-record).
 //!
 //! Neighbours: `ring` places a [`KeyId`], `record` is stored under it. This room must not learn where a tenant comes from
 //! (verified credentials, the gateway's work), and must never let a key's text into `Debug`, an error or a log line.

@@ -1,4 +1,5 @@
-//! Observed lag: how far this region's copy is behind another region, measured without comparing clocks (design, section 3).
+//! Observed lag: how far this region's copy is behind another region, measured without comparing
+//! clocks (docs/protocol.md#rule-31).
 //!
 //! Neighbours: `gateway::heartbeat` (feeds it), `ports::replica` (persists the maximum). A peer says "my heartbeat number N was
 //! committed A ago"; here N is seen applied at some later moment. So the lag was at most *(seen − reply arrived) + A + round

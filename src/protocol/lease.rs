@@ -1,9 +1,10 @@
-//! A region's lease, as one of its gateways holds it (protocol reference, 2.3).
+//! A region's lease, as one of its gateways holds it (docs/protocol.md#rule-23).
 //!
-//! Neighbours: [`super::register`] grants, `gateway::authority` carries the messages, [`super::authority`] asks [`Held`] in the same breath as
-//! the send. Validity counts from before the renewal was sent, at a majority, less the drift (mutation 3). A holder that could not renew
-//! asks for nothing until whatever a minority granted has lapsed too: else it would block its successor for ever (H6). It must
-//! not read a clock.
+//! Neighbours: [`super::register`] grants, `gateway::authority` carries the messages,
+//! [`super::authority`] asks [`Held`] in the same breath as the send. Validity counts from before
+//! the renewal was sent, at a majority, less the drift (docs/protocol.md#rule-23). A holder that
+//! could not renew asks for nothing until whatever a minority granted has lapsed too: else it would
+//! block its successor for ever (docs/protocol.md#rule-23). It must not read a clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use super::register::{Reply, agreed};
 use super::time::{Drift, Moment};
 use super::view::{AcceptorId, View};
 
-/// Grows whenever the lease lapsed or an adopted view took keys away: a handler that slept through a takeover and a return finds
-/// another tenure than it remembers and must not send (H1).
+/// Grows whenever the lease lapsed or an adopted view took keys away: a handler that slept through
+/// a takeover and a return finds another tenure than it remembers and must not send
+/// (docs/protocol.md#rule-9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tenure(pub u64);
 

@@ -1,8 +1,9 @@
 //! How long a key is remembered: what the client is promised, and what is stored beyond that.
 //!
-//! Neighbours: a route's policy states it, `ports::store` writes it with the claim, judged by the database's clock from then on. Stored
-//! life is longer than promised life by the skew (design, section 3), so a retry that a client sends just before the promised end
-//! still meets its answer. It must not read a clock.
+//! Neighbours: a route's policy states it, `ports::store` writes it with the claim, judged by the
+//! database's clock from then on. Stored life is longer than promised life by the skew
+//! (docs/protocol.md#the-record), so a retry that a client sends just before the promised end still
+//! meets its answer. It must not read a clock.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! What still keeps a region from starting the keys that a view gave it (protocol reference, 2.5 and 2.6).
+//! What still keeps a region from starting the keys that a view gave it (docs/protocol.md#rule-26).
 //!
-//! Neighbours: [`super::view`] has the marks, [`super::window`] the waits; `gateway::authority` gathers the facts, acts on what is missing,
-//! and opens the gate when nothing is. *Marks accumulate*: every region's newest mark counts, not only the predecessor's, or rows are
-//! forgotten when arcs move on quickly (mutation 7). It must not perform anything.
+//! Neighbours: [`super::view`] has the marks, [`super::window`] the waits; `gateway::authority`
+//! gathers the facts, acts on what is missing, and opens the gate when nothing is. *Marks
+//! accumulate*: every region's newest mark counts, not only the predecessor's, or rows are
+//! forgotten when arcs move on quickly (docs/protocol.md#rule-28). It must not perform anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,7 +40,8 @@ pub struct Facts<'a> {
 pub struct Told {
     /// The highest heartbeat of that store that it has applied or imported.
     pub applied: u64,
-    /// Its own heartbeat after every escrow row of the store there had become a record of its own (H3): what must have arrived here.
+    /// Its own heartbeat after every escrow row of the store there had become a record of its own
+    /// (docs/protocol.md#rule-39): what must have arrived here.
     pub seal: u64,
 }
 
@@ -88,7 +90,8 @@ pub enum Hindrance {
         /// What is here.
         applied: u64,
     },
-    /// A serving region has not said what it has of a lost or replaced store (H4).
+    /// A serving region has not said what it has of a lost or replaced store
+    /// (docs/protocol.md#rule-33).
     NotTold {
         /// The store.
         origin: Origin,
@@ -104,7 +107,7 @@ pub enum Hindrance {
         /// Up to where.
         upto: u64,
     },
-    /// Escrow rows of a lost store are not own records yet (H3).
+    /// Escrow rows of a lost store are not own records yet (docs/protocol.md#rule-39).
     Escrow {
         /// The store.
         origin: Origin,
@@ -125,9 +128,10 @@ impl Hindrance {
     }
 }
 
-/// Sealed regions with which a lost store may have lodged claims that are not here. They serve nothing and are nobody's target any more: a
-/// heartbeat of the lost one from after their time brings all its older claims along. Until one is here, what they hold may be all there
-/// is of a claim (H3). `views` and `epochs` as in `authority::losses`.
+/// Sealed regions with which a lost store may have lodged claims that are not here. They serve
+/// nothing and are nobody's target any more: a heartbeat of the lost one from after their time
+/// brings all its older claims along. Until one is here, what they hold may be all there is of a
+/// claim (docs/protocol.md#rule-39). `views` and `epochs` as in `authority::losses`.
 pub fn keepers(
     view: &View,
     views: &BTreeMap<u64, Arc<View>>,
@@ -234,9 +238,10 @@ fn wait(facts: &Facts<'_>, origin: Origin) -> Option<Hindrance> {
     }
 }
 
-/// Copies of survivors differ, and a mark of before the loss says nothing of the last rows: everybody who serves is asked (H4). So is a
-/// sealed region that may hold what is needed: claims that were lodged with it, or rows up to the mark, which it may be the only one to
-/// have seen.
+/// Copies of survivors differ, and a mark of before the loss says nothing of the last rows:
+/// everybody who serves is asked (docs/protocol.md#rule-33). So is a sealed region that may hold
+/// what is needed: claims that were lodged with it, or rows up to the mark, which it may be the
+/// only one to have seen.
 fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let mine = applied(facts, origin);
     let mut missing = Vec::new();

@@ -1,4 +1,5 @@
-//! What an upstream's status says about the effect: the three outcome sets of a route (design, section 2).
+//! What an upstream's status says about the effect: the three outcome sets of a route
+//! (docs/protocol.md#rule-13).
 //!
 //! Neighbours: `gateway::request` (classifies each answer), `config` (parses a route's sets). It must not know HTTP types.
 

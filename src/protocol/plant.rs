@@ -1,4 +1,5 @@
-//! Breaches to plant: each takes one check out, so that a test can show that something else notices (protocol reference, sections 6 and 8).
+//! Breaches to plant: each takes one check out, so that a test can show that something else notices
+//! (docs/protocol.md#invariants).
 //!
 //! Neighbours: the checks ask [`removed`] beside themselves; tests plant with `planted`. Built for tests and for the simulation (the
 //! feature `plant`): else [`removed`] is always false and leaves no code. It must not be used for anything but taking a check out.

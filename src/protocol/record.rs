@@ -1,9 +1,10 @@
 //! The record of a key: the rows that regions wrote about it, their states, and the one reading of them all.
 //!
-//! Neighbours: `ports::store` (reads and writes rows), [`super::decide`] (what a request does about a reading).
-//! Each region writes only its own row of a key (its *origin*), so a key may have several; [`resolve`] is the total, order-free
-//! function that says what they mean together (protocol reference, section 5). It must not look at a clock: a row says
-//! how much of its hold is left, as judged by the database that read it.
+//! Neighbours: `ports::store` (reads and writes rows), [`super::decide`] (what a request does about
+//! a reading). Each region writes only its own row of a key (its *origin*), so a key may have
+//! several; [`resolve`] is the total, order-free function that says what they mean together
+//! (docs/protocol.md#rule-3). It must not look at a clock: a row says how much of its hold is left,
+//! as judged by the database that read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -206,8 +207,9 @@ pub struct Reader {
     pub me: Origin,
     /// Other origins whose claims nobody waits for any more, by the view: they are in doubt at once.
     pub over: BTreeSet<Origin>,
-    /// How long ago each other origin surely could start nothing more under keys that the reader owns, by the reader's own boot clock. One
-    /// that is missing may be running (protocol reference, 3.3).
+    /// How long ago each other origin surely could start nothing more under keys that the reader
+    /// owns, by the reader's own boot clock. One that is missing may be running
+    /// (docs/protocol.md#rule-12).
     pub ended: BTreeMap<Origin, Duration>,
     /// How much longer than its hold a foreign attempt is waited for.
     pub drift: Drift,
@@ -219,8 +221,9 @@ impl Reader {
         Self { me, over: BTreeSet::new(), ended: BTreeMap::new(), drift }
     }
 
-    /// What is left of the hold of another origin's row. The store gives the whole hold, as no database may judge another's dates (H16):
-    /// here it is counted from when that origin surely could start nothing more.
+    /// What is left of the hold of another origin's row. The store gives the whole hold, as no
+    /// database may judge another's dates (docs/protocol.md#rule-12): here it is counted from when
+    /// that origin surely could start nothing more.
     fn judge(&self, row: &mut Row) {
         if row.origin == self.me {
             return;
@@ -240,10 +243,13 @@ impl Reader {
 
 /// Reads the rows of one key, at most one per origin, in any order.
 ///
-/// Settled > running > in doubt > released. Several final rows: the greatest token wins. A row named in the `over` of one that is
-/// not in doubt itself is masked: whoever asks about that one asks about what it superseded again, which costs a question and saves those
-/// who stand in for another region. A released row never hides an unmasked doubt of another origin (H12). A running attempt comes before a doubt, and the reader's
-/// own even where it is masked: no claim can be made over it, so there is nothing to do but to wait for its end.
+/// Settled > running > in doubt > released. Several final rows: the greatest token wins. A row
+/// named in the `over` of one that is not in doubt itself is masked: whoever asks about that one
+/// asks about what it superseded again, which costs a question and saves those who stand in for
+/// another region. A released row never hides an unmasked doubt of another origin
+/// (docs/protocol.md#rule-4). A running attempt comes before a doubt, and the reader's own even
+/// where it is masked: no claim can be made over it, so there is nothing to do but to wait for its
+/// end.
 pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     rows.iter_mut().for_each(|row| reader.judge(row));
     rows.sort_by(|a, b| b.token.cmp(&a.token).then_with(|| a.origin.cmp(&b.origin)));

@@ -1,4 +1,5 @@
-//! The register: one small value, the view, agreed by a majority of acceptors (CASPaxos; protocol reference, 2.1).
+//! The register: one small value, the view, agreed by a majority of acceptors (CASPaxos;
+//! docs/protocol.md#rule-14).
 //!
 //! Neighbours: [`super::round`] proposes, [`super::lease`] renews, [`super::grants`] judges which grants are over; adapters keep an
 //! [`Acceptor`] on disk and compare its version in the statement that writes. Here stands what one acceptor answers to one
@@ -35,13 +36,15 @@ pub struct Accepted {
     pub view: Arc<View>,
 }
 
-/// A region's lease, as one acceptor granted it. It holds no time: it is over for whoever saw it unchanged for long enough on its own
-/// boot clock ([`super::grants`]), so no wall clock is in the path of safety (H8).
+/// A region's lease, as one acceptor granted it. It holds no time: it is over for whoever saw it
+/// unchanged for long enough on its own boot clock ([`super::grants`]), so no wall clock is in the
+/// path of safety (docs/protocol.md#rule-22).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Generation of the holder's store.
     pub generation: u32,
-    /// Which start of the holder's Postgres: two primaries of one region never hold together (H11).
+    /// Which start of the holder's Postgres: two primaries of one region never hold together
+    /// (docs/protocol.md#rule-24).
     pub boot: Digest32,
     /// The view it was granted under, so that lost keys can be computed.
     pub view: Arc<View>,
@@ -53,7 +56,8 @@ pub struct Grant {
 
 /// Why a lease was not granted: the view that the holder has adopted does not let its region serve.
 pub const DOES_NOT_SERVE: &str = "the view does not let the region serve";
-/// Why a lease was not granted: two primaries of one region never hold together (H11).
+/// Why a lease was not granted: two primaries of one region never hold together
+/// (docs/protocol.md#rule-24).
 pub const HELD_BY_ANOTHER_START: &str = "another start of that region's Postgres holds the lease";
 
 /// All that an acceptor keeps, durably. Every message reads and writes it whole.
@@ -61,7 +65,8 @@ pub const HELD_BY_ANOTHER_START: &str = "another start of that region's Postgres
 pub struct Acceptor {
     /// Drawn when it was made.
     pub id: AcceptorId,
-    /// It may answer: it was there at the founding, or has been quiet for one longest grant since it became a voter (H7).
+    /// It may answer: it was there at the founding, or has been quiet for one longest grant since
+    /// it became a voter (docs/protocol.md#rule-17).
     pub admitted: bool,
     /// Below this nothing is accepted.
     pub promised: Option<Ballot>,
@@ -230,10 +235,12 @@ impl Acceptor {
             && voters.values().any(|id| *id == self.id)
     }
 
-    /// Whether a forced view makes this acceptor the only voter though it may not answer yet, as it was made anew: every voter is attested to be
-    /// stopped, so that no majority of them, which its predecessor of the same name alone is not, agrees on anything or renews a lease any
-    /// more. It takes the view, and is not admitted by that: leases of then, granted by promises that it does not remember, may still
-    /// run, so it answers nobody before it was silent for the longest one (H7), like any new voter.
+    /// Whether a forced view makes this acceptor the only voter though it may not answer yet, as it
+    /// was made anew: every voter is attested to be stopped, so that no majority of them, which its
+    /// predecessor of the same name alone is not, agrees on anything or renews a lease any more. It
+    /// takes the view, and is not admitted by that: leases of then, granted by promises that it
+    /// does not remember, may still run, so it answers nobody before it was silent for the longest
+    /// one (docs/protocol.md#rule-17), like any new voter.
     fn is_left_alone(&self, view: &View) -> bool {
         !self.admitted && view.voters().len() == 1 && view.voters().values().all(|id| *id == self.id)
     }
@@ -334,7 +341,8 @@ impl Acceptor {
         grant: Grant,
         over: &dyn Fn(&RegionName, &Grant) -> bool,
     ) -> (Option<Acceptor>, Reply) {
-        // Whoever granted below what it accepted would let an owner live on beside the next one (mutation 2).
+        // Whoever granted below what it accepted would let an owner live on beside the next one
+        // (docs/protocol.md#rule-24).
         let held = self.grants.get(region);
         let beyond = |held: &Grant| held.view.epoch() > grant.view.epoch() && !removed(Plant::LateRenewal);
         let newer = accepted.view.epoch() > grant.view.epoch() && !removed(Plant::NothingNewer);

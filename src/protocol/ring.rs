@@ -1,4 +1,4 @@
-//! The ring: which regions a key belongs to, in order of preference (DESIGN section 2.3).
+//! The ring: which regions a key belongs to, in order of preference (docs/protocol.md#rule-2).
 //!
 //! ```text
 //!  tenant (, key)            arc 0   | eu-1  us-1  ap-1     the table: one row per arc,
@@ -25,7 +25,7 @@ use super::region::RegionName;
 /// How many arcs a ring has.
 pub const ARCS: u32 = 1 << 16;
 
-/// The most regions a ring takes; with more, 65,536 arcs would no longer balance well (`reference/performance.md` section 3).
+/// The most regions a ring takes; with more, 65,536 arcs would no longer balance well.
 pub const MAX_REGIONS: usize = 64;
 
 /// What a key is placed by. Fixed at bootstrap: changing it would move keys without moving arcs.
@@ -239,7 +239,8 @@ impl Ring {
         self.place_by
     }
 
-    /// Whether arcs of this ring are arcs of the other: both are fixed at bootstrap, or keys would move without their arc (H10).
+    /// Whether arcs of this ring are arcs of the other: both are fixed at bootstrap, or keys would
+    /// move without their arc (docs/protocol.md#rule-2).
     pub fn places_like(&self, other: &Ring) -> bool {
         self.seed == other.seed && self.place_by == other.place_by
     }

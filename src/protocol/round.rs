@@ -1,8 +1,10 @@
-//! One round of the register: a proposer's side (protocol reference, 2.2).
+//! One round of the register: a proposer's side (docs/protocol.md#rule-15).
 //!
-//! Neighbours: [`super::register`] answers, `gateway::authority` carries the messages and opens another round with a higher ballot after
-//! a pause. A change is put only on the view it was made from, and only where that is the newest accepted: any other value that a majority
-//! shows is finished unchanged first, never built on (H6, mutation 12). It must not look at a clock.
+//! Neighbours: [`super::register`] answers, `gateway::authority` carries the messages and opens
+//! another round with a higher ballot after a pause. A change is put only on the view it was made
+//! from, and only where that is the newest accepted: any other value that a majority shows is
+//! finished unchanged first, never built on (docs/protocol.md#rule-15). It must not look at a
+//! clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

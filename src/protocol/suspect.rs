@@ -1,9 +1,11 @@
 //! Whether the database's clock can be relied on: compared with this process's boot clock, heartbeat by heartbeat.
 //!
-//! Holds and retention are judged by the database's wall clock D. A D that steps ahead ends every hold at once: running attempts would
-//! be run again and keys forgotten (protocol reference, 3.3 and H15). So each time that D tells is held against the boot clock B: over
-//! the same stretch both must have moved equally, but for drift, the fixed margin and the time that the statement took. If not, D
-//! is *suspect* for one longest hold, counted on B: whatever was claimed before the step is then over by B as well.
+//! Holds and retention are judged by the database's wall clock D. A D that steps ahead ends every
+//! hold at once: running attempts would be run again and keys forgotten (docs/protocol.md#rule-11).
+//! So each time that D tells is held against the boot clock B: over the same stretch both must have
+//! moved equally, but for drift, the fixed margin and the time that the statement took. If not, D
+//! is *suspect* for one longest hold, counted on B: whatever was claimed before the step is then
+//! over by B as well.
 //!
 //! Neighbours: `gateway::trust` feeds it. A step smaller than the margin goes unseen, as holders keep that margin themselves
 //! ([`super::hold`]). It must not read a clock.
@@ -235,7 +237,8 @@ mod tests {
         assert!(watch.anchor.is_some_and(|anchor| anchor.took() == Duration::from_millis(50)));
     }
 
-    /// Schedule of H15 with a restart in it: the process that saw the step is gone, and the next one has nothing to compare with.
+    /// The schedule of docs/protocol.md#rule-11 with a restart in it: the process that saw the step
+    /// is gone, and the next one has nothing to compare with.
     #[test]
     fn a_step_that_another_process_saw_counts_here_too() {
         let mut watch = ClockWatch::new(DRIFT, HOLD);

@@ -1,8 +1,9 @@
 //! Moments and dates, as plain numbers.
 //!
-//! Neighbours: everything that compares times. A [`Moment`] is a reading of one process's boot clock and means nothing to
-//! any other process; a [`Date`] is a wall-clock date told by a region's Postgres and is shown to people and clients,
-//! never compared with another region's (protocol reference, H16). This file must not read any clock: `ports::Clock` does.
+//! Neighbours: everything that compares times. A [`Moment`] is a reading of one process's boot
+//! clock and means nothing to any other process; a [`Date`] is a wall-clock date told by a region's
+//! Postgres and is shown to people and clients, never compared with another region's
+//! (docs/protocol.md#rule-12). This file must not read any clock: `ports::Clock` does.
 
 use std::fmt;
 use std::time::Duration;
@@ -62,7 +63,8 @@ impl fmt::Display for Date {
     }
 }
 
-/// How far clocks may drift, relatively, and the fixed margin beside it (protocol reference, section 1: eps and δ).
+/// How far clocks may drift, relatively, and the fixed margin beside it
+/// (docs/protocol.md#promise-and-limits: eps and δ).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift {
     /// Parts per million that two clocks' rates may differ.

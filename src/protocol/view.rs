@@ -1,4 +1,5 @@
-//! The view: the agreed ring and the state of every region, numbered by its epoch (protocol reference, section 1).
+//! The view: the agreed ring and the state of every region, numbered by its epoch
+//! (docs/protocol.md#the-register-who-decides).
 //!
 //! Neighbours: [`super::ring`] (the order of an arc's regions), [`super::change`] (makes the next view, and nothing else does),
 //! [`super::register`] (agrees on it), `gateway` (reads the owner of a key from a view, and from nothing else). This file must not
@@ -27,7 +28,8 @@ pub enum Standing {
     Lost {
         /// The epoch that declared it lost.
         at: u64,
-        /// Rows are known to be missing: no survivor has applied its last seal. Then no window suffices, only an operator opens (L1).
+        /// Rows are known to be missing: no survivor has applied its last seal. Then no window
+        /// suffices, only an operator opens (docs/protocol.md#rule-30).
         gap: bool,
     },
 }
@@ -39,7 +41,8 @@ impl Standing {
     }
 }
 
-/// What a region gave up, and for which change: an old report can serve no later proposal (mutation 6).
+/// What a region gave up, and for which change: an old report can serve no later proposal
+/// (docs/protocol.md#rule-25).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
     /// The epoch of the view that was changed.
@@ -51,12 +54,14 @@ pub struct Release {
 /// One region in a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Generation of its store, and so of its origin: a rebuilt store gets the next one (H5).
+    /// Generation of its store, and so of its origin: a rebuilt store gets the next one
+    /// (docs/protocol.md#rule-36).
     pub generation: u32,
     /// What it may do.
     pub standing: Standing,
-    /// Its mark: the heartbeat that whoever gains arcs must have applied. Serving and Sealed: its last seal, 0 before the first.
-    /// Lost: its frontier, the highest that any surviving region had applied (H4).
+    /// Its mark: the heartbeat that whoever gains arcs must have applied. Serving and Sealed: its
+    /// last seal, 0 before the first. Lost: its frontier, the highest that any surviving region had
+    /// applied (docs/protocol.md#rule-33).
     pub mark: u64,
     /// What its last seal was for.
     pub release: Option<Release>,
@@ -72,7 +77,8 @@ pub struct Retired {
     pub lost: Option<u64>,
 }
 
-/// Drawn when an acceptor is made: one that was made anew is another, and no voter until it is admitted (H7).
+/// Drawn when an acceptor is made: one that was made anew is another, and no voter until it is
+/// admitted (docs/protocol.md#rule-17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AcceptorId(pub u128);
 
@@ -114,7 +120,8 @@ pub struct Content {
     pub protocol: u16,
     /// Placement.
     pub ring: Arc<Ring>,
-    /// Routes whose claims are lodged with the next serving region before anything is sent (H9).
+    /// Routes whose claims are lodged with the next serving region before anything is sent
+    /// (docs/protocol.md#rule-38).
     pub escrow: BTreeSet<Arc<str>>,
     /// Whose majority decides: acceptors by name, a region's or a witness.
     pub voters: BTreeMap<RegionName, AcceptorId>,
@@ -146,8 +153,10 @@ impl View {
         Self::at_first(0, ring, BTreeSet::new(), BTreeMap::new(), Standing::Sealed { drained: false })
     }
 
-    /// The first view of a deployment: every region of the ring serves with its first generation, and it says the newest version of this
-    /// program; whoever founds puts the newest that all regions speak in its place. Only founding may propose it, where all stores are empty: then nobody has anything to catch up with (protocol reference, 2.11).
+    /// The first view of a deployment: every region of the ring serves with its first generation,
+    /// and it says the newest version of this program; whoever founds puts the newest that all
+    /// regions speak in its place. Only founding may propose it, where all stores are empty: then
+    /// nobody has anything to catch up with (docs/protocol.md#rule-19).
     pub fn founding(
         epoch: u64,
         ring: Arc<Ring>,
@@ -302,7 +311,8 @@ impl View {
         self.ring.regions().iter().map(|region| self.serves(&region.name)).collect()
     }
 
-    /// Whether some key of `region` is not its own any more under `next`. Judged per key, as pins move keys without their arc (H10).
+    /// Whether some key of `region` is not its own any more under `next`. Judged per key, as pins
+    /// move keys without their arc (docs/protocol.md#rule-2).
     pub fn loses(&self, next: &View, region: &RegionName) -> bool {
         let arcs = || {
             let (before, after) = (self.serving_by_index(), next.serving_by_index());

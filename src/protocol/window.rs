@@ -1,9 +1,10 @@
-//! The window: how long a successor waits after an unclean takeover before it may run keys that it has no record of (protocol
-//! reference, 2.6).
+//! The window: how long a successor waits after an unclean takeover before it may run keys that it
+//! has no record of (docs/protocol.md#rule-31).
 //!
-//! Neighbours: [`super::lag`] measures, [`super::opening`] asks whether it is over, `gateway::authority` keeps one per lost region. The lag is
-//! frozen when the loss is adopted: the outage is not lag (L2). All moments are of this process's boot clock: a process that restarts
-//! begins again from zero. It must not read a clock.
+//! Neighbours: [`super::lag`] measures, [`super::opening`] asks whether it is over,
+//! `gateway::authority` keeps one per lost region. The lag is frozen when the loss is adopted: the
+//! outage is not lag (docs/protocol.md#rule-31). All moments are of this process's boot clock: a
+//! process that restarts begins again from zero. It must not read a clock.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
 //! What may pass the public listener: one host, one target, nothing hop-by-hop, nothing in onceway's own names.
 //!
-//! Neighbours: `public` asks here for each request, over HTTP/1 and HTTP/2 alike; [`super::guard`] has judged the framing of HTTP/1 before,
-//! the h2 crate that of HTTP/2 (RFC 9113 section 8.2: connection headers, `transfer-encoding`, names and values; a length that
-//! the body does not have). What reaches the service holds end-to-end headers only, and `X-Forwarded-*` as this listener saw
-//! it. Rules: reliability reference, C.1. It must not read bodies.
+//! Neighbours: `public` asks here for each request, over HTTP/1 and HTTP/2 alike; [`super::guard`]
+//! has judged the framing of HTTP/1 before, the h2 crate that of HTTP/2 (RFC 9113 section 8.2:
+//! connection headers, `transfer-encoding`, names and values; a length that the body does not
+//! have). What reaches the service holds end-to-end headers only, and `X-Forwarded-*` as this
+//! listener saw it. It must not read bodies.
 
 use std::net::IpAddr;
 

@@ -1,8 +1,9 @@
 //! Small random models of views, leases and gates: the protocol's own values in a world of delays, losses, pauses, restarts and drift.
 //!
-//! Neighbours: `world` is the world, `acts` and `wants` what processes do, `truth` the invariants (protocol reference, section 6: 1, 2, 3, 11, 12,
-//! 13, and that nobody starts a key without the rows of who had it before). It finds bugs; it proves nothing. `ONCEWAY_MODEL_SEEDS=n` runs n
-//! seeds of each world, `ONCEWAY_SEED=n` one of them.
+//! Neighbours: `world` is the world, `acts` and `wants` what processes do, `truth` the invariants
+//! (docs/protocol.md#invariants: 1, 2, 3, 11, 12, 13, and that nobody starts a key without the rows
+//! of who had it before). It finds bugs; it proves nothing. `ONCEWAY_MODEL_SEEDS=n` runs n seeds of
+//! each world, `ONCEWAY_SEED=n` one of them.
 
 mod acts;
 mod chance;

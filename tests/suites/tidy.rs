@@ -122,6 +122,7 @@ house_rules! {
     the_tests_that_are_named_exist: proofs::PROOFS,
     the_suites_that_commands_run_exist: proofs::COMMANDS,
     the_anchors_that_are_cited_exist: citations::ANCHORS,
+    no_paper_is_cited: citations::PAPERS,
     each_rule_names_its_code_and_its_tests: citations::RULES,
     each_plant_belongs_to_a_rule: citations::PLANTS,
     the_glossary_names_what_is_in_the_code: citations::NAMES,

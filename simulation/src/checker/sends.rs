@@ -97,7 +97,8 @@ fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
     }
 }
 
-/// 3: the key was the region's all the time since its claim: whoever slept while it was another's must not send it (H1).
+/// 3: the key was the region's all the time since its claim: whoever slept while it was another's
+/// must not send it (docs/protocol.md#rule-9).
 fn sent_while_owned(sent: &Attempted, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
     let Some(at) = records.claimed(sent, claim.store) else { return };
     let gates = views.gates_between(claim.store, at, sent.at);
@@ -138,8 +139,9 @@ fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: 
     }
 }
 
-/// 16: what is sent asks what the newest attempt asked that it knew of: one that its claim names, or that was claimed in the same store. Where two that
-/// knew nothing of one another asked for different things, it is the newer one that counts (protocol reference, 5, step 4).
+/// 16: what is sent asks what the newest attempt asked that it knew of: one that its claim names,
+/// or that was claimed in the same store. Where two that knew nothing of one another asked for
+/// different things, it is the newer one that counts (docs/protocol.md#rule-3).
 fn asks_the_same(
     sent: &Attempted,
     claim: &Claim,

@@ -14,7 +14,8 @@ use crate::deployment::Reply;
 use crate::upstream::Happening;
 use crate::words;
 
-/// What only clients can tell, by the protocol reference's number and a name: the checker has all others.
+/// What only clients can tell, by its number and name (docs/protocol.md#invariants): the checker
+/// has all others.
 pub(crate) const SAME_ANSWER: &str = "14 same-answer";
 
 /// Whether it is an upstream's answer.

@@ -1,7 +1,8 @@
 //! A stored row of one origin, and how a look-up shows it.
 //!
-//! Neighbours: [`super`] writes and ships rows. Of another origin's row no time is judged here (protocol reference, H16): its dates were
-//! made by another clock. It must not decide what a row means.
+//! Neighbours: [`super`] writes and ships rows. Of another origin's row no time is judged here
+//! (docs/protocol.md#rule-12): its dates were made by another clock. It must not decide what a row
+//! means.
 
 use std::sync::Arc;
 use std::time::Duration;

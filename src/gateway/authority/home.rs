@@ -1,4 +1,4 @@
-//! Return: a region that was lost, sealed or added takes its arcs (protocol reference, 2.7).
+//! Return: a region that was lost, sealed or added takes its arcs (docs/protocol.md#rule-35).
 //!
 //! Neighbours: [`super::propose`] has the seal agreed, [`super::moves`] hands the arcs over, [`super::mind`] opens them once covered. Until then it
 //! forwards. A region that keeps being lost waits longer each time, and one whose upstream fails its checks until they are answered again. It must not hurry: nothing depends on an early return.

@@ -1,9 +1,11 @@
 //! Finds chosen views, and adopts them.
 //!
-//! Neighbours: peers tell views, and [`super::evidence`] says which of them count: those that a majority of the voters shows. Without a
-//! teller a plain read shows what a majority accepted under one ballot (`protocol::register::chosen`). Reading never prepares: learning by
-//! full rounds keeps real changes from ending (protocol reference, section 8), so that is left for what no majority shows. Adopting is
-//! durable before anything follows from it. It must not believe what one letter says, or one acceptor alone holds (H17).
+//! Neighbours: peers tell views, and [`super::evidence`] says which of them count: those that a
+//! majority of the voters shows. Without a teller a plain read shows what a majority accepted under
+//! one ballot (`protocol::register::chosen`). Reading never prepares: learning by full rounds keeps
+//! real changes from ending (docs/protocol.md#rule-16), so that is left for what no majority shows.
+//! Adopting is durable before anything follows from it. It must not believe what one letter says,
+//! or one acceptor alone holds (docs/protocol.md#rule-16).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -156,7 +158,8 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let now = gateway.ports.clock().now();
     let released = has_released(me, &unfinished.view);
     if known.loses(&unfinished.view, me) && !released {
-        // Renewing on would keep it from ever being agreed on, and it us from holding a majority: nobody would serve (H6).
+        // Renewing on would keep it from ever being agreed on, and it us from holding a majority:
+        // nobody would serve (docs/protocol.md#rule-23).
         tracing::warn!(
             epoch = unfinished.view.epoch(),
             "a view that takes keys from this region is half agreed on: not renewing"

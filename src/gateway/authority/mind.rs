@@ -224,7 +224,8 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
     }))
 }
 
-/// Turns the escrow rows of a lost store into records of this one, so that they are public (H3, protocol reference 8.4).
+/// Turns the escrow rows of a lost store into records of this one, so that they are public
+/// (docs/protocol.md#rule-39).
 pub(super) async fn convert<P: Ports>(gateway: &Arc<Gateway<P>>, origin: &Origin) -> Result<(), String> {
     let mut all = 0;
     loop {
@@ -272,7 +273,8 @@ pub(super) async fn frontier_at<P: Ports>(
     }
 }
 
-/// Fetches the rows of a lost or replaced store that a survivor has and this one may lack: the whole of them, in pages (H4).
+/// Fetches the rows of a lost or replaced store that a survivor has and this one may lack: the
+/// whole of them, in pages (docs/protocol.md#rule-33).
 async fn import<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     origin: &Origin,

@@ -108,8 +108,8 @@ pub(super) struct Authority {
     judged: AtomicU64,
     /// The epoch in the newest heartbeat of each origin that counts as applied here.
     heartbeat_epochs: ArcSwap<BTreeMap<Origin, u64>>,
-    /// Since when each other origin surely starts nothing more under keys that are owned here (protocol reference, 3.3), and under which
-    /// view that was said.
+    /// Since when each other origin surely starts nothing more under keys that are owned here
+    /// (docs/protocol.md#rule-12), and under which view that was said.
     ended: ArcSwap<(u64, BTreeMap<Origin, Moment>)>,
     /// What this process saw of the grants of the region's acceptor.
     watch: Mutex<GrantWatch>,
@@ -331,9 +331,10 @@ impl<P: Ports> Gateway<P> {
         given.as_nanos() > 0 && now.since(given) < self.settings.failover.lease / 3
     }
 
-    /// The permit for a key that this region was given and has not caught up with, if it is proven that no lost region ever sent it (protocol
-    /// reference, 4.1). The proof says nothing of rows that others handed on: their marks must be here all the same, and every claim
-    /// that was lodged here must be a record.
+    /// The permit for a key that this region was given and has not caught up with, if it is proven
+    /// that no lost region ever sent it (docs/protocol.md#rule-38). The proof says nothing of rows
+    /// that others handed on: their marks must be here all the same, and every claim that was
+    /// lodged here must be a record.
     pub(super) fn early(&self, id: &KeyId, route: &str) -> Option<Permit> {
         let (version, state) = self.gate_state()?;
         // Judged is read first: what is read then was judged under that view, or a newer one.
@@ -384,7 +385,8 @@ impl<P: Ports> Gateway<P> {
         let epochs = self.authority.heartbeat_epochs.load();
         let views = self.authority.views.load();
         let outlived = match self.authority.outlived.load(Ordering::SeqCst) {
-            // How long ago a view was stored is the database's clock's word: a step ahead would end every risk at once (H15).
+            // How long ago a view was stored is the database's clock's word: a step ahead would end
+            // every risk at once (docs/protocol.md#rule-11).
             outlived if outlived > 0 && self.clock_suspect_for().is_none() => outlived,
             _ => 0,
         };

@@ -1,4 +1,4 @@
-//! Clean moves of arcs: stop, seal, agree (protocol reference, 2.5).
+//! Clean moves of arcs: stop, seal, agree (docs/protocol.md#rule-27).
 //!
 //! Neighbours: `protocol::change` says what must be reported, [`super::propose`] has it agreed, [`super::mind`] opens what was gained;
 //! [`super::acts`] and [`super::home`] ask for moves. A region that gave keys up for a change that nobody agrees on ends that change after

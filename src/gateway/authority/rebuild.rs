@@ -1,5 +1,5 @@
-//! Replaces a region's store by an empty one: the view retires the old one, whose rows live on in the other regions (protocol reference, 2.4
-//! and H5).
+//! Replaces a region's store by an empty one: the view retires the old one, whose rows live on in
+//! the other regions (docs/protocol.md#rule-36).
 //!
 //! Neighbours: `protocol::change` makes the view, `onceway store init` the new store, [`super::mind`] fetches what the old one had, and
 //! [`super::home`] takes the arcs home. It must not retire a store that serves, nor one whose last rows may still arrive, unless an operator

@@ -109,7 +109,8 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
     renewed
 }
 
-/// The view and the boot to renew under, if this gateway may hold a lease at all (protocol reference, 2.3).
+/// The view and the boot to renew under, if this gateway may hold a lease at all
+/// (docs/protocol.md#rule-23).
 fn may_hold<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Option<(Arc<View>, Digest32)> {
     let (_, state, running) = gateway.gate_as_known()?;
     let beat = gateway.health().beat;
@@ -119,7 +120,8 @@ fn may_hold<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Option<(Arc<View>, D
     may.then(|| (state.view.clone(), boot_digest(&running)))
 }
 
-/// Which start of the region's Postgres this is: two primaries of one region never hold a lease together (H11).
+/// Which start of the region's Postgres this is: two primaries of one region never hold a lease
+/// together (docs/protocol.md#rule-24).
 fn boot_digest(boot: &Boot) -> Digest32 {
     let Boot { system, timeline, started } = boot;
     let parts: [&[u8]; 3] = [&system.to_be_bytes(), &timeline.to_be_bytes(), &started.to_be_bytes()];

@@ -1,8 +1,10 @@
-//! Unclean takeover: declares a region lost whose lease ran out at a majority (protocol reference, 2.6).
+//! Unclean takeover: declares a region lost whose lease ran out at a majority
+//! (docs/protocol.md#rule-30).
 //!
-//! Neighbours: [`super::acceptor`] watches grants, [`super::propose`] has the change agreed, [`super::mind`] then waits and opens. The lease is the
-//! failure detector, not the pings: a region that answers pings and cannot write its store holds no lease. It must not propose
-//! while a majority may still grant: a half accepted takeover blocks everybody (H6).
+//! Neighbours: [`super::acceptor`] watches grants, [`super::propose`] has the change agreed,
+//! [`super::mind`] then waits and opens. The lease is the failure detector, not the pings: a region
+//! that answers pings and cannot write its store holds no lease. It must not propose while a
+//! majority may still grant: a half accepted takeover blocks everybody (docs/protocol.md#rule-30).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -156,9 +158,10 @@ pub(super) fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Resul
     Err(format!("its lease may run still: {by} it is over, which is no majority"))
 }
 
-/// The highest heartbeat of the region that any survivor has applied, as far as is known now. Whoever has more says so before anything
-/// opens (H4). What those had who are `gone` for good counts for nothing: nobody can fetch it, so it is no mark to wait for, and where it was
-/// sealed before the gap has to show.
+/// The highest heartbeat of the region that any survivor has applied, as far as is known now.
+/// Whoever has more says so before anything opens (docs/protocol.md#rule-33). What those had who
+/// are `gone` for good counts for nothing: nobody can fetch it, so it is no mark to wait for, and
+/// where it was sealed before the gap has to show.
 pub(super) async fn frontier<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &View,

@@ -89,8 +89,9 @@ impl<P: Ports> Gateway<P> {
         self.outgrown().or(foreign)
     }
 
-    /// What this region has of another store: what is applied or imported, and its own heartbeat after that, which puts it on the disk: a crash
-    /// forgets what was applied and not flushed. Of a lost store once every escrow row of it here is a record (H3).
+    /// What this region has of another store: what is applied or imported, and its own heartbeat
+    /// after that, which puts it on the disk: a crash forgets what was applied and not flushed. Of
+    /// a lost store once every escrow row of it here is a record (docs/protocol.md#rule-39).
     pub(super) async fn frontier_of(
         self: &Arc<Self>,
         origin: &Origin,

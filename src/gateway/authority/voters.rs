@@ -1,8 +1,10 @@
 //! Keeps the voters what they should be: the acceptors of the ring's regions and the witnesses, each with its present id.
 //!
-//! Neighbours: `protocol::change` changes one voter at a time, `protocol::grants` says when a new one may answer, [`super::propose`] has the
-//! change agreed by majorities of both sets. An acceptor that was made anew has another id and is no voter before that (H7). One
-//! region does this, the first that serves. It must not drop a voter because it is silent: only one that left the ring, or was made anew.
+//! Neighbours: `protocol::change` changes one voter at a time, `protocol::grants` says when a new
+//! one may answer, [`super::propose`] has the change agreed by majorities of both sets. An acceptor
+//! that was made anew has another id and is no voter before that (docs/protocol.md#rule-17). One
+//! region does this, the first that serves. It must not drop a voter because it is silent: only one
+//! that left the ring, or was made anew.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;

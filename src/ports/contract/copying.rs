@@ -1,4 +1,5 @@
-//! What [`Replica`] promises while the first copy of a peer's records runs: its heartbeats come already, and are not whole (H18).
+//! What [`Replica`] promises while the first copy of a peer's records runs: its heartbeats come
+//! already, and are not whole (docs/protocol.md#rule-29).
 //!
 //! Neighbours: [`super::replication`] has the bench, three stores that follow one another. It must not say what follows from a heartbeat that
 //! is not whole: the gateway does.

@@ -85,7 +85,8 @@ pub async fn nothing_is_lodged_under_another_gate<B: EscrowBench>(bench: &B) {
     assert_eq!(rows(bench, &lodging.id).await, [], "escrow: what was refused left a row");
 }
 
-/// Once the gate has moved, whatever was lodged under the older state is there to be found: nothing slips in later (mutation 10).
+/// Once the gate has moved, whatever was lodged under the older state is there to be found: nothing
+/// slips in later (docs/protocol.md#rule-37).
 pub async fn of_lodgings_beside_a_new_state_the_durable_ones_are_found<B: EscrowBench>(bench: &B) {
     let version = open(bench).await.version;
     let mut all = Vec::new();

@@ -1,4 +1,5 @@
-//! Tests of every change of a view, and of everything that `next` refuses (protocol reference, 2.2).
+//! Tests of every change of a view, and of everything that `next` refuses
+//! (docs/protocol.md#rule-18).
 //!
 //! Neighbours: `example_tests` makes the views. It must not build a view but by a change.
 

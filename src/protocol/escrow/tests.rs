@@ -1,4 +1,4 @@
-//! Tests of what absence proves, each condition alone denying it (protocol reference, 4.1).
+//! Tests of what absence proves, each condition alone denying it (docs/protocol.md#rule-38).
 //!
 //! Neighbours: `example_tests` makes the views; that no row of the key stands here (v) is for whoever asks. It must not look at rows.
 

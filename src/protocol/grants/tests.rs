@@ -1,4 +1,5 @@
-//! Tests of when a grant is over: what one process saw unchanged for long enough on its own clock (H7, H8).
+//! Tests of when a grant is over: what one process saw unchanged for long enough on its own clock
+//! (docs/protocol.md#rule-17, docs/protocol.md#rule-22).
 //!
 //! Neighbours: `register` has the grants. It must not use a real clock.
 

@@ -1,4 +1,4 @@
-//! Tests of the holder's side of a lease, row by row (protocol reference, 2.3).
+//! Tests of the holder's side of a lease, row by row (docs/protocol.md#rule-23).
 //!
 //! Neighbours: `register` grants. It must not use a real clock.
 
@@ -107,7 +107,10 @@ pub fn a_lapse_ends_the_tenure_and_is_followed_by_quiet() {
         "asked for in the tenure that is over"
     );
     assert!(lease.held(at(GOOD)).is_none());
-    assert!(!lease.may_ask(at(GOOD + QUIET - 1)), "a minority's grants must run out first (H6)");
+    assert!(
+        !lease.may_ask(at(GOOD + QUIET - 1)),
+        "a minority's grants must run out first (docs/protocol.md#rule-23)"
+    );
     assert!(lease.may_ask(at(GOOD + QUIET)));
     granted(&mut lease, GOOD + QUIET, &["a", "b"], GOOD + QUIET + 1);
     assert_eq!(lease.tenure(), Tenure(2));
@@ -115,7 +118,8 @@ pub fn a_lapse_ends_the_tenure_and_is_followed_by_quiet() {
 
 #[test]
 pub fn a_reply_cannot_bring_a_lapsed_lease_back_unnoticed() {
-    // Nobody looked while it lapsed; the late reply finds it over. A handler of before must not send (H1).
+    // Nobody looked while it lapsed; the late reply finds it over. A handler of before must not
+    // send (docs/protocol.md#rule-9).
     let mut lease = lease();
     granted(&mut lease, 0, &["a", "b"], 1);
     lease.asks(Arc::new(first()), at(700));
@@ -126,7 +130,8 @@ pub fn a_reply_cannot_bring_a_lapsed_lease_back_unnoticed() {
 
 #[test]
 fn who_asks_in_vain_from_the_start_is_quiet_at_times_too() {
-    // One acceptor grants to a region that reaches no other: were it to ask on, that one could never accept a successor (H6).
+    // One acceptor grants to a region that reaches no other: were it to ask on, that one could
+    // never accept a successor (docs/protocol.md#rule-23).
     let mut lease = lease();
     for ms in [0, 300, 600, 900] {
         assert!(lease.may_ask(at(ms)));

@@ -1,4 +1,5 @@
-//! Tests of what keeps a region from starting what it gained (protocol reference, 2.5 and 2.6): each hindrance alone, and what lifts it.
+//! Tests of what keeps a region from starting what it gained (docs/protocol.md#rule-26): each
+//! hindrance alone, and what lifts it.
 //!
 //! Neighbours: `example_tests` makes the views, `window` and `gateway::authority` the facts. It must not run a clock.
 
@@ -63,7 +64,7 @@ fn the_first_view_and_a_covered_one_hinder_nothing() {
 
 #[test]
 pub fn every_newest_mark_counts_not_only_the_predecessors() {
-    // a to c to b, quickly: c's seal says nothing of a's rows (mutation 7).
+    // a to c to b, quickly: c's seal says nothing of a's rows (docs/protocol.md#rule-28).
     let view = drained(&drained(&first(), "a", 60), "c", 50);
     let mut world = World::new(view);
     assert_eq!(world.missing(), [not_covered("a#1", 60, 50)]);
@@ -204,12 +205,12 @@ pub fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
     assert!(!silence.needs_operator());
     world.told.insert((name("c"), origin("a#1")), Told { applied: 51, seal: 50 });
     let import = Hindrance::Import { origin: origin("a#1"), from: name("c"), upto: 51 };
-    assert_eq!(world.missing(), [import], "c has rows that are not here (H4)");
+    assert_eq!(world.missing(), [import], "c has rows that are not here (docs/protocol.md#rule-33)");
     world.told.insert((name("c"), origin("a#1")), Told { applied: 50, seal: 51 });
     assert_eq!(
         world.missing(),
         [not_covered("c#1", 51, 50)],
-        "what c made of its escrow rows has not arrived (H3)"
+        "what c made of its escrow rows has not arrived (docs/protocol.md#rule-39)"
     );
     // Nobody waits for who is gone, too.
     world.told.clear();

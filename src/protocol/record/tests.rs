@@ -1,4 +1,5 @@
-//! The table of protocol reference section 5: what rows of several origins mean together, in every order.
+//! The table of cases of docs/protocol.md#rule-3: what rows of several origins mean together, in
+//! every order.
 //!
 //! Neighbours: `decide::tests` has what a request then does. A row is written as origin, token, state and what its claim superseded.
 

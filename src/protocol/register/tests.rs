@@ -1,4 +1,4 @@
-//! Tests of the acceptor, arrow by arrow (protocol reference, 2.1), and of what is chosen.
+//! Tests of the acceptor, arrow by arrow (docs/protocol.md#rule-14), and of what is chosen.
 //!
 //! Neighbours: `example_tests` makes views and ballots; `round` and `lease` have the other sides. It must not run a clock: a grant is over
 //! where the test says so.

@@ -1,4 +1,4 @@
-//! Tests of the proposer's side: one round (protocol reference, 2.2).
+//! Tests of the proposer's side: one round (docs/protocol.md#rule-15).
 //!
 //! Neighbours: `register` answers, `tests/suites/protocol_model.rs` runs many rounds at a time. It must not look into a round but by its steps.
 

@@ -1,4 +1,4 @@
-//! Tests of the window: how long, and when it is over (protocol reference, 2.6).
+//! Tests of the window: how long, and when it is over (docs/protocol.md#rule-31).
 //!
 //! Neighbours: `lag` measures what it goes by. It must not use a real clock.
 

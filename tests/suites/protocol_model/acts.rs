@@ -42,7 +42,8 @@ impl World {
         }
     }
 
-    /// A new acceptor of a voter learns what was chosen, and stays quiet for one longest grant (H7).
+    /// A new acceptor of a voter learns what was chosen, and stays quiet for one longest grant
+    /// (docs/protocol.md#rule-17).
     fn admit(&mut self, index: usize, region: &RegionName) {
         let site = &self.sites[region];
         let view = site.newest();

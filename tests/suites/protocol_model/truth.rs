@@ -1,4 +1,5 @@
-//! What is really so, seen from outside: what was chosen, who ran which key when; and the invariants over it (protocol reference, section 6).
+//! What is really so, seen from outside: what was chosen, who ran which key when; and the
+//! invariants over it (docs/protocol.md#invariants).
 //!
 //! Neighbours: `world` reports every step. No process of the model may look in here: it knows what it was told.
 
@@ -133,7 +134,8 @@ impl Truth {
         self.runs.push(run);
     }
 
-    /// A handler sends what it claimed as the run number `index`: nobody may have run the key since without having seen that claim (H1).
+    /// A handler sends what it claimed as the run number `index`: nobody may have run the key since
+    /// without having seen that claim (docs/protocol.md#rule-9).
     pub fn sends(&self, index: usize) {
         let mine = &self.runs[index];
         for later in &self.runs[index + 1..] {

@@ -122,7 +122,8 @@ async fn claims_and_lodgings_under_a_state_that_is_being_replaced_are_refused() 
     assert_eq!(store.convert(&other(), 10).await, Ok(0));
 }
 
-/// A lodging on its way holds the new state up, so that whoever converts under the new state finds it (mutation 10).
+/// A lodging on its way holds the new state up, so that whoever converts under the new state finds
+/// it (docs/protocol.md#rule-37).
 #[tokio::test]
 async fn a_new_state_waits_for_lodgings_that_are_on_their_way() {
     let (region, store, gate) = Region::ready("eu#1").await;
@@ -212,8 +213,8 @@ async fn a_conversion_that_came_second_does_not_stop_early() {
     assert_eq!(taken, Ok(1), "one is left");
 }
 
-/// No region compares another's dates (H16): the hold of another region's row is told whole, and its answer is replayed until its
-/// origin makes it a tombstone.
+/// No region compares another's dates (docs/protocol.md#rule-12): the hold of another region's row
+/// is told whole, and its answer is replayed until its origin makes it a tombstone.
 #[tokio::test]
 async fn rows_of_other_origins_are_not_judged_by_this_clock() {
     let (region, store, _gate) = Region::ready("eu#1").await;

@@ -281,3 +281,56 @@ pub const NAMES: Rule = Rule {
         ]
     },
 };
+
+/// How papers outside of this repository are cited, in halves: this file is read, too.
+const PAPERS_SAID: [&str; 5] = [
+    concat!("protocol ", "reference"),
+    concat!("reliability ", "reference"),
+    concat!("design, ", "section"),
+    concat!("DESIGN ", "section"),
+    concat!("(reference, ", "section"),
+];
+
+pub const PAPERS: Rule = Rule {
+    reason: "A comment cites what a reader can open: a rule of docs/protocol.md with its anchor, not a \
+             paper that is not in the repository, nor a number of it.",
+    check: |source| {
+        let mut found: Vec<Offence> = Vec::new();
+        for (index, line) in source.raw.lines().enumerate() {
+            if !source.is_rust() && !source.path.ends_with(".sql") {
+                break;
+            }
+            let said = PAPERS_SAID.into_iter().find(|said| line.contains(said));
+            found.extend(said.map(|said| (index + 1, format!("cites a {said}"))));
+            let numbered = numbered(line).map(|number| (index + 1, format!("cites a number: {number}")));
+            found.extend(numbered);
+        }
+        found
+    },
+    forged: || {
+        let [paper, reliable, design, capital, reference] = PAPERS_SAID;
+        let text = format!(
+            "//! A ({paper}, 2.3). //~\n/// B ({reliable}, C.1) //~\n// C ({design} 2) //~\n// {capital} 1 //~\n\
+             // D {reference} 5) //~\n// E (@H12) //~\n// F (@H6, x) //~\n// G (@mutation 3) //~\n\
+             // H12, (H), (Hash), (HTTP 1), (L), RFC 9110 section 2, x.h1 {{ }}"
+        );
+        let text = text.replace('@', "");
+        vec![("src/a.rs", text.clone()), ("src/a.sql", text.clone()), ("a.md", text.replace(" //~", ""))]
+    },
+};
+
+/// A number of a paper that a line cites in parentheses: `H` or `L` with a number, or a mutation.
+fn numbered(line: &str) -> Option<&str> {
+    let mut inside = line.match_indices('(').map(|(at, _)| &line[at + 1..]);
+    inside.find_map(|rest| {
+        let length = ["H", "L", "mutation "].into_iter().find_map(|mark| number_after(mark, rest))?;
+        Some(&rest[..length])
+    })
+}
+
+/// How long a mark and the number behind it are, where nothing else is in the way.
+fn number_after(mark: &str, text: &str) -> Option<usize> {
+    let digits = text.strip_prefix(mark)?;
+    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+    (end > 0 && digits[end..].starts_with([')', ','])).then_some(mark.len() + end)
+}

@@ -87,7 +87,7 @@ pub struct Left {
     pub remakes: u8,
 }
 
-/// An invariant that broke, with its number in the protocol reference, section 6.
+/// An invariant that broke, with its number (docs/protocol.md#invariants).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Broken {
     TwoChosen,

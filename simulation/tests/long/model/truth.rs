@@ -1,4 +1,4 @@
-//! What is really so, and the invariants over it (protocol reference, section 6).
+//! What is really so, and the invariants over it (docs/protocol.md#invariants).
 //!
 //! Neighbours: `steps` reports what happens, `world` names the properties. No process of the model looks in here: what it is told of as
 //! chosen is what a round or a reader found out.
@@ -108,7 +108,8 @@ impl World {
         })
     }
 
-    /// A handler sends: nobody may have run the key since without having seen its claim (H1).
+    /// A handler sends: nobody may have run the key since without having seen its claim
+    /// (docs/protocol.md#rule-9).
     pub fn sent(&self, state: &mut State, run: usize) {
         let mine = state.runs[run];
         let beside = |later: &Run| later.at != mine.at && later.knew[usize::from(mine.at)] < mine.seq;

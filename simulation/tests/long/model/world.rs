@@ -30,17 +30,18 @@ pub enum Plan {
 /// A duty of the gateway around the protocol, left undone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// A view that one acceptor accepted is taken for chosen (H17).
+    /// A view that one acceptor accepted is taken for chosen (docs/protocol.md#rule-16).
     AdoptsAccepted,
     /// A handler sends without a look at lease and tenure.
     SendsUnchecked,
-    /// A report of before is used for another change of another view (mutation 6).
+    /// A report of before is used for another change of another view (docs/protocol.md#rule-25).
     ReusesReport,
     /// A region reports a heartbeat of before its last claims for its seal.
     SealsEarly,
     /// A process that starts takes the grants that it finds for over.
     StartsKnowing,
-    /// An acceptor that was made anew answers as soon as a view names it (H7).
+    /// An acceptor that was made anew answers as soon as a view names it
+    /// (docs/protocol.md#rule-17).
     AdmitsAtOnce,
 }
 

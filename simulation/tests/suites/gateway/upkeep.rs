@@ -111,8 +111,8 @@ fn a_double_is_found_behind_many_runs_at_risk() {
     });
 }
 
-/// Mutation 17 of the protocol reference: a's doubt 5.1, over which b ran the key, is all that would be left if b forgot its own row: a
-/// retry would run a third time. a does not reap while it is away.
+/// docs/protocol.md#rule-44: a's doubt 5.1, over which b ran the key, is all that would be left if
+/// b forgot its own row: a retry would run a third time. a does not reap while it is away.
 #[test]
 pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
     play(async {
@@ -151,8 +151,9 @@ pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
     });
 }
 
-/// Schedule of H15: the upstream takes its time, the database's clock steps an hour ahead, a duplicate comes. By that clock the
-/// hold is over; on a `rerun` route the attempt would be run beside the first one.
+/// The schedule of docs/protocol.md#rule-11: the upstream takes its time, the database's clock
+/// steps an hour ahead, a duplicate comes. By that clock the hold is over; on a `rerun` route the
+/// attempt would be run beside the first one.
 #[test]
 fn a_clock_that_steps_ahead_ends_no_hold() {
     for wait in [0, 30, 250] {
@@ -246,7 +247,8 @@ fn a_clock_that_steps_ahead_expires_no_answer() {
     }
 }
 
-/// Schedule of H15 with a rolling restart in it: an attempt runs, the clock steps, and a process that starts then knows of no step.
+/// Schedule of docs/protocol.md#rule-11 with a rolling restart in it: an attempt runs, the clock
+/// steps, and a process that starts then knows of no step.
 #[test]
 fn a_clock_that_is_suspect_stays_so_over_a_restart() {
     play(async {

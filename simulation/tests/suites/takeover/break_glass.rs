@@ -282,7 +282,7 @@ fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
         sleep(LEASE / 2).await;
         assert!(
             !trio.world.cluster.store(&a()).acceptor().await.unwrap().1.admitted,
-            "leases may run still (H7)"
+            "leases may run still (docs/protocol.md#rule-17)"
         );
         until_accepted(&trio, &a(), &[a(), b(), c()]).await;
         let told = trio.insist(&a(), "/park", &key, ms(20_000)).await;

@@ -1,4 +1,5 @@
-//! A store copies another one's records for minutes, while that one's heartbeats come already (H18): they say nothing of the rows before them.
+//! A store copies another one's records for minutes, while that one's heartbeats come already
+//! (docs/protocol.md#rule-29): they say nothing of the rows before them.
 //!
 //! Neighbours: `imports` has rows that one survivor lacks, `early` the proof by escrow. A slot was lost each time, as a region that is away for too
 //! long finds it, and an operator has everything copied anew (`onceway store reseed`). It must not read a heartbeat itself.

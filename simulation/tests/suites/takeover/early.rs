@@ -1,5 +1,5 @@
-//! A proof by escrow: where absence shows that a lost region never sent a key, the key runs before the window ends; and each thing that
-//! denies it (protocol reference, 4.1).
+//! A proof by escrow: where absence shows that a lost region never sent a key, the key runs before
+//! the window ends; and each thing that denies it (docs/protocol.md#rule-38).
 
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
@@ -53,8 +53,9 @@ fn a_new_target_proves_absence_once_a_heartbeat_of_its_time_has_come() {
     });
 }
 
-/// (iii) b was the target, and left; c is it now, and nothing of a has come from that time: what a lodged with b before may be anything
-/// (mutation 11). b serves nothing any more, and holds all there is of the claim: it is asked.
+/// (iii) b was the target, and left; c is it now, and nothing of a has come from that time: what a
+/// lodged with b before may be anything (docs/protocol.md#rule-38). b serves nothing any more, and
+/// holds all there is of the claim: it is asked.
 #[test]
 pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
     play(async {

@@ -9,8 +9,9 @@ use tokio::time::sleep;
 
 use super::trio::{ONE_WAY, Trio, a, b, c, key_of, ms, play};
 
-/// A claim waits in a's pool while a gives the key up and seals; b starts the key; then the claim is executed, and a, which has not
-/// heard that the change was agreed on, still holds its lease (mutation 5).
+/// A claim waits in a's pool while a gives the key up and seals; b starts the key; then the claim
+/// is executed, and a, which has not heard that the change was agreed on, still holds its lease
+/// (docs/protocol.md#rule-7).
 #[test]
 pub fn a_claim_that_comes_after_the_seal_is_refused() {
     play(async {
@@ -40,8 +41,9 @@ pub fn a_claim_that_comes_after_the_seal_is_refused() {
     });
 }
 
-/// A lodging is on its way into b's store while b adopts the loss of its sender and proves that the key was never sent; then it is
-/// executed. The sender's clock stands nearly still, so that only the refusal keeps it from sending (mutation 10).
+/// A lodging is on its way into b's store while b adopts the loss of its sender and proves that the
+/// key was never sent; then it is executed. The sender's clock stands nearly still, so that only
+/// the refusal keeps it from sending (docs/protocol.md#rule-37).
 #[test]
 pub fn a_lodging_that_comes_after_the_loss_is_refused() {
     play(async {

@@ -1,4 +1,5 @@
-//! Survivors' copies of a lost region differ: nobody opens before it has what any of them has (H4).
+//! Survivors' copies of a lost region differ: nobody opens before it has what any of them has
+//! (docs/protocol.md#rule-33).
 
 use onceway::protocol::view::Standing;
 use simulation::cluster::StoreMode;
@@ -7,7 +8,7 @@ use tokio::time::sleep;
 
 use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, key_of, ms, play};
 
-/// c has the row, b takes over (mutation 8).
+/// c has the row, b takes over (docs/protocol.md#rule-33).
 #[test]
 pub fn the_gainer_fetches_what_another_survivor_has() {
     play(async {

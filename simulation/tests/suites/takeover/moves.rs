@@ -125,7 +125,8 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
     });
 }
 
-/// a to b to c, while nothing of a arrives at c: b's mark alone says nothing of what a ran (mutation 7).
+/// a to b to c, while nothing of a arrives at c: b's mark alone says nothing of what a ran
+/// (docs/protocol.md#rule-28).
 #[test]
 pub fn marks_accumulate_over_two_moves() {
     play(async {
@@ -153,7 +154,8 @@ pub fn marks_accumulate_over_two_moves() {
     });
 }
 
-/// What was lodged with b goes on with b's arcs: as a record of b's own, before anything of the lost region opens (mutation 9).
+/// What was lodged with b goes on with b's arcs: as a record of b's own, before anything of the
+/// lost region opens (docs/protocol.md#rule-39).
 #[test]
 pub fn what_was_lodged_moves_on_with_the_arcs() {
     play(async {

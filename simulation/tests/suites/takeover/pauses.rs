@@ -3,7 +3,8 @@
 use super::trio::{STABLE, TAKEOVER, Trio, a, b, key_of, ms, play, regions};
 use tokio::time::sleep;
 
-/// A claims, sleeps before it sends, and wakes when b has run the key: it must not send (H1).
+/// A claims, sleeps before it sends, and wakes when b has run the key: it must not send
+/// (docs/protocol.md#rule-9).
 #[test]
 pub fn a_region_that_wakes_after_its_takeover_sends_nothing() {
     play(async {
@@ -29,8 +30,9 @@ pub fn a_region_that_wakes_after_its_takeover_sends_nothing() {
     });
 }
 
-/// The confirmation of a claim takes so long that its handler goes on when its region was taken over and is home again: the lease is
-/// valid, the time to send is not over, and only the tenure is another (H1).
+/// The confirmation of a claim takes so long that its handler goes on when its region was taken
+/// over and is home again: the lease is valid, the time to send is not over, and only the tenure is
+/// another (docs/protocol.md#rule-9).
 #[test]
 pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
     play(async {

@@ -224,7 +224,8 @@ async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
     trio.check();
 }
 
-/// How old a loss is the database's clock says: while that is suspect, no risk ends by it (H15).
+/// How old a loss is the database's clock says: while that is suspect, no risk ends by it
+/// (docs/protocol.md#rule-11).
 #[test]
 fn a_clock_that_steps_ahead_ends_no_risk() {
     play(async {

@@ -35,7 +35,8 @@ fn a_run_at_risk_becomes_a_double_when_the_lost_regions_row_arrives() {
     });
 }
 
-/// b ran it at risk, and nothing happened; a's attempt is in doubt. That b's row has the greater token hides nothing (mutation 14).
+/// b ran it at risk, and nothing happened; a's attempt is in doubt. That b's row has the greater
+/// token hides nothing (docs/protocol.md#rule-4).
 #[test]
 pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
     play(async {

@@ -1,8 +1,9 @@
 //! Replication between stores: the publication of the own leaves, one subscription per peer.
 //!
-//! Neighbours: `schema` made the leaves, `publisher` looks at a peer. The rule that everything here serves (reference, sections 1 and 5): a
-//! slot that is missing under an existing subscription is never made again, since rows would be missing in silence. It must not drop a
-//! subscription, nor a slot that somebody uses, nor any row.
+//! Neighbours: `schema` made the leaves, `publisher` looks at a peer. The rule that everything here
+//! serves (docs/protocol.md#rule-29): a slot that is missing under an existing subscription is
+//! never made again, since rows would be missing in silence. It must not drop a subscription, nor a
+//! slot that somebody uses, nor any row.
 
 use tokio_postgres::Client;
 
@@ -106,9 +107,10 @@ pub(super) async fn end(client: &Client, name: &str) -> Result<(), Error> {
     execute(client, "ending a subscription", &sql).await
 }
 
-/// Writes down, in the transaction that ends a subscription, up to which heartbeat it brought the rows of these origins, if its first copy was
-/// whole (H18). Its heartbeats count for nothing from then on, and their rows stay: without this, whoever asks would be told that they
-/// are not here.
+/// Writes down, in the transaction that ends a subscription, up to which heartbeat it brought the
+/// rows of these origins, if its first copy was whole (docs/protocol.md#rule-29). Its heartbeats
+/// count for nothing from then on, and their rows stay: without this, whoever asks would be told
+/// that they are not here.
 pub(super) async fn count_on(client: &Client, name: &str, origins: &[&Origin]) -> Result<(), Error> {
     let origins: Vec<String> = origins.iter().map(ToString::to_string).collect();
     let sql = "insert into onceway.peer_memory as m (origin, applied, imported, remembered_at) \
@@ -124,7 +126,8 @@ pub(super) async fn count_on(client: &Client, name: &str, origins: &[&Origin]) -
     query(client, "remembering what a subscription brought", sql, &[&origins, &name]).await.map(drop)
 }
 
-/// Stops following a store that was replaced. A copy that was never whole counts for nothing: its heartbeat goes (H18).
+/// Stops following a store that was replaced. A copy that was never whole counts for nothing: its
+/// heartbeat goes (docs/protocol.md#rule-29).
 async fn leave(client: &Client, name: &str, found: &Subscribed, peer: &Origin) -> Result<(), Error> {
     let before = (1..peer.generation).map(|generation| Origin { region: peer.region.clone(), generation });
     let before: Vec<Origin> = before.collect();

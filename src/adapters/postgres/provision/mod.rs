@@ -119,8 +119,9 @@ pub async fn check(plan: &Plan) -> Result<Report, Error> {
     tokio::time::timeout(ALL_WITHIN, check_within(plan)).await.map_err(|_late| Error::Late)?
 }
 
-/// Follows a peer anew whose slot for this store was lost or is missing: rows were lost on the way, and no repair in place is safe. What is
-/// here of it stays readable throughout, and the region counts as not covered until all has been copied again (H13).
+/// Follows a peer anew whose slot for this store was lost or is missing: rows were lost on the way,
+/// and no repair in place is safe. What is here of it stays readable throughout, and the region
+/// counts as not covered until all has been copied again (docs/protocol.md#rule-36).
 ///
 /// # Errors
 /// The slot is well, or the peer is none or not ready (`Plan`); see [`Error`].

@@ -12,7 +12,7 @@ use crate::protocol::region::Origin;
 
 const WHAT: &str = "setting up the roles";
 
-/// Measured (reference, sections 2, 7 and 8): claims commit locally; plans made on empty leaves must not become table scans.
+/// Measured: claims commit locally; plans made on empty leaves must not become table scans.
 pub(super) const SETTINGS: [(&str, &str); 7] = [
     ("synchronous_commit", "local"),
     ("default_transaction_isolation", "read committed"),

@@ -1,10 +1,10 @@
 -- The claim routines of one region: they write its own leaf and read all. Installed again whenever their text changes; a
 -- change of the columns needs a migration that drops them first.
 --
--- VOLATILE on purpose: each statement inside gets a new snapshot, so the loser of a race sees the winner's row and the answer
--- is never empty (reference, section 7). The statement that writes holds the gate (0006_gate.sql) at
--- its version and approved boot: once a change of the gate is committed, no older claim can commit.
--- Where nothing was written, the gate is read to say why.
+-- VOLATILE on purpose: each statement inside gets a new snapshot, so the loser of a race sees the
+-- winner's row and the answer is never empty (docs/protocol.md#rule-5). The statement that writes
+-- holds the gate (0006_gate.sql) at its version and approved boot: once a change of the gate is
+-- committed, no older claim can commit. Where nothing was written, the gate is read to say why.
 
 create or replace function onceway.claim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
