@@ -120,13 +120,15 @@ fn of_routes(one: (&Shared, &Places), other: (&Shared, &Places)) -> Difference {
 }
 
 fn of_route(one: &Route, other: &Route) -> Option<&'static str> {
-    let Route { name, methods, path, protection } = one;
+    let Route { name, methods, path, protection, allow_overrides } = one;
     if *name != other.name {
         return Some("name");
     } else if *methods != other.methods {
         return Some("methods");
     } else if path.as_str() != other.path.as_str() {
         return Some("path");
+    } else if *allow_overrides != other.allow_overrides {
+        return Some("allow_overrides");
     }
     match (protection, &other.protection) {
         (Protection::Off { upstream_timeout: one }, Protection::Off { upstream_timeout: other }) => {

@@ -92,6 +92,7 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
         for earlier in &routes[..index] {
             compare(&earlier.value, later, problems);
         }
+        advise_on_catch_all(&routes[..index], later, problems);
     }
     Some(routes)
 }
@@ -132,8 +133,9 @@ fn route(mut section: Section<'_>) -> Option<Route> {
             None
         }
     };
+    let allow_overrides = section.optional("allow_overrides", reader::flag).unwrap_or(false);
     section.finish();
-    Some(Route { name: name?.into(), methods, path: path?, protection: protection? })
+    Some(Route { name: name?.into(), methods, path: path?, protection: protection?, allow_overrides })
 }
 
 fn refuse_policy(section: &Section<'_>) {
@@ -343,6 +345,25 @@ fn compare(earlier: &Route, later: &RouteAt, problems: &Problems) {
                 later.name,
                 earlier.name,
                 later.path.as_str()
+            ),
+        );
+    }
+}
+
+/// Advice where a wide route without keys stands behind routes with keys that lie in it.
+fn advise_on_catch_all(before: &[RouteAt], later: &RouteAt, problems: &Problems) {
+    let Located { at, value: wide } = later;
+    let changes = wide.methods.is_empty() || wide.methods.iter().any(|method| !method.is_safe());
+    let (path, keyed) = (wide.path.as_str(), |route: &&RouteAt| route.value.policy().is_some());
+    let inside = before.iter().filter(keyed).find(|route| covers(path, route.value.path.as_str()));
+    if let (None, true, Some(inside)) = (wide.policy(), changes && path.ends_with('*'), inside) {
+        let (name, keyed) = (&wide.name, &inside.value.name);
+        problems.advise(
+            at,
+            format!(
+                "route {name:?} lets all other paths under {path} pass without a key, behind route \
+                 {keyed:?}: so does a path that only the service takes for one of route {keyed:?}. \
+                 List the paths that need no key, or only methods that change nothing"
             ),
         );
     }

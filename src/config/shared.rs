@@ -126,6 +126,10 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Fail
     for route in &routes.0 {
         let methods: Vec<&str> = route.methods.iter().map(|method| method.as_str()).collect();
         let _ = writeln!(text, "route {} {:?} {}", route.name, methods, route.path.as_str());
+        // Where it is not the default, as `status_ends_attempt` below.
+        if route.allow_overrides {
+            text.push_str("allows overrides\n");
+        }
         match &route.protection {
             // Without the default, as gateways of before 2026-11-24 write it.
             Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT } => text.push_str("off\n"),

@@ -76,12 +76,12 @@ fn reference(name: &str) -> PathBuf {
 }
 
 fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {
-    match config.shared.routes.find(&Method::POST, path) {
+    match config.shared.routes.find(&Method::POST, path, &HeaderMap::new()) {
         Matched::Route(route) => match &route.protection {
             Protection::Required(policy) | Protection::Optional(policy) => policy,
             Protection::Off { .. } => panic!("{path} handles no keys"),
         },
-        Matched::PassThrough | Matched::Refused => panic!("no route takes {path}"),
+        Matched::PassThrough | Matched::Refused(_) => panic!("no route takes {path}"),
     }
 }
 

@@ -30,6 +30,7 @@ mod regions;
 mod reload;
 mod request_path;
 mod seeing;
+mod spellings;
 mod store;
 mod tidy;
 mod versions;

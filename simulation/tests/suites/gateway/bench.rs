@@ -407,6 +407,7 @@ pub fn settings(me: &RegionName) -> Settings {
         methods: vec![Method::POST],
         path: PathPattern::parse(&format!("/{name}")).unwrap(),
         protection: Protection::Required(Arc::new(policy(recovery))),
+        allow_overrides: false,
     };
     let moded = |name: &str, recovery, mode| Route {
         protection: Protection::Required(Arc::new(Policy { mode, ..policy(recovery) })),

@@ -152,5 +152,6 @@ fn route(name: &str, recovery: Recovery, life: Duration) -> Route {
         methods: vec![Method::POST],
         path: PathPattern::parse(&format!("/{name}")).unwrap(),
         protection: Protection::Required(Arc::new(policy)),
+        allow_overrides: false,
     }
 }
