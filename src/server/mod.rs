@@ -6,6 +6,7 @@
 pub mod admin;
 mod admin_acts;
 mod admin_authority;
+mod admin_door;
 mod admin_jobs;
 mod admission;
 mod certificates;

@@ -12,6 +12,7 @@ mod config;
 mod console;
 mod contract;
 mod credentials;
+mod crowds;
 mod demo;
 mod deploy_files;
 mod descriptors;
