@@ -5,6 +5,7 @@
 //! places of their own, so that neither shuts the other out, and the last eighth of either is for tenants that have little here. It must not wait: a
 //! queue would only be one more thing to bound.
 
+use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,6 +91,10 @@ impl Default for Count {
     }
 }
 
+/// Room that the listener gave a request's head: kept as long as the request's place.
+#[derive(Clone, Debug)]
+pub struct HeadRoom(pub Arc<dyn Any + Send + Sync>);
+
 /// One request's place; free again when the last copy is dropped.
 #[derive(Clone, Debug)]
 pub struct Place(Arc<Taken>);
@@ -101,6 +106,7 @@ struct Taken {
     most: MostAtOnce,
     share: OnceLock<usize>,
     body: AtomicUsize,
+    head: OnceLock<HeadRoom>,
 }
 
 impl<P: Ports> Gateway<P> {
@@ -126,8 +132,8 @@ impl Crowd {
             return None;
         }
         metrics::request_came(whose);
-        let (share, body) = (OnceLock::new(), AtomicUsize::new(0));
-        Some(Place(Arc::new(Taken { crowd: self.clone(), whose, most, share, body })))
+        let (share, body, head) = (OnceLock::new(), AtomicUsize::new(0), OnceLock::new());
+        Some(Place(Arc::new(Taken { crowd: self.clone(), whose, most, share, body, head })))
     }
 
     fn of(&self, whose: Whose) -> &Count {
@@ -150,6 +156,14 @@ impl Place {
             count.shares[number].requests.fetch_sub(1, Ordering::SeqCst);
         }
         may
+    }
+
+    /// Keeps the room of the request's head, where it has one.
+    pub(super) fn keeps(&self, head: Option<&HeadRoom>) {
+        if let Some(head) = head {
+            // A request comes in once.
+            let _first = self.0.head.set(head.clone());
+        }
     }
 
     /// Makes room for the request's body, of this many bytes instead of what was said before. `false`: there is none. For fewer bytes than were said

@@ -26,7 +26,10 @@ impl<P: Ports> Gateway<P> {
             return shadow::pass(self, shadow, request).await;
         }
         match self.place(Whose::Client) {
-            Ok(place) => self.placed(request, &place).await.map(|body| place.until_sent(body)),
+            Ok(place) => {
+                place.keeps(request.extensions().get());
+                self.placed(request, &place).await.map(|body| place.until_sent(body))
+            }
             Err(problem) => self.refused(&problem, &trace::of(request.headers())),
         }
     }

@@ -20,6 +20,7 @@ use tracing::Instrument;
 
 use super::admin::{self, Admin};
 use super::door::Door;
+use super::heads::Heads;
 use super::peer::{self, PeerLimits, QUESTION_LIMIT};
 use super::reload::{Files, Levels, Replaced};
 use super::replaceable::Replaceable;
@@ -134,6 +135,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     gateway.start(JOB_SPAN);
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
+    let heads = Arc::<Heads>::default();
     let replaced = Replaced::new(&config, tls.clone(), identity.clone(), levels);
     public::listen(
         &mut listeners,
@@ -142,11 +144,12 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
         service.clone(),
         replaced.public.clone(),
         Door::Public(front),
+        &heads,
     );
     if let Some((listener, front)) = trusted {
         tracing::info!(address = %front.address, "listening for a trusted front");
         let bounds = replaced.trusted.clone();
-        public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front));
+        public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front), &heads);
     }
     if let Some(peer) = peer {
         peer::listen(&mut listeners, peer, &identity, service, replaced.peers.clone());

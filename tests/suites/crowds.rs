@@ -1,14 +1,16 @@
 //! Many sockets that do nothing useful, against a real gateway: health checks are answered all the
-//! same.
+//! same, and memory is bounded.
 //!
 //! Sockets are raw, with small buffers. Neighbours: `net/slow` has the public listener's deadlines one
 //! by one. It must not need more than one region.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::support::solo::{Solo, routes};
-use crate::support::{PATIENCE, run, until};
+use crate::support::{BODY, PATIENCE, ask, effects, key, post, run, until};
 use onceway::fleet::client::Ask;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -72,5 +74,71 @@ fn a_hundred_sockets_that_read_nothing_do_not_silence_health_checks() {
         let metrics = Ask::get(format!("{admin}/metrics")).send(PATIENCE).await.unwrap().text();
         assert!(metrics.contains("onceway_connections_cut_total{reason=\"stalled\"}"), "{metrics}");
         drop((deaf, silent));
+    });
+}
+
+/// How many heads are begun, where as many files may be open.
+const HEADS: u64 = 10_000;
+/// What they may hold in the gateway beyond 4 KiB each.
+const ROOM_MIB: u64 = 16;
+
+/// As many as this process may open sockets, beside those of the other suites.
+fn most_heads() -> u64 {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    HEADS.min(maximum.unwrap_or(u64::MAX).saturating_sub(4_000))
+}
+
+/// A line of the process's status that counts KiB.
+fn kib(pid: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn ten_thousand_unfinished_heads_are_held_within_one_budget() {
+    run(async {
+        let count = most_heads();
+        let edit = |dir: &Path| {
+            let file = dir.join("solo.toml");
+            let written = std::fs::read_to_string(&file).unwrap();
+            let limits = format!(
+                "[listen.limits]\nconnections = 12000\nconnections_per_ip = 12000\nheads = \"{ROOM_MIB}MiB\"\n"
+            );
+            std::fs::write(&file, format!("{written}\n{limits}")).unwrap();
+        };
+        let solo = Solo::start_with(&routes(), None, edit).await;
+        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
+        let pid = solo.region.process().unwrap().pid();
+        let before = kib(pid, "VmHWM");
+        let head = format!("GET /v1/notes HTTP/1.1\r\nHost: a\r\nx: {}", "x".repeat(63 << 10));
+        let mut all = Vec::new();
+        for number in 0..count {
+            let mut stream = timeout(PATIENCE, TcpStream::connect(&address)).await.unwrap().unwrap();
+            // One that was refused meanwhile may be closed already.
+            let _ = timeout(PATIENCE, stream.write_all(head.as_bytes())).await.expect("it is read");
+            all.push(stream);
+            if number % 1_000 == 0 {
+                let key = key("beside");
+                let answer = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
+                assert_eq!(
+                    answer.status.as_u16(),
+                    201,
+                    "a head of the usual size has room: {}",
+                    answer.text()
+                );
+                assert_eq!(effects(&solo.ledger, &key), 1);
+            }
+        }
+        let grown = (kib(pid, "VmHWM") - before) / 1024;
+        // Beside the budget: 4 KiB of each head, the connection itself, and the last refusals.
+        let bound = ROOM_MIB + count * 12 / 1024 + 32;
+        println!("{count} unfinished heads of 63 KiB: {grown} MiB more, at most {bound}");
+        assert!(grown <= bound, "{grown} MiB for {count} heads, more than {bound}");
+        let mut answer = String::new();
+        let last = all.last_mut().unwrap();
+        timeout(PATIENCE, last.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"), "{answer}");
     });
 }
