@@ -10,9 +10,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONNECTION, HeaderValue};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
 use http::{Request, Response, Version};
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -232,7 +233,11 @@ async fn answer<S: PublicService>(
     let open = watch.open();
     let version = request.version();
     let limits = bounds.limits;
-    let response = match admit(request, client).and_then(|request| hold(request, bounds)) {
+    let admitted = match admit(request, client).and_then(|request| hold(request, bounds)) {
+        Ok(request) => without_a_body_it_denies(request, limits.body_stall).await,
+        Err(problem) => Err(problem),
+    };
+    let response = match admitted {
         Ok(request) => {
             let patience = Patience::Between(limits.body_stall);
             let body = |body| match version < Version::HTTP_2 {
@@ -269,4 +274,29 @@ fn hold<B>(mut request: Request<B>, bounds: &Bounds) -> Result<Request<B>, Probl
     }
     request.extensions_mut().insert(HeadRoom(Arc::new(held)));
     Ok(request)
+}
+
+/// Over HTTP/2 a length of 0 may be contradicted by data that comes behind it: waits for the end of such a body, before
+/// anything is made of the request.
+async fn without_a_body_it_denies(
+    request: Request<Incoming>,
+    within: Duration,
+) -> Result<Request<Incoming>, Problem> {
+    let says_none = request.headers().get(CONTENT_LENGTH).is_some_and(|length| length == "0");
+    if request.version() < Version::HTTP_2 || !says_none || request.body().is_end_stream() {
+        return Ok(request);
+    }
+    let (head, mut body) = request.into_parts();
+    let has_none = async {
+        while let Some(frame) = body.frame().await {
+            if frame.ok().and_then(|frame| frame.into_data().ok()).is_none_or(|data| !data.is_empty()) {
+                return false;
+            }
+        }
+        true
+    };
+    match timeout(within, has_none).await {
+        Ok(true) => Ok(Request::from_parts(head, body)),
+        Ok(false) | Err(_) => Err(Problem::malformed("a body came, or did not end, though its length is 0")),
+    }
 }

@@ -266,3 +266,23 @@ async fn header_blocks_that_do_not_end_have_the_same_budget() {
     first.send(&frame(CONTINUATION, END_HEADERS, 1, &[])).await;
     assert_eq!(soon(first.outcome(1)).await, Outcome::Answer(String::new()), "the first one goes on");
 }
+
+#[tokio::test]
+async fn a_length_of_zero_that_data_contradicts_is_refused_before_the_request_is_seen() {
+    let running = run(PublicLimits::default()).await;
+    let mut raw = Raw::connect(&running.address, &[]).await;
+    let head = |path: &str| request("POST", path, &[("content-length", b"0")]);
+    raw.send(&frame(HEADERS, END_HEADERS, 1, &head("/denied"))).await;
+    raw.send(&frame(DATA, END_STREAM, 1, b"a body")).await;
+    let refused = soon(raw.outcome(1)).await;
+    assert!(
+        refused == Outcome::Reset
+            || matches!(&refused, Outcome::Answer(body) if body.contains("bad-request"))
+    );
+    raw.send(&frame(HEADERS, END_HEADERS, 3, &head("/none"))).await;
+    raw.send(&frame(DATA, END_STREAM, 3, &[])).await;
+    assert_eq!(soon(raw.outcome(3)).await, Outcome::Answer(String::new()));
+    raw.ask(5, &head("/neither")).await;
+    assert_eq!(soon(raw.outcome(5)).await, Outcome::Answer(String::new()));
+    assert_eq!(running.service.seen(), ["POST /none", "POST /neither"]);
+}
