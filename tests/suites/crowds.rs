@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::net::support::{RawServer, Then};
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, PATIENCE, ask, effects, key, post, run, until};
 use onceway::fleet::client::Ask;
@@ -140,5 +141,38 @@ fn ten_thousand_unfinished_heads_are_held_within_one_budget() {
         let last = all.last_mut().unwrap();
         timeout(PATIENCE, last.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"), "{answer}");
+    });
+}
+
+#[test]
+fn one_address_leaves_places_of_requests_without_a_key_to_others() {
+    run(async {
+        let upstream = RawServer::start(Then::AnswerAndHang("")).await;
+        let edit = |dir: &Path| {
+            let file = dir.join("solo.toml");
+            let written = std::fs::read_to_string(&file).unwrap();
+            std::fs::write(&file, format!("{written}\n[listen.limits]\nrequests = 16\n")).unwrap();
+        };
+        let solo = Solo::start_with(&routes(), Some(upstream.address.parse().unwrap()), edit).await;
+        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
+        let begin = async |from: &str| {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+            let mut stream = socket.connect(address.parse().unwrap()).await.unwrap();
+            stream.write_all(b"GET /v1/list HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+            stream
+        };
+        let arrived = async |count: usize| upstream.seen().len() == count;
+        let mut hanging = Vec::new();
+        for number in 1..=13 {
+            hanging.push(begin("127.0.0.1").await);
+            until("the request to be sent on", async || arrived(number).await).await;
+        }
+        let mut one_more = begin("127.0.0.1").await;
+        let mut status = [0; 12];
+        timeout(PATIENCE, one_more.read_exact(&mut status)).await.unwrap().unwrap();
+        assert_eq!(&status, b"HTTP/1.1 503");
+        hanging.push(begin("127.0.0.2").await);
+        until("another address's request to be sent on", async || arrived(14).await).await;
     });
 }
