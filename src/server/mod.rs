@@ -31,6 +31,7 @@ pub mod replaceable;
 pub mod run;
 #[cfg(feature = "otlp")]
 mod spans;
+mod strangers;
 mod watching;
 pub mod witness;
 pub mod witness_reload;
