@@ -161,6 +161,7 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
         replay_headers,
         mode,
         accept,
+        keep_headers,
         bind,
         // The register says which routes are under escrow; the file only proposes.
         escrow: _,
@@ -193,6 +194,7 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
         (of_outcomes, *outcomes != other.outcomes),
         ("mode", *mode != other.mode),
         ("accept", *accept != other.accept),
+        ("accept.keep_headers", *keep_headers != other.keep_headers),
         ("bind", *bind != other.bind),
         ("replay_headers", *replay_headers != other.replay_headers),
     ];

@@ -111,6 +111,8 @@ pub struct Policy {
     pub mode: Mode,
     /// How accepted requests are stored and run.
     pub accept: Accept,
+    /// The headers that are stored with an accepted request that is not sealed, beside those of every request.
+    pub keep_headers: Vec<HeaderName>,
     /// Who may use a key that was claimed on this route.
     pub bind: Binding,
     /// Whether its claims are also lodged with the next serving region before anything is sent.
@@ -505,6 +507,7 @@ mod tests {
                 max_runs: 1,
                 backoff: Backoff { first: Duration::ZERO, most: Duration::ZERO },
             },
+            keep_headers: Vec::new(),
             bind: Binding::Tenant,
             escrow: Escrow::Off,
         })

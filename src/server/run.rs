@@ -119,7 +119,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     certificates::start(&config);
     descriptors::for_gateway(&config);
 
-    let listen = &config.process.listen;
+    let (listen, heads) = (&config.process.listen, Arc::<Heads>::default());
     let public = bind(listen.public, "public").await?;
     // In shadow mode peers must not take this gateway for one that knows anything: it does not listen for them.
     let peer = match config.process.shadow {
@@ -135,7 +135,6 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     gateway.start(JOB_SPAN);
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let heads = Arc::<Heads>::default();
     let replaced = Replaced::new(&config, tls.clone(), identity.clone(), levels);
     public::listen(
         &mut listeners,

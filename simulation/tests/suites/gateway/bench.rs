@@ -495,6 +495,7 @@ fn policy(recovery: Recovery) -> Policy {
         body_limit: 1 << 16,
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
+        keep_headers: Vec::new(),
         replay_headers: Vec::new(),
         mode: Mode::Sync,
         accept: ACCEPT,

@@ -139,6 +139,7 @@ fn route(name: &str, recovery: Recovery, life: Duration) -> Route {
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
         replay_headers: Vec::new(),
+        keep_headers: Vec::new(),
         mode: if name.starts_with("later") { Mode::Accept } else { Mode::Sync },
         accept: Accept {
             request_retention: ms(60_000),
