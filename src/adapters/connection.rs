@@ -24,6 +24,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::streaming::{Patience, streaming};
+use super::strict::{self, Awaited, Strict};
 use super::upload::watched;
 use crate::ports::Body;
 use crate::ports::upstream::SendError;
@@ -58,6 +59,8 @@ struct Idle {
 #[derive(Debug)]
 struct Connection {
     sender: SendRequest<Body>,
+    /// Told of each request, so that the head of its answer is judged.
+    awaited: Awaited,
     /// A second handle of hyper's socket, to see whether the upstream closed it before this runtime was told so.
     socket: OwnedFd,
     since: Instant,
@@ -126,6 +129,7 @@ impl Pool {
             if !may_send() {
                 return Err(SendError::NotSent("the right to send ended before a byte was written".into()));
             }
+            connection.awaited.head();
             let sending = connection.sender.try_send_request(request);
             let sent = match (limit, &upload) {
                 (Limit::Whole(_), _) => timeout_at(until, sending).await.ok(),
@@ -159,6 +163,9 @@ impl Pool {
     ) -> Result<Response<Body>, SendError> {
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(SendError::Unknown("the upstream switched protocols unasked".into()));
+        }
+        if answer.status().as_u16() > 599 {
+            return Err(SendError::Unknown(format!("the upstream answered {}", answer.status().as_u16())));
         }
         let mut answer = answer;
         let clear = make_length_clear(&mut answer).map_err(|why| SendError::Unknown(why.into()))?;
@@ -210,11 +217,16 @@ impl Pool {
             .await
             .map_err(|_| failed("timed out".into()))?
             .map_err(|error| failed(error.to_string()))?;
-        let (sender, driver) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(error.to_string()))?;
+        let awaited = Awaited::default();
+        // As many headers as a head has room for.
+        let (sender, driver) = http1::Builder::new()
+            .max_headers(strict::HEAD_LIMIT / strict::OF_FIELD)
+            .handshake(TokioIo::new(Strict::new(stream, awaited.clone())))
+            .await
+            .map_err(|error| failed(error.to_string()))?;
         // What breaks a connection is told to the request on it; the driver's own result adds nothing.
         tokio::spawn(async move { drop(driver.await) });
-        Ok(Connection { sender, socket, since: Instant::now(), keep: self.keep })
+        Ok(Connection { sender, awaited, socket, since: Instant::now(), keep: self.keep })
     }
 }
 

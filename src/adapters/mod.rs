@@ -14,6 +14,7 @@ pub mod otlp;
 pub mod peers;
 pub mod postgres;
 pub mod streaming;
+mod strict;
 pub mod system;
 pub mod tls;
 mod upload;

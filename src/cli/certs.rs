@@ -2,6 +2,8 @@
 //!
 //! Neighbours: `adapters::issue` makes and writes them, and the list of those that are revoked. It must not overwrite a key or a certificate.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -34,7 +36,7 @@ Exit codes: 0 made; 1 a file is there already, or could not be read or written; 
 pub struct Certs {
     #[command(subcommand)]
     act: Option<Act>,
-    /// The folder to write into; made if it is not there.
+    /// The folder to write into; made if it is not there, for its owner alone.
     #[arg(long, required = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The regions, as in ring.toml.
@@ -139,7 +141,11 @@ impl Certs {
         if self.dry_run {
             return self.rehearse(out, &names, is_there);
         }
-        std::fs::create_dir_all(out)
+        // Whoever reads its keys can be any region.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(out)
             .map_err(|error| Failure::Failed(format!("cannot make {}: {error}", out.display())))?;
         if !is_there {
             issue::generate(&[]).and_then(|made| made.write(out)).map_err(Failure::failed)?;

@@ -124,6 +124,14 @@ impl CredentialsFile {
         let audience = section.required("audience", advice, audience);
         let advice = "name the claim that holds the tenant, such as tenant_claim = \"tenant\", or \"sub\"";
         let tenant_claim = section.required("tenant_claim", advice, reader::text);
+        let tenants = section.optional("tenants", |value| reader::list(value, tenant));
+        if tenants.as_ref().is_some_and(Vec::is_empty) {
+            section.fail_at(
+                "tenants",
+                "tenants is empty, so no token of this issuer would count: name them, or remove it"
+                    .to_owned(),
+            );
+        }
         let principal_claim = section.optional("principal_claim", reader::text);
         let leeway = section.optional("leeway", |value| reader::time(value, Duration::ZERO, MOST_LEEWAY));
         let base = self.path.parent().unwrap_or(Path::new("")).to_owned();
@@ -137,6 +145,7 @@ impl CredentialsFile {
             iss: iss?,
             audience: audience?,
             tenant_claim: tenant_claim?,
+            tenants,
             principal_claim: principal_claim.unwrap_or_else(|| "sub".to_owned()),
             leeway: leeway.unwrap_or(Duration::from_secs(30)),
             keys: keys?,

@@ -120,13 +120,15 @@ fn of_routes(one: (&Shared, &Places), other: (&Shared, &Places)) -> Difference {
 }
 
 fn of_route(one: &Route, other: &Route) -> Option<&'static str> {
-    let Route { name, methods, path, protection } = one;
+    let Route { name, methods, path, protection, allow_overrides } = one;
     if *name != other.name {
         return Some("name");
     } else if *methods != other.methods {
         return Some("methods");
     } else if path.as_str() != other.path.as_str() {
         return Some("path");
+    } else if *allow_overrides != other.allow_overrides {
+        return Some("allow_overrides");
     }
     match (protection, &other.protection) {
         (Protection::Off { upstream_timeout: one }, Protection::Off { upstream_timeout: other }) => {
@@ -159,6 +161,7 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
         replay_headers,
         mode,
         accept,
+        keep_headers,
         bind,
         // The register says which routes are under escrow; the file only proposes.
         escrow: _,
@@ -191,6 +194,7 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
         (of_outcomes, *outcomes != other.outcomes),
         ("mode", *mode != other.mode),
         ("accept", *accept != other.accept),
+        ("accept.keep_headers", *keep_headers != other.keep_headers),
         ("bind", *bind != other.bind),
         ("replay_headers", *replay_headers != other.replay_headers),
     ];

@@ -18,6 +18,9 @@ use crate::gateway::crowd::MostAtOnce;
 /// The least room for bodies, in bytes.
 const LEAST_BODIES: usize = 1 << 20;
 
+/// The least room for heads, in bytes.
+const LEAST_HEADS: usize = 1 << 20;
+
 /// Where a gateway listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
@@ -53,6 +56,8 @@ pub struct PublicLimits {
     pub connections: usize,
     /// The most connections of one client address at a time.
     pub connections_per_ip: usize,
+    /// The most bytes of all request heads together, beyond the first 4 KiB of each.
+    pub heads: usize,
     /// How long a TLS handshake may take, the first byte of a connection may take, and a request's head may take from its first byte.
     pub head_time: Duration,
     /// How long the next piece of a request's body may take.
@@ -68,6 +73,7 @@ impl Default for PublicLimits {
         Self {
             connections: 10_000,
             connections_per_ip: 1_000,
+            heads: 64 << 20,
             head_time: Duration::from_secs(30),
             body_stall: Duration::from_secs(30),
             write_stall: Duration::from_secs(30),
@@ -145,9 +151,11 @@ fn limits(mut section: Section<'_>) -> Option<(PublicLimits, MostAtOnce)> {
         written.and_then(|count| usize::try_from(count).ok()).unwrap_or(usual)
     };
     let time = |key, usual| section.optional(key, span).unwrap_or(usual);
+    let heads = |value: &DeValue<'_>| reader::size(value, LEAST_HEADS, 1 << 40);
     let limits = PublicLimits {
         connections: count("connections", usual.connections),
         connections_per_ip: count("connections_per_ip", usual.connections_per_ip),
+        heads: section.optional("heads", heads).unwrap_or(usual.heads),
         head_time: time("head_time", usual.head_time),
         body_stall: time("body_stall", usual.body_stall),
         write_stall: time("write_stall", usual.write_stall),

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderName, Method, Uri};
 use toml::de::DeValue;
 
@@ -92,6 +93,7 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
         for earlier in &routes[..index] {
             compare(&earlier.value, later, problems);
         }
+        advise_on_catch_all(&routes[..index], later, problems);
     }
     Some(routes)
 }
@@ -132,8 +134,9 @@ fn route(mut section: Section<'_>) -> Option<Route> {
             None
         }
     };
+    let allow_overrides = section.optional("allow_overrides", reader::flag).unwrap_or(false);
     section.finish();
-    Some(Route { name: name?.into(), methods, path: path?, protection: protection? })
+    Some(Route { name: name?.into(), methods, path: path?, protection: protection?, allow_overrides })
 }
 
 fn refuse_policy(section: &Section<'_>) {
@@ -163,6 +166,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         section.optional(key, |value| reader::size(value, least, MOST_BYTES)).unwrap_or(DEFAULT_BYTES)
     };
     let bindings = [("tenant", Binding::Tenant), ("principal", Binding::Principal)];
+    let (accept, keep_headers) = accept(section);
     let modes = [Mode::Sync, Mode::Prefer, Mode::Accept].map(|mode| (mode.name(), mode));
     let policy = Policy {
         syntax,
@@ -184,7 +188,8 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         outcomes: outcomes::read(section),
         replay_headers: replay_headers(section),
         mode: section.optional("mode", |value| reader::word(value, &modes)).unwrap_or(Mode::Sync),
-        accept: accept(section),
+        accept,
+        keep_headers,
         bind: section.optional("bind", |value| reader::word(value, &bindings)).unwrap_or(Binding::Tenant),
     };
     if policy.mode == Mode::Sync && section.has("accept") {
@@ -201,8 +206,8 @@ const ACCEPT: Accept = Accept {
     backoff: Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) },
 };
 
-fn accept(route: &Section<'_>) -> Accept {
-    let Some(mut section) = route.table("accept") else { return ACCEPT };
+fn accept(route: &Section<'_>) -> (Accept, Vec<HeaderName>) {
+    let Some(mut section) = route.table("accept") else { return (ACCEPT, Vec::new()) };
     section.rename(format!("{} [route.accept]", route.name()));
     let most = Duration::from_secs(365 * 86_400);
     let span = |key, least: u64, default| {
@@ -223,8 +228,20 @@ fn accept(route: &Section<'_>) -> Accept {
     if accept.backoff.first > accept.backoff.most {
         section.fail("backoff is longer than backoff_most: shorten backoff, or lengthen backoff_most");
     }
+    let keep = section.optional("keep_headers", |value| reader::list(value, kept)).unwrap_or_default();
     section.finish();
-    accept
+    (accept, keep)
+}
+
+fn kept(value: &DeValue<'_>) -> Result<HeaderName, String> {
+    let text = reader::text(value)?;
+    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
+    match [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(&name) {
+        true => Err(format!(
+            "{text:?} is a credential: it is stored only where requests are sealed ([accept] key_env)"
+        )),
+        false => Ok(name),
+    }
 }
 
 /// Stripe's, and the drafts' usual choice: it outlives every sensible client's retries.
@@ -343,6 +360,25 @@ fn compare(earlier: &Route, later: &RouteAt, problems: &Problems) {
                 later.name,
                 earlier.name,
                 later.path.as_str()
+            ),
+        );
+    }
+}
+
+/// Advice where a wide route without keys stands behind routes with keys that lie in it.
+fn advise_on_catch_all(before: &[RouteAt], later: &RouteAt, problems: &Problems) {
+    let Located { at, value: wide } = later;
+    let changes = wide.methods.is_empty() || wide.methods.iter().any(|method| !method.is_safe());
+    let (path, keyed) = (wide.path.as_str(), |route: &&RouteAt| route.value.policy().is_some());
+    let inside = before.iter().filter(keyed).find(|route| covers(path, route.value.path.as_str()));
+    if let (None, true, Some(inside)) = (wide.policy(), changes && path.ends_with('*'), inside) {
+        let (name, keyed) = (&wide.name, &inside.value.name);
+        problems.advise(
+            at,
+            format!(
+                "route {name:?} lets all other paths under {path} pass without a key, behind route \
+                 {keyed:?}: so does a path that only the service takes for one of route {keyed:?}. \
+                 List the paths that need no key, or only methods that change nothing"
             ),
         );
     }

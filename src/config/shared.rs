@@ -9,6 +9,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
+
 use super::ring::RingFile;
 use super::routes::RouteAt;
 use super::timings;
@@ -126,6 +128,10 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Fail
     for route in &routes.0 {
         let methods: Vec<&str> = route.methods.iter().map(|method| method.as_str()).collect();
         let _ = writeln!(text, "route {} {:?} {}", route.name, methods, route.path.as_str());
+        // Where it is not the default, as in `write_newer`.
+        if route.allow_overrides {
+            text.push_str("allows overrides\n");
+        }
         match &route.protection {
             // Without the default, as gateways of before 2026-11-24 write it.
             Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT } => text.push_str("off\n"),
@@ -180,6 +186,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         replay_headers,
         mode,
         accept,
+        keep_headers,
         bind,
         // The register says which routes are under escrow; the file only proposes.
         escrow: _,
@@ -213,10 +220,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     };
     let mut headers: Vec<&str> = replay_headers.iter().map(|name| name.as_str()).collect();
     headers.sort_unstable();
-    // Where it is not the default, so that it makes no difference to gateways that do not know it.
-    if *status_ends_attempt {
-        text.push_str("status ends attempt\n");
-    }
+    write_newer(text, *status_ends_attempt, keep_headers);
     write_accept(text, *mode, accept);
     let keys = format!("{min_length} {max_length} {} {} {entropy_bits}", alphabet.name(), form.name());
     let _ = writeln!(text, "{keys} {fingerprint:?} {mismatch}");
@@ -225,6 +229,18 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {} {headers:?} {bind}",
         letters(outcomes)
     );
+}
+
+/// What is written only where it is not the default, so that it makes no difference to gateways that do not know it.
+fn write_newer(text: &mut String, status_ends_attempt: bool, keep_headers: &[HeaderName]) {
+    if status_ends_attempt {
+        text.push_str("status ends attempt\n");
+    }
+    if !keep_headers.is_empty() {
+        let mut kept: Vec<&str> = keep_headers.iter().map(|name| name.as_str()).collect();
+        kept.sort_unstable();
+        let _ = writeln!(text, "keeps {kept:?}");
+    }
 }
 
 /// One letter for each status.

@@ -85,6 +85,7 @@ upstream_timeout = "5s"
 settle_time = "0s"
 retention = "24h"
 mode = "prefer"
+accept = { keep_headers = ["Demo-Behave"] }
 "#;
 
 /// Where one gateway finds what it needs.

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Gateway;
@@ -23,6 +22,27 @@ use crate::protocol::job::JobState;
 use crate::protocol::record::{Reading, RequestId, Row};
 use crate::protocol::time::Date;
 
+/// The headers that are stored with every accepted request.
+const KEPT: &[&str] = &[
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-type",
+    "host",
+    "idempotency-key",
+    "prefer",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-request-id",
+];
 /// What a client prefers (RFC 7240).
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const RESPOND_ASYNC: &str = "respond-async";
@@ -50,7 +70,7 @@ fn is_respond_async(preference: &str) -> bool {
     name.trim().eq_ignore_ascii_case(RESPOND_ASYNC)
 }
 
-/// The request as it is stored: without the preference that was honoured here, and without credentials unless it is sealed.
+/// The request as it is stored: without the preference that was honoured here, and unless it is sealed with some headers only.
 pub(super) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest {
     let mut headers = ask.headers.clone();
     let others: Vec<HeaderValue> = headers
@@ -66,11 +86,18 @@ pub(super) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest
         headers.append(PREFER, other);
     }
     if !gateway.settings.seals_requests {
-        for name in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
-            headers.remove(name);
-        }
+        keep_only(&mut headers, &ask.policy.keep_headers);
     }
     StoredRequest { method: ask.method.clone(), target: ask.target.clone(), headers, body: ask.body.clone() }
+}
+
+/// Leaves what describes the request, and what its route names: any other header may be a secret of the client's.
+fn keep_only(headers: &mut HeaderMap, named: &[HeaderName]) {
+    let unnamed = |name: &&HeaderName| !KEPT.contains(&name.as_str()) && !named.contains(name);
+    let others: Vec<HeaderName> = headers.keys().filter(unnamed).cloned().collect();
+    for other in others {
+        headers.remove(other);
+    }
 }
 
 /// The reply to a request that was accepted now.
@@ -132,6 +159,18 @@ fn pending<P: Ports>(gateway: &Gateway<P>, ask: &Ask, request_id: RequestId, exp
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_named_is_not_kept() {
+        let mut headers = HeaderMap::new();
+        for name in ["content-type", "idempotency-key", "authorization", "cookie", "x-api-key", "x-shop"] {
+            headers.insert(name, "1".parse().unwrap());
+        }
+        keep_only(&mut headers, &[HeaderName::from_static("x-shop")]);
+        let mut kept: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, ["content-type", "idempotency-key", "x-shop"]);
+    }
 
     #[test]
     fn only_the_preference_itself_is_heeded() {

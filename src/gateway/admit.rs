@@ -111,12 +111,12 @@ impl Ask {
 pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place: &Place) -> Admitted {
     let live = gateway.live();
     let (method, path) = (request.method(), request.uri().path());
-    let matched = live.routes.find(method, path);
+    let matched = live.routes.find(method, path, request.headers());
     let with_key = request.headers().contains_key(&reply::KEY);
-    gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused));
+    gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused(_)));
     let (route, policy) = match matched {
         Matched::PassThrough => return pass(gateway, (NO_ROUTE.into(), matched), request),
-        Matched::Refused => return Admitted::Refused(Problem::NoRoute, None),
+        Matched::Refused(why) => return Admitted::Refused(why.into(), None),
         Matched::Route(route) => match &route.protection {
             Protection::Off { .. } => return pass(gateway, (route.name.clone(), matched), request),
             Protection::Optional(_) if !with_key => {
@@ -230,10 +230,11 @@ pub fn admit_forward<P: Ports>(
     place: &Place,
 ) -> Result<Ask, Problem> {
     let live = gateway.live();
-    let matched = live.routes.find(&forward.method, forward.target.path());
+    let matched = live.routes.find(&forward.method, forward.target.path(), &forward.headers);
     let (route, policy) = match matched {
         Matched::Route(route) => (route.name.clone(), route.policy().ok_or(Problem::NoRoute)?.clone()),
-        Matched::PassThrough | Matched::Refused => return Err(Problem::NoRoute),
+        Matched::PassThrough => return Err(Problem::NoRoute),
+        Matched::Refused(why) => return Err(why.into()),
     };
     check_named(&policy, forward.principal)?;
     if forward.body.len() > policy.body_limit {

@@ -95,7 +95,7 @@ impl Coverage {
             return;
         }
         let (route, protection) = match matched {
-            Matched::PassThrough | Matched::Refused => (None, How::NoRoute),
+            Matched::PassThrough | Matched::Refused(_) => (None, How::NoRoute),
             Matched::Route(route) => {
                 let how = match &route.protection {
                     Protection::Off { .. } => How::Off,
@@ -176,6 +176,8 @@ fn is_word(segment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::super::route::{Route, Routes, UPSTREAM_TIMEOUT};
     use super::*;
 
@@ -185,6 +187,7 @@ mod tests {
             methods: Vec::new(),
             path: PathPattern::parse(path).unwrap(),
             protection: Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT },
+            allow_overrides: false,
         };
         Routes(vec![route("search", "/v1/{shop}/search"), route("rest", "/open/*")])
     }
@@ -192,8 +195,8 @@ mod tests {
     fn see(coverage: &Coverage, method: &str, path: &str) {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         let routes = routes();
-        let matched = routes.find(&method, path);
-        coverage.saw(&method, path, matched, false, matches!(matched, Matched::Refused));
+        let matched = routes.find(&method, path, &HeaderMap::new());
+        coverage.saw(&method, path, matched, false, matches!(matched, Matched::Refused(_)));
     }
 
     #[test]

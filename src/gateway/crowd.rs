@@ -5,7 +5,9 @@
 //! places of their own, so that neither shuts the other out, and the last eighth of either is for tenants that have little here. It must not wait: a
 //! queue would only be one more thing to bound.
 
+use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -75,6 +77,8 @@ pub(super) struct Crowd {
 struct Count {
     all: Share,
     shares: Box<[Share]>,
+    /// Requests without a key, by the address that they are from.
+    addresses: Box<[AtomicUsize]>,
 }
 
 /// What is there, of all or of some tenants.
@@ -86,9 +90,17 @@ struct Share {
 
 impl Default for Count {
     fn default() -> Self {
-        Self { all: Share::default(), shares: (0..SHARES).map(|_| Share::default()).collect() }
+        Self {
+            all: Share::default(),
+            shares: (0..SHARES).map(|_| Share::default()).collect(),
+            addresses: (0..SHARES).map(|_| AtomicUsize::default()).collect(),
+        }
     }
 }
+
+/// Room that the listener gave a request's head: kept as long as the request's place.
+#[derive(Clone, Debug)]
+pub struct HeadRoom(pub Arc<dyn Any + Send + Sync>);
 
 /// One request's place; free again when the last copy is dropped.
 #[derive(Clone, Debug)]
@@ -101,6 +113,8 @@ struct Taken {
     most: MostAtOnce,
     share: OnceLock<usize>,
     body: AtomicUsize,
+    head: OnceLock<HeadRoom>,
+    address: OnceLock<usize>,
 }
 
 impl<P: Ports> Gateway<P> {
@@ -127,7 +141,8 @@ impl Crowd {
         }
         metrics::request_came(whose);
         let (share, body) = (OnceLock::new(), AtomicUsize::new(0));
-        Some(Place(Arc::new(Taken { crowd: self.clone(), whose, most, share, body })))
+        let (head, address) = (OnceLock::new(), OnceLock::new());
+        Some(Place(Arc::new(Taken { crowd: self.clone(), whose, most, share, body, head, address })))
     }
 
     fn of(&self, whose: Whose) -> &Count {
@@ -150,6 +165,33 @@ impl Place {
             count.shares[number].requests.fetch_sub(1, Ordering::SeqCst);
         }
         may
+    }
+
+    /// Says that the request has no key, and from which address it is. `false`: what is left is for tenants that have less here, or, of
+    /// what requests without a key may have, for other addresses.
+    pub(super) fn has_no_key(&self, from: Option<IpAddr>) -> bool {
+        if !self.is_of(None) {
+            return false;
+        }
+        let (count, most) = (self.0.count(), self.0.most.requests);
+        let number = number_of(&from.map(counted_as));
+        let own = count.addresses[number].fetch_add(1, Ordering::SeqCst);
+        let all = count.shares[share_of(None)].requests.load(Ordering::SeqCst);
+        let share = most - most / KEPT;
+        let kept = share / KEPT;
+        let may = own < kept || all <= share - kept;
+        if !may || self.0.address.set(number).is_err() {
+            count.addresses[number].fetch_sub(1, Ordering::SeqCst);
+        }
+        may
+    }
+
+    /// Keeps the room of the request's head, where it has one.
+    pub(super) fn keeps(&self, head: Option<&HeadRoom>) {
+        if let Some(head) = head {
+            // A request comes in once.
+            let _first = self.0.head.set(head.clone());
+        }
     }
 
     /// Makes room for the request's body, of this many bytes instead of what was said before. `false`: there is none. For fewer bytes than were said
@@ -198,14 +240,29 @@ impl Drop for Taken {
             share.bodies.fetch_sub(body, Ordering::SeqCst);
             share.requests.fetch_sub(1, Ordering::SeqCst);
         }
+        if let Some(number) = self.address.get() {
+            self.count().addresses[*number].fetch_sub(1, Ordering::SeqCst);
+        }
         metrics::request_left(self.whose);
     }
 }
 
 fn share_of(tenant: Option<&Tenant>) -> usize {
+    number_of(&tenant.map(Tenant::as_str))
+}
+
+fn number_of(counted: &impl Hash) -> usize {
     let mut hasher = DefaultHasher::new();
-    tenant.map(Tenant::as_str).hash(&mut hasher);
+    counted.hash(&mut hasher);
     (hasher.finish() % SHARES as u64) as usize
+}
+
+/// The address that a client is counted under: IPv6 clients by /64, which is what one of them is given.
+pub fn counted_as(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+    }
 }
 
 /// An answer's body that keeps its request's place.
@@ -307,6 +364,28 @@ mod tests {
         for share in crowd.of(Whose::Client).shares.iter() {
             assert_eq!(share.requests.load(Ordering::SeqCst), 0);
         }
+    }
+
+    #[test]
+    fn one_address_leaves_some_places_of_requests_without_a_key_to_others() {
+        let crowd = Arc::new(Crowd::default());
+        let from = |address: &str| {
+            let place = crowd.place(Whose::Client, SOME)?;
+            place.has_no_key(address.parse().ok()).then_some(place)
+        };
+        let mut one: Vec<Place> = std::iter::from_fn(|| from("192.0.2.1")).take(20).collect();
+        assert_eq!(one.len(), 13, "all of the fourteen but an eighth");
+        assert!(from("::ffff:192.0.2.1").is_none(), "it is the same address");
+        let other = from("2001:db8::1").unwrap();
+        assert!(from("2001:db8::2").is_none(), "their share is full");
+        assert!(place_of(&crowd, "a").is_some(), "tenants have theirs");
+        drop(one.pop());
+        assert!(from("192.0.2.1").is_none(), "what is left is for others");
+        let near = from("2001:db8:0:1::1").unwrap();
+        drop((one, other, near));
+        let count = crowd.of(Whose::Client);
+        assert!(count.addresses.iter().all(|address| address.load(Ordering::SeqCst) == 0));
+        assert_eq!(count.all.requests.load(Ordering::SeqCst), 0);
     }
 
     #[test]

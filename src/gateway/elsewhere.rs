@@ -110,6 +110,8 @@ mod tests {
             Problem::Key(KeyError::Missing),
             Problem::CredentialInvalid,
             Problem::NoRoute,
+            Problem::OtherSpelling,
+            Problem::Overridden,
             Problem::KeyReused { dialect: Mismatch::Conflict },
             Problem::KeyReused { dialect: Mismatch::Unprocessable },
             Problem::KeyExpired,

@@ -4,9 +4,10 @@
 //! key, [`super::pass`] lets through what has none. It must not look at a key itself.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 
 use super::admit::Admitted;
 use super::authority::Here;
@@ -19,6 +20,11 @@ use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Body, Ports};
 use crate::protocol::region::RegionName;
 
+/// The address that a request is from, as the listener wrote it: a client's own header of that name is never passed on.
+fn sender(headers: &HeaderMap) -> Option<IpAddr> {
+    headers.get("x-forwarded-for")?.to_str().ok()?.parse().ok()
+}
+
 impl<P: Ports> Gateway<P> {
     /// Answers a client's request. Dropping the future (the client hung up) cancels nothing once a key is admitted.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
@@ -26,7 +32,10 @@ impl<P: Ports> Gateway<P> {
             return shadow::pass(self, shadow, request).await;
         }
         match self.place(Whose::Client) {
-            Ok(place) => self.placed(request, &place).await.map(|body| place.until_sent(body)),
+            Ok(place) => {
+                place.keeps(request.extensions().get());
+                self.placed(request, &place).await.map(|body| place.until_sent(body))
+            }
             Err(problem) => self.refused(&problem, &trace::of(request.headers())),
         }
     }
@@ -44,7 +53,9 @@ impl<P: Ports> Gateway<P> {
         }
         let trace = trace::of(request.headers());
         match admit::admit(self, request, place).await {
-            Admitted::Pass(request, passing) if place.is_of(None) => self.pass(passing, *request).await,
+            Admitted::Pass(request, passing) if place.has_no_key(sender(request.headers())) => {
+                self.pass(passing, *request).await
+            }
             Admitted::Pass(..) => self.refused(&crowd::overloaded(self), &trace),
             Admitted::Refused(problem, echo) => {
                 let mut response = self.refused(&problem, &trace);

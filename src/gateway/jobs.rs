@@ -369,9 +369,8 @@ fn is_of(request: &StoredRequest, own: &Row) -> bool {
 /// The request that was accepted, under the fingerprint that stands in its record.
 fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequest) -> Option<Ask> {
     let live = gateway.live();
-    let Matched::Route(route) = live.routes.find(&request.method, request.target.path()) else {
-        return None;
-    };
+    let found = live.routes.find(&request.method, request.target.path(), &request.headers);
+    let Matched::Route(route) = found else { return None };
     let policy = route.policy()?.clone();
     Some(Ask {
         id: job.taken.id.clone(),
@@ -446,6 +445,8 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
         Problem::Key(_)
         | Problem::CredentialInvalid
         | Problem::NoRoute
+        | Problem::OtherSpelling
+        | Problem::Overridden
         | Problem::BodyTooLarge { .. }
         | Problem::BodyBroken
         | Problem::KeyRefused(_)

@@ -50,6 +50,7 @@ pub mod route;
 pub mod shadow;
 pub mod signature;
 pub mod spans;
+mod spelling;
 mod stand_in;
 pub mod status;
 mod sweep;

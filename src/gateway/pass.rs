@@ -33,7 +33,7 @@ pub struct Passing {
 pub(super) fn within(matched: Matched<'_>) -> Duration {
     match matched {
         Matched::Route(route) => route.upstream_timeout(),
-        Matched::PassThrough | Matched::Refused => UNLISTED_TIMEOUT,
+        Matched::PassThrough | Matched::Refused(_) => UNLISTED_TIMEOUT,
     }
 }
 

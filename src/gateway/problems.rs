@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::route::Mismatch;
+use super::route::{Mismatch, Refused};
 use super::signature::Unsigned;
 use crate::protocol::key::KeyError;
 use crate::protocol::key_policy::Breach;
@@ -32,6 +32,10 @@ pub enum Problem {
     CredentialInvalid,
     /// No route takes this state-changing request.
     NoRoute,
+    /// The path is another spelling of one that a route with keys takes.
+    OtherSpelling,
+    /// A header names another method or path than the request has.
+    Overridden,
     /// The body is over the route's limit.
     BodyTooLarge {
         /// The limit in bytes.
@@ -166,6 +170,16 @@ pub const CODES: &[&str] = &{
     codes
 };
 
+impl From<Refused> for Problem {
+    fn from(why: Refused) -> Self {
+        match why {
+            Refused::NoRoute => Problem::NoRoute,
+            Refused::Spelling => Problem::OtherSpelling,
+            Refused::Override => Problem::Overridden,
+        }
+    }
+}
+
 impl Problem {
     /// The stable code.
     pub fn code(&self) -> &'static str {
@@ -181,6 +195,8 @@ impl Problem {
             ) => "key-malformed",
             Problem::CredentialInvalid => "credential-invalid",
             Problem::NoRoute => "no-route",
+            Problem::OtherSpelling => "path-spelling",
+            Problem::Overridden => "override-refused",
             Problem::BodyTooLarge { .. } => "body-too-large",
             Problem::BodyBroken => "body-broken",
             Problem::FingerprintImpossible(_) => "fingerprint-impossible",
@@ -227,6 +243,8 @@ impl Problem {
             | Problem::KeyRefused(_)
             | Problem::CredentialInvalid
             | Problem::NoRoute
+            | Problem::OtherSpelling
+            | Problem::Overridden
             | Problem::BodyTooLarge { .. }
             | Problem::BodyBroken
             | Problem::UpstreamBroke
@@ -247,6 +265,8 @@ impl Problem {
             | Problem::KeyRefused(_)
             | Problem::CredentialInvalid
             | Problem::NoRoute
+            | Problem::OtherSpelling
+            | Problem::Overridden
             | Problem::BodyTooLarge { .. }
             | Problem::UpstreamBroke
             | Problem::UpstreamSilent
@@ -294,6 +314,8 @@ impl Problem {
             }
             Problem::CredentialInvalid
             | Problem::NoRoute
+            | Problem::OtherSpelling
+            | Problem::Overridden
             | Problem::BodyBroken
             | Problem::UpstreamBroke
             | Problem::UpstreamSilent

@@ -250,7 +250,9 @@ pub(super) fn status(problem: &Problem) -> StatusCode {
             | KeyError::TooLong { .. }
             | KeyError::Malformed { .. } => StatusCode::BAD_REQUEST,
         },
-        Problem::KeyRefused(_) | Problem::BodyBroken => StatusCode::BAD_REQUEST,
+        Problem::KeyRefused(_) | Problem::BodyBroken | Problem::OtherSpelling | Problem::Overridden => {
+            StatusCode::BAD_REQUEST
+        }
         Problem::CredentialInvalid => StatusCode::UNAUTHORIZED,
         Problem::NoRoute | Problem::KeyUnknown => StatusCode::NOT_FOUND,
         Problem::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,

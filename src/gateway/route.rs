@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, Method, Uri};
+use http::{HeaderMap, HeaderName, Method, Uri};
 
 use super::signature::FingerprintRule;
+use super::spelling::Plain;
 use crate::protocol::decide::{Over, Recovery};
 use crate::protocol::job::Backoff;
 use crate::protocol::key::Syntax;
@@ -27,9 +28,16 @@ pub struct Route {
     pub path: PathPattern,
     /// What it does about keys.
     pub protection: Protection,
+    /// Whether a header of its requests may name another method or path than they have.
+    pub allow_overrides: bool,
 }
 
 impl Route {
+    /// Whether it takes this method.
+    fn takes(&self, method: &Method) -> bool {
+        self.methods.is_empty() || self.methods.contains(method)
+    }
+
     /// Its policy, if it looks at keys.
     pub fn policy(&self) -> Option<&Arc<Policy>> {
         match &self.protection {
@@ -103,6 +111,8 @@ pub struct Policy {
     pub mode: Mode,
     /// How accepted requests are stored and run.
     pub accept: Accept,
+    /// The headers that are stored with an accepted request that is not sealed, beside those of every request.
+    pub keep_headers: Vec<HeaderName>,
     /// Who may use a key that was claimed on this route.
     pub bind: Binding,
     /// Whether its claims are also lodged with the next serving region before anything is sent.
@@ -230,6 +240,8 @@ pub const NEVER_REPLAYED: &[&str] = &[
 pub struct PathPattern {
     text: String,
     segments: Vec<Segment>,
+    /// The same segments in their plain spelling.
+    plain: Vec<Segment>,
     rest: bool,
 }
 
@@ -254,9 +266,16 @@ impl PathPattern {
             None => (inner, false),
         };
         let whole = if inner.is_empty() && rest { Vec::new() } else { inner.split('/').collect() };
-        let segments =
+        let segments: Vec<Segment> =
             whole.into_iter().map(|segment| Self::segment(segment, text)).collect::<Result<_, _>>()?;
-        Ok(Self { text: text.to_owned(), segments, rest })
+        let plain = segments.iter().flat_map(|segment| match segment {
+            Segment::Any => vec![Segment::Any],
+            Segment::Exactly(text) => {
+                Plain::of(text).segments().iter().cloned().map(Segment::Exactly).collect()
+            }
+        });
+        let plain = plain.collect();
+        Ok(Self { text: text.to_owned(), segments, plain, rest })
     }
 
     fn segment(segment: &str, text: &str) -> Result<Segment, String> {
@@ -273,9 +292,16 @@ impl PathPattern {
 
     /// Whether `path` (without query) matches. Compares bytes: nothing is decoded or normalised, so what was matched is what is sent.
     pub fn matches(&self, path: &str) -> bool {
-        let Some(inner) = path.strip_prefix('/') else { return false };
-        let mut given = inner.split('/');
-        for segment in &self.segments {
+        path.strip_prefix('/').is_some_and(|inner| self.fits(&self.segments, inner.split('/')))
+    }
+
+    /// Whether a path of this plain spelling may be one that matches, to some upstream.
+    fn matches_plain(&self, plain: &Plain) -> bool {
+        self.fits(&self.plain, plain.segments().iter().map(String::as_str))
+    }
+
+    fn fits<'a>(&self, wanted: &[Segment], mut given: impl Iterator<Item = &'a str>) -> bool {
+        for segment in wanted {
             match (segment, given.next()) {
                 (Segment::Exactly(text), Some(part)) if text == part => {}
                 (Segment::Any, Some(part)) if !part.is_empty() => {}
@@ -302,9 +328,27 @@ pub enum Matched<'a> {
     Route(&'a Route),
     /// No route; the method is safe or idempotent by itself, so it streams straight through.
     PassThrough,
-    /// No route, and the method may change state each time (POST, PATCH, or one that we do not know), or a path that climbs: refused, so that no such route stays unprotected by oversight.
-    Refused,
+    /// Refused, so that nothing passes a route with keys by oversight.
+    Refused(Refused),
 }
+
+/// Why the routes refuse a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No route takes it, and its method may change state each time (POST, PATCH, or one that we do not
+    /// know); or its path climbs.
+    NoRoute,
+    /// Its path is another spelling of one that a route with keys takes.
+    Spelling,
+    /// A header names another method or path, and its route does not allow that.
+    Override,
+}
+
+/// Headers by which some frameworks take another method than that of the request.
+const METHOD_OVERRIDES: [&str; 4] =
+    ["x-http-method-override", "x-http-method", "x-method-override", "x-original-method"];
+/// Headers by which some frameworks take another path than that of the request.
+const PATH_OVERRIDES: [&str; 4] = ["x-original-url", "x-original-uri", "x-rewrite-url", "x-override-url"];
 
 impl Routes {
     /// The policies of all routes that look at keys.
@@ -325,31 +369,55 @@ impl Routes {
         self.0.iter().find(|route| *route.name == *name)?.policy()
     }
 
-    /// The first route that takes this method and path. A request that may change state and whose path climbs is taken by none: its
-    /// upstream may find another resource there than the route says, one that asks for a key.
-    pub fn find(&self, method: &Method, path: &str) -> Matched<'_> {
-        if !method.is_safe() && climbs(path) {
-            return Matched::Refused;
+    /// The first route that takes this request. It is refused where its upstream may find another
+    /// resource than the route says, one that asks for a key: by a path that climbs, by another spelling
+    /// of the path, or by a header that overrides method or path.
+    pub fn find(&self, method: &Method, path: &str, headers: &HeaderMap) -> Matched<'_> {
+        let takes = |route: &Route| route.takes(method) && route.path.matches(path);
+        let found = self.0.iter().position(takes);
+        let route = found.map(|number| &self.0[number]);
+        if !method.is_safe() {
+            let plain = Plain::of(path);
+            if plain.climbs() {
+                return Matched::Refused(Refused::NoRoute);
+            }
+            if self.is_another_spelling(method, found, &plain) {
+                return Matched::Refused(Refused::Spelling);
+            }
         }
-        let takes = |route: &&Route| {
-            (route.methods.is_empty() || route.methods.contains(method)) && route.path.matches(path)
-        };
-        match self.0.iter().find(takes) {
+        let allowed = route.is_some_and(|route| route.allow_overrides) || self.policies().next().is_none();
+        if !allowed && is_overridden(method, headers) {
+            return Matched::Refused(Refused::Override);
+        }
+        match route {
             Some(route) => Matched::Route(route),
             // Methods are case-sensitive (RFC 9110, section 9.1) but not every upstream heeds that: `post` is nothing we know.
             None if method.is_idempotent() => Matched::PassThrough,
-            None => Matched::Refused,
+            None => Matched::Refused(Refused::NoRoute),
         }
+    }
+
+    /// Whether another route than the one that was found may be meant, one with keys. Not where the found
+    /// one takes the plain spelling, too, and stands before: the order of routes says so.
+    fn is_another_spelling(&self, method: &Method, found: Option<usize>, plain: &Plain) -> bool {
+        let first = found.filter(|number| self.0[*number].path.matches_plain(plain));
+        self.0.iter().enumerate().any(|(number, route)| {
+            Some(number) != found
+                && first.is_none_or(|first| number < first)
+                && route.policy().is_some()
+                && route.takes(method)
+                && route.path.matches_plain(plain)
+        })
     }
 }
 
-/// Whether a segment is `.` or `..` for some upstream: percent-encoded, beside a backslash or an encoded slash, or with parameters.
-fn climbs(path: &str) -> bool {
-    let mut read = path.to_ascii_lowercase();
-    for (code, character) in [("%2e", "."), ("%2f", "/"), ("%5c", "/"), ("\\", "/"), ("%3b", ";")] {
-        read = read.replace(code, character);
-    }
-    read.split('/').any(|segment| matches!(segment.split(';').next(), Some("." | "..")))
+/// Whether a header names another method; or another path, where the method may change state.
+fn is_overridden(method: &Method, headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| {
+        // CGI, WSGI, Rack and PHP take `_` for `-`.
+        let name = name.as_str().replace('_', "-");
+        METHOD_OVERRIDES.contains(&&*name) || !method.is_safe() && PATH_OVERRIDES.contains(&&*name)
+    })
 }
 
 #[cfg(test)]
@@ -383,27 +451,132 @@ mod tests {
         }
     }
 
+    fn find<'a>(routes: &'a Routes, method: &str, path: &str) -> Matched<'a> {
+        routes.find(&Method::from_bytes(method.as_bytes()).unwrap(), path, &HeaderMap::new())
+    }
+
     #[test]
     fn state_changing_methods_without_a_route_are_refused() {
         let routes = Routes::default();
-        assert!(matches!(routes.find(&Method::POST, "/x"), Matched::Refused));
-        assert!(matches!(routes.find(&Method::PATCH, "/x"), Matched::Refused));
-        assert!(matches!(routes.find(&Method::GET, "/x"), Matched::PassThrough));
-        assert!(matches!(routes.find(&Method::DELETE, "/x"), Matched::PassThrough));
-        for unknown in ["post", "Patch", "MKCOL"] {
-            let unknown = Method::from_bytes(unknown.as_bytes()).unwrap();
-            assert!(matches!(routes.find(&unknown, "/x"), Matched::Refused), "{unknown}");
+        for refused in ["POST", "PATCH", "post", "Patch", "MKCOL"] {
+            let matched = find(&routes, refused, "/x");
+            assert!(matches!(matched, Matched::Refused(Refused::NoRoute)), "{refused}");
+        }
+        for passes in ["GET", "DELETE"] {
+            assert!(matches!(find(&routes, passes, "/x"), Matched::PassThrough), "{passes}");
+        }
+    }
+
+    /// Routes of these paths and with these words for keys, which take any method.
+    fn routes(all: &[(&str, &str)]) -> Routes {
+        let route = |(path, key): &(&str, &str)| Route {
+            name: (*path).into(),
+            methods: vec![],
+            path: PathPattern::parse(path).unwrap(),
+            protection: match *key {
+                "off" => Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT },
+                "optional" => Protection::Optional(policy()),
+                _ => Protection::Required(policy()),
+            },
+            allow_overrides: *key == "allows",
+        };
+        Routes(all.iter().map(route).collect())
+    }
+
+    fn policy() -> Arc<Policy> {
+        Arc::new(Policy {
+            syntax: Syntax::Lenient,
+            key_policy: KeyPolicy::default(),
+            fingerprint: FingerprintRule::Whole,
+            mismatch: Mismatch::Unprocessable,
+            recovery: Recovery::Park,
+            probe: None,
+            hold: Duration::ZERO,
+            wait: Duration::ZERO,
+            upstream_timeout: UPSTREAM_TIMEOUT,
+            settle_time: Duration::ZERO,
+            status_ends_attempt: false,
+            retention: Retention::Never,
+            tombstone: Duration::ZERO,
+            body_limit: 0,
+            stored_limit: 0,
+            outcomes: OutcomeSets::default(),
+            replay_headers: Vec::new(),
+            mode: Mode::Sync,
+            accept: Accept {
+                request_retention: Duration::ZERO,
+                max_runs: 1,
+                backoff: Backoff { first: Duration::ZERO, most: Duration::ZERO },
+            },
+            keep_headers: Vec::new(),
+            bind: Binding::Tenant,
+            escrow: Escrow::Off,
+        })
+    }
+
+    fn is_other_spelling(routes: &Routes, path: &str) -> bool {
+        matches!(find(routes, "PUT", path), Matched::Refused(Refused::Spelling))
+    }
+
+    #[test]
+    fn another_spelling_of_a_path_with_keys_is_refused_whatever_else_takes_it() {
+        let keyed = ("/v1/transfers/{id}", "required");
+        for rest in [&[][..], &[("/*", "off")], &[("/*", "optional")], &[("/*", "required")]] {
+            let routes = routes(&[&[("/v1/notes", "off"), keyed, ("/V2/Pay%2f", "required")], rest].concat());
+            for other in ["//v1/transfers/1", "/v1/%74ransfers/1", "/v1;a/transfers/1", "/v1/transfers/1/"] {
+                assert!(is_other_spelling(&routes, other), "{rest:?} {other}");
+            }
+            assert!(is_other_spelling(&routes, "/v2/p%61y"), "a pattern has a plain spelling, too");
+            for plain in ["/v1/transfers/1", "/v1/transfers/%31", "/v1/notes", "/v1/transfers", "/v1"] {
+                assert!(!is_other_spelling(&routes, plain), "{rest:?} {plain}");
+            }
+            assert!(!matches!(find(&routes, "GET", "//v1/transfers/1"), Matched::Refused(_)), "{rest:?}");
         }
     }
 
     #[test]
+    fn the_order_of_routes_says_which_of_two_is_meant() {
+        let first = routes(&[("/v1/{name}", "off"), ("/v1/pay", "required")]);
+        assert!(!is_other_spelling(&first, "/v1/p%61y"), "/v1/pay itself asks for no key");
+        let empty = routes(&[("/a/{x}/pay", "off"), ("/a/pay", "required")]);
+        assert!(is_other_spelling(&empty, "/a/;/pay"), "the first does not take the plain spelling");
+        assert!(!is_other_spelling(&empty, "/a/x/pay"));
+        let split = routes(&[("/c/{id}", "required"), ("/c/{id}/refunds", "required")]);
+        assert!(is_other_spelling(&split, "/c/1%2frefunds"), "under which of the two policies?");
+    }
+
+    #[test]
+    fn a_header_that_overrides_is_refused_unless_its_route_allows_it() {
+        let routes = routes(&[("/a", "required"), ("/b", "allows"), ("/c", "off")]);
+        let overridden = |method: &str, path: &str, name: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HeaderName::from_bytes(name.as_bytes()).unwrap(), "/a".parse().unwrap());
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            matches!(routes.find(&method, path, &headers), Matched::Refused(Refused::Override))
+        };
+        for name in METHOD_OVERRIDES.iter().chain(&PATH_OVERRIDES) {
+            for path in ["/a", "/c", "/unlisted"] {
+                assert!(overridden("PUT", path, name), "{path} {name}");
+            }
+            assert!(!overridden("PUT", "/b", name), "{name}");
+        }
+        assert!(overridden("GET", "/unlisted", "X_HTTP_Method_Override"));
+        assert!(!overridden("GET", "/unlisted", "X-Original-URL"), "it stays a GET");
+        assert!(!overridden("PUT", "/c", "X-Other"));
+        let mut headers = HeaderMap::new();
+        headers.insert("x-http-method", "POST".parse().unwrap());
+        let none = Routes::default();
+        let unkeyed = none.find(&Method::GET, "/a", &headers);
+        assert!(matches!(unkeyed, Matched::PassThrough), "there is nothing to get past");
+    }
+
+    #[test]
     fn a_path_that_climbs_out_of_its_route_changes_nothing() {
-        let path = PathPattern::parse("/v1/notes/*").unwrap();
-        let protection = Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT };
-        let routes = Routes(vec![Route { name: "notes".into(), methods: vec![], path, protection }]);
+        let routes = routes(&[("/v1/notes/*", "off")]);
         for path in [
             "/v1/notes/../charges",
             "/v1/notes/%2e%2E/charges",
+            "/v1/notes/%252e%252e/charges",
             "/v1/notes/.%2e/charges",
             "/v1/notes/..%2Fcharges",
             "/v1/notes/..\\charges",
@@ -412,15 +585,16 @@ mod tests {
             "/v1/notes/./x",
             "/v1/notes/..",
         ] {
-            for method in [Method::POST, Method::PUT, Method::DELETE] {
-                assert!(matches!(routes.find(&method, path), Matched::Refused), "{method} {path}");
+            for method in ["POST", "PUT", "DELETE"] {
+                let matched = find(&routes, method, path);
+                assert!(matches!(matched, Matched::Refused(Refused::NoRoute)), "{method} {path}");
             }
-            assert!(matches!(routes.find(&Method::GET, path), Matched::Route(_)), "{path}");
+            assert!(matches!(find(&routes, "GET", path), Matched::Route(_)), "{path}");
         }
         for path in
             ["/v1/notes/a.b", "/v1/notes/...", "/v1/notes/.well-known", "/v1/notes/a%2Fb", "/v1/notes/x;.."]
         {
-            assert!(matches!(routes.find(&Method::POST, path), Matched::Route(_)), "{path}");
+            assert!(matches!(find(&routes, "POST", path), Matched::Route(_)), "{path}");
         }
     }
 }

@@ -163,16 +163,16 @@ pub(super) async fn pass<P: Ports>(
     let (head, body) = request.into_parts();
     let (method, path) = (&head.method, head.uri.path());
     let live = gateway.live();
-    let matched = live.routes.find(method, path);
+    let matched = live.routes.find(method, path, &head.headers);
     let with_key = head.headers.contains_key(&reply::KEY);
     gateway.coverage.saw(method, path, matched, with_key, false);
     let route = match matched {
         Matched::Route(route) => route.name.clone(),
-        Matched::PassThrough | Matched::Refused => NO_ROUTE.into(),
+        Matched::PassThrough | Matched::Refused(_) => NO_ROUTE.into(),
     };
     let policy = match matched {
-        Matched::Refused => {
-            shadow.judge(&route, None, Verdict::refused(&Problem::NoRoute));
+        Matched::Refused(why) => {
+            shadow.judge(&route, None, Verdict::refused(&why.into()));
             None
         }
         Matched::Route(found) => match &found.protection {
@@ -187,7 +187,7 @@ pub(super) async fn pass<P: Ports>(
     let trial = match policy {
         Some(policy) => try_out(gateway, &live, shadow, route, policy, &head),
         None => {
-            if !method.is_safe() && !matches!(matched, Matched::Refused) {
+            if !method.is_safe() && !matches!(matched, Matched::Refused(_)) {
                 shadow.judge(&route, None, Verdict::Unprotected);
             }
             None

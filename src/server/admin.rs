@@ -9,17 +9,12 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -27,20 +22,15 @@ use tokio::net::TcpListener;
 use super::Listeners;
 use super::admin_acts::{self, Verb};
 use super::admin_authority;
+use super::admin_door;
 use super::admin_jobs;
 use super::console;
-use super::drive::drive;
 use super::replaceable::Replaceable;
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::gateway::letters::LetterAct;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
-
-/// The most connections at a time.
-pub(super) const MOST_CONNECTIONS: usize = 100;
-/// How long a request's head may take.
-const HEAD_TIME: Duration = Duration::from_secs(10);
 
 /// Answers the admin listener's requests.
 pub struct Admin<P: Ports> {
@@ -288,31 +278,8 @@ fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Answer {
 
 /// Listens for operators, health checks and scrapers in the background.
 pub fn listen<P: Ports>(listeners: &mut Listeners, listener: TcpListener, admin: Arc<Admin<P>>) {
-    listen_for(listeners, listener, move |request| {
+    admin_door::listen(listeners, listener, move |request| {
         let admin = admin.clone();
         async move { admin.answer(request).await }
     });
-}
-
-/// Listens in the background; `answer` answers each request.
-pub(super) fn listen_for<Ask, Answered>(listeners: &mut Listeners, listener: TcpListener, answer: Ask)
-where
-    Ask: Fn(Request<Incoming>) -> Answered + Clone + Send + 'static,
-    Answered: Future<Output = Result<Answer, Infallible>> + Send + 'static,
-{
-    listeners.add(
-        listener,
-        || MOST_CONNECTIONS,
-        move |stream, _, mut stop| {
-            let answer = answer.clone();
-            async move {
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_TIME)
-                    .serve_connection(TokioIo::new(stream), service_fn(answer));
-                // An error is the caller's hang-up.
-                drop(drive(connection, &mut stop, std::future::pending()).await);
-            }
-        },
-    );
 }

@@ -6,7 +6,7 @@
 //! have). What reaches the service holds end-to-end headers only, and `X-Forwarded-*` as this
 //! listener saw it. It must not read bodies.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use http::header::{
     AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderName, HeaderValue,
@@ -88,16 +88,38 @@ fn check_host(headers: &HeaderMap, target: &Uri, version: Version) -> Result<Aut
     if second.is_some() || (header.is_none() && (version < Version::HTTP_2 || target.authority().is_none())) {
         return Err(Problem::malformed("send exactly one Host"));
     }
+    let unclear = || Problem::malformed("the Host must be a host and an optional port");
     let header = header.map(|host| Authority::try_from(host.as_bytes())).transpose();
-    let header = header.map_err(|_| Problem::malformed("the Host must be a host and an optional port"))?;
+    let header = header.map_err(|_| unclear())?;
     if let (Some(header), Some(target)) = (&header, target.authority())
         && header != target
     {
         return Err(Problem::malformed("the target names another host than the Host header"));
     }
     let host = header.or_else(|| target.authority().cloned());
-    host.filter(|authority| !authority.host().is_empty() && !authority.as_str().contains('@'))
-        .ok_or_else(|| Problem::malformed("the Host must be a host and an optional port"))
+    host.filter(|authority| is_strict(authority.as_str())).ok_or_else(unclear)
+}
+
+/// Whether every reader takes the same host and port from it: a name of letters, digits, `-`, `_` and dots, or an address; no user, no
+/// escapes, and a port of 1 to 65535 or none.
+fn is_strict(authority: &str) -> bool {
+    let (host, port) = match authority.rfind(':').filter(|at| !authority[*at..].contains(']')) {
+        Some(at) => (&authority[..at], Some(&authority[at + 1..])),
+        None => (authority, None),
+    };
+    let port_is_one = port.is_none_or(|port| {
+        port.len() <= 5
+            && port.bytes().all(|byte| byte.is_ascii_digit())
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    let in_brackets = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(allowed);
+    port_is_one
+        && match in_brackets {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+            None => host.len() <= 254 && host.strip_suffix('.').unwrap_or(host).split('.').all(is_label),
+        }
 }
 
 /// The target as path and query.
@@ -227,6 +249,57 @@ mod tests {
         for (method, target, lines, status) in table {
             let problem = ask(method, target, lines).expect_err(&format!("{method} {target} {lines:?}"));
             assert_eq!(problem.status.as_u16(), *status, "{method} {target} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_a_port() {
+        for host in
+            ["a", "api.example", "api.example.", "A_b-1.x:1", "192.0.2.7:65535", "[::1]", "[2001:db8::1]:443"]
+        {
+            assert!(ask("GET", "/", &[("Host", host)]).is_ok(), "{host}");
+        }
+        for host in [
+            "a:",
+            "a:0",
+            "a:65536",
+            "a:99999",
+            "a:080080",
+            "a:+80",
+            "a:b",
+            "a:1:2",
+            ":80",
+            ".",
+            "a..b",
+            ".a",
+            "a%2eb",
+            "a%00",
+            "a;b",
+            "a=b",
+            "a$b",
+            "a!b",
+            "a'b",
+            "(a)",
+            "a*",
+            "*",
+            "a+b",
+            "::1",
+            "[::1",
+            "::1]",
+            "[a]",
+            "[::1]x",
+            "[::1]:",
+            "[]",
+            "[fe80::1%25eth0]",
+            "a,b",
+            "a b",
+            "a/b",
+            "a?b",
+            "a#b",
+            "a\\b",
+            "a~b",
+        ] {
+            assert_eq!(ask("GET", "/", &[("Host", host)]).unwrap_err().status.as_u16(), 400, "{host}");
         }
     }
 

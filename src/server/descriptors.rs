@@ -5,7 +5,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::admin;
+use super::admin_door;
 use super::peer::PeerLimits;
 use crate::config::Config;
 
@@ -27,7 +27,7 @@ pub fn of_gateway(config: &Config) -> usize {
 
 /// The same of a witness that takes so many connections of peers.
 pub(super) fn of_witness(peers: usize) -> usize {
-    peers + admin::MOST_CONNECTIONS + BESIDE
+    peers + admin_door::MOST_CONNECTIONS + BESIDE
 }
 
 /// Makes room for what a gateway can have open, as far as it may.

@@ -24,6 +24,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::chunks::{Chunks, Step};
 use super::head::{self, Framing};
+use super::heads::Held;
 use super::problem::Problem;
 
 /// What hyper is given in place of a head that was refused.
@@ -59,6 +60,10 @@ pub struct Guard<S> {
     /// Judged, and not given to hyper yet.
     ready: BytesMut,
     refusal: Refusal,
+    /// What its heads hold of the budget: what has come of one, and from a large one on as much as that,
+    /// since buffers stay as large as they were.
+    held: Held,
+    largest: usize,
     head_time: Duration,
     /// When a head that has begun is late.
     late: Option<Pin<Box<Sleep>>>,
@@ -67,14 +72,16 @@ pub struct Guard<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
-    /// Guards a stream; a head may take `head_time` from its first byte.
-    pub fn new(stream: S, head_time: Duration, refusal: Refusal) -> Self {
+    /// Guards a stream; a head may take `head_time` from its first byte. `held` holds nothing yet.
+    pub fn new(stream: S, head_time: Duration, held: Held, refusal: Refusal) -> Self {
         Self {
             stream,
             at: At::Head(0),
             raw: BytesMut::new(),
             ready: BytesMut::new(),
             refusal,
+            held,
+            largest: 0,
             head_time,
             late: None,
             closing: None,
@@ -91,7 +98,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
                 }
                 match head::end(&self.raw, *seen) {
                     Ok(Some(end)) => self.pass_head(end),
-                    Ok(None) => *seen = if self.raw[..] == *b"\r" { 0 } else { self.raw.len() },
+                    Ok(None) => {
+                        *seen = if self.raw[..] == *b"\r" { 0 } else { self.raw.len() };
+                        if !self.held.hold(self.raw.capacity().max(self.largest)) {
+                            self.refuse(Problem::no_room_for_head());
+                        }
+                    }
                     Err(problem) => self.refuse(problem),
                 }
             }
@@ -127,7 +139,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
     fn pass_head(&mut self, end: usize) {
         match head::framing(&self.raw[..end]) {
             Ok(framing) => {
-                self.ready = self.raw.split_to(end);
+                self.largest = self.largest.max(end);
+                if !self.held.hold(self.largest) {
+                    return self.refuse(Problem::no_room_for_head());
+                }
+                // A copy of the rest, so that it does not keep the memory of the head.
+                let rest = BytesMut::from(&self.raw[end..]);
+                self.ready = std::mem::replace(&mut self.raw, rest);
+                self.ready.truncate(end);
                 self.late = None;
                 self.at = match framing {
                     Framing::Length(0) => At::Head(0),
@@ -142,7 +161,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
     fn refuse(&mut self, problem: Problem) {
         // The first refusal is the only one.
         let _ = self.refusal.set(problem);
-        self.raw.clear();
+        self.raw = BytesMut::new();
+        self.held.hold(self.largest);
         self.ready = BytesMut::from(MARKER);
         self.at = At::Refused;
     }
@@ -201,13 +221,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
 
     /// Throws away what arrives; ready at the end of the stream.
     fn drain(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        loop {
-            self.raw.clear();
-            match ready!(self.fill(context)) {
-                Ok(0) | Err(_) => return Poll::Ready(()),
-                Ok(_) => {}
-            }
-        }
+        while !matches!(ready!(self.discard(context)), Ok(0) | Err(_)) {}
+        Poll::Ready(())
+    }
+
+    /// Throws away the next piece that arrives, and says how long it was; 0 at the end of the stream.
+    fn discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut space = [MaybeUninit::uninit(); PIECE];
+        let mut piece = ReadBuf::uninit(&mut space);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut piece))?;
+        Poll::Ready(Ok(piece.filled().len()))
     }
 
     /// Whether a head has begun, and is late.
@@ -299,8 +322,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
             if end.as_mut().poll(context).is_ready() || silent.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Ok(()));
             }
-            guard.raw.clear();
-            match ready!(guard.fill(context)) {
+            guard.raw = BytesMut::new();
+            match ready!(guard.discard(context)) {
                 Ok(0) | Err(_) => return Poll::Ready(Ok(())),
                 Ok(_) => guard.closing.iter_mut().for_each(|[_, silent]| {
                     silent.as_mut().reset(Instant::now() + LINGER_SILENT);

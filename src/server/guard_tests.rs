@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
+use crate::server::heads::Heads;
 
 /// A stream that arrives in pieces and ends; what is written to it is lost.
 struct Script(VecDeque<Vec<u8>>);
@@ -70,7 +71,12 @@ fn given(raw: &[u8], pieces: &[usize], space: usize) -> (Vec<u8>, End) {
         rest = later;
     }
     let refusal = Refusal::default();
-    let mut guard = Guard::new(Script(script), Duration::from_secs(1), refusal.clone());
+    let mut guard = Guard::new(
+        Script(script),
+        Duration::from_secs(1),
+        Arc::<Heads>::default().nothing(1 << 20),
+        refusal.clone(),
+    );
     let mut context = Context::from_waker(Waker::noop());
     let (mut all, mut buffer) = (Vec::new(), vec![0; space]);
     loop {
@@ -286,7 +292,12 @@ async fn served(raw: Vec<u8>) -> (Vec<(String, Option<Vec<u8>>)>, String) {
             Ok::<_, std::convert::Infallible>(answer.unwrap())
         }
     });
-    let guard = Guard::new(server, Duration::from_secs(9), Refusal::default());
+    let guard = Guard::new(
+        server,
+        Duration::from_secs(9),
+        Arc::<Heads>::default().nothing(1 << 20),
+        Refusal::default(),
+    );
     let connection = hyper::server::conn::http1::Builder::new()
         .header_read_timeout(None)
         .max_headers(head::MOST_HEADERS)

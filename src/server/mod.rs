@@ -6,8 +6,10 @@
 pub mod admin;
 mod admin_acts;
 mod admin_authority;
+mod admin_door;
 mod admin_jobs;
 mod admission;
+mod blocks;
 mod certificates;
 mod changed;
 mod chunks;
@@ -17,6 +19,7 @@ pub mod door;
 mod drive;
 mod guard;
 mod head;
+pub mod heads;
 mod lingering;
 mod paced;
 pub mod peer;
@@ -28,6 +31,7 @@ pub mod replaceable;
 pub mod run;
 #[cfg(feature = "otlp")]
 mod spans;
+mod strangers;
 mod watching;
 pub mod witness;
 pub mod witness_reload;

@@ -16,7 +16,7 @@ use super::watching::Cut;
 use crate::ports::observe;
 
 /// What an HTTP/2 client sends first (RFC 9113 section 3.4). No HTTP/1 request begins like this.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A client's socket.
 pub struct Paced {

@@ -28,6 +28,7 @@ use tokio_rustls::server::TlsStream;
 use super::drive::drive;
 use super::problem::Problem;
 use super::replaceable::Replaceable;
+use super::strangers::{Stranger, Strangers};
 use super::{Listeners, PeerService, Stop};
 use crate::adapters::identity::{ALPN, PeerIdentity, region_of};
 use crate::adapters::peers::{CONNECTION_WINDOW, HEADER_LIST, STREAM_WINDOW};
@@ -87,13 +88,22 @@ pub fn listen<S: PeerService>(
     let known = identity.clone();
     let speaks = identity.speaks;
     let most = limits.clone();
+    let strangers = Strangers::new();
     listeners.add(
         listener,
         move || most.now().connections,
-        move |stream, address, stop| {
+        move |stream, address: SocketAddr, stop| {
             let tls = identity.server_config();
-            let door = Door { identity: known.clone(), reading: known.reading(), tls };
-            serve(stream, address, stop, door, service.clone(), speaks, limits.clone())
+            let stranger = strangers.admit(address.ip(), limits.now().connections);
+            let door = Door { identity: known.clone(), reading: known.reading(), tls, speaks };
+            let (service, limits, strangers) = (service.clone(), limits.clone(), strangers.clone());
+            async move {
+                let Some(stranger) = stranger else {
+                    tracing::debug!(%address, "too many connections have not shown a certificate: closed");
+                    return;
+                };
+                serve(stream, address, stop, door, (stranger, strangers), service, limits).await;
+            }
         },
     );
 }
@@ -104,6 +114,7 @@ struct Door {
     /// The reading of the files that the settings are of.
     reading: u64,
     tls: Arc<ServerConfig>,
+    speaks: Versions,
 }
 
 async fn serve<S: PeerService>(
@@ -111,11 +122,11 @@ async fn serve<S: PeerService>(
     address: SocketAddr,
     mut stop: Stop,
     door: Door,
+    (stranger, strangers): (Stranger, Arc<Strangers>),
     service: Arc<S>,
-    speaks: Versions,
     limits: Replaceable<PeerLimits>,
 ) {
-    let Door { identity, reading, tls } = door;
+    let Door { identity, reading, tls, speaks } = door;
     let seen = Arc::new(AtomicU64::new(reading));
     let stream = match shake_hands(stream, tls, limits.now().handshake_time).await {
         Ok(stream) => stream,
@@ -124,6 +135,8 @@ async fn serve<S: PeerService>(
             return;
         }
     };
+    strangers.shook(address.ip());
+    drop(stranger);
     let certificates: Arc<[CertificateDer<'static>]> =
         stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec().into();
     let handler = service_fn(move |request| {

@@ -4,8 +4,10 @@
 //! counted by /64, which is what one of them is given. It must not know what a connection is for.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::gateway::crowd::counted_as;
 
 /// The places of all addresses.
 #[derive(Debug)]
@@ -53,13 +55,6 @@ impl Drop for Place {
                 taken.remove(&self.address);
             }
         }
-    }
-}
-
-fn counted_as(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
@@ -78,6 +78,16 @@ impl Problem {
         }
     }
 
+    /// A head that there is no room for.
+    pub fn no_room_for_head() -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            code: "overloaded",
+            title: "The gateway has all the requests that it can take at once",
+            detail: "the heads of all requests together are as large as they may be: send a smaller head, or send it again".into(),
+        }
+    }
+
     /// A method that no gateway passes on.
     pub fn method_not_supported(method: &Method) -> Self {
         Self {
@@ -115,6 +125,9 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         if let Ok(link) = HeaderValue::from_str(&described_by(self.code)) {
             headers.insert(LINK, link);
         }

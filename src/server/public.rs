@@ -10,9 +10,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONNECTION, HeaderValue};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
 use http::{Request, Response, Version};
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -23,13 +24,16 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Client, admit};
+use super::blocks::Blocks;
 use super::door::Door;
 use super::drive::drive;
 use super::guard::{Guard, Refusal};
 use super::head::{HEAD_LIMIT, MOST_HEADERS};
+use super::heads::Heads;
 use super::lingering::lingering;
 use super::paced::Paced;
 use super::places::Places;
+use super::problem::Problem;
 use super::replaceable::Replaceable;
 use super::watching::{Cut, Watch};
 use super::{Listeners, PublicService, Stop};
@@ -37,6 +41,7 @@ use crate::adapters::headers::strip_hop_by_hop;
 use crate::adapters::streaming::{Patience, streaming};
 use crate::adapters::tls::HTTP2;
 use crate::config::listen::PublicLimits;
+use crate::gateway::crowd::HeadRoom;
 use crate::ports::{Body, observe};
 
 /// The most HTTP/2 requests of one connection that are answered at a time.
@@ -58,7 +63,15 @@ const HTTP1_BUFFER: usize = 2 * HEAD_LIMIT;
 /// How often a silent HTTP/2 client is tried, and how long it may take to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// Listens for clients in the background, at one door; over TLS if there is a configuration for it.
+/// What a connection may take.
+#[derive(Clone)]
+struct Bounds {
+    limits: PublicLimits,
+    heads: Arc<Heads>,
+}
+
+/// Listens for clients in the background, at one door; over TLS if there is a configuration for it. All listeners of a process have the
+/// same `heads`.
 pub fn listen<S: PublicService>(
     listeners: &mut Listeners,
     listener: TcpListener,
@@ -66,7 +79,9 @@ pub fn listen<S: PublicService>(
     service: Arc<S>,
     limits: impl Into<Replaceable<PublicLimits>>,
     door: Door,
+    heads: &Arc<Heads>,
 ) {
+    let heads = heads.clone();
     for reason in ["crowded", "late", "idle", "stalled", "given_up"] {
         metrics::counter!(observe::CONNECTIONS_CUT, "reason" => reason).absolute(0);
     }
@@ -76,7 +91,7 @@ pub fn listen<S: PublicService>(
         // What a connection begins with is what it ends with.
         let (limits, tls) = (*limits.now(), tls.as_ref().map(|tls| TlsAcceptor::from(tls.now())));
         let place = places.take(address.ip(), limits.connections_per_ip);
-        let (service, door) = (service.clone(), door.clone());
+        let (service, door, heads) = (service.clone(), door.clone(), heads.clone());
         async move {
             if !door.allows(address.ip()) {
                 tracing::warn!(peer = %address.ip(), "refused a connection: the trusted listener is not for this address");
@@ -85,7 +100,7 @@ pub fn listen<S: PublicService>(
             let client =
                 Client { ip: address.ip().to_canonical(), tls: tls.is_some(), door, refusal: Refusal::default() };
             let served = match place {
-                Some(_) => serve(stream, client, tls, stop, service, limits).await,
+                Some(_) => serve(stream, client, tls, stop, service, Bounds { limits, heads }).await,
                 None => {
                     count_cut("crowded");
                     Err("the client holds all the connections that one address may have".to_owned())
@@ -105,20 +120,21 @@ async fn serve<S: PublicService>(
     tls: Option<TlsAcceptor>,
     mut stop: Stop,
     service: Arc<S>,
-    limits: PublicLimits,
+    bounds: Bounds,
 ) -> Result<(), String> {
+    let limits = bounds.limits;
     let mut stream = Paced::new(stream, limits.write_stall);
     let Some(tls) = tls else {
         let Some(begun) = in_time(stream.begins_http2(), &mut stop, limits).await? else { return Ok(()) };
         return match begun {
-            true => speak_http2(stream, client, stop, service, limits).await,
-            false => speak_http1(stream, client, stop, service, limits).await,
+            true => speak_http2(stream, client, stop, service, bounds).await,
+            false => speak_http1(stream, client, stop, service, bounds).await,
         };
     };
     let Some(stream) = in_time(tls.accept(stream), &mut stop, limits).await? else { return Ok(()) };
     match stream.get_ref().1.alpn_protocol() {
-        Some(HTTP2) => speak_http2(stream, client, stop, service, limits).await,
-        Some(_) | None => speak_http1(stream, client, stop, service, limits).await,
+        Some(HTTP2) => speak_http2(stream, client, stop, service, bounds).await,
+        Some(_) | None => speak_http1(stream, client, stop, service, bounds).await,
     }
 }
 
@@ -157,11 +173,13 @@ async fn speak_http1<S: PublicService>(
     client: Client,
     mut stop: Stop,
     service: Arc<S>,
-    limits: PublicLimits,
+    bounds: Bounds,
 ) -> Result<(), String> {
+    let limits = bounds.limits;
     let watch = Watch::new(limits.idle_time, limits.write_stall);
-    let stream = Guard::new(stream, limits.head_time, client.refusal.clone());
-    let handler = service_fn(|request| answer(service.clone(), request, &client, &watch, limits));
+    let held = bounds.heads.nothing(limits.heads);
+    let stream = Guard::new(stream, limits.head_time, held, client.refusal.clone());
+    let handler = service_fn(|request| answer(service.clone(), request, &client, &watch, &bounds));
     // No timer here: the guard, the watch and the body's patience have them all.
     let connection = http1::Builder::new()
         .header_read_timeout(None)
@@ -176,15 +194,17 @@ async fn speak_http2<S: PublicService>(
     client: Client,
     mut stop: Stop,
     service: Arc<S>,
-    limits: PublicLimits,
+    bounds: Bounds,
 ) -> Result<(), String> {
+    let limits = bounds.limits;
     let watch = Watch::new(limits.idle_time, limits.write_stall);
-    let client = Arc::new(client);
+    let stream = Blocks::new(stream, bounds.heads.nothing(limits.heads));
+    let common = Arc::new((client, bounds));
     let handler = {
         let watch = watch.clone();
         service_fn(move |request| {
-            let (service, client, watch) = (service.clone(), client.clone(), watch.clone());
-            async move { answer(service, request, &client, &watch, limits).await }
+            let (service, common, watch) = (service.clone(), common.clone(), watch.clone());
+            async move { answer(service, request, &common.0, &watch, &common.1).await }
         })
     };
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -208,11 +228,16 @@ async fn answer<S: PublicService>(
     request: Request<Incoming>,
     client: &Client,
     watch: &Arc<Watch>,
-    limits: PublicLimits,
+    bounds: &Bounds,
 ) -> Result<Response<Body>, Infallible> {
     let open = watch.open();
     let version = request.version();
-    let response = match admit(request, client) {
+    let limits = bounds.limits;
+    let admitted = match admit(request, client).and_then(|request| hold(request, bounds)) {
+        Ok(request) => without_a_body_it_denies(request, limits.body_stall).await,
+        Err(problem) => Err(problem),
+    };
+    let response = match admitted {
         Ok(request) => {
             let patience = Patience::Between(limits.body_stall);
             let body = |body| match version < Version::HTTP_2 {
@@ -235,4 +260,43 @@ async fn answer<S: PublicService>(
         }
     };
     Ok(open.answered(response))
+}
+
+/// Counts the head for as long as the request is anywhere here: some bytes of HTTP/2 may stand for a large one.
+fn hold<B>(mut request: Request<B>, bounds: &Bounds) -> Result<Request<B>, Problem> {
+    // What a field takes beside its bytes (RFC 9113 section 6.5.2).
+    const OF_FIELD: usize = 32;
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + OF_FIELD);
+    let mut held = bounds.heads.nothing(bounds.limits.heads);
+    if !held.hold(target + fields.sum::<usize>()) {
+        return Err(Problem::no_room_for_head());
+    }
+    request.extensions_mut().insert(HeadRoom(Arc::new(held)));
+    Ok(request)
+}
+
+/// Over HTTP/2 a length of 0 may be contradicted by data that comes behind it: waits for the end of such a body, before
+/// anything is made of the request.
+async fn without_a_body_it_denies(
+    request: Request<Incoming>,
+    within: Duration,
+) -> Result<Request<Incoming>, Problem> {
+    let says_none = request.headers().get(CONTENT_LENGTH).is_some_and(|length| length == "0");
+    if request.version() < Version::HTTP_2 || !says_none || request.body().is_end_stream() {
+        return Ok(request);
+    }
+    let (head, mut body) = request.into_parts();
+    let has_none = async {
+        while let Some(frame) = body.frame().await {
+            if frame.ok().and_then(|frame| frame.into_data().ok()).is_none_or(|data| !data.is_empty()) {
+                return false;
+            }
+        }
+        true
+    };
+    match timeout(within, has_none).await {
+        Ok(true) => Ok(Request::from_parts(head, body)),
+        Ok(false) | Err(_) => Err(Problem::malformed("a body came, or did not end, though its length is 0")),
+    }
 }

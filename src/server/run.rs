@@ -20,6 +20,7 @@ use tracing::Instrument;
 
 use super::admin::{self, Admin};
 use super::door::Door;
+use super::heads::Heads;
 use super::peer::{self, PeerLimits, QUESTION_LIMIT};
 use super::reload::{Files, Levels, Replaced};
 use super::replaceable::Replaceable;
@@ -118,7 +119,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     certificates::start(&config);
     descriptors::for_gateway(&config);
 
-    let listen = &config.process.listen;
+    let (listen, heads) = (&config.process.listen, Arc::<Heads>::default());
     let public = bind(listen.public, "public").await?;
     // In shadow mode peers must not take this gateway for one that knows anything: it does not listen for them.
     let peer = match config.process.shadow {
@@ -142,11 +143,12 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
         service.clone(),
         replaced.public.clone(),
         Door::Public(front),
+        &heads,
     );
     if let Some((listener, front)) = trusted {
         tracing::info!(address = %front.address, "listening for a trusted front");
         let bounds = replaced.trusted.clone();
-        public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front));
+        public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front), &heads);
     }
     if let Some(peer) = peer {
         peer::listen(&mut listeners, peer, &identity, service, replaced.peers.clone());

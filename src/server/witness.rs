@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::admin::{self, Answer, Key};
+use super::admin_door;
 use super::certificates::{self, Expiries};
 use super::descriptors;
 use super::peer::{self, PeerLimits};
@@ -479,7 +480,7 @@ fn show<A: Acceptors, C: Clock>(
     key: Key,
 ) {
     let key = Arc::new(key);
-    admin::listen_for(listeners, listener, move |request| {
+    admin_door::listen(listeners, listener, move |request| {
         let (witness, key) = (witness.clone(), key.clone());
         async move { Ok::<_, Infallible>(witness.show(&key, request).await) }
     });

@@ -23,12 +23,16 @@ fn routes() -> String {
             "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\nkey = \"required\"\n{POLICY}{rest}\n"
         )
     };
-    let few = "[route.accept]\nmax_runs = 3\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n";
-    let many = "[route.accept]\nmax_runs = 1000\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n";
+    let keep = "[route.accept]\nkeep_headers = [\"X-Canary\", \"Demo-Behave\"]\n";
+    let few = "max_runs = 3\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n";
+    let many = "max_runs = 1000\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n";
     [
-        route("charges", "mode = \"accept\"\nrecovery = \"probe\"\nprobe = \"/onceway/effects\""),
-        route("emails", &format!("mode = \"accept\"\nrecovery = \"rerun\"\n{many}")),
-        route("notes", &format!("mode = \"prefer\"\nrecovery = \"park\"\n{few}")),
+        route(
+            "charges",
+            &format!("mode = \"accept\"\nrecovery = \"probe\"\nprobe = \"/onceway/effects\"\n{keep}"),
+        ),
+        route("emails", &format!("mode = \"accept\"\nrecovery = \"rerun\"\n{keep}{many}")),
+        route("notes", &format!("mode = \"prefer\"\nrecovery = \"park\"\n{keep}{few}")),
     ]
     .join("\n")
 }
@@ -181,11 +185,16 @@ fn accepted_requests_outlive_gateway_and_postgres() {
         let address = nobody().await;
         let solo = Solo::start(&routes(), Some(address)).await;
         let key = key("waits");
-        let request = || post(&solo.public(), "/v1/emails", &key, BODY).with("X-Canary", "in-the-open");
+        let request = || {
+            post(&solo.public(), "/v1/emails", &key, BODY)
+                .with("X-Canary", "in-the-open")
+                .with("X-Api-Key", "sk_of_a_client")
+        };
         assert_eq!(ask(request()).await.status, 202);
         let open = "select position('in-the-open'::bytea in request) > 0 and position('sk_demo_acme'::bytea in request) = 0 \
+                    and position('sk_of_a_client'::bytea in request) = 0 \
                     from onceway.jobs";
-        assert!(stored::<bool>(&solo, open).await, "stored as it is, without its credential");
+        assert!(stored::<bool>(&solo, open).await, "stored as it is, without what may be a secret");
         solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
         solo.region.act(Action::Kill, Part::Postgres).await.unwrap();
         solo.region.act(Action::Start, Part::Postgres).await.unwrap();

@@ -8,6 +8,7 @@ mod everywhere;
 mod register;
 mod terminal;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -407,6 +408,8 @@ fn certs_are_made_once_and_never_overwritten() {
     for name in ["ca.pem", "ca.key", "us-east.pem", "us-east.key", "eu-west.pem", "ap-south.key"] {
         assert!(made.join(name).is_file(), "{name}");
     }
+    let mode = std::fs::metadata(&made).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "whoever reads its keys can be any region");
     let before = std::fs::read(made.join("ca.pem")).unwrap();
     assert_eq!(onceway(&["certs", "--out", dir, "--region", "us-east"]).status.code(), Some(1));
     assert_eq!(std::fs::read(made.join("ca.pem")).unwrap(), before);

@@ -76,12 +76,12 @@ fn reference(name: &str) -> PathBuf {
 }
 
 fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {
-    match config.shared.routes.find(&Method::POST, path) {
+    match config.shared.routes.find(&Method::POST, path, &HeaderMap::new()) {
         Matched::Route(route) => match &route.protection {
             Protection::Required(policy) | Protection::Optional(policy) => policy,
             Protection::Off { .. } => panic!("{path} handles no keys"),
         },
-        Matched::PassThrough | Matched::Refused => panic!("no route takes {path}"),
+        Matched::PassThrough | Matched::Refused(_) => panic!("no route takes {path}"),
     }
 }
 
@@ -153,7 +153,7 @@ fn all_mistakes_of_all_files_are_said_at_once() {
 
 #[test]
 fn the_public_listener_is_told_its_tls_and_its_limits() {
-    let tables = "[listen.tls]\ncertificate = \"public.pem\"\nkey = \"public.key\"\n[listen.limits]\nconnections = 7\nconnections_per_ip = 3\n\
+    let tables = "[listen.tls]\ncertificate = \"public.pem\"\nkey = \"public.key\"\n[listen.limits]\nconnections = 7\nconnections_per_ip = 3\nheads = \"3MiB\"\n\
                   requests = 5\nbodies = \"2MiB\"\nhead_time = \"1s\"\nbody_stall = \"2s\"\nwrite_stall = \"3s\"\nidle_time = \"4s\"\n[store]\n";
     let folder = files(&[("region", "[store]\n", tables)]);
     let listen = load(folder.path()).unwrap().process.listen;
@@ -162,6 +162,7 @@ fn the_public_listener_is_told_its_tls_and_its_limits() {
     let limits = PublicLimits {
         connections: 7,
         connections_per_ip: 3,
+        heads: 3 << 20,
         head_time: Duration::from_secs(1),
         body_stall: Duration::from_secs(2),
         write_stall: Duration::from_secs(3),

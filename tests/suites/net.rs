@@ -2,6 +2,7 @@
 //!
 //! Neighbours: `net/support.rs` has what the parts share. It must not sleep for a fixed time, nor reach beyond loopback.
 
+mod answers;
 mod doors;
 pub mod frames;
 mod framing;

@@ -198,9 +198,9 @@ impl Rival {
     }
 
     fn policy(&self, head: &http::request::Parts) -> Option<&Arc<Policy>> {
-        match self.routes.find(&head.method, head.uri.path()) {
+        match self.routes.find(&head.method, head.uri.path(), &head.headers) {
             Matched::Route(route) => route.policy(),
-            Matched::PassThrough | Matched::Refused => None,
+            Matched::PassThrough | Matched::Refused(_) => None,
         }
     }
 

@@ -112,7 +112,7 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
 fn route(section: &Section<'_>, known: &Known<'_>, path: &str) -> Option<String> {
     let routes = &known.shared?.routes;
     let handles = |name: &str| routes.policy(name).is_some();
-    match routes.find(&http::Method::POST, path) {
+    match routes.find(&http::Method::POST, path, &http::HeaderMap::new()) {
         onceway::gateway::route::Matched::Route(route) if handles(&route.name) => {
             Some(route.name.to_string())
         }

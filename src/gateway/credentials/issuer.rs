@@ -30,6 +30,8 @@ pub struct Issuer {
     pub audience: Vec<String>,
     /// The claim that names the tenant.
     pub tenant_claim: String,
+    /// The tenants that it may name; `None`: any.
+    pub tenants: Option<Vec<Tenant>>,
     /// The claim that names the principal. A token without it names none.
     pub principal_claim: String,
     /// How much later than `exp`, and earlier than `nbf`, a token still counts: clocks differ.
@@ -75,6 +77,8 @@ pub enum Refused {
     NotYet,
     #[error("it names no tenant, or a malformed one")]
     NoTenant,
+    #[error("it names a tenant that its issuer does not speak for")]
+    ForeignTenant,
 }
 
 /// Who the token was signed for, if one of the issuers signed it and it is valid now.
@@ -150,6 +154,9 @@ impl Issuer {
     fn caller(&self, claims: &Map<String, Value>) -> Result<Caller, Refused> {
         let tenant = claims.get(&self.tenant_claim).and_then(Value::as_str).ok_or(Refused::NoTenant)?;
         let tenant = Tenant::parse(tenant).map_err(|_| Refused::NoTenant)?;
+        if self.tenants.as_ref().is_some_and(|tenants| !tenants.contains(&tenant)) {
+            return Err(Refused::ForeignTenant);
+        }
         let principal = match claims.get(&self.principal_claim) {
             None => None,
             Some(Value::String(name)) if (1..=PRINCIPAL_LIMIT).contains(&name.len()) => Some(name.as_str()),

@@ -53,6 +53,16 @@ pub(super) const KINDS: &[Kind] = &[
         advice: "State-changing requests are refused unless a route says how they are protected. Check method and path, or ask the operator to add a route.",
     },
     Kind {
+        code: "path-spelling",
+        title: "The path is another spelling of one that asks for a key",
+        advice: "Nothing was stored or sent. Some upstreams read this path as one that a route with keys takes: after decoding it, without its repeated or trailing slashes or its parameters, or with other letters. Send the path as the route writes it, with its key.",
+    },
+    Kind {
+        code: "override-refused",
+        title: "A header names another method or path",
+        advice: "Nothing was stored or sent. Send the method and the path that are meant, without headers such as X-HTTP-Method-Override or X-Original-URL; or ask the operator to allow them on this route.",
+    },
+    Kind {
         code: "body-too-large",
         title: "The request body is over this route's limit",
         advice: "Send a smaller body; nothing was stored or sent.",

@@ -63,6 +63,7 @@ upstream_timeout = "3s"
 recovery = "park"
 mode = "accept"
 [route.accept]
+keep_headers = ["Demo-Behave"]
 max_runs = 2
 backoff = "100ms"
 backoff_most = "200ms"
@@ -78,6 +79,7 @@ upstream_timeout = "3s"
 recovery = "park"
 mode = "accept"
 [route.accept]
+keep_headers = ["Demo-Behave"]
 max_runs = 1000
 backoff = "1s"
 backoff_most = "1s"

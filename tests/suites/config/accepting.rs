@@ -22,6 +22,9 @@ pub const ACCEPT_CASES: &[Case] = &[
     ("routes", "upstream_timeout = \"5s\"\n", "upstream_timeout = \"5s\"\nmode = \"accept\"\nretention = \"1h\"\n", &[
         "routes.toml:1: route \"charges\": request_retention 1d is longer than retention 1h: shorten request_retention, or lengthen retention",
     ]),
+    ("routes", "upstream_timeout = \"5s\"\n", "upstream_timeout = \"5s\"\nmode = \"accept\"\n[route.accept]\nkeep_headers = [\"Cookie\"]\n", &[
+        "routes.toml:12: route \"charges\" [route.accept]: keep_headers: \"Cookie\" is a credential: it is stored only where requests are sealed ([accept] key_env)",
+    ]),
     ("region", "[upstream]", "[accept]\n[upstream]", &[
         "region.toml:11: [accept]: key_env is missing: write key_env with the name of an environment variable, or key_file with the path of a file, that holds 32 bytes as base64 (`openssl rand -base64 32`)",
     ]),

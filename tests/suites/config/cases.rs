@@ -489,7 +489,7 @@ pub const ISSUER_CASES: &[(&str, &str, &[&str])] = &[
         "credentials.toml:2: issuer \"accounts\": leeway: \"6m\" is out of range: use \"0s\" to \"5m\"",
     ]),
     ("[[issuer]]", "[[issuer]]\njwks_uri = \"https://accounts.test/keys\"", &[
-        "credentials.toml:2: issuer \"accounts\": unknown key \"jwks_uri\": known here are algorithms, audience, iss, jwks, leeway, name, principal_claim, tenant_claim",
+        "credentials.toml:2: issuer \"accounts\": unknown key \"jwks_uri\": known here are algorithms, audience, iss, jwks, leeway, name, principal_claim, tenant_claim, tenants",
     ]),
     ("tenant_claim = \"tenant\"\n", "tenant_claim = \"tenant\"\n[[issuer]]\nname = \"again\"\niss = \"https://accounts.test\"\njwks = \"keys.json\"\nalgorithms = [\"ES256\", \"EdDSA\"]\naudience = [\"https://api.test\"]\ntenant_claim = \"sub\"\n", &[
         "credentials.toml:10: issuer \"again\": \"https://accounts.test\" is the iss of an issuer above: list each issuer once",

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use http::Method;
+use http::{HeaderMap, Method};
 use onceway::config::Config;
 use onceway::config::running::Running;
 use onceway::gateway::route::Matched;
@@ -142,9 +142,13 @@ fn an_admin_listener_that_others_reach_keeps_its_token() {
 
 #[test]
 fn routes_that_do_not_fit_what_stays_as_it_is_wait() {
-    let hold = |running: &Running| match running.config().shared.routes.find(&Method::POST, "/v1/charges") {
+    let hold = |running: &Running| match running.config().shared.routes.find(
+        &Method::POST,
+        "/v1/charges",
+        &HeaderMap::new(),
+    ) {
         Matched::Route(route) => route.policy().unwrap().hold,
-        Matched::PassThrough | Matched::Refused => panic!("no route"),
+        Matched::PassThrough | Matched::Refused(_) => panic!("no route"),
     };
     let longer = ("routes", "hold = \"10s\"", "hold = \"31s\"");
     let (running, restart) = adopt(&[], &[longer]);

@@ -216,3 +216,30 @@ fn a_check_warns_of_a_route_that_trusts_a_bare_503() {
         }
     }
 }
+
+/// A catch-all without keys passes whatever the routes before it do not know by sight.
+#[test]
+fn a_check_warns_of_a_catch_all_without_keys_behind_routes_with_keys() {
+    let catch_all = |rest: &str| format!("\n[[route]]\nname = \"rest\"\nkey = \"off\"\n{rest}");
+    for (rest, warned) in [
+        ("path = \"/*\"", true),
+        ("path = \"/v1/*\"\nmethods = [\"GET\", \"PUT\"]", true),
+        ("path = \"/*\"\nmethods = [\"GET\", \"HEAD\"]", false),
+        ("path = \"/v2/*\"", false),
+        ("path = \"/v1/lookup\"", false),
+    ] {
+        let folder = files(&[]);
+        let file = folder.path().join("routes.toml");
+        let written = std::fs::read_to_string(&file).unwrap() + &catch_all(rest);
+        std::fs::write(&file, &written).unwrap();
+        let checked = check_routes(&file);
+        assert!(checked.wrong.is_empty() && checked.missing.is_empty(), "{checked:?}");
+        let told: Vec<_> = checked.advice.iter().map(|one| (one.line, one.text.clone())).collect();
+        assert_eq!(told.len(), usize::from(warned), "{rest}: {told:?}");
+        for (line, text) in told {
+            let at = written.lines().count() - rest.lines().count() - 2;
+            assert_eq!(line, at, "{text}");
+            assert!(text.starts_with("route \"rest\" lets all other paths under"), "{text}");
+        }
+    }
+}

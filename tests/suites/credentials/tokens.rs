@@ -214,6 +214,16 @@ fn tenant_and_principal_come_from_the_claims_that_the_file_names() {
 }
 
 #[test]
+fn an_issuer_with_a_list_of_tenants_speaks_for_no_other() {
+    let key = SigningKey::new("k", "ES256");
+    let credentials = issuer("[\"ES256\"]", &[&key], "tenants = [\"globex\", \"acme\"]\n");
+    assert_eq!(ask(&credentials, &key.token(&claims())), Some(ann()));
+    assert_eq!(ask(&credentials, &key.token(&with("tenant", json!("initech")))), None);
+    let open = issuer("[\"ES256\"]", &[&key], "");
+    assert!(ask(&open, &key.token(&with("tenant", json!("initech")))).is_some(), "without one, for all");
+}
+
+#[test]
 fn an_issuer_speaks_for_itself_only() {
     let (ours, theirs) = (SigningKey::new("k", "ES256"), SigningKey::new("k", "ES256"));
     let folder = tempfile::tempdir().unwrap();

@@ -120,6 +120,7 @@ fn units_are_such_that_systemd_takes_and_are_hardened() {
     let users = text("deploy/systemd/onceway.sysusers");
     for name in ["onceway.service", "onceway-witness.service"] {
         let unit = text(&format!("deploy/systemd/{name}"));
+        assert!(unit.lines().any(|line| line == "LimitCORE=0"), "{name}: a core holds keys and tokens");
         let user = unit.lines().find_map(|line| line.strip_prefix("User=")).unwrap();
         assert!(
             users.lines().any(|line| line.starts_with(&format!("u {user} "))),

@@ -49,7 +49,7 @@ async fn ask(door: Door, lines: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut listeners = Listeners::new(Duration::from_secs(20));
-    listen(&mut listeners, listener, None, Arc::new(Teller), PublicLimits::default(), door);
+    listen(&mut listeners, listener, None, Arc::new(Teller), PublicLimits::default(), door, &Arc::default());
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{lines}\r\n");
     // A connection that is refused may be gone before this is written.

@@ -128,7 +128,15 @@ pub async fn run_within(limits: PublicLimits, grace: Duration, tls: Option<Serve
         feeds: Mutex::default(),
     });
     let mut listeners = Listeners::new(grace);
-    listen(&mut listeners, listener, tls.map(Into::into), service.clone(), limits, Door::Public(None));
+    listen(
+        &mut listeners,
+        listener,
+        tls.map(Into::into),
+        service.clone(),
+        limits,
+        Door::Public(None),
+        &Arc::default(),
+    );
     Running { address, service, events, listeners }
 }
 

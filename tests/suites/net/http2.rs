@@ -12,7 +12,8 @@ use onceway::config::listen::PublicLimits;
 use tokio::net::TcpStream;
 
 use crate::net::frames::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, block, frame, request,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, block, frame,
+    request,
 };
 use crate::net::harness::{run, still_answers};
 use crate::net::support::soon;
@@ -223,4 +224,65 @@ async fn who_is_refused_while_it_sends_is_reset_only_if_it_does_not_go_on() {
         }
         while !finishes && next().await.kind != RST_STREAM {}
     }
+}
+
+/// A header list of 58 KB in a block of 4 KB: a field that is indexed, and the index fourteen times (RFC 7541 section 6).
+fn large(path: &str) -> Vec<u8> {
+    let value = [b'v'; 3_900];
+    let indexed = [&[0x40, 1, b'x', 127, 189, 29], &value[..], &[0xbe; 14]].concat();
+    [request("POST", path, &[]), indexed].concat()
+}
+
+#[tokio::test]
+async fn large_header_lists_have_one_budget_for_as_long_as_their_requests_last() {
+    let limits = PublicLimits { heads: 100_000, ..PublicLimits::default() };
+    let mut running = run(limits).await;
+    let mut raw = Raw::connect(&running.address, &[]).await;
+    raw.ask(1, &large("/wait")).await;
+    assert_eq!(soon(running.events.recv()).await, Some("arrived"));
+    // Over another connection, as the budget is of all.
+    let mut other = Raw::connect(&running.address, &[]).await;
+    other.ask(1, &large("/echo")).await;
+    let refused = soon(other.outcome(1)).await;
+    assert!(matches!(&refused, Outcome::Answer(body) if body.contains("overloaded")), "{refused:?}");
+    still_answers(&running.address).await;
+    running.service.gate.add_permits(1);
+    assert_eq!(soon(raw.outcome(1)).await, Outcome::Answer("waited".into()));
+    other.ask(3, &[request("POST", "/echo", &[]), [0xbe; 15].to_vec()].concat()).await;
+    assert_eq!(soon(other.outcome(3)).await, Outcome::Answer(String::new()), "there is room again");
+}
+
+#[tokio::test]
+async fn header_blocks_that_do_not_end_have_the_same_budget() {
+    let running = run(PublicLimits { heads: 100_000, ..PublicLimits::default() }).await;
+    let mut first = Raw::connect(&running.address, &[]).await;
+    first.send(&frame(HEADERS, END_STREAM, 1, &request("POST", "/echo", &[]))).await;
+    // The server has looked at it once a second connection is answered.
+    still_answers(&running.address).await;
+    let mut second = Raw::connect(&running.address, &[]).await;
+    second.send(&frame(HEADERS, END_STREAM, 1, &request("POST", "/echo", &[]))).await;
+    soon(second.silently_over()).await;
+    still_answers(&running.address).await;
+    first.send(&frame(CONTINUATION, END_HEADERS, 1, &[])).await;
+    assert_eq!(soon(first.outcome(1)).await, Outcome::Answer(String::new()), "the first one goes on");
+}
+
+#[tokio::test]
+async fn a_length_of_zero_that_data_contradicts_is_refused_before_the_request_is_seen() {
+    let running = run(PublicLimits::default()).await;
+    let mut raw = Raw::connect(&running.address, &[]).await;
+    let head = |path: &str| request("POST", path, &[("content-length", b"0")]);
+    raw.send(&frame(HEADERS, END_HEADERS, 1, &head("/denied"))).await;
+    raw.send(&frame(DATA, END_STREAM, 1, b"a body")).await;
+    let refused = soon(raw.outcome(1)).await;
+    assert!(
+        refused == Outcome::Reset
+            || matches!(&refused, Outcome::Answer(body) if body.contains("bad-request"))
+    );
+    raw.send(&frame(HEADERS, END_HEADERS, 3, &head("/none"))).await;
+    raw.send(&frame(DATA, END_STREAM, 3, &[])).await;
+    assert_eq!(soon(raw.outcome(3)).await, Outcome::Answer(String::new()));
+    raw.ask(5, &head("/neither")).await;
+    assert_eq!(soon(raw.outcome(5)).await, Outcome::Answer(String::new()));
+    assert_eq!(running.service.seen(), ["POST /none", "POST /neither"]);
 }

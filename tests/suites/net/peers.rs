@@ -21,7 +21,7 @@ use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::net::support::{Pki, fed, key_id, piece, region, soon, text};
@@ -479,4 +479,32 @@ async fn stopping_lets_a_forward_finish() {
     drop(feed);
     assert_eq!(text(answer.into_body()).await, "last");
     soon(stopping).await.unwrap();
+}
+
+/// A socket that begins no handshake, from an address of this machine.
+async fn silent(from: u8, address: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(std::net::SocketAddr::from(([127, 0, 0, from], 0))).unwrap();
+    soon(socket.connect(address.parse().unwrap())).await.unwrap()
+}
+
+#[tokio::test]
+async fn sockets_that_show_no_certificate_leave_places_to_peers() {
+    let pki = Pki::new(&["eu", "us"]);
+    // Nobody is thrown out of a handshake while the test runs.
+    let limits = PeerLimits { connections: 80, handshake_time: 10 * PATIENCE, ..PeerLimits::default() };
+    let us = run(&pki.identity("us"), limits).await;
+    let mut strangers = Vec::new();
+    for _ in 0..200 {
+        strangers.push(silent(2, &us.address).await);
+    }
+    let peers = dial(&pki.identity("eu"), "us", &us.address);
+    soon(peers.forward(&region("us"), forward("/v1/c"))).await.expect("one address has few places");
+    for number in 0..200 {
+        strangers.push(silent(3 + number, &us.address).await);
+    }
+    // Another gateway of that region, whose address is known by now.
+    let another = dial(&pki.identity("eu"), "us", &us.address);
+    soon(another.forward(&region("us"), forward("/v1/c"))).await.expect("strangers have half of them");
+    assert_eq!(us.region.seen.lock().unwrap().len(), 2);
 }

@@ -19,13 +19,13 @@ use tokio::net::TcpListener;
 
 use crate::net::support::{RawServer, Then, fed, key_id, piece, read_request, region, soon, text};
 
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
-const LONG: Duration = Duration::from_secs(20);
+pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+pub const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
 /// More than one read takes, in bytes.
 const BIG: usize = 4 << 20;
 
-fn at(address: &str) -> Arc<HttpUpstream> {
+pub fn at(address: &str) -> Arc<HttpUpstream> {
     keeping(address, LONG)
 }
 
@@ -40,7 +40,7 @@ fn keeping(address: &str, keep_idle: Duration) -> Arc<HttpUpstream> {
     }))
 }
 
-fn send(headers: &[(&'static str, &str)]) -> Send {
+pub fn send(headers: &[(&'static str, &str)]) -> Send {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.append(*name, value.parse().unwrap());
@@ -56,7 +56,7 @@ fn send(headers: &[(&'static str, &str)]) -> Send {
     }
 }
 
-fn always() -> bool {
+pub fn always() -> bool {
     true
 }
 

@@ -97,7 +97,8 @@ const GATEWAY: [&str; 10] = [
 /// What the gateway may take of some crates: nothing that opens a socket, reads a clock or picks at random.
 const GATEWAY_PARTS: [&str; 5] =
     ["tokio::spawn", "tokio::sync", "tokio::task", "tokio::test", "ring::signature"];
-const SQL_CRATES: [&str; 3] = ["tokio_postgres", "tokio_postgres_rustls", "deadpool_postgres"];
+const SQL_CRATES: [&str; 4] =
+    ["postgres_protocol", "tokio_postgres", "tokio_postgres_rustls", "deadpool_postgres"];
 
 /// Names of all crates that the manifests depend on, as code spells them.
 static CRATE_NAMES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {

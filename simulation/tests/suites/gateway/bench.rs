@@ -407,6 +407,7 @@ pub fn settings(me: &RegionName) -> Settings {
         methods: vec![Method::POST],
         path: PathPattern::parse(&format!("/{name}")).unwrap(),
         protection: Protection::Required(Arc::new(policy(recovery))),
+        allow_overrides: false,
     };
     let moded = |name: &str, recovery, mode| Route {
         protection: Protection::Required(Arc::new(Policy { mode, ..policy(recovery) })),
@@ -494,6 +495,7 @@ fn policy(recovery: Recovery) -> Policy {
         body_limit: 1 << 16,
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
+        keep_headers: Vec::new(),
         replay_headers: Vec::new(),
         mode: Mode::Sync,
         accept: ACCEPT,

@@ -140,6 +140,7 @@ fn route(name: &str, recovery: Recovery, life: Duration) -> Route {
         stored_limit: 1 << 10,
         outcomes: OutcomeSets::default(),
         replay_headers: Vec::new(),
+        keep_headers: Vec::new(),
         mode: if name.starts_with("later") { Mode::Accept } else { Mode::Sync },
         accept: Accept {
             request_retention: ms(60_000),
@@ -153,5 +154,6 @@ fn route(name: &str, recovery: Recovery, life: Duration) -> Route {
         methods: vec![Method::POST],
         path: PathPattern::parse(&format!("/{name}")).unwrap(),
         protection: Protection::Required(Arc::new(policy)),
+        allow_overrides: false,
     }
 }

@@ -4,6 +4,7 @@
 //! Neighbours: `schema` made what the rights are about. A right that is missing is granted; one too many is reported, never taken
 //! away: a person gave it. It must not change an existing role's password.
 
+use postgres_protocol::password::scram_sha_256;
 use tokio_postgres::Client;
 
 use super::super::{names, statements};
@@ -205,10 +206,15 @@ async fn create(client: &Client, role: &Role, attributes: &str) -> Result<bool, 
     if exists(client, role).await? {
         return Ok(false);
     }
-    let password =
-        role.password.as_ref().map(|text| format!(" password {}", names::literal(text))).unwrap_or_default();
-    execute(client, WHAT, &format!("create role {} {attributes}{password}", role.name)).await?;
+    execute(client, WHAT, &creation(role, attributes)).await?;
     Ok(true)
+}
+
+/// The statement that creates a role. Statements are logged and shown, so the password goes as its SCRAM verifier (RFC 5803).
+fn creation(role: &Role, attributes: &str) -> String {
+    let verifier = |text: &String| names::literal(&scram_sha_256(text.as_bytes()));
+    let password = role.password.as_ref().map(verifier).map(|text| format!(" password {text}"));
+    format!("create role {} {attributes}{}", role.name, password.unwrap_or_default())
 }
 
 async fn grant(client: &Client, role: &str, rights: &[Right]) -> Result<bool, Error> {
@@ -294,4 +300,19 @@ pub(super) fn replication_rights(me: &Origin) -> Vec<Right> {
 
 fn role_line(role: &Role) -> String {
     format!("role {}", role.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_in_no_statement() {
+        let role =
+            |password: Option<&str>| Role { name: "gateway".into(), password: password.map(Into::into) };
+        let created = creation(&role(Some("p'ss")), "login");
+        assert!(created.starts_with("create role gateway login password 'SCRAM-SHA-256$4096:"), "{created}");
+        assert!(!created.contains("p'ss") && !created.contains("p''ss"), "{created}");
+        assert_eq!(creation(&role(None), "login"), "create role gateway login");
+    }
 }

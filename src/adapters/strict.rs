@@ -1,0 +1,200 @@
+//! The heads of an upstream's answers, judged before hyper sees them: between the socket and its parser.
+//!
+//! hyper takes a bare LF for a line's end. Another reader does not, and what was part of a value there
+//! would be a header here. So such a head breaks the connection: the outcome is unknown.
+//! Neighbours: [`super::connection`] says when an answer is awaited. It must not change a byte, nor look
+//! at bodies: between two heads every byte passes.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The largest head of an answer, in bytes, with [`OF_FIELD`] more for each line. It fits between peers.
+pub const HEAD_LIMIT: usize = 96 * 1024;
+/// What a line counts beside its bytes, as HTTP/2 counts (RFC 9113 section 6.5.2).
+pub const OF_FIELD: usize = 32;
+
+/// Told that an answer is awaited from now on.
+#[derive(Clone, Debug, Default)]
+pub struct Awaited(Arc<AtomicBool>);
+
+impl Awaited {
+    /// The next byte that comes begins a head.
+    pub fn head(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// An upstream's socket.
+#[derive(Debug)]
+pub struct Strict<S> {
+    stream: S,
+    awaited: Awaited,
+    head: Option<Head>,
+}
+
+impl<S> Strict<S> {
+    /// A socket on which no answer is awaited yet.
+    pub fn new(stream: S, awaited: Awaited) -> Self {
+        Self { stream, awaited, head: None }
+    }
+}
+
+/// A head, as far as it has come.
+#[derive(Debug, Default)]
+struct Head {
+    /// What it counts.
+    size: usize,
+    /// The bytes of the line that is coming, without its end.
+    line: usize,
+    after_cr: bool,
+    /// Its first line has come.
+    begun: bool,
+    /// The class of its status.
+    class: u8,
+}
+
+impl Head {
+    /// Takes a byte in. `true`: it was the last one.
+    fn take(&mut self, byte: u8) -> Result<bool, &'static str> {
+        self.size += 1;
+        if self.size > HEAD_LIMIT {
+            return Err("the head of the upstream's answer is too large");
+        }
+        match (byte, self.after_cr) {
+            (b'\n', false) => Err("a line of the upstream's answer ends with LF alone"),
+            (b'\n', true) => {
+                let ended = self.begun && self.line == 0;
+                self.begun |= self.line > 0;
+                self.size += OF_FIELD;
+                (self.line, self.after_cr) = (0, false);
+                // After an interim answer (1xx) another head comes.
+                if ended && self.class == b'1' {
+                    *self = Self::default();
+                    return Ok(false);
+                }
+                Ok(ended)
+            }
+            (_, true) => Err("a line of the upstream's answer has a CR without its LF"),
+            (b'\r', false) => {
+                self.after_cr = true;
+                Ok(false)
+            }
+            (_, false) => {
+                // `HTTP/1.1 200`
+                if !self.begun && self.line == 9 {
+                    self.class = byte;
+                }
+                self.line += 1;
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let strict = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut strict.stream).poll_read(context, buffer))?;
+        if strict.awaited.0.swap(false, Ordering::SeqCst) {
+            strict.head = Some(Head::default());
+        }
+        for byte in &buffer.filled()[before..] {
+            let Some(head) = strict.head.as_mut() else { break };
+            match head.take(*byte) {
+                Ok(false) => {}
+                Ok(true) => strict.head = None,
+                Err(why) => return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why))),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many bytes the head of an answer has; `Ok(None)` if it has not ended.
+    fn end(text: &str) -> Result<Option<usize>, &'static str> {
+        let mut head = Head::default();
+        for (at, byte) in text.bytes().enumerate() {
+            if head.take(byte)? {
+                return Ok(Some(at + 1));
+            }
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn a_head_ends_with_its_empty_line_and_interim_ones_are_no_end() {
+        for head in [
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200\r\na: b\r\n\r\n",
+            "\r\nHTTP/1.1 404 \r\n\r\n",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 x\r\na: b\r\n\r\nHTTP/1.1 201 Made\r\n\r\n",
+        ] {
+            assert_eq!(end(&format!("{head}a\nb\rc")), Ok(Some(head.len())), "{head:?}");
+            for cut in 0..head.len() {
+                assert_eq!(end(&head[..cut]), Ok(None), "{:?}", &head[..cut]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_two_readers_end_in_two_places_breaks() {
+        for head in [
+            "HTTP/1.1 200 OK\n\n",
+            "HTTP/1.1 200 OK\r\na: b\nc: d\r\n\r\n",
+            "HTTP/1.1 200 OK\r\na: b\rc: d\r\n\r\n",
+            "HTTP/1.1 200 OK\r\na: b\r\r\n\r\n",
+            "HTTP/1.1 200 OK\r\na: b\r\n\n",
+            "\nHTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\n\n",
+        ] {
+            assert!(end(head).is_err(), "{head:?}");
+        }
+        let lines = |count: usize| format!("HTTP/1.1 200 OK\r\n{}\r\n", "a:\r\n".repeat(count));
+        assert!(matches!(end(&lines(2_000)), Ok(Some(_))));
+        assert!(end(&lines(HEAD_LIMIT / (OF_FIELD + 4))).is_err());
+    }
+}

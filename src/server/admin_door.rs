@@ -1,0 +1,161 @@
+//! The door of the admin listener: how many connections there are, for how long, and which places are kept for health checks.
+//!
+//! A liveness probe that gets no answer kills a healthy process. So `/healthz` and `/readyz` have places of their own: where all
+//! others are taken, or the caller's address has too many, a connection is answered for these two paths alone, within a short
+//! time; and the oldest such connection makes room for the newest. Whoever opens sockets and reads nothing holds up only himself.
+//! Neighbours: [`super::admin`] and [`super::witness`] answer behind it, [`super::places`] counts by address. It must not know what
+//! an answer says.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
+
+use super::admin::{Answer, problem};
+use super::drive::drive;
+use super::paced::Paced;
+use super::places::{Place, Places};
+use super::{Listeners, Stop};
+
+/// The most connections at a time that may ask anything.
+const MOST: usize = 100;
+/// How many of them one address may have. The others are for operators and scrapers elsewhere.
+const MOST_OF_ADDRESS: usize = 80;
+/// The most connections beside those that may only ask for health.
+const KEPT: usize = 32;
+/// The most connections at a time; one is about to make room.
+pub(super) const MOST_CONNECTIONS: usize = MOST + KEPT + 1;
+/// How long a request's head may take, and how long a connection may be silent between two.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// How long a caller may read nothing of an answer.
+const WRITE_STALL: Duration = Duration::from_secs(10);
+/// How long a connection may be here that only asks for health.
+const HEALTH_TIME: Duration = Duration::from_secs(2);
+
+/// Listens in the background; `answer` answers each request.
+pub(super) fn listen<Ask, Answered>(listeners: &mut Listeners, listener: TcpListener, answer: Ask)
+where
+    Ask: Fn(Request<Incoming>) -> Answered + Clone + Send + Sync + 'static,
+    Answered: Future<Output = Result<Answer, Infallible>> + Send + 'static,
+{
+    let (most, places, kept) = (Arc::new(Semaphore::new(MOST)), Places::new(), Arc::<Kept>::default());
+    listeners.add(
+        listener,
+        || MOST_CONNECTIONS,
+        move |stream, address: SocketAddr, stop| {
+            let answer = answer.clone();
+            let place = places.take(address.ip(), MOST_OF_ADDRESS);
+            let seat = match (place, most.clone().try_acquire_owned()) {
+                (Some(place), Ok(permit)) => Seat::Any(place, permit),
+                (_, _) => Seat::Health(kept.take()),
+            };
+            async move {
+                match seat {
+                    Seat::Any(place, permit) => {
+                        serve(stream, stop, answer).await;
+                        drop((place, permit));
+                    }
+                    Seat::Health(evicted) => {
+                        let of_health = move |request| health(request, answer.clone());
+                        tokio::select! {
+                            biased;
+                            _ = evicted => {}
+                            _ = timeout(HEALTH_TIME, serve(stream, stop, of_health)) => {}
+                        }
+                    }
+                }
+            }
+        },
+    );
+}
+
+/// What a connection may ask for.
+enum Seat {
+    /// Anything.
+    Any(Place, OwnedSemaphorePermit),
+    /// Health, until the receiver ends.
+    Health(oneshot::Receiver<()>),
+}
+
+/// The connections that may only ask for health, the oldest first.
+#[derive(Default)]
+struct Kept(Mutex<VecDeque<oneshot::Sender<()>>>);
+
+impl Kept {
+    /// One more; where there are as many as may be, the oldest ends.
+    fn take(&self) -> oneshot::Receiver<()> {
+        let mut all = self.lock();
+        all.retain(|one| !one.is_closed());
+        if all.len() >= KEPT {
+            all.pop_front();
+        }
+        let (end, ended) = oneshot::channel();
+        all.push_back(end);
+        ended
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<oneshot::Sender<()>>> {
+        // Nothing under the lock can panic half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn health<Ask, Answered>(request: Request<Incoming>, ask: Ask) -> Result<Answer, Infallible>
+where
+    Ask: Fn(Request<Incoming>) -> Answered,
+    Answered: Future<Output = Result<Answer, Infallible>>,
+{
+    let mut answer = match request.uri().path() {
+        "/healthz" | "/readyz" => ask(request).await?,
+        _ => problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "all places of the admin listener, or of this address, are taken: close connections that are not used, or ask again; /healthz and /readyz are answered",
+        ),
+    };
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    Ok(answer)
+}
+
+async fn serve<Ask, Answered>(stream: TcpStream, mut stop: Stop, answer: Ask)
+where
+    Ask: Fn(Request<Incoming>) -> Answered,
+    Answered: Future<Output = Result<Answer, Infallible>>,
+{
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .serve_connection(TokioIo::new(Paced::new(stream, WRITE_STALL)), service_fn(answer));
+    // An error is the caller's hang-up.
+    drop(drive(connection, &mut stop, std::future::pending()).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_makes_room_and_those_that_ended_count_no_more() {
+        let kept = Kept::default();
+        let mut all: VecDeque<_> = (0..KEPT).map(|_| kept.take()).collect();
+        drop(all.pop_back());
+        all.push_back(kept.take());
+        let still =
+            |one: &mut oneshot::Receiver<()>| one.try_recv() == Err(oneshot::error::TryRecvError::Empty);
+        assert!(all.iter_mut().all(still), "one had ended");
+        all.push_back(kept.take());
+        assert!(!still(&mut all[0]), "the oldest");
+        assert!(all.iter_mut().skip(1).all(still));
+        assert_eq!(kept.lock().len(), KEPT);
+    }
+}

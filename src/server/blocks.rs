@@ -1,0 +1,150 @@
+//! HTTP/2 header blocks that were begun and not ended, counted below the parser.
+//!
+//! A block may come in many frames, and some bytes of it may stand for many (HPACK), so one that has
+//! not ended counts as the largest list that is taken. The parser keeps what it decoded until the
+//! end; nothing above it sees a request before.
+//! Neighbours: `public` puts it under hyper, [`super::heads`] has the budget. It must not change a
+//! byte, nor know what a frame means beyond that.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::head::HEAD_LIMIT;
+use super::heads::Held;
+use super::paced::PREFACE;
+
+const FRAME_HEAD: usize = 9;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+
+/// A client's HTTP/2 stream whose unfinished header blocks are counted.
+pub struct Blocks<S> {
+    stream: S,
+    held: Held,
+    /// Bytes to come that say nothing of the next frame.
+    skip: usize,
+    /// What has come of the head of the next frame.
+    head: Vec<u8>,
+}
+
+impl<S> Blocks<S> {
+    /// A stream of which nothing was read; `held` holds nothing yet.
+    pub fn new(stream: S, held: Held) -> Self {
+        Self { stream, held, skip: PREFACE.len(), head: Vec::with_capacity(FRAME_HEAD) }
+    }
+
+    /// Looks at bytes that came. `false` if a block has begun that there is no room for.
+    fn see(&mut self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let (wanted, in_head) = match self.skip {
+                0 => (FRAME_HEAD - self.head.len(), true),
+                skip => (skip, false),
+            };
+            let (part, rest) = bytes.split_at(wanted.min(bytes.len()));
+            bytes = rest;
+            if !in_head {
+                self.skip -= part.len();
+                continue;
+            }
+            self.head.extend_from_slice(part);
+            let [a, b, c, kind, flags, ..] = self.head[..] else { continue };
+            if self.head.len() < FRAME_HEAD {
+                continue;
+            }
+            self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+            self.head.clear();
+            if matches!(kind, HEADERS | CONTINUATION) {
+                let begun = if flags & END_HEADERS == 0 { HEAD_LIMIT } else { 0 };
+                if !self.held.hold(begun) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Blocks<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let blocks = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut blocks.stream).poll_read(context, buffer))?;
+        Poll::Ready(match blocks.see(&buffer.filled()[before..]) {
+            true => Ok(()),
+            false => Err(io::Error::other("no room for one more head that comes in pieces")),
+        })
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Blocks<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::server::heads::Heads;
+
+    fn frame(kind: u8, flags: u8, length: u8) -> Vec<u8> {
+        [&[0, 0, length, kind, flags, 0, 0, 0, 1][..], &vec![0xff; usize::from(length)]].concat()
+    }
+
+    #[test]
+    fn a_block_counts_from_its_first_frame_to_its_last_wherever_the_bytes_were_cut() {
+        const PING: u8 = 6;
+        let begun = [
+            PREFACE.to_vec(),
+            frame(HEADERS, END_HEADERS, 0),
+            frame(PING, 0, 8),
+            frame(HEADERS, 1, 9),
+            frame(CONTINUATION, 0, 200),
+        ]
+        .concat();
+        for cut in 1..begun.len() {
+            let heads = Arc::<Heads>::default();
+            let mut blocks = Blocks::new((), heads.nothing(HEAD_LIMIT));
+            assert!(begun.chunks(cut).all(|piece| blocks.see(piece)));
+            let mut other = Blocks::new((), heads.nothing(HEAD_LIMIT));
+            assert!(!other.see(&[PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat()), "{cut}");
+            assert!(blocks.see(&frame(CONTINUATION, END_HEADERS, 3)));
+            let mut third = Blocks::new((), heads.nothing(HEAD_LIMIT));
+            assert!(third.see(&[PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat()), "{cut}: it has ended");
+        }
+    }
+}

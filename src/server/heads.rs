@@ -1,0 +1,77 @@
+//! One budget for the heads of all requests of a process, in bytes.
+//!
+//! The first [`FREE`] bytes of each head do not count: the bounds on connections and on requests bound
+//! them. So clients with heads of the usual size are served while others fill the budget.
+//! Neighbours: [`super::guard`] counts what HTTP/1 has begun, [`super::blocks`] what HTTP/2 has begun,
+//! `public` what is being answered. It must not wait: whoever finds no room is refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many bytes of a head do not count.
+pub const FREE: usize = 4 * 1024;
+
+/// The heads of a process.
+#[derive(Debug, Default)]
+pub struct Heads {
+    held: AtomicUsize,
+}
+
+/// What one connection or one request holds of the budget; given back when dropped.
+#[derive(Debug)]
+pub struct Held {
+    heads: Arc<Heads>,
+    most: usize,
+    bytes: usize,
+}
+
+impl Heads {
+    /// Nothing held yet, where all together may hold `most` bytes.
+    pub fn nothing(self: &Arc<Self>, most: usize) -> Held {
+        Held { heads: self.clone(), most, bytes: 0 }
+    }
+}
+
+impl Held {
+    /// Holds a head of this many bytes, in place of what was held before. `false` if there is no room:
+    /// then it holds what it held. There is always room for less.
+    pub fn hold(&mut self, head: usize) -> bool {
+        let bytes = head.saturating_sub(FREE);
+        let (before, most) = (self.bytes, self.most);
+        let room = self.heads.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |all| {
+            let after = all - before + bytes;
+            (bytes <= before || after <= most).then_some(after)
+        });
+        if room.is_ok() {
+            self.bytes = bytes;
+        }
+        room.is_ok()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.heads.held.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beyond_the_first_bytes_counts_and_is_given_back() {
+        let heads = Arc::<Heads>::default();
+        let (mut one, mut other) = (heads.nothing(100), heads.nothing(100));
+        assert!(one.hold(FREE + 70) && other.hold(FREE));
+        assert!(!other.hold(FREE + 31), "no room");
+        assert!(other.hold(FREE + 30) && other.hold(FREE + 20), "less is always possible");
+        assert!(one.hold(FREE + 80));
+        drop(one);
+        assert!(other.hold(FREE + 100));
+        let mut lowered = heads.nothing(10);
+        assert!(!lowered.hold(FREE + 1) && lowered.hold(FREE));
+        drop((other, lowered));
+        assert_eq!(heads.held.load(Ordering::SeqCst), 0);
+    }
+}

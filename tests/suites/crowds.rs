@@ -1,0 +1,178 @@
+//! Many sockets that do nothing useful, against a real gateway: health checks are answered all the
+//! same, and memory is bounded.
+//!
+//! Sockets are raw, with small buffers. Neighbours: `net/slow` has the public listener's deadlines one
+//! by one. It must not need more than one region.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::net::support::{RawServer, Then};
+use crate::support::solo::{Solo, routes};
+use crate::support::{BODY, PATIENCE, ask, effects, key, post, run, until};
+use onceway::fleet::client::Ask;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+/// How long a probe waits: Kubernetes' default is a second.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// A socket that takes few bytes unread.
+async fn small(address: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    timeout(PATIENCE, socket.connect(address.parse().unwrap())).await.expect("a connection").unwrap()
+}
+
+/// The status of the answer to one path, asked over a connection of its own.
+async fn probe(address: &str, path: &str) -> Option<(u16, String)> {
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        Some((answer.split(' ').nth(1)?.parse().ok()?, answer))
+    };
+    timeout(PROBE, asked).await.ok().flatten()
+}
+
+#[test]
+fn a_hundred_sockets_that_read_nothing_do_not_silence_health_checks() {
+    run(async {
+        let solo = Solo::start(&routes(), None).await;
+        let admin = solo.region.admin();
+        let address = admin.strip_prefix("http://").unwrap().to_owned();
+        let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let mut deaf = Vec::new();
+        for number in 0..100 {
+            let mut stream = small(&address).await;
+            // A few ask for more than the kernel takes; the others hold their places by being there.
+            let asked = ask.repeat(if number < 5 { 40 } else { 1 });
+            stream.write_all(asked.as_bytes()).await.unwrap();
+            deaf.push(stream);
+        }
+        for _ in 0..20 {
+            assert_eq!(probe(&address, "/healthz").await.map(|(status, _)| status), Some(200));
+            assert!(probe(&address, "/readyz").await.is_some());
+        }
+        // Whatever else is asked finds this address's places taken, and is told so.
+        let (status, answer) = probe(&address, "/v1/status").await.expect("an answer");
+        assert!(status == 503 && answer.contains("all places of the admin listener"), "{answer}");
+        // Sockets that say nothing hold the places of health checks for no longer than others come.
+        let mut silent = Vec::new();
+        for _ in 0..200 {
+            silent.push(small(&address).await);
+        }
+        assert_eq!(probe(&address, "/healthz").await.map(|(status, _)| status), Some(200));
+        // All the while the sockets are there: their time to read ends, and so do they.
+        until("the places to be free again", async || {
+            probe(&address, "/v1/status").await.is_some_and(|(status, _)| status == 200)
+        })
+        .await;
+        let metrics = Ask::get(format!("{admin}/metrics")).send(PATIENCE).await.unwrap().text();
+        assert!(metrics.contains("onceway_connections_cut_total{reason=\"stalled\"}"), "{metrics}");
+        drop((deaf, silent));
+    });
+}
+
+/// How many heads are begun, where as many files may be open.
+const HEADS: u64 = 10_000;
+/// What they may hold in the gateway beyond 4 KiB each.
+const ROOM_MIB: u64 = 16;
+
+/// As many as this process may open sockets, beside those of the other suites.
+fn most_heads() -> u64 {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    HEADS.min(maximum.unwrap_or(u64::MAX).saturating_sub(4_000))
+}
+
+/// A line of the process's status that counts KiB.
+fn kib(pid: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn ten_thousand_unfinished_heads_are_held_within_one_budget() {
+    run(async {
+        let count = most_heads();
+        let edit = |dir: &Path| {
+            let file = dir.join("solo.toml");
+            let written = std::fs::read_to_string(&file).unwrap();
+            let limits = format!(
+                "[listen.limits]\nconnections = 12000\nconnections_per_ip = 12000\nheads = \"{ROOM_MIB}MiB\"\n"
+            );
+            std::fs::write(&file, format!("{written}\n{limits}")).unwrap();
+        };
+        let solo = Solo::start_with(&routes(), None, edit).await;
+        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
+        let pid = solo.region.process().unwrap().pid();
+        let before = kib(pid, "VmHWM");
+        let head = format!("GET /v1/notes HTTP/1.1\r\nHost: a\r\nx: {}", "x".repeat(63 << 10));
+        let mut all = Vec::new();
+        for number in 0..count {
+            let mut stream = timeout(PATIENCE, TcpStream::connect(&address)).await.unwrap().unwrap();
+            // One that was refused meanwhile may be closed already.
+            let _ = timeout(PATIENCE, stream.write_all(head.as_bytes())).await.expect("it is read");
+            all.push(stream);
+            if number % 1_000 == 0 {
+                let key = key("beside");
+                let answer = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
+                assert_eq!(
+                    answer.status.as_u16(),
+                    201,
+                    "a head of the usual size has room: {}",
+                    answer.text()
+                );
+                assert_eq!(effects(&solo.ledger, &key), 1);
+            }
+        }
+        let grown = (kib(pid, "VmHWM") - before) / 1024;
+        // Beside the budget: 4 KiB of each head, the connection itself, and the last refusals.
+        let bound = ROOM_MIB + count * 12 / 1024 + 32;
+        println!("{count} unfinished heads of 63 KiB: {grown} MiB more, at most {bound}");
+        assert!(grown <= bound, "{grown} MiB for {count} heads, more than {bound}");
+        let mut answer = String::new();
+        let last = all.last_mut().unwrap();
+        timeout(PATIENCE, last.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"), "{answer}");
+    });
+}
+
+#[test]
+fn one_address_leaves_places_of_requests_without_a_key_to_others() {
+    run(async {
+        let upstream = RawServer::start(Then::AnswerAndHang("")).await;
+        let edit = |dir: &Path| {
+            let file = dir.join("solo.toml");
+            let written = std::fs::read_to_string(&file).unwrap();
+            std::fs::write(&file, format!("{written}\n[listen.limits]\nrequests = 16\n")).unwrap();
+        };
+        let solo = Solo::start_with(&routes(), Some(upstream.address.parse().unwrap()), edit).await;
+        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
+        let begin = async |from: &str| {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+            let mut stream = socket.connect(address.parse().unwrap()).await.unwrap();
+            stream.write_all(b"GET /v1/list HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+            stream
+        };
+        let arrived = async |count: usize| upstream.seen().len() == count;
+        let mut hanging = Vec::new();
+        for number in 1..=13 {
+            hanging.push(begin("127.0.0.1").await);
+            until("the request to be sent on", async || arrived(number).await).await;
+        }
+        let mut one_more = begin("127.0.0.1").await;
+        let mut status = [0; 12];
+        timeout(PATIENCE, one_more.read_exact(&mut status)).await.unwrap().unwrap();
+        assert_eq!(&status, b"HTTP/1.1 503");
+        hanging.push(begin("127.0.0.2").await);
+        until("another address's request to be sent on", async || arrived(14).await).await;
+    });
+}

@@ -1,0 +1,68 @@
+//! Answers of the upstream that two readers might take differently: their outcome is unknown.
+//!
+//! Neighbours: `upstream` has what is written, and what breaks. It must not tidy up what the server sends.
+
+use onceway::ports::Upstream;
+use onceway::ports::upstream::SendError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::net::support::{RawServer, Then, read_request, soon, text};
+use crate::net::upstream::{LONG, OK, always, at, send};
+
+/// What becomes of a request that is answered so.
+async fn sent(answer: &'static str) -> Result<http::Response<onceway::ports::Body>, SendError> {
+    let server = RawServer::start(Then::Answer(answer)).await;
+    let sent = soon(at(&server.address).send(send(&[]), LONG, always)).await;
+    assert_eq!(server.seen().len(), 1, "{answer:?}");
+    sent
+}
+
+#[tokio::test]
+async fn an_answer_that_two_readers_take_differently_is_unknown() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\nX: a\nSet-Cookie: forged=1\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 200 OK\nContent-Length: 2\n\nhi",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nhi",
+        "HTTP/1.1 103 Early Hints\r\nLink: x\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 600 Odd\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 999 Odd\r\nContent-Length: 2\r\n\r\nhi",
+    ] {
+        assert!(matches!(sent(answer).await, Err(SendError::Unknown(_))), "{answer:?}");
+    }
+    let body = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na\n\nb";
+    assert_eq!(text(sent(body).await.unwrap().into_body()).await, "a\n\nb", "a body may hold anything");
+}
+
+#[tokio::test]
+async fn answers_keep_their_headers_up_to_the_bound_in_bytes() {
+    let with = |count: usize| -> &'static str {
+        let lines: String = (0..count).map(|number| format!("x-{number}: {number}\r\n")).collect();
+        Box::leak(format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 2\r\n\r\nhi").into_boxed_str())
+    };
+    for count in [101, 1_000] {
+        let answer = sent(with(count)).await.unwrap();
+        assert_eq!(answer.headers().len(), count + 1);
+        assert_eq!(answer.headers()[&format!("x-{}", count - 1)], (count - 1).to_string());
+    }
+    assert!(matches!(sent(with(3_000)).await, Err(SendError::Unknown(_))));
+}
+
+#[tokio::test]
+async fn each_answer_on_a_kept_connection_is_judged() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for answer in [OK, OK, "HTTP/1.1 200 OK\r\nX: a\nY: b\r\nContent-Length: 2\r\n\r\nhi"] {
+            read_request(&mut stream).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        while stream.read(&mut [0; 64]).await.is_ok_and(|count| count > 0) {}
+    });
+    let upstream = at(&address);
+    for _ in 0..2 {
+        text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
+    }
+    assert!(matches!(soon(upstream.send(send(&[]), LONG, always)).await, Err(SendError::Unknown(_))));
+}

@@ -1,0 +1,206 @@
+//! Other spellings of a path with keys, and headers that name another method or path: none of them
+//! brings a request to the upstream without its key.
+//!
+//! The upstream is a raw server that keeps what it read. Targets are written by hand: a client library
+//! would tidy them up. Neighbours: `gateway::spelling` has the rules one by one.
+
+use std::collections::BTreeSet;
+
+use crate::net::support::{RawServer, Then};
+use crate::support::solo::{POLICY, Solo};
+use crate::support::{PATIENCE, key, run};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+const TRANSFERS: &str = "/v1/transfers/{id}";
+const PAY: &str = "/v2/pay";
+
+/// Two routes with keys, and what stands behind them.
+fn routes(rest: &str) -> String {
+    let keyed = |name: &str, path: &str| {
+        format!(
+            "[[route]]\nname = \"{name}\"\nmethods = [\"PUT\"]\npath = \"{path}\"\nkey = \"required\"\n\
+             recovery = \"park\"\n{POLICY}\n"
+        )
+    };
+    let open = "[[route]]\nname = \"open\"\npath = \"/v3/open\"\nkey = \"off\"\nallow_overrides = true\n";
+    [keyed("transfers", TRANSFERS).as_str(), &keyed("pay", PAY), open, rest].join("\n")
+}
+
+/// 64 spellings that some upstream reads as `/v1/transfers/1` or `/v2/pay`.
+const SPELLINGS: [&str; 64] = [
+    "/v1/%74ransfers/1",
+    "/v1/%54ransfers/1",
+    "/v1/t%72ansfers/1",
+    "/v1/transfer%73/1",
+    "/v1/transfer%53/1",
+    "/%761/transfers/1",
+    "/v%31/transfers/1",
+    "/%76%31/%74%72%61%6e%73%66%65%72%73/1",
+    "/%76%31/%74%72%61%6E%73%66%65%72%73/1",
+    "/v1/%2574ransfers/1",
+    "/v1/%252574ransfers/1",
+    "/v1/%%37%34ransfers/1",
+    "/v1/%u0074ransfers/1",
+    "/v1/%c1%b4ransfers/1",
+    "//v1/transfers/1",
+    "///v1/transfers/1",
+    "/v1//transfers/1",
+    "/v1/transfers//1",
+    "/v1///transfers///1",
+    "/v1/transfers/1/",
+    "/v1/transfers/1//",
+    "//v1//transfers//1//",
+    "/v1%2ftransfers/1",
+    "/v1%2Ftransfers/1",
+    "/v1/transfers%2f1",
+    "/v1%252Ftransfers/1",
+    "/%2fv1/transfers/1",
+    "/v1/%2ftransfers/1",
+    "/v1%5ctransfers/1",
+    "/v1%5Ctransfers%5C1",
+    "/v1/transfers/1%2f",
+    "/v1;a/transfers/1",
+    "/v1;a=b;c/transfers/1",
+    "/v1/transfers;/1",
+    "/v1/transfers;a=b/1",
+    "/v1%3ba/transfers/1",
+    "/v1/transfers%3Ba/1",
+    "/;x/v1/transfers/1",
+    "/v1/;x/transfers/1",
+    "/v1/transfers/1/;x",
+    "/V1/transfers/1",
+    "/v1/Transfers/1",
+    "/v1/TRANSFERS/1",
+    "/V1/%54RANSFERS/1",
+    "/v1/transfers%20/1",
+    "/v1/%09transfers/1",
+    "/v1/transfers/1/%3fa=b",
+    "/v1/transfers/1/%23a",
+    "/v2/p%61y",
+    "/v2/%70ay",
+    "/v2/p%41y",
+    "/v2/%2570ay",
+    "//v2/pay",
+    "/v2//pay",
+    "/v2/pay/",
+    "/v2;x/pay",
+    "/v2/pay;x",
+    "/v2/pay;x=y/",
+    "/v2/pay%3fa",
+    "/v2/pay%23a",
+    "/v2/pay%00",
+    "/v2/Pay",
+    "/v2/pay%20",
+    "/v2%2fpay",
+];
+
+/// Paths that are no spelling of one with keys.
+const ORDINARY: [&str; 16] = [
+    "/",
+    "/v1/transfers",
+    "/v1/transfers/1/notes",
+    "/v1/transfers-1/1",
+    "/v1/notes/1",
+    "/v1/notes/1/",
+    "/v1//notes",
+    "/v1/notes/a%2Fb",
+    "/v1/notes/caf%C3%A9",
+    "/v1/notes;a=b/1",
+    "/v1/Notes/1",
+    "/v2/payments",
+    "/v2/pay/1",
+    "/v2/p%C3%A1y",
+    "/v2/pay.d",
+    "/v3/transfers/1?path=/v2/pay",
+];
+
+/// Status and whole text of the answer to one request.
+async fn send(address: &str, method: &str, target: &str, lines: &str) -> (u16, String) {
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer sk_demo_acme\r\n\
+         {lines}Content-Length: 2\r\n\r\n{{}}"
+    );
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("an answer").unwrap();
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or(0), answer)
+}
+
+/// A region with these routes, its public address, and its upstream.
+async fn start(rest: &str) -> (Solo, String, RawServer) {
+    let upstream = RawServer::start(Then::Answer(ANSWER)).await;
+    let solo = Solo::start(&routes(rest), Some(upstream.address.parse().unwrap())).await;
+    let address = solo.public().strip_prefix("http://").unwrap().to_owned();
+    (solo, address, upstream)
+}
+
+async fn no_spelling_passes(rest: &str) {
+    let (_solo, address, upstream) = start(rest).await;
+    let mut through = Vec::new();
+    for target in SPELLINGS {
+        let (status, answer) = send(&address, "PUT", target, "").await;
+        let code = ["path-spelling", "key-missing"].into_iter().find(|code| answer.contains(code));
+        if status != 400 || code.is_none() {
+            through.push((target, status));
+        }
+    }
+    assert!(through.is_empty(), "{} of {}: {through:?}", through.len(), SPELLINGS.len());
+    assert!(upstream.seen().is_empty(), "{:?}", upstream.seen());
+    // What is no other spelling passes as it came; so does every spelling where nothing changes state.
+    for target in ORDINARY {
+        assert_eq!(send(&address, "PUT", target, "").await.0, 200, "{target}");
+    }
+    for target in SPELLINGS {
+        assert_eq!(send(&address, "GET", target, "").await.0, 200, "{target}");
+    }
+    let read = upstream.seen();
+    for (request, target) in read.iter().zip(ORDINARY.iter().chain(&SPELLINGS)) {
+        assert_eq!(request.split(' ').nth(1), Some(*target));
+    }
+    assert_eq!(read.len(), ORDINARY.len() + SPELLINGS.len());
+    let keyed = format!("Idempotency-Key: {}\r\n", key("spelt"));
+    assert_eq!(send(&address, "PUT", "/v1/transfers/1", &keyed).await.0, 200);
+    let (status, answer) = send(&address, "PUT", "//v1/transfers/1", &keyed).await;
+    assert!(status == 400 && answer.contains("path-spelling"), "with a key it is refused, too: {answer}");
+    no_override_passes(&address, &upstream).await;
+}
+
+async fn no_override_passes(address: &str, upstream: &RawServer) {
+    let before = upstream.seen().len();
+    for (method, target, line) in [
+        ("GET", "/v2/pay", "X-HTTP-Method-Override: PUT"),
+        ("DELETE", "/v2/pay", "X-HTTP-Method: PUT"),
+        ("GET", "/v2/pay", "X_Method_Override: PUT"),
+        ("PUT", "/v1/notes", "X-Original-URL: /v2/pay"),
+        ("PUT", "/v1/notes", "X-Rewrite-URL: /v2/pay"),
+        ("PUT", "/v1/notes", "x_original_uri: /v2/pay"),
+    ] {
+        let (status, answer) = send(address, method, target, &format!("{line}\r\n")).await;
+        assert!(status == 400 && answer.contains("override-refused"), "{line}: {answer}");
+    }
+    assert_eq!(upstream.seen().len(), before);
+    let allowed = "X-HTTP-Method-Override: PATCH\r\nX-Original-URL: /v3/other\r\n";
+    assert_eq!(send(address, "PUT", "/v3/open", allowed).await.0, 200, "its route allows it");
+    assert_eq!(
+        send(address, "GET", "/v1/notes", "X-Original-URL: /v2/pay\r\n").await.0,
+        200,
+        "it stays a GET"
+    );
+}
+
+#[test]
+fn without_a_catch_all_no_spelling_of_a_path_with_keys_passes() {
+    assert_eq!(SPELLINGS.iter().collect::<BTreeSet<_>>().len(), SPELLINGS.len(), "each is another");
+    run(no_spelling_passes(""));
+}
+
+#[test]
+fn with_a_catch_all_that_is_off_no_spelling_of_a_path_with_keys_passes() {
+    run(no_spelling_passes("[[route]]\nname = \"rest\"\npath = \"/*\"\nkey = \"off\"\n"));
+}
