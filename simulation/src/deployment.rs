@@ -4,6 +4,7 @@
 //! into a gateway but as an operator does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -100,6 +101,8 @@ pub struct Deployment {
     paces: Mutex<BTreeMap<RegionName, Pace>>,
     /// Where keys are remembered for another time than the scenario says, from the next process on.
     retentions: Mutex<BTreeMap<RegionName, Duration>>,
+    /// Whether the clock of a database was ever off by years: what is in doubt by it is held for that long.
+    far_off: AtomicBool,
     /// The shortest of those times that ever was.
     shortest_retention: Mutex<Option<Duration>>,
     /// Which region was lost when, since the world began.
@@ -138,6 +141,7 @@ impl Deployment {
             cut_off: Mutex::default(),
             paces: Mutex::default(),
             retentions: Mutex::default(),
+            far_off: AtomicBool::default(),
             shortest_retention: Mutex::default(),
             losses: Mutex::default(),
             design,
@@ -392,6 +396,17 @@ impl Deployment {
             Some(retention) => retentions.insert(region.clone(), retention),
             None => retentions.remove(region),
         };
+    }
+
+    /// Sets the clock of a region's database off by so many microseconds, days or years.
+    pub fn step_far(&self, region: &RegionName, by: i64) {
+        self.far_off.store(true, Ordering::SeqCst);
+        self.world.cluster.step_clock(region, by);
+    }
+
+    /// Whether the clock of any database was ever off that far.
+    pub fn was_far_off(&self) -> bool {
+        self.far_off.load(Ordering::SeqCst)
     }
 
     /// The shortest time for which any region was ever told to remember keys; `None`: always as the scenario says.

@@ -41,6 +41,8 @@ pub(super) struct Records {
     greatest: BTreeMap<(u64, KeyId), Token>,
     /// All claims of an attempt, in the order of their commits.
     claims: BTreeMap<(RegionName, KeyId, Token), Vec<Claim>>,
+    /// What was written whole, without a claim before it: a stand-in for an attempt of another region.
+    stood_in: BTreeMap<(RegionName, KeyId, Token), Vec<Record>>,
     /// When an attempt was first released.
     released: BTreeMap<(RegionName, KeyId, Token), Duration>,
     /// When a claim was first lodged anywhere.
@@ -54,8 +56,10 @@ impl Records {
     pub(super) fn names(&self, record: &Record, other: &Attempted) -> bool {
         record.over.iter().any(|(origin, token)| {
             let further = || {
-                let named = self.claims.get(&(origin.region.clone(), other.id.clone(), *token));
-                named.into_iter().flatten().any(|claim| self.names(&claim.record, other))
+                let attempt = (origin.region.clone(), other.id.clone(), *token);
+                let claims = self.claims.get(&attempt).into_iter().flatten().map(|claim| &claim.record);
+                let whole = self.stood_in.get(&attempt).into_iter().flatten();
+                claims.chain(whole).any(|record| self.names(record, other))
             };
             let names = origin.region == other.by && *token >= other.token;
             names || *token < record.token && further()
@@ -95,6 +99,9 @@ impl Records {
                 if made {
                     self.born.insert(place.clone(), (at, record.clone()));
                 }
+            }
+            if made && record.standing != Standing::Claimed {
+                self.stood_in.entry(attempt.clone()).or_default().push(record.clone());
             }
             match record.standing {
                 Standing::Claimed => {

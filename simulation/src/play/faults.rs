@@ -178,9 +178,9 @@ impl Faults {
     /// Sets the clock of a region's database off in this direction, and right again.
     async fn far_off(&self, region: &RegionName, by: Duration, direction: i64, until: Instant) {
         let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX) * direction;
-        self.deployment.world.cluster.step_clock(region, by);
+        self.deployment.step_far(region, by);
         sleep_until(until).await;
-        self.deployment.world.cluster.step_clock(region, -by);
+        self.deployment.step_far(region, -by);
     }
 
     /// Restarts the gateway of a region, whose keys are remembered for this long from then on.

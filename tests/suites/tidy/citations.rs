@@ -159,8 +159,8 @@ impl Section<'_> {
                 found.push((self.line, format!("rule {} has no line {part:?}", self.number)));
             }
         }
-        let checks: [(&str, fn(&[&str]) -> Vec<String>); 3] =
-            [("- Code:", code), ("- Tests:", tests), ("- Plants:", plants)];
+        type Check = fn(&[&str]) -> Vec<String>;
+        let checks: [(&str, Check); 3] = [("- Code:", code), ("- Tests:", tests), ("- Plants:", plants)];
         for (mark, check) in checks {
             if let Some((line, text)) = self.item(mark) {
                 let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
