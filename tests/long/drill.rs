@@ -33,8 +33,9 @@ fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
 /// Two regions copy a third one's records while it comes home: what runs a second time meanwhile is said, and nothing else does.
 #[test]
 fn no_key_runs_again_unsaid_while_records_are_copied_anew() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     run(async {
+        // Leases of three seconds, and a load to keep up.
+        let _alone = alone().await;
         let settings = Settings { rate: 6.0, probes: 10.0, timed: false, ..Settings::default() };
         let port_base = ports::free_run(60).expect("sixty free ports in a row");
         let options = Options { port_base, ..options(&settings) };

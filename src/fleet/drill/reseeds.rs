@@ -17,8 +17,9 @@ use crate::fleet::{files, wait};
 
 /// Class of probes, by number: a route without escrow.
 const PLAIN: usize = 1;
-/// How long keys run whose rows reach nobody: the lag that is measured meanwhile makes the window.
-const UNSEEN: Duration = Duration::from_secs(2);
+/// How long keys run whose rows reach nobody: the lag that is measured meanwhile makes the window. Longer than the twenty
+/// heartbeats that a region may be behind when it seals.
+const UNSEEN: Duration = Duration::from_secs(8);
 /// How long a slot may take to be dropped, and a copy to end.
 const WITHIN: Duration = Duration::from_secs(60);
 /// How long the region gets to count as heard of, which it must not.
