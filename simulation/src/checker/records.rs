@@ -88,11 +88,7 @@ impl Records {
                 continue;
             };
             let attempt = (origin.region.clone(), id.clone(), record.token);
-            let made = match record.standing {
-                Standing::Claimed => true,
-                Standing::Settled | Standing::Released => record.hold.is_zero(),
-                Standing::InDoubt | Standing::Tombstone => false,
-            };
+            let made = is_made_here(&record);
             let place = (number, id.clone());
             if self.last.get(&place).is_none_or(|was| was.token != record.token) {
                 self.born.remove(&place);
@@ -256,6 +252,15 @@ fn tokens_grow(origin: &Origin, id: &KeyId, was: &Record, is: &Record, at: Durat
     if is.standing == Standing::Claimed && is.token <= was.token {
         let text = format!("{origin} claimed {} under {} after {}", key(id), is.token, was.token);
         found.push(Invariant::TokensGrow, at, text);
+    }
+}
+
+/// Whether a store made this record itself: a claim, or a stand-in that is whole at once.
+fn is_made_here(record: &Record) -> bool {
+    match record.standing {
+        Standing::Claimed => true,
+        Standing::Settled | Standing::Released => record.hold.is_zero(),
+        Standing::InDoubt | Standing::Tombstone => false,
     }
 }
 
