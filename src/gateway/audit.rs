@@ -24,7 +24,6 @@ use crate::protocol::region::RegionName;
 
 /// Runs at risk in one look.
 const STRETCH: u32 = 1_000;
-/// Rows of escrow in one look.
 /// How long another region may take to tell of a key.
 const TELL_WITHIN: Duration = Duration::from_secs(2);
 

@@ -286,7 +286,7 @@ fn two_tenants_with_equal_keys_never_see_each_other() {
                 settled >= 30 && replayed >= 200 && mismatched >= 20 && looks >= 20,
                 "hardly a load: {seen}"
             );
-            assert!(trouble * 10 <= settled + replayed, "nothing was broken: {seen}");
+            assert!(trouble * 50 <= settled + replayed, "nothing was broken: {seen}");
         }
         for (number, (tenant, _)) in TENANTS.iter().enumerate() {
             for (verdict, counter) in counters {

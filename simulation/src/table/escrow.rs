@@ -159,6 +159,9 @@ impl Table {
     }
 
     pub(crate) fn reap_escrows(&mut self, may: MayForget, most: u32) -> u64 {
+        if !self.is_open() {
+            return 0;
+        }
         let by = self.clock.micros().min(until_micros(may));
         let mut over = Vec::new();
         for (id, held) in &self.escrows {
@@ -178,6 +181,9 @@ impl Table {
     }
 
     pub(crate) fn reap_imports(&mut self, may: MayForget, most: u32) -> u64 {
+        if !self.is_open() {
+            return 0;
+        }
         let now = self.clock.micros();
         let by = now.min(until_micros(may));
         let of_key = |(id, held): (&KeyId, &std::collections::BTreeMap<Origin, Stored>)| {

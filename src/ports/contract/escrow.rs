@@ -42,6 +42,7 @@ pub async fn suite<B: EscrowBench>(bench: &B) {
     an_own_open_row_of_a_lower_token_gives_way(bench).await;
     a_conversion_goes_on_until_nothing_is_left(bench).await;
     nothing_is_converted_before_the_boot_is_approved(bench).await;
+    no_escrow_goes_before_the_boot_is_approved(bench).await;
     an_escrow_goes_once_its_record_is_here(bench).await;
     an_escrow_goes_with_its_life(bench).await;
 }
@@ -270,6 +271,18 @@ pub async fn nothing_is_converted_before_the_boot_is_approved<B: EscrowBench>(be
     );
     open(bench).await;
     assert_eq!(convert(bench, &lodging.origin).await, 1, "escrow: a refused conversion lost it");
+}
+
+/// A store that restarted may have lost rows: none is forgotten before somebody has looked.
+pub async fn no_escrow_goes_before_the_boot_is_approved<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-kept", 1, 1).await;
+    lodge(bench, &lodging).await;
+    bench.arrives(&lodging.id, Foreign::Claimed).await;
+    bench.restart().await;
+    bench.pass(SHORT).await;
+    assert_eq!(reap(bench).await, 0, "escrow: reaped before the approval");
+    open(bench).await;
+    assert_eq!(reap(bench).await, 1, "escrow: its record is here, and the boot is approved");
 }
 
 /// Not before, not for a record of an older attempt.

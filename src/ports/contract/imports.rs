@@ -40,6 +40,7 @@ pub async fn suite<B: ImportBench>(bench: &B) {
     of_two_rows_of_one_key_the_later_is_handed_on(bench).await;
     of_several_answers_the_highest_stays(bench).await;
     no_import_passes_an_unapproved_boot(bench).await;
+    no_imported_row_goes_before_the_boot_is_approved(bench).await;
     an_imported_row_goes_once_it_is_not_needed(bench).await;
 }
 
@@ -249,6 +250,21 @@ pub async fn no_import_passes_an_unapproved_boot<B: ImportBench>(bench: &B) {
     assert_eq!(rows(bench, &rows_in[0].id).await.len(), 1, "import: the boot is approved");
 }
 
+/// A store that restarted may have lost rows: none is forgotten before somebody has looked.
+pub async fn no_imported_row_goes_before_the_boot_is_approved<B: ImportBench>(bench: &B) {
+    open(bench).await;
+    let origin = bench.peers()[1].clone();
+    let copied = copied(bench, &origin, "import-kept", 3, State::Tombstone);
+    let row = Row { over: Vec::new(), ..copied.row };
+    let over = CopiedRow { row, lives: Duration::ZERO, tombstone: SHORT / 2, ..copied };
+    import(bench, &origin, &[over]).await;
+    bench.pass(SHORT).await;
+    bench.restart().await;
+    assert_eq!(reap(bench, LATE).await, 0, "import: reaped before the approval");
+    open(bench).await;
+    assert_eq!(reap(bench, LATE).await, 1, "import: its life is over, and the boot is approved");
+}
+
 /// Its life and its tombstone are over, that may be forgotten, and nothing is left that it answers for or that has to answer for it.
 pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &B) {
     open(bench).await;
@@ -297,8 +313,7 @@ pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &
         bench.arrives(&copied.id, Foreign::InDoubt).await;
     }
     bench.pass(SHORT).await;
-    let reap =
-        async |date| bench.store().reap_imports(by(date), 100).await.expect("import: reap_imports failed");
+    let reap = async |date| reap(bench, date).await;
     assert_eq!(reap(before).await, 0, "import: reaped beyond what may be forgotten");
     assert_eq!(reap(LATE).await, gone.len() as u64, "import: what is over and not needed must go");
     assert_eq!(reap(LATE).await, 0, "import: what must stay was reaped, or looked at over and over");
@@ -312,6 +327,10 @@ pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &
     for copied in stays.iter().chain([&lives]) {
         assert!(stands(copied).await, "import: {:?} is gone, and {other} may have more", copied.row.state);
     }
+}
+
+async fn reap<B: ImportBench>(bench: &B, date: Date) -> u64 {
+    bench.store().reap_imports(by(date), 100).await.expect("import: reap_imports failed")
 }
 
 pub(super) async fn import<B: ImportBench>(bench: &B, origin: &Origin, rows: &[CopiedRow]) {

@@ -45,10 +45,16 @@ enum Statement {
     Convert,
     Import,
     Beat,
+    StandIn,
     Reap,
+    ReapEscrows,
+    ReapImports,
 }
 
-const ALL: [Statement; 15] = [
+/// Whatever is due by then may be forgotten.
+const EVER: Date = Date(253_402_300_700_000);
+
+const ALL: [Statement; 18] = [
     Statement::Claim,
     Statement::ReclaimOfOwn,
     Statement::ReclaimBesideOthers,
@@ -63,7 +69,10 @@ const ALL: [Statement; 15] = [
     Statement::Convert,
     Statement::Import,
     Statement::Beat,
+    Statement::StandIn,
     Statement::Reap,
+    Statement::ReapEscrows,
+    Statement::ReapImports,
 ];
 
 /// A store, and who looks on.
@@ -117,8 +126,24 @@ impl Bench {
                 assert_eq!(self.store.settle(&attempt, &answer()).await, Ok(Written::Done));
                 Some(attempt)
             }
-            Statement::ReclaimBesideOthers | Statement::Import => {
+            Statement::ReclaimBesideOthers | Statement::StandIn | Statement::Import => {
                 self.arrives(&key).await;
+                None
+            }
+            Statement::ReapEscrows => {
+                let lodged = self.store.lodge(&lodging(&key, turn), gate).await;
+                assert_eq!(lodged, Ok(Lodged::Done));
+                let due = "update onceway.escrows set due_at = now(), look_at = now() where key = $1";
+                assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
+                None
+            }
+            Statement::ReapImports => {
+                self.arrives(&key).await;
+                let rows = self.store.rows_of(&other(), None, 100).await.unwrap();
+                let rows: Vec<_> = rows.into_iter().filter(|row| row.id == id(&key)).collect();
+                self.store.import(&other(), &rows).await.unwrap();
+                let due = "update onceway.records_imported set due_at = now() where key = $1";
+                assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
                 None
             }
             Statement::Discard => {
@@ -190,7 +215,14 @@ impl Bench {
                 approved(store.import(&other(), &rows).await)
             }
             Statement::Beat => store.beat().await.unwrap().is_some(),
-            Statement::Reap => store.reap(by(Date(253_402_300_700_000)), 100).await.unwrap().seen() > 0,
+            Statement::StandIn => {
+                let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
+                let ask = ClaimAsk { basis, hold: Duration::ZERO, ..asked };
+                written(store.stand_in(&ask, &Ruling::Released, None).await)
+            }
+            Statement::Reap => store.reap(by(EVER), 100).await.unwrap().seen() > 0,
+            Statement::ReapEscrows => store.reap_escrows(by(EVER), 100).await.unwrap() > 0,
+            Statement::ReapImports => store.reap_imports(by(EVER), 100).await.unwrap() > 0,
         }
     }
 

@@ -1,10 +1,13 @@
--- An escrow is not needed once its origin's record of at least its token is applied here, nor past its life, as far as that may be forgotten. A row that must stay is looked
--- at later and later, so that a stalled link does not have all of them read again and again. Bounds stand in scalar sub-selects, because an
--- index cannot be searched with a volatile function.
+-- An escrow is not needed once its origin's record of at least its token is applied here, nor past
+-- its life, as far as that may be forgotten. Nothing is forgotten under a boot that nobody approved.
+-- A row that must stay is looked at later and later, so that a stalled link does not have all of
+-- them read again and again. Bounds stand in scalar sub-selects, because an index cannot be searched
+-- with a volatile function.
 with due as materialized (
     select e.tenant, e.key, e.origin, e.epoch, e.attempt, e.due_at, e.stored_at
       from onceway.escrows e
      where e.look_at <= (select clock_timestamp())
+       and exists (select from onceway.hold_gate(null))
      order by e.look_at
      limit $2::bigint
        for update of e skip locked

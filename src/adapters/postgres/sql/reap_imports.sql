@@ -1,8 +1,10 @@
--- One batch of imported rows that are due (see the port). Nobody else forgets what a survivor handed over. A row that must stay is looked at
+-- One batch of imported rows that are due (see the port). Nobody else forgets what a survivor handed
+-- over, and nothing is forgotten under a boot that nobody approved. A row that must stay is looked at
 -- again later. Bounds stand in scalar sub-selects, because an index cannot be searched with a volatile function.
 with due as materialized (
     select i.tenant, i.key, i.origin, i.state, i.epoch, i.attempt from onceway.records_imported i
      where i.due_at <= (select least(clock_timestamp(), timestamptz 'epoch' + $1::bigint * interval '1 millisecond'))
+       and exists (select from onceway.hold_gate(null))
      order by i.due_at
      limit $2::bigint
        for update of i skip locked
