@@ -4,7 +4,6 @@
 //! into a gateway but as an operator does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -101,8 +100,8 @@ pub struct Deployment {
     paces: Mutex<BTreeMap<RegionName, Pace>>,
     /// Where keys are remembered for another time than the scenario says, from the next process on.
     retentions: Mutex<BTreeMap<RegionName, Duration>>,
-    /// Whether the clock of a database was ever off by years: what is in doubt by it is held for that long.
-    far_off: AtomicBool,
+    /// Until when an attempt may have been dated years ahead: then its hold is of that date.
+    dated_ahead: Mutex<Option<Duration>>,
     /// The shortest of those times that ever was.
     shortest_retention: Mutex<Option<Duration>>,
     /// Which region was lost when, since the world began.
@@ -141,7 +140,7 @@ impl Deployment {
             cut_off: Mutex::default(),
             paces: Mutex::default(),
             retentions: Mutex::default(),
-            far_off: AtomicBool::default(),
+            dated_ahead: Mutex::default(),
             shortest_retention: Mutex::default(),
             losses: Mutex::default(),
             design,
@@ -398,15 +397,14 @@ impl Deployment {
         };
     }
 
-    /// Sets the clock of a region's database off by so many microseconds, days or years.
-    pub fn step_far(&self, region: &RegionName, by: i64) {
-        self.far_off.store(true, Ordering::SeqCst);
-        self.world.cluster.step_clock(region, by);
+    /// The clock of a database was years ahead until now.
+    pub fn note_dated_ahead(&self) {
+        *self.dated_ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.world.elapsed());
     }
 
-    /// Whether the clock of any database was ever off that far.
-    pub fn was_far_off(&self) -> bool {
-        self.far_off.load(Ordering::SeqCst)
+    /// Until when an attempt may have been dated years ahead; `None`: never.
+    pub fn dated_ahead_until(&self) -> Option<Duration> {
+        *self.dated_ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The shortest time for which any region was ever told to remember keys; `None`: always as the scenario says.

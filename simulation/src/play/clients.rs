@@ -35,6 +35,8 @@ pub struct Sent {
     pub tenant: u32,
     /// Which workload's.
     pub workload: usize,
+    /// Since when it is sent, on the world's clock.
+    pub since: Duration,
 }
 
 /// Sends new keys of one workload until `end`, each by a client of its own. Returns the keys once all clients are done.
@@ -57,8 +59,8 @@ pub async fn run(
         }
         let tenant_number = chance.below(u64::from(workload.tenants)) as u32;
         let Ok(key) = Key::parse(&format!("{}-{}", workload.name, sent.len())) else { break };
-        let key =
-            Sent { id: KeyId::new(tenant(tenant_number), key), tenant: tenant_number, workload: number };
+        let (id, since) = (KeyId::new(tenant(tenant_number), key), deployment.world.elapsed());
+        let key = Sent { id, tenant: tenant_number, workload: number, since };
         let at_two = chance.percent(workload.at_two);
         for _ in 0..=u32::from(at_two) {
             let client = Client {

@@ -178,9 +178,12 @@ impl Faults {
     /// Sets the clock of a region's database off in this direction, and right again.
     async fn far_off(&self, region: &RegionName, by: Duration, direction: i64, until: Instant) {
         let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX) * direction;
-        self.deployment.step_far(region, by);
+        self.deployment.world.cluster.step_clock(region, by);
         sleep_until(until).await;
-        self.deployment.step_far(region, -by);
+        self.deployment.world.cluster.step_clock(region, -by);
+        if by > 0 {
+            self.deployment.note_dated_ahead();
+        }
     }
 
     /// Restarts the gateway of a region, whose keys are remembered for this long from then on.

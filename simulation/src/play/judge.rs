@@ -197,7 +197,7 @@ impl Judge {
         let gone = if doubles.is_empty() { BTreeSet::new() } else { self.gone() };
         let scenario = self.deployment.scenario();
         let mut routes: BTreeMap<String, Keys> = BTreeMap::new();
-        for Sent { id, workload, tenant: _ } in sent {
+        for Sent { id, workload, tenant: _, since: _ } in sent {
             let route = &scenario.workloads[*workload].route;
             let policy = scenario.shared.routes.policy(route);
             let reruns = policy.is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }));
