@@ -79,7 +79,8 @@ enum Slot {
     Kept,
     /// Nothing any more: no row comes, and the subscription says of itself only that it does not stream.
     Lost,
-    /// It was made anew, and the first copy of the records runs. Heartbeats have been copied, and come as they are written.
+    /// It was made anew, and the first copy of the records runs. Heartbeats have been copied, and
+    /// come as they are written.
     Copying(Box<Copy>),
 }
 
@@ -90,7 +91,7 @@ struct Copy {
     due: Duration,
     /// The records as they were when it began.
     records: Snapshot,
-    /// How much of the publisher's log is in them.
+    /// The part of the publisher's log that is in them.
     begun: usize,
     /// Where in that log its last heartbeat of then is.
     beats: usize,
@@ -237,7 +238,8 @@ impl Cluster {
         self.rebuild_within(region, generation, Duration::ZERO);
     }
 
-    /// The same, and the first copy of each other store's records takes so long. Their heartbeats come at once.
+    /// The same, and the first copy of each other store's records takes so long. Their heartbeats
+    /// come at once.
     pub fn rebuild_within(&self, region: &RegionName, generation: u32, takes: Duration) {
         let mut inner = self.lock();
         let lost = inner.region(region);
@@ -370,8 +372,9 @@ impl Cluster {
         inner.link(from, to).slot = Slot::Lost;
     }
 
-    /// `to` follows `from` anew, as `onceway store reseed` does, if its slot is lost still: what is there stays as imported rows, and all that
-    /// the publisher has now is copied once this time is over. Heartbeats come at once, the one of now first.
+    /// `to` follows `from` anew, as `onceway store reseed` does, if its slot is lost still: what is
+    /// there stays as imported rows, and all that the publisher has now is copied once this time is
+    /// over. Heartbeats come at once, the one of now first.
     pub fn reseed(&self, from: &RegionName, to: &RegionName, takes: Duration) {
         let mut inner = self.lock();
         if !matches!(inner.link(from, to).slot, Slot::Lost) {
@@ -489,7 +492,8 @@ impl Inner {
         }
     }
 
-    /// The slot is made anew, and the first copy of the records begins. Heartbeats come beside it, from the last one on.
+    /// The slot is made anew, and the first copy of the records begins. Heartbeats come beside it,
+    /// from the last one on.
     fn begin_copy(&mut self, from: &RegionName, to: &RegionName, takes: Duration) {
         let publisher = self.region(from);
         let (origin, log) = (publisher.table.origin().clone(), publisher.table.log());
@@ -512,7 +516,8 @@ impl Inner {
             // Of a store that another one took the place of, nothing is sent any more.
             for sent in forgotten.iter().filter(|sent| sent.store == publisher) {
                 match &link.slot {
-                    // Of what was skipped meanwhile nothing can be forgotten: heartbeats come once more from where the copy began.
+                    // Of what was skipped meanwhile nothing can be forgotten: heartbeats come once
+                    // more from where the copy began.
                     Slot::Copying(copy) => link.shipped = copy.beats,
                     Slot::Kept | Slot::Lost => link.shipped -= 1,
                 }

@@ -386,7 +386,8 @@ impl Deployment {
         span.mul_f64(1.0 / pace.per_second.as_secs_f64())
     }
 
-    /// Lets the next processes of a region remember keys for this long only; `None`: as the scenario says.
+    /// Lets the next processes of a region remember keys for this long only; `None`: as the
+    /// scenario says.
     pub fn set_retention(&self, region: &RegionName, retention: Option<Duration>) {
         let mut retentions = self.retentions.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shortest = self.shortest_retention.lock().unwrap_or_else(PoisonError::into_inner);
@@ -407,7 +408,8 @@ impl Deployment {
         *self.dated_ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shortest time for which any region was ever told to remember keys; `None`: always as the scenario says.
+    /// The shortest time for which any region was ever told to remember keys; `None`: always as the
+    /// scenario says.
     pub fn shortest_retention(&self) -> Option<Duration> {
         *self.shortest_retention.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -417,7 +419,8 @@ impl Deployment {
     }
 }
 
-/// The same routes, whose keys are remembered for this long, and their tombstones for as long again.
+/// The same routes, whose keys are remembered for this long, and their tombstones for as long
+/// again.
 fn remembering(routes: &Routes, retention: Duration) -> Routes {
     let lowered = |policy: &Arc<Policy>| {
         let policy = Policy::clone(policy);

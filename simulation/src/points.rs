@@ -1,7 +1,9 @@
-//! Between which statements a gateway process may die: right after one of these took effect, before it hears of it.
+//! Between which statements a gateway process may die: right after one of these took effect, before
+//! it hears of it.
 //!
-//! Neighbours: [`crate::store`] names the statement that it sends, [`crate::process`] dies there, scenarios name the kinds. The README lists which
-//! statements upkeep makes one after the other, and what a crash between two of them leaves. It must not know what a statement does.
+//! Neighbours: [`crate::store`] names the statement that it sends, [`crate::process`] dies there,
+//! scenarios name the kinds. The README lists which statements upkeep makes one after the other,
+//! and what a crash between two of them leaves. It must not know what a statement does.
 
 macro_rules! points {
     ($($point:ident $name:literal $about:literal)*) => {

@@ -81,7 +81,7 @@ pub(crate) struct Table {
     doubles: BTreeSet<(KeyId, Origin, Origin, Token)>,
     /// Attempts whose late answers are in the journal.
     lates: BTreeSet<(KeyId, Nonce)>,
-    /// How time passed here, and how often that was written.
+    /// The time observed here, and the version of that.
     observed: (u64, Observed),
     /// The greatest token of a row that was ever reaped.
     forgotten: Token,

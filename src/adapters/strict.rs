@@ -1,9 +1,10 @@
-//! The heads of an upstream's answers, judged before hyper sees them: between the socket and its parser.
+//! The heads of an upstream's answers, judged before hyper sees them: between the socket and its
+//! parser.
 //!
-//! hyper takes a bare LF for a line's end. Another reader does not, and what was part of a value there
-//! would be a header here. So such a head breaks the connection: the outcome is unknown.
-//! Neighbours: [`super::connection`] says when an answer is awaited. It must not change a byte, nor look
-//! at bodies: between two heads every byte passes.
+//! hyper takes a bare LF for a line's end. Another reader does not, and what was part of a value
+//! there would be a header here. So such a head breaks the connection: the outcome is unknown.
+//! Neighbours: [`super::connection`] says when an answer is awaited. It must not change a byte, nor
+//! look at bodies: between two heads every byte passes.
 
 use std::io;
 use std::pin::Pin;
@@ -13,9 +14,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The largest head of an answer, in bytes, with [`OF_FIELD`] more for each line. It fits between peers.
+/// The largest head of an answer, in bytes, with [`OF_FIELD`] more for each line. It fits between
+/// peers.
 pub const HEAD_LIMIT: usize = 96 * 1024;
-/// What a line counts beside its bytes, as HTTP/2 counts (RFC 9113 section 6.5.2).
+/// The count of a line beside its bytes, as HTTP/2 counts (RFC 9113 section 6.5.2).
 pub const OF_FIELD: usize = 32;
 
 /// Told that an answer is awaited from now on.
@@ -154,7 +156,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Strict<S> {
 mod tests {
     use super::*;
 
-    /// How many bytes the head of an answer has; `Ok(None)` if it has not ended.
+    /// The length of an answer's head in bytes; `Ok(None)` if it has not ended.
     fn end(text: &str) -> Result<Option<usize>, &'static str> {
         let mut head = Head::default();
         for (at, byte) in text.bytes().enumerate() {

@@ -231,7 +231,8 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     );
 }
 
-/// What is written only where it is not the default, so that it makes no difference to gateways that do not know it.
+/// Settings written only where they are not the default, so that they make no difference to
+/// gateways that do not know them.
 fn write_newer(text: &mut String, status_ends_attempt: bool, keep_headers: &[HeaderName]) {
     if status_ends_attempt {
         text.push_str("status ends attempt\n");

@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 use super::cluster::Cluster;
 use super::wait;
 
-/// How long somebody may take to come to a lock.
+/// The bound for somebody to come to a lock.
 const QUEUED_WITHIN: Duration = Duration::from_secs(30);
 
 /// A subscription that applies nothing for as long as this lives: what a large transaction before it would do, for a span that the holder chooses.
@@ -57,8 +57,8 @@ impl Cluster {
         Ok(HeldUp(client))
     }
 
-    /// Has a subscription made anew by `reseed`, with the copy of its records held up from its beginning; that of its heartbeats is not. What
-    /// came of `reseed`, and what holds the copy.
+    /// Has a subscription made anew by `reseed`, with the copy of its records held up from its
+    /// beginning; that of its heartbeats is not. What came of `reseed`, and what holds the copy.
     pub async fn hold_copy<T>(
         &self,
         database: &str,
@@ -69,8 +69,9 @@ impl Cluster {
         let [heartbeats, records] = &tables(&first, subscription).await?[..] else {
             anyhow::bail!("{subscription} brings other tables than heartbeats and records");
         };
-        // The lock has to come between the emptying of the leaf and its copy. The emptying waits at the heartbeats, which are emptied last, until
-        // this lock waits for it: then nothing else comes before it.
+        // The lock has to come between the emptying of the leaf and its copy. The emptying waits at
+        // the heartbeats, which are emptied last, until this lock waits for it: then nothing else
+        // comes before it.
         first.batch_execute(&locks(heartbeats)).await?;
         let holding = async {
             waits(&first, heartbeats, "RowExclusiveLock").await?;

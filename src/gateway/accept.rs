@@ -70,7 +70,8 @@ fn is_respond_async(preference: &str) -> bool {
     name.trim().eq_ignore_ascii_case(RESPOND_ASYNC)
 }
 
-/// The request as it is stored: without the preference that was honoured here, and unless it is sealed with some headers only.
+/// The request as it is stored: without the preference that was honoured here, and unless it is
+/// sealed with some headers only.
 pub(super) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest {
     let mut headers = ask.headers.clone();
     let others: Vec<HeaderValue> = headers
@@ -91,7 +92,8 @@ pub(super) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest
     StoredRequest { method: ask.method.clone(), target: ask.target.clone(), headers, body: ask.body.clone() }
 }
 
-/// Leaves what describes the request, and what its route names: any other header may be a secret of the client's.
+/// Leaves what describes the request, and what its route names: any other header may be a secret of
+/// the client's.
 fn keep_only(headers: &mut HeaderMap, named: &[HeaderName]) {
     let unnamed = |name: &&HeaderName| !KEPT.contains(&name.as_str()) && !named.contains(name);
     let others: Vec<HeaderName> = headers.keys().filter(unnamed).cloned().collect();

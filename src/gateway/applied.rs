@@ -1,4 +1,5 @@
-//! What is here of other regions: up to which heartbeat their rows are. The only reader of heartbeats and of imports.
+//! The state of replication here: up to which heartbeat the rows of each region are. The only
+//! reader of heartbeats and of imports.
 //!
 //! A heartbeat counts only once every row that its region committed before it is here. Postgres
 //! copies tables one by one, so the one row of the heartbeat is there minutes before the records
@@ -15,7 +16,7 @@ use crate::ports::{Ports, Replica};
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::Origin;
 
-/// What is here of each origin, this region's own included.
+/// The rows that are here of each origin, this region's own included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
     /// All rows from before this heartbeat are here, by replication or import.
@@ -42,7 +43,8 @@ impl Applied {
 pub(super) async fn applied<P: Ports>(gateway: &Gateway<P>) -> Result<Applied, StoreError> {
     let store = gateway.ports.store();
     let mut found = Applied::default();
-    // In this order: a copy that begins between the two calls turns what stood here into imported rows, which count on.
+    // In this order: a copy that begins between the two calls turns what stood here into imported
+    // rows, which count on.
     for beat in store.heartbeats().await? {
         found.written.insert(beat.origin.clone(), beat.seq);
         if beat.whole || removed(Plant::WholeEpoch) {

@@ -167,8 +167,9 @@ impl Place {
         may
     }
 
-    /// Says that the request has no key, and from which address it is. `false`: what is left is for tenants that have less here, or, of
-    /// what requests without a key may have, for other addresses.
+    /// Says that the request has no key, and from which address it is. `false`: what is left is for
+    /// tenants that have less here, or, of what requests without a key may have, for other
+    /// addresses.
     pub(super) fn has_no_key(&self, from: Option<IpAddr>) -> bool {
         if !self.is_of(None) {
             return false;
@@ -257,7 +258,8 @@ fn number_of(counted: &impl Hash) -> usize {
     (hasher.finish() % SHARES as u64) as usize
 }
 
-/// The address that a client is counted under: IPv6 clients by /64, which is what one of them is given.
+/// The address that a client is counted under: IPv6 clients by /64, which is what one of them is
+/// given.
 pub fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

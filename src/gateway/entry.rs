@@ -20,7 +20,8 @@ use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Body, Ports};
 use crate::protocol::region::RegionName;
 
-/// The address that a request is from, as the listener wrote it: a client's own header of that name is never passed on.
+/// The address that a request is from, as the listener wrote it: a client's own header of that name
+/// is never passed on.
 fn sender(headers: &HeaderMap) -> Option<IpAddr> {
     headers.get("x-forwarded-for")?.to_str().ok()?.parse().ok()
 }

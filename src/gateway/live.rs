@@ -123,7 +123,8 @@ pub struct ConfigStatus {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Has the store keep how long keys of these routes live at most, before anybody is promised it.
+    /// Has the store keep how long keys of these routes live at most, before anybody is promised
+    /// it.
     ///
     /// # Errors
     /// The store does not answer: then these routes must not go live.
@@ -135,7 +136,8 @@ impl<P: Ports> Gateway<P> {
         Err("keys would be kept for another time, and the store cannot write that down now: have the files read again (SIGHUP) once it answers".to_owned())
     }
 
-    /// How long keys are kept that are claimed now: the longest life that ends, and `None` where some are kept for ever.
+    /// The lives of keys that are claimed now: the longest that ends, and `None` where some are
+    /// kept for ever.
     pub(super) fn promised_lives(&self) -> Vec<Option<Duration>> {
         self.lives(&self.live.load().routes)
     }

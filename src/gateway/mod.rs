@@ -238,9 +238,11 @@ struct Peer {
     pong: Option<Pong>,
     /// Its store in the view, which what follows is about; a replaced one is followed anew.
     origin: Option<Origin>,
-    /// Up to which of its heartbeats its rows are in this region's store; `None` until the store was read.
+    /// Up to which of its heartbeats its rows are in this region's store; `None` until the store
+    /// was read.
     applied: Option<u64>,
-    /// Its highest heartbeat that a ping told of, or that was ever seen here, with its rows or ahead of them.
+    /// Its highest heartbeat that a ping told of, or that was ever seen here, with its rows or
+    /// ahead of them.
     told: Option<u64>,
     lag: LagMeter,
     /// What its lag was.

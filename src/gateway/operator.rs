@@ -277,8 +277,8 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// The ruling as a record in the place of another region's attempt. That one's row does not say how long it is remembered: as long as any
-    /// key may be.
+    /// The ruling as a record in the place of another region's attempt. That one's row does not say
+    /// how long it is remembered: as long as any key may be.
     async fn stand_in_for(&self, id: &KeyId, row: &Row, act: &Act, ground: Ground) -> Result<(), Refusal> {
         let live = self.live();
         let all = live.routes.policies();

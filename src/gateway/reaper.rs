@@ -1,8 +1,9 @@
 //! The reaper: forgets keys of this region whose time is over, in small batches with pauses, so that requests do not notice.
 //!
-//! Neighbours: `ports` say what one batch may do; [`super::trust`] says what may be forgotten. It runs in every
-//! gateway of the region while the store is open; batches of two gateways skip each other's rows. What other regions lodged here, and what
-//! survivors handed over, goes the same way. It must not reap by a suspect clock, and never asks for rows of another origin's own leaf.
+//! Neighbours: `ports` say what one batch may do; [`super::trust`] says what may be forgotten. It
+//! runs in every gateway of the region while the store is open; batches of two gateways skip each
+//! other's rows. What other regions lodged here, and what survivors handed over, goes the same way.
+//! It must not reap by a suspect clock, and never asks for rows of another origin's own leaf.
 
 use std::sync::{Arc, Weak};
 

@@ -28,12 +28,12 @@ pub struct Route {
     pub path: PathPattern,
     /// What it does about keys.
     pub protection: Protection,
-    /// Whether a header of its requests may name another method or path than they have.
+    /// Allows headers of its requests that name another method or path than they have.
     pub allow_overrides: bool,
 }
 
 impl Route {
-    /// Whether it takes this method.
+    /// True if it takes this method.
     fn takes(&self, method: &Method) -> bool {
         self.methods.is_empty() || self.methods.contains(method)
     }
@@ -111,7 +111,8 @@ pub struct Policy {
     pub mode: Mode,
     /// How accepted requests are stored and run.
     pub accept: Accept,
-    /// The headers that are stored with an accepted request that is not sealed, beside those of every request.
+    /// The headers that are stored with an accepted request that is not sealed, beside those of
+    /// every request.
     pub keep_headers: Vec<HeaderName>,
     /// Who may use a key that was claimed on this route.
     pub bind: Binding,
@@ -295,7 +296,7 @@ impl PathPattern {
         path.strip_prefix('/').is_some_and(|inner| self.fits(&self.segments, inner.split('/')))
     }
 
-    /// Whether a path of this plain spelling may be one that matches, to some upstream.
+    /// True if a path of this plain spelling may be one that matches, to some upstream.
     fn matches_plain(&self, plain: &Plain) -> bool {
         self.fits(&self.plain, plain.segments().iter().map(String::as_str))
     }
@@ -335,8 +336,8 @@ pub enum Matched<'a> {
 /// Why the routes refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No route takes it, and its method may change state each time (POST, PATCH, or one that we do not
-    /// know); or its path climbs.
+    /// No route takes it, and its method may change state each time (POST, PATCH, or one that we do
+    /// not know); or its path climbs.
     NoRoute,
     /// Its path is another spelling of one that a route with keys takes.
     Spelling,
@@ -356,7 +357,8 @@ impl Routes {
         self.0.iter().filter_map(Route::policy)
     }
 
-    /// How long after its claim a key of each route is surely as new again, tombstone included; `None` where it is kept for ever.
+    /// The time after its claim from which a key of each route is surely as new again, tombstone
+    /// included; `None` where it is kept for ever.
     pub fn lives(&self) -> impl Iterator<Item = Option<Duration>> {
         self.policies().map(|policy| match policy.retention {
             Retention::For(span) => Some(policy.hold + policy.settle_time + span + policy.tombstone),
@@ -370,8 +372,8 @@ impl Routes {
     }
 
     /// The first route that takes this request. It is refused where its upstream may find another
-    /// resource than the route says, one that asks for a key: by a path that climbs, by another spelling
-    /// of the path, or by a header that overrides method or path.
+    /// resource than the route says, one that asks for a key: by a path that climbs, by another
+    /// spelling of the path, or by a header that overrides method or path.
     pub fn find(&self, method: &Method, path: &str, headers: &HeaderMap) -> Matched<'_> {
         let takes = |route: &Route| route.takes(method) && route.path.matches(path);
         let found = self.0.iter().position(takes);
@@ -397,8 +399,8 @@ impl Routes {
         }
     }
 
-    /// Whether another route than the one that was found may be meant, one with keys. Not where the found
-    /// one takes the plain spelling, too, and stands before: the order of routes says so.
+    /// True if another route than the one that was found may be meant, one with keys. Not where the
+    /// found one takes the plain spelling, too, and stands before: the order of routes says so.
     fn is_another_spelling(&self, method: &Method, found: Option<usize>, plain: &Plain) -> bool {
         let first = found.filter(|number| self.0[*number].path.matches_plain(plain));
         self.0.iter().enumerate().any(|(number, route)| {
@@ -411,7 +413,7 @@ impl Routes {
     }
 }
 
-/// Whether a header names another method; or another path, where the method may change state.
+/// True if a header names another method; or another path, where the method may change state.
 fn is_overridden(method: &Method, headers: &HeaderMap) -> bool {
     headers.keys().any(|name| {
         // CGI, WSGI, Rack and PHP take `_` for `-`.

@@ -1,11 +1,11 @@
 //! The plain spelling of a path, as the most lenient upstream might read it. For comparison only.
 //!
-//! Neighbours: [`super::route`] holds the plain spelling against its patterns, and refuses a path that
-//! only its plain spelling brings to a route with keys. The request itself is never changed: the path
-//! that was matched is the path that is sent. Pure: it must not decide anything.
+//! Neighbours: [`super::route`] holds the plain spelling against its patterns, and refuses a path
+//! that only its plain spelling brings to a route with keys. The request itself is never changed:
+//! the path that was matched is the path that is sent. Pure: it must not decide anything.
 
-/// A path's segments in one spelling: escapes decoded, letters in lower case, no parameters, no empty
-/// segments. Two paths with the same plain spelling may be one resource to some upstream.
+/// A path's segments in one spelling: escapes decoded, letters in lower case, no parameters, no
+/// empty segments. Two paths with the same plain spelling may be one resource to some upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
     segments: Vec<String>,
@@ -39,7 +39,7 @@ impl Plain {
         &self.segments
     }
 
-    /// Whether a segment is `.` or `..`, so that an upstream may find another resource there.
+    /// True if a segment is `.` or `..`, so that an upstream may find another resource there.
     pub fn climbs(&self) -> bool {
         self.climbs
     }
@@ -49,8 +49,8 @@ fn trimmed(segment: &str) -> &str {
     segment.trim_matches(|char: char| char.is_ascii_whitespace())
 }
 
-/// Decodes escapes until none is left, those of Internet Information Services (`%u0074`) and ASCII in
-/// two bytes (`%c1%b4`) among them. One pass: a decoded byte may complete the next escape.
+/// Decodes escapes until none is left, those of Internet Information Services (`%u0074`) and ASCII
+/// in two bytes (`%c1%b4`) among them. One pass: a decoded byte may complete the next escape.
 fn decoded(path: &str) -> String {
     let mut out: Vec<u8> = Vec::with_capacity(path.len());
     for byte in path.bytes() {

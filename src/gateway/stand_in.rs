@@ -1,8 +1,9 @@
 //! Writes what became of another region's attempt: only that region writes its row, so this one stands in with a record of its own.
 //!
-//! The record is final or released from its first moment, in one statement: a crash leaves all of it or nothing, and no row that nobody
-//! sends under ever reads as an attempt. Neighbours: [`super::recover`], [`super::sweep`] and [`super::operator`] come here. It must not
-//! judge anything.
+//! The record is final or released from its first moment, in one statement: a crash leaves all of
+//! it or nothing, and no row that nobody sends under ever reads as an attempt. Neighbours:
+//! [`super::recover`], [`super::sweep`] and [`super::operator`] come here. It must not judge
+//! anything.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(super) enum NotWritten {
     Store(StoreError),
 }
 
-/// What stands in, and for what.
+/// A record to be made in the place of others.
 pub(super) struct For<'a> {
     /// The key.
     pub(super) id: &'a KeyId,
@@ -38,10 +39,11 @@ pub(super) struct For<'a> {
     pub(super) principal: Option<Digest32>,
     /// The request that made it.
     pub(super) request_id: RequestId,
-    /// The nonce of the attempt whose answer this record holds: then both rows are one attempt, and where the answer of the other one
-    /// comes home after all, nothing ran twice. `None` if nothing happened.
+    /// The nonce of the attempt whose answer this record holds: then both rows are one attempt, and
+    /// where the answer of the other one comes home after all, nothing ran twice. `None` if nothing
+    /// happened.
     pub(super) nonce: Option<Nonce>,
-    /// What the record supersedes.
+    /// The rows that the record supersedes.
     pub(super) basis: Basis,
     /// How long the key is remembered.
     pub(super) lifetime: Lifetime,
@@ -49,7 +51,8 @@ pub(super) struct For<'a> {
     pub(super) request: (&'a str, &'a str),
 }
 
-/// Ends those attempts with what is known of them. What is not confirmed is written again: that writes nothing twice.
+/// Ends those attempts with what is known of them. What is not confirmed is written again: that
+/// writes nothing twice.
 pub(super) async fn end<P: Ports>(
     gateway: &Gateway<P>,
     whom: For<'_>,
@@ -91,7 +94,8 @@ pub(super) async fn end<P: Ports>(
     }
 }
 
-/// As it was before both were one statement: a claim that nobody sends under, and then what is known.
+/// As it was before both were one statement: a claim that nobody sends under, and then what is
+/// known.
 async fn in_two<P: Ports>(gateway: &Gateway<P>, ask: &ClaimAsk, ruling: &Ruling) -> Result<(), NotWritten> {
     let store = gateway.ports.store();
     let Ok(ClaimReply::Won { token, .. }) = store.claim(ask).await else { return Err(NotWritten::Changed) };

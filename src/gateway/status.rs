@@ -96,8 +96,8 @@ pub struct StoreStatus {
     /// How much longer its clock is not believed, in milliseconds; absent while it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_suspect_ms: Option<u64>,
-    /// By how much its clock is ahead of the time that gateways saw pass, in milliseconds: keys are kept for that much longer. Absent until
-    /// that is known.
+    /// By how much its clock is ahead of the time that gateways saw pass, in milliseconds: keys are
+    /// kept for that much longer. Absent until that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<u64>,
 }

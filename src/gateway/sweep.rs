@@ -228,8 +228,8 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     Some(None)
 }
 
-/// Stores what is known: of an own attempt in its own row, of another region's by a record in its place. Whether it is stored; if not,
-/// the key stays on the list.
+/// Stores what is known: of an own attempt in its own row, of another region's by a record in its
+/// place. Whether it is stored; if not, the key stays on the list.
 async fn ended<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     policy: &Policy,
@@ -264,8 +264,8 @@ async fn ended<P: Ports>(
     stand_in::end(gateway, whom, &ruling, None).await.is_ok()
 }
 
-/// Each attempt in doubt is asked about by itself, newest first, until one happened. What was said of each, and when it makes sense to ask
-/// again, if that is known.
+/// Each attempt in doubt is asked about by itself, newest first, until one happened. What was said
+/// of each, and when it makes sense to ask again, if that is known.
 async fn ask_all<P: Ports>(
     gateway: &Gateway<P>,
     policy: &Policy,

@@ -1,9 +1,11 @@
 //! Whether the database's clock is to be believed: fed by heartbeats and by every row whose hold is judged.
 //!
-//! Neighbours: `protocol::suspect` compares the clocks; [`super::heartbeat`] brings readings and journals steps; [`super::ending::read`] has
-//! each row pass through here before anybody asks what it means. While the clock is suspect no hold is over and no answer expires, so nothing is
-//! recovered, released as "did not happen", reaped or swept. It must not end early: after one longest hold
-//! and settle time, by the boot clock. How long keys live is judged by observed time (`protocol::forget`), which the store keeps.
+//! Neighbours: `protocol::suspect` compares the clocks; [`super::heartbeat`] brings readings and
+//! journals steps; [`super::ending::read`] has each row pass through here before anybody asks what
+//! it means. While the clock is suspect no hold is over and no answer expires, so nothing is
+//! recovered, released as "did not happen", reaped or swept. It must not end early: after one
+//! longest hold and settle time, by the boot clock. How long keys live is judged by observed time
+//! (`protocol::forget`), which the store keeps.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,15 +26,16 @@ pub(super) fn watch(settings: &Settings) -> ClockWatch {
     ClockWatch::new(settings.drift, holds.max().unwrap_or_default())
 }
 
-/// How often another gateway of the region may be faster before this one leaves it for the next time.
+/// The times that another gateway of the region may be faster before this one leaves it for the
+/// next time.
 const TRIES: usize = 4;
 
-/// What this process knows of the observed time of its store.
+/// This process's knowledge of the observed time of its store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Observing {
     /// When it looked last.
     looked: Option<Moment>,
-    /// What it found then; `None` from a step on until it has looked again.
+    /// The finding of then; `None` from a step on until it has looked again.
     found: Option<Found>,
 }
 
@@ -44,8 +47,8 @@ struct Found {
     longest: Option<Duration>,
 }
 
-/// Takes in that time has passed, and that keys are promised these lives from now on: durable before anybody is promised one. Whether that
-/// is done.
+/// Takes in that time has passed, and that keys are promised these lives from now on: durable
+/// before anybody is promised one. Whether that is done.
 pub(super) async fn observe<P: Ports>(gateway: &Gateway<P>, promised: &[Option<Duration>]) -> bool {
     let (store, clock) = (gateway.ports.store(), gateway.ports.clock());
     for _ in 0..TRIES {
@@ -135,23 +138,25 @@ impl<P: Ports> Gateway<P> {
         self.observing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is known how far the database's clock is ahead of the observed time.
+    /// True once it is known how far the database's clock is ahead of the observed time.
     pub(super) fn has_observed(&self) -> bool {
         self.observing().found.is_some()
     }
 
-    /// By how much the database's clock is ahead of the time that gateways saw pass; `None` until that is known.
+    /// By how much the database's clock is ahead of the time that gateways saw pass; `None` until
+    /// that is known.
     pub(super) fn clock_ahead(&self) -> Option<Duration> {
         self.observing().found.map(|found| found.ahead)
     }
 
-    /// What may be forgotten now. `None`: nothing.
+    /// The right to forget now. `None`: nothing may be forgotten.
     pub(super) fn may_forget(&self) -> Option<MayForget> {
         let ahead = self.clock_ahead();
         forget::may_forget(&self.clock_watch(), ahead, self.ports.clock().now())
     }
 
-    /// The longest life of a key that may be remembered still, by what the store has kept of promises; `None`: for ever, or not known.
+    /// The longest life of a key that may be remembered still, by what the store has kept of
+    /// promises; `None`: for ever, or not known.
     pub(super) fn longest_life(&self) -> Option<Duration> {
         if removed(Plant::LivesKept) {
             let now = self.promised_lives();

@@ -129,8 +129,8 @@ pub trait Escrows: Send + Sync + 'static {
     /// left (docs/protocol.md#rule-39).
     fn convert(&self, origin: &Origin, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Deletes escrow rows that are not needed any more, at most `most`; none for its life before that may be forgotten,
-    /// and none while the running boot is not approved. Returns how many.
+    /// Deletes escrow rows that are not needed any more, at most `most`; none for its life before
+    /// that may be forgotten, and none while the running boot is not approved. Returns how many.
     fn reap_escrows(&self, may: MayForget, most: u32)
     -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
@@ -174,10 +174,12 @@ pub trait Imports: Send + Sync + 'static {
         rows: &[CopiedRow],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Looks at imported rows whose life, tombstone included, is over by the database's clock and may be forgotten, at most `most`, and deletes
-    /// those that are not needed. A final row goes once no open row of another origin is left to mask. An open one goes once a final row answers for it, or one that
-    /// superseded it knowingly and is itself over; a released one once no attempt of another origin is open. Nothing goes while the running
-    /// boot is not approved. Returns how many were deleted.
+    /// Looks at imported rows whose life, tombstone included, is over by the database's clock and
+    /// may be forgotten, at most `most`, and deletes those that are not needed. A final row goes
+    /// once no open row of another origin is left to mask. An open one goes once a final row
+    /// answers for it, or one that superseded it knowingly and is itself over; a released one once
+    /// no attempt of another origin is open. Nothing goes while the running boot is not approved.
+    /// Returns how many were deleted.
     fn reap_imports(&self, may: MayForget, most: u32)
     -> impl Future<Output = Result<u64, StoreError>> + Send;
 }

@@ -149,9 +149,10 @@ pub trait Jobs: Send + Sync + 'static {
         keep: Duration,
     ) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
 
-    /// Takes up to `most` due jobs, oldest due first; or by turns. Each counts one run more and is not due again for `away`, so a worker
-    /// that dies gives it back by itself. Two takers never get one job. No retention counts as over that may not be forgotten, whatever the
-    /// database's clock says.
+    /// Takes up to `most` due jobs, oldest due first; or by turns. Each counts one run more and is
+    /// not due again for `away`, so a worker that dies gives it back by itself. Two takers never
+    /// get one job. No retention counts as over that may not be forgotten, whatever the database's
+    /// clock says.
     fn take(
         &self,
         nonce: Nonce,
@@ -177,7 +178,8 @@ pub trait Jobs: Send + Sync + 'static {
     /// The job is a dead letter from now on.
     fn bury(&self, taken: &Taken, trouble: &str) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Erases the requests of dead letters whose retention is over by the database's clock and may be forgotten; how many.
+    /// Erases the requests of dead letters whose retention is over by the database's clock and may
+    /// be forgotten; how many.
     fn erase(&self, may: MayForget) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// The job of a key.

@@ -214,7 +214,7 @@ pub struct Heartbeat {
     pub seq: u64,
     /// The epoch of its writer's gate.
     pub epoch: u64,
-    /// Whether every row that its writer committed before it is here. Not while the first copy of
+    /// True if every row that its writer committed before it is here. Not while the first copy of
     /// any table of its subscription runs: tables are copied one by one, and this one is the
     /// smallest (docs/protocol.md#rule-29).
     pub whole: bool,

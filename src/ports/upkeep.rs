@@ -107,7 +107,7 @@ pub enum Ruling {
     Released,
 }
 
-/// Who rules, and why: for the journal.
+/// The person who rules, and the reason: for the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
     /// Who.
@@ -151,8 +151,9 @@ pub struct Entry {
 
 /// Everything that a region's store does beside requests. All methods bound their own time.
 pub trait Upkeep: Send + Sync + 'static {
-    /// Reaps at most `most` rows of the own origin that are due by the database's clock, and by what may be forgotten: so a database whose
-    /// clock jumps ahead takes nothing along. Nothing while the gate is not open. No token of what is reaped is ever given out again.
+    /// Reaps at most `most` rows of the own origin that are due by the database's clock, and by
+    /// what may be forgotten: so a database whose clock jumps ahead takes nothing along. Nothing
+    /// while the gate is not open. No token of what is reaped is ever given out again.
     ///
     /// Settled rows, and released ones that hide nothing, become tombstones, and tombstones are
     /// forgotten. An open row is put off, unless a final row of another origin stands above it:
@@ -198,10 +199,11 @@ pub trait Upkeep: Send + Sync + 'static {
     /// stands claimed and its hold has run out. `Lost` if not.
     fn rule(&self, attempt: &Attempt, act: &Act) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Writes what became of other origins' attempts: an own row in their place, final or released from its first moment, in one statement.
-    /// It stands on the basis of `ask`, compares the gate and the other rows as a claim on known rows does, and has the nonce of the
-    /// attempt that it settles. An operator's word is journalled in the same transaction. `Lost` if the rows say something else by
-    /// now. Repeating it finds what it wrote.
+    /// Writes what became of other origins' attempts: an own row in their place, final or released
+    /// from its first moment, in one statement. It stands on the basis of `ask`, compares the gate
+    /// and the other rows as a claim on known rows does, and has the nonce of the attempt that it
+    /// settles. An operator's word is journalled in the same transaction. `Lost` if the rows say
+    /// something else by now. Repeating it finds what it wrote.
     fn stand_in(
         &self,
         ask: &ClaimAsk,
@@ -217,7 +219,8 @@ pub trait Upkeep: Send + Sync + 'static {
         most: u32,
     ) -> impl Future<Output = Result<KeyStretch, StoreError>> + Send;
 
-    /// How time has passed here as gateways saw it, with the version of that, and what the database's clock shows now.
+    /// The time that gateways saw pass here, with the version of that, and what the database's
+    /// clock shows now.
     fn observed(&self) -> impl Future<Output = Result<(u64, Observed, Date), StoreError>> + Send;
 
     /// Replaces it, if it is still at that version; `Lost` if not.

@@ -233,7 +233,7 @@ pub fn doubt(row: &Row, over: Over) -> Doubt {
     }
 }
 
-/// What the upstream said of one attempt in doubt, as far as it counts.
+/// The upstream's word on one attempt in doubt, as far as it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     /// It happened, with this answer.
@@ -244,7 +244,7 @@ pub enum Word {
     Unknown,
 }
 
-/// What may be stored about a key in doubt.
+/// A conclusion that may be stored about a key in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conclusion<'a> {
     /// This attempt happened.
@@ -264,9 +264,10 @@ impl<'a> Conclusion<'a> {
     }
 }
 
-/// What follows from what was said of the rows in doubt of one key, highest token first, as `said` has it in the same order. `None`:
-/// nothing yet. An own attempt that superseded another one hides that once it is released: so nothing is concluded about it alone while
-/// one that it names has not answered.
+/// Concludes from what was said of the rows in doubt of one key, highest token first, as `said` has
+/// it in the same order. `None`: nothing yet. An own attempt that superseded another one hides that
+/// once it is released: so nothing is concluded about it alone while one that it names has not
+/// answered.
 pub fn conclude<'a>(rows: &'a [Row], said: &'a [Word], me: &Origin) -> Option<Conclusion<'a>> {
     let all = || rows.iter().zip(said.iter().map(Some).chain(std::iter::repeat(None)));
     let happened = all().find_map(|(row, word)| match word {

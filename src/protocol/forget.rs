@@ -1,10 +1,12 @@
-//! What may be forgotten, and when: one rule for everything that forgets.
+//! The right to forget: one rule for everything that forgets.
 //!
-//! A key is forgotten when its life is over by the database's clock, and that clock may be wrong: it steps, it is years behind and set right,
-//! or nobody watches it. So lives are judged by *observed* time: what the clock moved ahead beyond the time that gateways saw pass is a
-//! [`Lead`], and is taken off again until every key that was promised before it has lived its whole life. A clock that was set
-//! right therefore expires nothing early, and nobody has to confirm it. Neighbours: [`super::suspect`] notices steps, `gateway::trust`
-//! feeds both, every method of a port that forgets asks for a [`MayForget`]. It must not read a clock.
+//! A key is forgotten when its life is over by the database's clock, and that clock may be wrong:
+//! it steps, it is years behind and set right, or nobody watches it. So lives are judged by
+//! *observed* time: what the clock moved ahead beyond the time that gateways saw pass is a
+//! [`Lead`], and is taken off again until every key that was promised before it has lived its whole
+//! life. A clock that was set right therefore expires nothing early, and nobody has to confirm it.
+//! Neighbours: [`super::suspect`] notices steps, `gateway::trust` feeds both, every method of a
+//! port that forgets asks for a [`MayForget`]. It must not read a clock.
 
 use std::time::Duration;
 
@@ -12,7 +14,8 @@ use super::plant::{Plant, removed};
 use super::suspect::ClockWatch;
 use super::time::{Date, Drift, Moment};
 
-/// So many leads are kept one by one; beyond that the oldest two count as one, for as long as the longer of both.
+/// So many leads are kept one by one; beyond that the oldest two count as one, for as long as the
+/// longer of both.
 const MOST_LEADS: usize = 32;
 
 /// The right to forget what was due by a date. Only [`may_forget`] makes one.
@@ -28,13 +31,14 @@ impl MayForget {
         self.until
     }
 
-    /// Whether a life is over that began so long ago by the database's clock.
+    /// True if a life is over that began so long ago by the database's clock.
     pub fn is_over(self, ago: Duration, life: Duration) -> bool {
         ago.saturating_sub(self.ahead) > life
     }
 }
 
-/// Whether something may be forgotten at `now`: the clock is trusted, and it is known how far it is ahead of the observed time.
+/// Gives the right to forget at `now`, if the clock is trusted and it is known how far it is ahead
+/// of the observed time.
 pub fn may_forget(watch: &ClockWatch, ahead: Option<Duration>, now: Moment) -> Option<MayForget> {
     if removed(Plant::MayForget) {
         return Some(MayForget { until: Date(i64::MAX / 2_000), ahead: Duration::ZERO });
@@ -52,27 +56,29 @@ pub fn may_forget(watch: &ClockWatch, ahead: Option<Duration>, now: Moment) -> O
 pub struct Lead {
     /// By how much.
     pub by: Duration,
-    /// Until when it counts, on the count of observed time: then no key from before it is remembered any more.
+    /// Until when it counts, on the count of observed time: then no key from before it is
+    /// remembered any more.
     pub until: Duration,
 }
 
 /// A life that keys were promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promised {
-    /// How long, tombstone included; `None`: for ever.
+    /// The length, tombstone included; `None`: for ever.
     pub life: Option<Duration>,
     /// When it was promised last, on the count of observed time.
     pub last: Duration,
 }
 
-/// How time passed at one store, as its gateways saw it. It is kept in the store: processes come and go.
+/// The time that passed at one store, as its gateways saw it. It is kept in the store: processes
+/// come and go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// What the database's clock showed when this was written.
+    /// The date of the database's clock when this was written.
     pub at: Date,
-    /// How much time was observed so far.
+    /// The time observed so far.
     pub total: Duration,
-    /// What is taken off the clock still, oldest first.
+    /// The leads that are still taken off the clock, oldest first.
     pub leads: Vec<Lead>,
     /// All lives that a key may have been promised that is remembered still.
     pub lives: Vec<Promised>,
@@ -84,8 +90,9 @@ impl Observed {
         Self { at, total: Duration::ZERO, leads: Vec::new(), lives: Vec::new() }
     }
 
-    /// The same at a later look. `since` is how long ago at the most, by the looker's own boot clock, this was written; `None`: nobody
-    /// watched. `promised` are the lives that keys are promised from now on.
+    /// The same at a later look. `since` is how long ago at the most, by the looker's own boot
+    /// clock, this was written; `None`: nobody watched. `promised` are the lives that keys are
+    /// promised from now on.
     pub fn next(
         &self,
         at: Date,
@@ -108,7 +115,8 @@ impl Observed {
         next
     }
 
-    /// By how much the database's clock is ahead of the observed time, as far as that still matters.
+    /// By how much the database's clock is ahead of the observed time, as far as that still
+    /// matters.
     pub fn ahead(&self) -> Duration {
         self.leads.iter().map(|lead| lead.by).sum()
     }

@@ -27,19 +27,21 @@ pub struct Token {
 }
 
 impl Token {
-    /// How many attempts there were, this one included: a key that was forgotten counts anew.
+    /// The number of attempts so far, this one included: a key that was forgotten counts anew.
     pub fn attempts(self) -> u32 {
         self.attempt % SERIES
     }
 }
 
-/// So many attempt numbers are one life of a key: the next one, once the key was forgotten under the same epoch, begins above all of them.
+/// So many attempt numbers are one life of a key: the next one, once the key was forgotten under
+/// the same epoch, begins above all of them.
 pub const SERIES: u32 = 10_000;
 /// No life is numbered higher, or attempts would not fit their column.
 const MOST_SERIES: u32 = 214_000;
 
-/// The attempt of the next claim under `epoch` of a key whose known rows had at most `known`. `forgotten` is the greatest token of a row
-/// that was ever forgotten here: a token never comes again, whatever was forgotten.
+/// The attempt of the next claim under `epoch` of a key whose known rows had at most `known`.
+/// `forgotten` is the greatest token of a row that was ever forgotten here: a token never comes
+/// again, whatever was forgotten.
 pub fn next_attempt(known: u32, epoch: u64, forgotten: Token) -> u32 {
     let next = known.saturating_add(1);
     if (Token { epoch, attempt: next }) > forgotten || removed(Plant::ForgottenTokens) {

@@ -1,10 +1,12 @@
-//! The door of the admin listener: how many connections there are, for how long, and which places are kept for health checks.
+//! The door of the admin listener: how many connections there are, for how long, and which places
+//! are kept for health checks.
 //!
-//! A liveness probe that gets no answer kills a healthy process. So `/healthz` and `/readyz` have places of their own: where all
-//! others are taken, or the caller's address has too many, a connection is answered for these two paths alone, within a short
-//! time; and the oldest such connection makes room for the newest. Whoever opens sockets and reads nothing holds up only himself.
-//! Neighbours: [`super::admin`] and [`super::witness`] answer behind it, [`super::places`] counts by address. It must not know what
-//! an answer says.
+//! A liveness probe that gets no answer kills a healthy process. So `/healthz` and `/readyz` have
+//! places of their own: where all others are taken, or the caller's address has too many, a
+//! connection is answered for these two paths alone, within a short time; and the oldest such
+//! connection makes room for the newest. Whoever opens sockets and reads nothing holds up only
+//! himself. Neighbours: [`super::admin`] and [`super::witness`] answer behind it, [`super::places`]
+//! counts by address. It must not know what an answer says.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -30,17 +32,17 @@ use super::{Listeners, Stop};
 
 /// The most connections at a time that may ask anything.
 const MOST: usize = 100;
-/// How many of them one address may have. The others are for operators and scrapers elsewhere.
+/// The places of one address. The others are for operators and scrapers elsewhere.
 const MOST_OF_ADDRESS: usize = 80;
 /// The most connections beside those that may only ask for health.
 const KEPT: usize = 32;
 /// The most connections at a time; one is about to make room.
 pub(super) const MOST_CONNECTIONS: usize = MOST + KEPT + 1;
-/// How long a request's head may take, and how long a connection may be silent between two.
+/// The bound for a request's head, and for the silence of a connection between two.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// How long a caller may read nothing of an answer.
+/// The time that a caller may read nothing of an answer.
 const WRITE_STALL: Duration = Duration::from_secs(10);
-/// How long a connection may be here that only asks for health.
+/// The time that a connection may be here that only asks for health.
 const HEALTH_TIME: Duration = Duration::from_secs(2);
 
 /// Listens in the background; `answer` answers each request.
@@ -80,7 +82,7 @@ where
     );
 }
 
-/// What a connection may ask for.
+/// The requests that a connection may make.
 enum Seat {
     /// Anything.
     Any(Place, OwnedSemaphorePermit),

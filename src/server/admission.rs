@@ -100,8 +100,8 @@ fn check_host(headers: &HeaderMap, target: &Uri, version: Version) -> Result<Aut
     host.filter(|authority| is_strict(authority.as_str())).ok_or_else(unclear)
 }
 
-/// Whether every reader takes the same host and port from it: a name of letters, digits, `-`, `_` and dots, or an address; no user, no
-/// escapes, and a port of 1 to 65535 or none.
+/// True if every reader takes the same host and port from it: a name of letters, digits, `-`, `_`
+/// and dots, or an address; no user, no escapes, and a port of 1 to 65535 or none.
 fn is_strict(authority: &str) -> bool {
     let (host, port) = match authority.rfind(':').filter(|at| !authority[*at..].contains(']')) {
         Some(at) => (&authority[..at], Some(&authority[at + 1..])),

@@ -1,10 +1,10 @@
 //! HTTP/2 header blocks that were begun and not ended, counted below the parser.
 //!
-//! A block may come in many frames, and some bytes of it may stand for many (HPACK), so one that has
-//! not ended counts as the largest list that is taken. The parser keeps what it decoded until the
-//! end; nothing above it sees a request before.
-//! Neighbours: `public` puts it under hyper, [`super::heads`] has the budget. It must not change a
-//! byte, nor know what a frame means beyond that.
+//! A block may come in many frames, and some bytes of it may stand for many (HPACK), so one that
+//! has not ended counts as the largest list that is taken. The parser keeps what it decoded until
+//! the end; nothing above it sees a request before. Neighbours: `public` puts it under hyper,
+//! [`super::heads`] has the budget. It must not change a byte, nor know what a frame means beyond
+//! that.
 
 use std::io;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ pub struct Blocks<S> {
     held: Held,
     /// Bytes to come that say nothing of the next frame.
     skip: usize,
-    /// What has come of the head of the next frame.
+    /// The bytes of the next frame's head that have come.
     head: Vec<u8>,
 }
 

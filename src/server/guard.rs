@@ -60,8 +60,8 @@ pub struct Guard<S> {
     /// Judged, and not given to hyper yet.
     ready: BytesMut,
     refusal: Refusal,
-    /// What its heads hold of the budget: what has come of one, and from a large one on as much as that,
-    /// since buffers stay as large as they were.
+    /// The part of the budget that its heads hold: what has come of one, and from a large one on as
+    /// much as that, since buffers stay as large as they were.
     held: Held,
     largest: usize,
     head_time: Duration,
@@ -225,7 +225,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         Poll::Ready(())
     }
 
-    /// Throws away the next piece that arrives, and says how long it was; 0 at the end of the stream.
+    /// Throws away the next piece that arrives, and says how long it was; 0 at the end of the
+    /// stream.
     fn discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = [MaybeUninit::uninit(); PIECE];
         let mut piece = ReadBuf::uninit(&mut space);

@@ -1,14 +1,14 @@
 //! One budget for the heads of all requests of a process, in bytes.
 //!
-//! The first [`FREE`] bytes of each head do not count: the bounds on connections and on requests bound
-//! them. So clients with heads of the usual size are served while others fill the budget.
-//! Neighbours: [`super::guard`] counts what HTTP/1 has begun, [`super::blocks`] what HTTP/2 has begun,
-//! `public` what is being answered. It must not wait: whoever finds no room is refused.
+//! The first [`FREE`] bytes of each head do not count: the bounds on connections and on requests
+//! bound them. So clients with heads of the usual size are served while others fill the budget.
+//! Neighbours: [`super::guard`] counts what HTTP/1 has begun, [`super::blocks`] what HTTP/2 has
+//! begun, `public` what is being answered. It must not wait: whoever finds no room is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many bytes of a head do not count.
+/// The bytes of a head that do not count.
 pub const FREE: usize = 4 * 1024;
 
 /// The heads of a process.
@@ -17,7 +17,7 @@ pub struct Heads {
     held: AtomicUsize,
 }
 
-/// What one connection or one request holds of the budget; given back when dropped.
+/// The part of the budget that one connection or one request holds; given back when dropped.
 #[derive(Debug)]
 pub struct Held {
     heads: Arc<Heads>,
@@ -33,8 +33,8 @@ impl Heads {
 }
 
 impl Held {
-    /// Holds a head of this many bytes, in place of what was held before. `false` if there is no room:
-    /// then it holds what it held. There is always room for less.
+    /// Holds a head of this many bytes, in place of what was held before. `false` if there is no
+    /// room: then it holds what it held. There is always room for less.
     pub fn hold(&mut self, head: usize) -> bool {
         let bytes = head.saturating_sub(FREE);
         let (before, most) = (self.bytes, self.most);

@@ -63,15 +63,15 @@ const HTTP1_BUFFER: usize = 2 * HEAD_LIMIT;
 /// How often a silent HTTP/2 client is tried, and how long it may take to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// What a connection may take.
+/// The bounds of a connection.
 #[derive(Clone)]
 struct Bounds {
     limits: PublicLimits,
     heads: Arc<Heads>,
 }
 
-/// Listens for clients in the background, at one door; over TLS if there is a configuration for it. All listeners of a process have the
-/// same `heads`.
+/// Listens for clients in the background, at one door; over TLS if there is a configuration for it.
+/// All listeners of a process have the same `heads`.
 pub fn listen<S: PublicService>(
     listeners: &mut Listeners,
     listener: TcpListener,
@@ -262,7 +262,8 @@ async fn answer<S: PublicService>(
     Ok(open.answered(response))
 }
 
-/// Counts the head for as long as the request is anywhere here: some bytes of HTTP/2 may stand for a large one.
+/// Counts the head for as long as the request is anywhere here: some bytes of HTTP/2 may stand for
+/// a large one.
 fn hold<B>(mut request: Request<B>, bounds: &Bounds) -> Result<Request<B>, Problem> {
     // What a field takes beside its bytes (RFC 9113 section 6.5.2).
     const OF_FIELD: usize = 32;
@@ -276,8 +277,8 @@ fn hold<B>(mut request: Request<B>, bounds: &Bounds) -> Result<Request<B>, Probl
     Ok(request)
 }
 
-/// Over HTTP/2 a length of 0 may be contradicted by data that comes behind it: waits for the end of such a body, before
-/// anything is made of the request.
+/// Over HTTP/2 a length of 0 may be contradicted by data that comes behind it: waits for the end of
+/// such a body, before anything is made of the request.
 async fn without_a_body_it_denies(
     request: Request<Incoming>,
     within: Duration,

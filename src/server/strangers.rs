@@ -1,10 +1,10 @@
-//! Connections to the peer listener that have not shown a certificate yet: how many there may be, so that places stay for
-//! those who will.
+//! Connections to the peer listener that have not shown a certificate yet: how many there may be,
+//! so that places stay for those who will.
 //!
-//! Strangers hold at most half of all places, and one address at most [`MOST_OF_ADDRESS`]. An address from which a peer
-//! once shook hands is known, and its handshakes may take any place. Neighbours: [`super::peer`] asks here before a
-//! handshake, [`super::places`] counts by address. It must not take an address for an identity: what a peer may say, its
-//! certificate says.
+//! Strangers hold at most half of all places, and one address at most [`MOST_OF_ADDRESS`]. An
+//! address from which a peer once shook hands is known, and its handshakes may take any place.
+//! Neighbours: [`super::peer`] asks here before a handshake, [`super::places`] counts by address.
+//! It must not take an address for an identity: what a peer may say, its certificate says.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::places::{Place, Places};
 
 /// The most handshakes of an unknown address at a time.
 const MOST_OF_ADDRESS: usize = 32;
-/// How many addresses are known at most; the one that shook hands the longest time ago is forgotten.
+/// The most addresses that are known; the one that shook hands the longest time ago is forgotten.
 const MOST_KNOWN: usize = 1_024;
 
 /// The strangers of one listener.
@@ -37,8 +37,8 @@ impl Strangers {
         Arc::new(Self { places: Places::new(), there: AtomicUsize::new(0), known: Mutex::default() })
     }
 
-    /// Lets a connection from `address` shake hands, where the listener has `most` places in all. `None`: strangers have as
-    /// many as they may.
+    /// Lets a connection from `address` shake hands, where the listener has `most` places in all.
+    /// `None`: strangers have as many as they may.
     pub fn admit(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Stranger> {
         if self.known().contains(&address.to_canonical()) {
             return Some(Stranger { _place: None, counted: None });

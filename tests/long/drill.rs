@@ -30,7 +30,8 @@ fn regions_are_killed_paused_cut_off_and_drained_and_nothing_runs_twice() {
     });
 }
 
-/// Two regions copy a third one's records while it comes home: what runs a second time meanwhile is said, and nothing else does.
+/// Two regions copy a third one's records while it comes home: what runs a second time meanwhile is
+/// said, and nothing else does.
 #[test]
 fn no_key_runs_again_unsaid_while_records_are_copied_anew() {
     run(async {

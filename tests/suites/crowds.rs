@@ -1,8 +1,8 @@
 //! Many sockets that do nothing useful, against a real gateway: health checks are answered all the
 //! same, and memory is bounded.
 //!
-//! Sockets are raw, with small buffers. Neighbours: `net/slow` has the public listener's deadlines one
-//! by one. It must not need more than one region.
+//! Sockets are raw, with small buffers. Neighbours: `net/slow` has the public listener's deadlines
+//! one by one. It must not need more than one region.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// How long a probe waits: Kubernetes' default is a second.
+/// The patience of a probe: Kubernetes' default is a second.
 const PROBE: Duration = Duration::from_secs(5);
 
 /// A socket that takes few bytes unread.
@@ -49,7 +49,8 @@ fn a_hundred_sockets_that_read_nothing_do_not_silence_health_checks() {
         let mut deaf = Vec::new();
         for number in 0..100 {
             let mut stream = small(&address).await;
-            // A few ask for more than the kernel takes; the others hold their places by being there.
+            // A few ask for more than the kernel takes; the others hold their places by being
+            // there.
             let asked = ask.repeat(if number < 5 { 40 } else { 1 });
             stream.write_all(asked.as_bytes()).await.unwrap();
             deaf.push(stream);
@@ -78,9 +79,9 @@ fn a_hundred_sockets_that_read_nothing_do_not_silence_health_checks() {
     });
 }
 
-/// How many heads are begun, where as many files may be open.
+/// The number of heads that are begun, where as many files may be open.
 const HEADS: u64 = 10_000;
-/// What they may hold in the gateway beyond 4 KiB each.
+/// The bytes that they may hold in the gateway beyond 4 KiB each.
 const ROOM_MIB: u64 = 16;
 
 /// As many as this process may open sockets, beside those of the other suites.

@@ -1,8 +1,8 @@
 //! Other spellings of a path with keys, and headers that name another method or path: none of them
 //! brings a request to the upstream without its key.
 //!
-//! The upstream is a raw server that keeps what it read. Targets are written by hand: a client library
-//! would tidy them up. Neighbours: `gateway::spelling` has the rules one by one.
+//! The upstream is a raw server that keeps what it read. Targets are written by hand: a client
+//! library would tidy them up. Neighbours: `gateway::spelling` has the rules one by one.
 
 use std::collections::BTreeSet;
 
@@ -152,7 +152,8 @@ async fn no_spelling_passes(rest: &str) {
     }
     assert!(through.is_empty(), "{} of {}: {through:?}", through.len(), SPELLINGS.len());
     assert!(upstream.seen().is_empty(), "{:?}", upstream.seen());
-    // What is no other spelling passes as it came; so does every spelling where nothing changes state.
+    // What is no other spelling passes as it came; so does every spelling where nothing changes
+    // state.
     for target in ORDINARY {
         assert_eq!(send(&address, "PUT", target, "").await.0, 200, "{target}");
     }

@@ -1,9 +1,10 @@
 //! The house rules, as tests: what may import what, where clocks, SQL and statuses may stand, how long things may get.
 //!
-//! Each rule carries its reason and its forgeries: made-up files in which every line that ends in `//~` must be caught
-//! and no other. A rule is tried on its forgeries before it is tried on the tree, so a rule that cannot fail fails.
-//! Every offending place is listed at once. Neighbours, in `tidy/`: `source` and `paths` read Rust, `arrows`, `words`,
-//! `shape`, `proofs` and `citations` hold the rules. It must not need more than this source tree (and git, where there is one).
+//! Each rule carries its reason and its forgeries: made-up files in which every line that ends in
+//! `//~` must be caught and no other. A rule is tried on its forgeries before it is tried on the
+//! tree, so a rule that cannot fail fails. Every offending place is listed at once. Neighbours, in
+//! `tidy/`: `source` and `paths` read Rust, `arrows`, `words`, `shape`, `proofs` and `citations`
+//! hold the rules. It must not need more than this source tree (and git, where there is one).
 
 mod arrows;
 mod citations;

@@ -88,7 +88,8 @@ async fn key_of(region: &Region) -> String {
     }
 }
 
-/// The answer to a key at a region. The same key is sent again, as clients do, while the region may not run it: a lease can end on a busy machine.
+/// The answer to a key at a region. The same key is sent again, as clients do, while the region may
+/// not run it: a lease can end on a busy machine.
 async fn answered(region: &Region, key: &str) -> String {
     wait::for_some("an answer of the upstream", BOUND, || async {
         let answer = ask(post(&region.public(), "/v1/charges", key, BODY)).await;

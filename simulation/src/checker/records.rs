@@ -1,6 +1,7 @@
 //! The invariants about records: the arrows, tokens, and the gate and the boot that a claim passes under (8, 9, 10, 18, 19).
 //!
-//! Neighbours: [`super::sends`] asks what a send stands on. What was deleted may begin anew, under greater tokens. It must not judge what was sent.
+//! Neighbours: [`super::sends`] asks what a send stands on. What was deleted may begin anew, under
+//! greater tokens. It must not judge what was sent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::table::{Gated, Lodgment, Record, Standing, Write};
 use crate::upstream::Attempted;
 use crate::words::key;
 
-/// What the allowance for clocks comes to over a short life.
+/// The allowance for clocks over a short life.
 const LIFE_MARGIN: Duration = Duration::from_secs(2);
 
 /// A claim, and where it was written.
@@ -35,13 +36,15 @@ pub(super) struct Claim {
 pub(super) struct Records {
     /// The own record of each key in each store, as it was written last.
     last: BTreeMap<(u64, KeyId), Record>,
-    /// The newest record of each key that a store made itself, and when: until then its life is counted.
+    /// The newest record of each key that a store made itself, and when: until then its life is
+    /// counted.
     born: BTreeMap<(u64, KeyId), (Duration, Record)>,
     /// The greatest token that a store ever claimed a key under, forgotten or not.
     greatest: BTreeMap<(u64, KeyId), Token>,
     /// All claims of an attempt, in the order of their commits.
     claims: BTreeMap<(RegionName, KeyId, Token), Vec<Claim>>,
-    /// What was written whole, without a claim before it: a stand-in for an attempt of another region.
+    /// Records written whole, without a claim before them: stand-ins for attempts of another
+    /// region.
     stood_in: BTreeMap<(RegionName, KeyId, Token), Vec<Record>>,
     /// When an attempt was first released.
     released: BTreeMap<(RegionName, KeyId, Token), Duration>,
@@ -255,7 +258,7 @@ fn tokens_grow(origin: &Origin, id: &KeyId, was: &Record, is: &Record, at: Durat
     }
 }
 
-/// Whether a store made this record itself: a claim, or a stand-in that is whole at once.
+/// True if a store made this record itself: a claim, or a stand-in that is whole at once.
 fn is_made_here(record: &Record) -> bool {
     match record.standing {
         Standing::Claimed => true,
@@ -279,7 +282,8 @@ fn never_comes_again(
     }
 }
 
-/// 22: a claim that nobody sends under would read as an attempt if its writer died before it says what it stands for.
+/// 22: a claim that nobody sends under would read as an attempt if its writer died before it says
+/// what it stands for.
 fn whole_at_once(origin: &Origin, id: &KeyId, record: &Record, at: Duration, found: &mut Found) {
     // Without that check rows are as an older version left them.
     if record.hold.is_zero() && !removed(Plant::NamedAnswered) {

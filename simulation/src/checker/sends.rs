@@ -172,7 +172,8 @@ fn second_effect_is_accounted_for(
     records: &Records,
     found: &mut Found,
 ) {
-    // No risk was taken of an effect that the claim itself names: nobody was told that it had not happened.
+    // No risk was taken of an effect that the claim itself names: nobody was told that it had not
+    // happened.
     let names = |claim: &Claim, other: &Attempted| {
         let over = &claim.record.over;
         other.at <= claim.at

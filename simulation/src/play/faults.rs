@@ -28,7 +28,7 @@ use crate::upstream::{ProbeMode, UpstreamMode};
 const LINK_SLOWER: Duration = Duration::from_secs(1);
 /// How much longer rows take on a slow subscription.
 const ROWS_SLOWER: Duration = Duration::from_secs(4);
-/// How long first copies of records take in a swarm, on average: up to minutes.
+/// The mean time of first copies of records in a swarm: up to minutes.
 const COPIED: Duration = Duration::from_secs(15);
 /// How long a statement takes at a slow store: less than what its caller waits.
 const STATEMENT_SLOW: Duration = Duration::from_millis(1_200);
@@ -46,7 +46,7 @@ const CLIENTS_FAST: Pace = Pace { per_second: Duration::from_secs(10) };
 const CLIENTS_SLOW: Pace = Pace { per_second: Duration::from_millis(100) };
 /// After what time a supervisor starts a process that died.
 const SUPERVISED: Duration = Duration::from_secs(1);
-/// How long two processes live beside each other when one takes the other's place.
+/// The time that two processes live beside each other when one takes the other's place.
 const HANDED_OVER: Duration = Duration::from_secs(5);
 /// By how much a database's clock steps.
 const STEP_MICROS: i64 = 5_000_000;
@@ -145,7 +145,8 @@ impl Faults {
         }
     }
 
-    /// Lets the process of a region die after the first of these statements, and starts another one, again and again.
+    /// Lets the process of a region die after the first of these statements, and starts another
+    /// one, again and again.
     async fn dies_after(&self, region: &RegionName, points: &[Point], until: Instant) {
         while Instant::now() < until {
             let process = self.deployment.node(region).process;

@@ -172,7 +172,8 @@ fn life(deployment: &Deployment, key: &Sent) -> Option<Duration> {
     }
 }
 
-/// Every key that was ever sent is answered, or is in doubt and listed, in the end. One whose life may be over by then would be as new.
+/// Every key that was ever sent is answered, or is in doubt and listed, in the end. One whose life
+/// may be over by then would be as new.
 async fn all_end(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge, sent: &[Sent]) {
     let mut asking = JoinSet::new();
     let passed = judge.begun().elapsed();
@@ -225,7 +226,8 @@ async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<
             }
             let answered = status.is_success() && status.as_u16() != 202;
             let may_be_listed = listed_after.is_some_and(|after| begun.elapsed() >= after);
-            // A hold that a clock dated years ahead is over then, or when somebody settles the key by hand.
+            // A hold that a clock dated years ahead is over then, or when somebody settles the key
+            // by hand.
             let dated_ahead = deployment.dated_ahead_until().is_some_and(|until| key.since <= until);
             let held = dated_ahead && (code == "outcome-unknown" || code == "in-progress");
             let listed = code == "dead-letter" || code == "outcome-unknown" && may_be_listed || held;

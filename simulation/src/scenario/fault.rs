@@ -20,7 +20,7 @@ pub const CLOCK_MOST: u64 = 10 * 365 * 86_400;
 const CLOCK_USUAL_MS: u64 = 365 * 86_400_000;
 /// For how long keys are remembered where that is lowered, unless it is said.
 pub const LOWERED_MS: u64 = 300_000;
-/// How long the first copy of a store's records takes, unless it is said.
+/// The time of the first copy of a store's records, unless it is said.
 const COPIED_MS: u64 = 3_000;
 
 macro_rules! kinds {
@@ -130,7 +130,7 @@ impl Kind {
         )
     }
 
-    /// Whether it ends with first copies of records, which take a time of their own.
+    /// True if it ends with first copies of records, which take a time of their own.
     pub fn copies(self) -> bool {
         matches!(
             self,
@@ -175,7 +175,7 @@ pub struct How {
     pub points: Vec<Point>,
     /// How much later.
     pub by: Duration,
-    /// How long first copies of records take.
+    /// The time of first copies of records.
     pub copied: Duration,
 }
 

@@ -209,7 +209,7 @@ impl Table {
         gone
     }
 
-    /// Whether nothing would change for its key if this imported row were gone.
+    /// True if nothing would change for its key if this imported row were gone.
     fn is_answered_for(&self, id: &KeyId, origin: &Origin) -> bool {
         let Some(row) = self.imports.get(id).and_then(|held| held.get(origin)) else { return true };
         let rows = self.all(id);

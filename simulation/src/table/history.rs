@@ -138,7 +138,8 @@ pub struct Record {
     pub route: Arc<str>,
     /// How long the claim may go without an outcome; nothing if nobody sends under it.
     pub hold: Duration,
-    /// How long the key is remembered from this claim on, before its tombstone and with it; as written, which says nothing of a tombstone.
+    /// The key's life from this claim on, before its tombstone and with it; as written, which says
+    /// nothing of a tombstone.
     pub lives: (Duration, Duration),
 }
 

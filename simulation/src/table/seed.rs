@@ -25,8 +25,8 @@ impl Table {
         Snapshot { rows: own.collect() }
     }
 
-    /// The rows of this origin become imported ones, and its leaves are empty. Up to where its rows were whole is remembered
-    /// with them, as they say no less as imported ones.
+    /// The rows of this origin become imported ones, and its leaves are empty. Up to where its rows
+    /// were whole is remembered with them, as they say no less as imported ones.
     pub(crate) fn reseed(&mut self, from: &Origin) {
         let ids: Vec<KeyId> =
             self.rows.iter().filter(|(_, rows)| rows.contains_key(from)).map(|(id, _)| id.clone()).collect();
@@ -55,7 +55,8 @@ impl Table {
         self.flushed();
     }
 
-    /// What replication brought of this origin by now counts as imported up to its heartbeat, if it is whole.
+    /// Counts what replication brought of this origin by now as imported up to its heartbeat, if it
+    /// is whole.
     fn keeps(&mut self, from: &Origin) {
         let seq = self.beats.get(from).map(|(seq, _)| *seq);
         if let Some(seq) = seq.filter(|_| !self.copying.contains(from)) {
@@ -71,12 +72,13 @@ impl Table {
         };
     }
 
-    /// Whether the first copy of this origin is not whole.
+    /// True while the first copy of this origin is not whole.
     pub(crate) fn is_copying(&self, from: &Origin) -> bool {
         self.copying.contains(from)
     }
 
-    /// The first copy of this origin is whole: its rows as they were when it began, and what changed since then.
+    /// The first copy of this origin is whole: its rows as they were when it began, and what
+    /// changed since then.
     pub(crate) fn copied(&mut self, from: &Origin, snapshot: Snapshot, since: &[Commit]) {
         for (id, row) in snapshot.rows {
             self.rows.entry(id).or_default().insert(from.clone(), row);

@@ -241,7 +241,8 @@ impl Table {
         Written::Done
     }
 
-    /// A record in the place of other origins' attempts: as a claim on known rows, but final or released at once.
+    /// A record in the place of other origins' attempts: as a claim on known rows, but final or
+    /// released at once.
     pub(crate) fn stand_in(&mut self, ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Written {
         let now = self.clock.micros();
         let own = self.own(&ask.id);

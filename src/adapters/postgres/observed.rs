@@ -1,6 +1,7 @@
-//! How time passed at a store, as it is kept there: spans and dates in whole milliseconds.
+//! The observed time of a store, as it is kept there: spans and dates in whole milliseconds.
 //!
-//! Neighbours: `upkeep` reads and writes it, `protocol::forget` says what it means. It must not judge anything.
+//! Neighbours: `upkeep` reads and writes it, `protocol::forget` says what it means. It must not
+//! judge anything.
 
 use std::time::Duration;
 

@@ -33,7 +33,8 @@ pub(super) const NEVER: &str = "9999-12-31 23:59:59+00";
 const LIFETIME: &str = include_str!("sql/lifetime.sql");
 const LIFETIME_COLUMNS: &str = "expires_at, due_at, tombstone, route, path, principal";
 const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[]";
-/// The attempt of the next claim, where at most `{known}` were known: `protocol::record::next_attempt`.
+/// The attempt of the next claim, where at most `{known}` were known:
+/// `protocol::record::next_attempt`.
 const NEXT_ATTEMPT: &str = include_str!("sql/next_attempt.sql");
 /// What a row superseded before stays superseded, beside what its new claim names.
 const OVER_KEPT: &str = include_str!("sql/over_kept.sql");
@@ -200,7 +201,7 @@ const NUMBERED: [(&str, &str); 10] = [
     ("p_over", "$20::jsonb"),
 ];
 
-/// What every claim on known rows asks and writes, filled in; its arguments by these names.
+/// Fills in what every claim on known rows asks and writes; its arguments by these names.
 fn claiming(template: &str, arguments: &[(&str, &str)]) -> String {
     let named = |piece: &str| {
         arguments

@@ -73,13 +73,13 @@ pub const MEMORY: Slack = Slack { percent: 10, beside: 8 * 1024 };
 /// For descriptors that are no connections to the store: fewer than anything is done between the middles of the two quarters of half an hour, be it the
 /// rarest, three drains; one that stays open each time is seen.
 const DESCRIPTORS: Slack = Slack { percent: 0, beside: 2 };
-/// In a soak that is too short for that, requests under way differ by more on a busy machine: one that stays open at
-/// every request is seen.
+/// In a soak that is too short for that, requests under way differ by more on a busy machine: one
+/// that stays open at every request is seen.
 const DESCRIPTORS_SHORT: Slack = Slack { percent: 0, beside: 8 };
 /// A quarter that is shorter does not say whether connections to upstreams and from peers are kept or leak.
 const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
 
-/// How much more descriptors beside those to the store may be in the end of a soak of this length.
+/// The slack of descriptors beside those to the store, in the end of a soak of this length.
 pub fn descriptors_slack(length: Duration) -> Slack {
     if length / 4 < KEPT_FOR { DESCRIPTORS_SHORT } else { DESCRIPTORS }
 }

@@ -1,10 +1,13 @@
 //! Drills: real regions under load, broken on purpose, with every key's history held against the ledger.
 //!
-//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`], [`stores`] and [`reseeds`] hold what is broken, [`soak`] what goes on for
-//! long, with its [`meter`] and verdict [`soaked`]; [`load`] and [`prober`] are the clients, [`ask`] their connections; [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a
-//! [`report`], [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of windows, [`histories`] records what stores do. Neighbours:
-//! `cli::drill` prints, `tests/long/drill.rs` runs a short form. Drills act as operators and
-//! clients can, and read stores only to check the audit. They must not make a bound wider to hold it.
+//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`], [`stores`]
+//! and [`reseeds`] hold what is broken, [`soak`] what goes on for long, with its [`meter`] and
+//! verdict [`soaked`]; [`load`] and [`prober`] are the clients, [`ask`] their connections;
+//! [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a [`report`],
+//! [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of
+//! windows, [`histories`] records what stores do. Neighbours: `cli::drill` prints,
+//! `tests/long/drill.rs` runs a short form. Drills act as operators and clients can, and read
+//! stores only to check the audit. They must not make a bound wider to hold it.
 
 pub mod ask;
 mod audited;
@@ -279,7 +282,8 @@ pub async fn run(
                     return Err(error);
                 }
             };
-            // What one run has broken for good, or a lag that it made, must not be held against the next.
+            // What one run has broken for good, or a lag that it made, must not be held against the
+            // next.
             if report.held
                 && !of_its_own
                 && !matches!(drill, Drill::Restored | Drill::DiskLost | Drill::Reseed)

@@ -1,8 +1,9 @@
-//! The drill on first copies: a region's slots are lost, it is killed and taken over, and comes back while its records are copied anew and
-//! its heartbeats arrive at once.
+//! The drill on first copies: a region's slots are lost, it is killed and taken over, and comes
+//! back while its records are copied anew and its heartbeats arrive at once.
 //!
-//! Neighbours: `schedule` runs it, `cluster_slots` drops slots and holds copies up, `verdict` counts effects. What ran before the loss is known
-//! to nobody else, so its keys may run again; each such run must say so. It must not let a copy end before the retries were told.
+//! Neighbours: `schedule` runs it, `cluster_slots` drops slots and holds copies up, `verdict`
+//! counts effects. What ran before the loss is known to nobody else, so its keys may run again;
+//! each such run must say so. It must not let a copy end before the retries were told.
 
 use std::time::Duration;
 
@@ -17,17 +18,18 @@ use crate::fleet::{files, wait};
 
 /// Class of probes, by number: a route without escrow.
 const PLAIN: usize = 1;
-/// How long keys run whose rows reach nobody: the lag that is measured meanwhile makes the window. Longer than the twenty
-/// heartbeats that a region may be behind when it seals.
+/// The time in which keys run whose rows reach nobody: the lag that is measured meanwhile makes the
+/// window. Longer than the twenty heartbeats that a region may be behind when it seals.
 const UNSEEN: Duration = Duration::from_secs(8);
-/// How long a slot may take to be dropped, and a copy to end.
+/// The bound for a slot to be dropped, and for a copy to end.
 const WITHIN: Duration = Duration::from_secs(60);
-/// How long the region gets to count as heard of, which it must not.
+/// The time that the region gets to count as heard of, which it must not.
 const SEALS: Duration = Duration::from_secs(5);
-/// How long a retry waits for its answer.
+/// The time that a retry waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Slots lost, the region killed, taken over, started; followed anew while the copy of its records waits; then its keys are sent again.
+/// Slots lost, the region killed, taken over, started; followed anew while the copy of its records
+/// waits; then its keys are sent again.
 pub async fn reseed(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let (name, readers) = (run.name(victim), run.others(victim));
@@ -93,7 +95,7 @@ async fn follows_anew(run: &Run<'_>, reader: usize) -> Result<HeldUp> {
     Ok(held)
 }
 
-/// How a region stands in the eyes of another one.
+/// The standing of a region in the eyes of another one.
 fn standing(run: &Run<'_>, by: usize, about: &str) -> Option<String> {
     let status = run.watching.last(&run.name(by));
     let regions = status["authority"]["regions"].as_array()?;

@@ -222,8 +222,8 @@ impl Authority {
         at > 0 && now.since(Moment::from_nanos(at)) < RECALL_EVERY
     }
 
-    /// Views that the store keeps, each with how long it has been there, beside those learned since. `is_over` says whether every key of so
-    /// long ago has been forgotten.
+    /// Views that the store keeps, each with how long it has been there, beside those learned
+    /// since. `is_over` says whether every key of so long ago has been forgotten.
     fn recall(&self, kept: Vec<(Arc<View>, Duration)>, is_over: impl Fn(Duration) -> bool, now: Moment) {
         let old = kept.iter().filter(|(_, stored)| is_over(*stored));
         let outlived = old.map(|(view, _)| view.epoch()).max().unwrap_or(0);
@@ -252,7 +252,7 @@ impl Authority {
         }
     }
 
-    /// What is here of each origin now.
+    /// Takes in what is here of each origin now.
     pub(super) fn saw(&self, applied: &Applied) {
         self.heartbeat_epochs.store(Arc::new(applied.epochs.clone()));
     }

@@ -1,8 +1,8 @@
-//! What [`Replica`] promises while the first copy of a peer's records runs: its heartbeats come
+//! The promises of [`Replica`] while the first copy of a peer's records runs: its heartbeats come
 //! already, and are not whole (docs/protocol.md#rule-29).
 //!
-//! Neighbours: [`super::replication`] has the bench, three stores that follow one another. It must not say what follows from a heartbeat that
-//! is not whole: the gateway does.
+//! Neighbours: [`super::replication`] has the bench, three stores that follow one another. It must
+//! not say what follows from a heartbeat that is not whole: the gateway does.
 
 use super::replication::ReplicationBench;
 use super::store::asked;
@@ -11,10 +11,10 @@ use crate::ports::{KeyStore, Replica};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::State;
 
-/// Who writes, and who copies.
+/// The store that writes, and the one that copies.
 const FROM: usize = 0;
 const TO: usize = 1;
-/// How often a copy that may end now is looked at.
+/// The pause between two looks at a copy that may end now.
 const LOOKS: u32 = 10_000;
 
 /// All clauses, in words what broke one: of stores that have just begun to follow one another.
@@ -105,7 +105,7 @@ async fn stands<B: ReplicationBench>(bench: &B, beat: u64) -> Result<Heartbeat, 
     one.ok_or_else(|| "copying: a heartbeat that came is gone".to_owned())
 }
 
-/// Whether the key's answer is at who copies.
+/// True if the key's answer is at the store that copies.
 async fn has<B: ReplicationBench>(bench: &B, id: &KeyId) -> Result<bool, String> {
     let rows = bench.store(TO).look_up(std::slice::from_ref(id)).await.map_err(words)?;
     Ok(rows.concat().iter().any(|row| matches!(row.state, State::Settled { .. })))

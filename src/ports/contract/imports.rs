@@ -265,7 +265,8 @@ pub async fn no_imported_row_goes_before_the_boot_is_approved<B: ImportBench>(be
     assert_eq!(reap(bench, LATE).await, 1, "import: its life is over, and the boot is approved");
 }
 
-/// Its life and its tombstone are over, that may be forgotten, and nothing is left that it answers for or that has to answer for it.
+/// Its life and its tombstone are over, that may be forgotten, and nothing is left that it answers
+/// for or that has to answer for it.
 pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &B) {
     open(bench).await;
     let (origin, other) = (bench.peers()[1].clone(), bench.peers()[0].clone());
@@ -307,7 +308,8 @@ pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &
     };
     let named = over(&gone[4], 1).await;
     assert_eq!(release(bench, &named).await, Written::Done);
-    // One that runs on says nothing yet; and what is open elsewhere needs the final row, or the released one.
+    // One that runs on says nothing yet; and what is open elsewhere needs the final row, or the
+    // released one.
     over(&stays[4], 2).await;
     for copied in [&stays[2], &stays[3]] {
         bench.arrives(&copied.id, Foreign::InDoubt).await;

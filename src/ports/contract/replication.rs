@@ -66,8 +66,8 @@ pub trait ReplicationBench: Sync {
     /// Lets `to` follow `from` anew, as `onceway store reseed` does. Returns once everything has been copied.
     fn reseed(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Begins the same, also where a copy runs: heartbeats of `from` come, and the copy of its records does not end before
-    /// [`ReplicationBench::copied`].
+    /// Begins the same, also where a copy runs: heartbeats of `from` come, and the copy of its
+    /// records does not end before [`ReplicationBench::copied`].
     fn begin_reseed(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Lets that copy end. Returns once everything has been copied.

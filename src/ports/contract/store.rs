@@ -1,8 +1,8 @@
 //! What [`KeyStore`] promises: the bench, the list of clauses, and what they share.
 //!
-//! Neighbours: [`claims`], [`foreign`], [`outcomes`], [`reading`], [`gate`], [`upkeep`], [`stand_in`] and [`jobs`] hold the clauses by what they are about;
-//! [`super::replica`]
-//! uses the same bench. It must not reach into a store: what a clause knows, it learned through the port.
+//! Neighbours: [`claims`], [`foreign`], [`outcomes`], [`reading`], [`gate`], [`upkeep`],
+//! [`stand_in`] and [`jobs`] hold the clauses by what they are about; [`super::replica`] uses the
+//! same bench. It must not reach into a store: what a clause knows, it learned through the port.
 
 pub mod claims;
 pub mod foreign;

@@ -212,7 +212,8 @@ fn concluded(rows: &[Row], said: &[Word]) -> Option<(&'static str, String)> {
     })
 }
 
-/// b's stand-in as an older version left it, over a's doubt: a says nothing yet, and to release b's row would hide that.
+/// b's stand-in as an older version left it, over a's doubt: a says nothing yet, and to release b's
+/// row would hide that.
 #[test]
 fn nothing_of_ones_own_is_concluded_while_an_attempt_that_it_names_has_not_answered() {
     let (not, unknown) = (Word::DidNotHappen, Word::Unknown);

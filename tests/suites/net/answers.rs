@@ -1,6 +1,7 @@
 //! Answers of the upstream that two readers might take differently: their outcome is unknown.
 //!
-//! Neighbours: `upstream` has what is written, and what breaks. It must not tidy up what the server sends.
+//! Neighbours: `upstream` has what is written, and what breaks. It must not tidy up what the server
+//! sends.
 
 use onceway::ports::Upstream;
 use onceway::ports::upstream::SendError;
@@ -10,7 +11,7 @@ use tokio::net::TcpListener;
 use crate::net::support::{RawServer, Then, read_request, soon, text};
 use crate::net::upstream::{LONG, OK, always, at, send};
 
-/// What becomes of a request that is answered so.
+/// Sends a request that is answered so, and returns what becomes of it.
 async fn sent(answer: &'static str) -> Result<http::Response<onceway::ports::Body>, SendError> {
     let server = RawServer::start(Then::Answer(answer)).await;
     let sent = soon(at(&server.address).send(send(&[]), LONG, always)).await;

@@ -160,7 +160,8 @@ impl Raw {
         code
     }
 
-    /// Reads until the connection is over, and answers nothing: within a header block every other frame is an error.
+    /// Reads until the connection is over, and answers nothing: within a header block every other
+    /// frame is an error.
     pub async fn silently_over(&mut self) {
         while self.stream.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {}
     }

@@ -226,7 +226,8 @@ async fn who_is_refused_while_it_sends_is_reset_only_if_it_does_not_go_on() {
     }
 }
 
-/// A header list of 58 KB in a block of 4 KB: a field that is indexed, and the index fourteen times (RFC 7541 section 6).
+/// A header list of 58 KB in a block of 4 KB: a field that is indexed, and the index fourteen times
+/// (RFC 7541 section 6).
 fn large(path: &str) -> Vec<u8> {
     let value = [b'v'; 3_900];
     let indexed = [&[0x40, 1, b'x', 127, 189, 29], &value[..], &[0xbe; 14]].concat();

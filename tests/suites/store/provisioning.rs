@@ -477,7 +477,8 @@ impl ParseOrigin for str {
     }
 }
 
-/// A peer's store was replaced: what came of the old one counts on, under its own generation, though nothing brings its heartbeats any more.
+/// A peer's store was replaced: what came of the old one counts on, under its own generation,
+/// though nothing brings its heartbeats any more.
 #[tokio::test]
 async fn what_a_replaced_store_had_sent_counts_on() {
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));

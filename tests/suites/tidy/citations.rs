@@ -195,7 +195,7 @@ fn code(quoted: &[&str]) -> Vec<String> {
     found
 }
 
-/// Whether a file of Rust or SQL defines something of this name.
+/// True if a file of Rust or SQL defines something of this name.
 fn defines(text: &str, name: &str) -> bool {
     ["fn ", "struct ", "enum ", "trait ", "function onceway."].iter().any(|word| {
         let defined = format!("{word}{name}");
@@ -282,7 +282,7 @@ pub const NAMES: Rule = Rule {
     },
 };
 
-/// How papers outside of this repository are cited, in halves: this file is read, too.
+/// The ways to cite papers outside of this repository, in halves: this file is read, too.
 const PAPERS_SAID: [&str; 5] = [
     concat!("protocol ", "reference"),
     concat!("reliability ", "reference"),
@@ -328,7 +328,7 @@ fn numbered(line: &str) -> Option<&str> {
     })
 }
 
-/// How long a mark and the number behind it are, where nothing else is in the way.
+/// The bound for a mark and the number behind it, where nothing else is in the way.
 fn number_after(mark: &str, text: &str) -> Option<usize> {
     let digits = text.strip_prefix(mark)?;
     let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());

@@ -105,7 +105,7 @@ fn is_test(name: &str) -> bool {
     name.contains("::") && name.split("::").all(plain)
 }
 
-/// Whether a test of this name stands in a file or folder of that name.
+/// True if a test of this name stands in a file or folder of that name.
 pub fn exists(name: &str) -> bool {
     let mut parts: Vec<&str> = name.split("::").collect();
     let Some(test) = parts.pop() else { return false };

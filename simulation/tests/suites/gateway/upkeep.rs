@@ -309,7 +309,8 @@ fn the_reaper_believes_no_date_that_the_boot_clock_denies() {
     }
 }
 
-/// Years behind, and set right: by that clock every life is over that was promised before, by the time that passed none is.
+/// Years behind, and set right: by that clock every life is over that was promised before, by the
+/// time that passed none is.
 #[test]
 fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
     const YEARS_MICROS: i64 = 6 * 365 * 86_400_000_000;

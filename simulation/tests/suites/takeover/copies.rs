@@ -1,8 +1,9 @@
 //! A store copies another one's records for minutes, while that one's heartbeats come already
 //! (docs/protocol.md#rule-29): they say nothing of the rows before them.
 //!
-//! Neighbours: `imports` has rows that one survivor lacks, `early` the proof by escrow. A slot was lost each time, as a region that is away for too
-//! long finds it, and an operator has everything copied anew (`onceway store reseed`). It must not read a heartbeat itself.
+//! Neighbours: `imports` has rows that one survivor lacks, `early` the proof by escrow. A slot was
+//! lost each time, as a region that is away for too long finds it, and an operator has everything
+//! copied anew (`onceway store reseed`). It must not read a heartbeat itself.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use super::trio::{TAKEOVER, Trio, a, b, c, first_ring, id, key_of, ms, play, rin
 /// Longer than any scenario here: the copy does not end before it is let.
 const MINUTES: Duration = Duration::from_secs(600);
 
-/// What a keeps for these is lost, and what it writes from now on does not reach them.
+/// Loses what a keeps for these: what it writes from now on does not reach them.
 fn lose_slots(trio: &Trio, readers: &[RegionName]) {
     readers.iter().for_each(|reader| trio.world.cluster.lose_slot(&a(), reader));
 }
@@ -26,7 +27,8 @@ fn reseed(trio: &Trio, readers: &[RegionName], takes: Duration) {
     readers.iter().for_each(|reader| trio.world.cluster.reseed(&a(), reader, takes));
 }
 
-/// A: the lost region is back, and its heartbeats come while its rows are copied. Until they are there it stays a risk of its successor's runs.
+/// A: the lost region is back, and its heartbeats come while its rows are copied. Until they are
+/// there it stays a risk of its successor's runs.
 #[test]
 pub fn a_region_that_is_being_copied_is_not_heard_of() {
     play(async {
@@ -61,7 +63,8 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
     });
 }
 
-/// B: k was lodged with b; since a change of the ring c is its target. That k is absent at c proves nothing while c copies the rows of a.
+/// B: k was lodged with b; since a change of the ring c is its target. That k is absent at c proves
+/// nothing while c copies the rows of a.
 #[test]
 pub fn a_new_target_that_is_copying_proves_no_absence() {
     play(async {
@@ -93,7 +96,8 @@ pub fn a_new_target_that_is_copying_proves_no_absence() {
     });
 }
 
-/// B, with routes that run on alone: a was the last region that served, so the key was lodged nowhere. c serves again, and copies.
+/// B, with routes that run on alone: a was the last region that served, so the key was lodged
+/// nowhere. c serves again, and copies.
 #[test]
 pub fn a_target_that_is_back_and_copying_proves_no_absence() {
     play(async {
@@ -115,7 +119,8 @@ pub fn a_target_that_is_back_and_copying_proves_no_absence() {
     });
 }
 
-/// c has none of the rows of a, so it does not run the key as one that was never sent: not before somebody said what became of it.
+/// c has none of the rows of a, so it does not run the key as one that was never sent: not before
+/// somebody said what became of it.
 async fn is_never_run_by_c(trio: &Trio, path: &str, key: &str) {
     for _ in 0..100 {
         let told = trio.send(&c(), path, key).await;
@@ -125,7 +130,8 @@ async fn is_never_run_by_c(trio: &Trio, path: &str, key: &str) {
     }
 }
 
-/// c had the rows of a whole, and copies them anew when a dies: what it had it still has, and b, which lacks it, is told so.
+/// c had the rows of a whole, and copies them anew when a dies: what it had it still has, and b,
+/// which lacks it, is told so.
 #[test]
 pub fn what_was_whole_counts_while_it_is_copied_anew() {
     play(async {
@@ -145,7 +151,8 @@ pub fn what_was_whole_counts_while_it_is_copied_anew() {
     });
 }
 
-/// a is drained while c copies its rows: c opens what it gained once they are there, not once its heartbeat is.
+/// a is drained while c copies its rows: c opens what it gained once they are there, not once its
+/// heartbeat is.
 #[test]
 pub fn what_is_gained_opens_when_the_copy_is_whole() {
     play(async {
@@ -168,7 +175,8 @@ pub fn what_is_gained_opens_when_the_copy_is_whole() {
     });
 }
 
-/// H: c copies the rows of a when a dies for good. What c heard of a is no frontier: nobody could ever reach it.
+/// H: c copies the rows of a when a dies for good. What c heard of a is no frontier: nobody could
+/// ever reach it.
 #[test]
 pub fn a_heartbeat_ahead_of_its_rows_makes_no_frontier() {
     play(async {

@@ -188,8 +188,9 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
     });
 }
 
-/// b dies right after it wrote what became of a's attempt, and then nobody can say any more what did: nothing is left that reads as an attempt of b's
-/// own, which b's upstream knows nothing of. As two statements the first one was left, b was told "none" of it, and the key was free.
+/// b dies right after it wrote what became of a's attempt, and then nobody can say any more what
+/// did: nothing is left that reads as an attempt of b's own, which b's upstream knows nothing of.
+/// As two statements the first one was left, b was told "none" of it, and the key was free.
 #[test]
 fn a_region_that_dies_while_it_stands_in_for_another_leaves_all_of_it_or_nothing() {
     for mode in [UpstreamMode::Receipt { after: ms(2_500) }, UpstreamMode::Hang] {

@@ -129,8 +129,9 @@ fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
     });
 }
 
-/// A claim of a, whose outcome nobody knew, is here; its settlement may be on its way until the window ends. That nothing else was ever sent is
-/// no leave to run the key over it before, though its route runs doubts again.
+/// A claim of a, whose outcome nobody knew, is here; its settlement may be on its way until the
+/// window ends. That nothing else was ever sent is no leave to run the key over it before, though
+/// its route runs doubts again.
 #[test]
 fn a_proof_of_absence_is_no_leave_to_run_over_a_doubt() {
     play(async {

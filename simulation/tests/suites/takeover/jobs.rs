@@ -83,8 +83,8 @@ fn a_job_follows_its_key_through_a_drain() {
     });
 }
 
-/// a is home again with a job of its own, which b's acceptance superseded while a was gone. b's runs are used up, and an operator decides about that: a runs
-/// nothing by what it accepted before.
+/// a is home again with a job of its own, which b's acceptance superseded while a was gone. b's
+/// runs are used up, and an operator decides about that: a runs nothing by what it accepted before.
 #[test]
 fn an_acceptance_that_another_superseded_runs_no_more() {
     play(async {

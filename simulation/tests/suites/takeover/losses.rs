@@ -274,8 +274,8 @@ fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
     });
 }
 
-/// a ran the key when it was lost, and its claim has arrived. Until c may start what it gained, a's settlement may be on its way: the attempt counts
-/// as one that runs.
+/// a ran the key when it was lost, and its claim has arrived. Until c may start what it gained, a's
+/// settlement may be on its way: the attempt counts as one that runs.
 #[test]
 fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
     play(async {

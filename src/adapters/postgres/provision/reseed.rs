@@ -1,9 +1,11 @@
 //! Follows a peer anew whose slot was lost: `onceway store reseed`.
 //!
-//! The rows that are here of it may be all that anybody has of a key that this region owns by now, so they stay readable: in one transaction
-//! they become imported rows, as those that survivors hand on, known to be whole up to the heartbeat of then; and their leaf is emptied by DELETE (TRUNCATE would show a claim that began
-//! before neither of both). Then the leaf is copied whole. Neighbours: `mesh` subscribes, `statements` marks imported rows. It must not
-//! touch a subscription that is well.
+//! The rows that are here of it may be all that anybody has of a key that this region owns by now,
+//! so they stay readable: in one transaction they become imported rows, as those that survivors
+//! hand on, known to be whole up to the heartbeat of then; and their leaf is emptied by DELETE
+//! (TRUNCATE would show a claim that began before neither of both). Then the leaf is copied whole.
+//! Neighbours: `mesh` subscribes, `statements` marks imported rows. It must not touch a
+//! subscription that is well.
 
 use tokio_postgres::Client;
 

@@ -210,7 +210,8 @@ async fn create(client: &Client, role: &Role, attributes: &str) -> Result<bool, 
     Ok(true)
 }
 
-/// The statement that creates a role. Statements are logged and shown, so the password goes as its SCRAM verifier (RFC 5803).
+/// The statement that creates a role. Statements are logged and shown, so the password goes as its
+/// SCRAM verifier (RFC 5803).
 fn creation(role: &Role, attributes: &str) -> String {
     let verifier = |text: &String| names::literal(&scram_sha_256(text.as_bytes()));
     let password = role.password.as_ref().map(verifier).map(|text| format!(" password {text}"));

@@ -1,7 +1,8 @@
-//! Clauses of the store about records in the place of other origins' attempts, and about how time passed.
+//! Clauses of the store about records in the place of other origins' attempts, and about how time
+//! passed.
 //!
-//! Neighbours: [`super`] gives the bench and the helpers, [`super::upkeep`] what reads lists and the journal. It must not test when a gateway
-//! stands in: `protocol::decide` says.
+//! Neighbours: [`super`] gives the bench and the helpers, [`super::upkeep`] what reads lists and
+//! the journal. It must not test when a gateway stands in: `protocol::decide` says.
 
 use std::time::Duration;
 
@@ -46,7 +47,8 @@ async fn own<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
     all.find(|row| row.origin == mine).expect("store: the own row must stand")
 }
 
-/// Final or released at once, above what it names, with everything that a claim says of itself; and again it is done already.
+/// Final or released at once, above what it names, with everything that a claim says of itself; and
+/// again it is done already.
 pub async fn a_record_in_anothers_place_is_whole_from_the_first<B: StoreBench>(bench: &B) {
     for (name, ruling) in [("stand-settled", Ruling::Settled(answer())), ("stand-released", Ruling::Released)]
     {
@@ -131,7 +133,7 @@ pub async fn an_operators_word_in_anothers_place_is_journalled<B: StoreBench>(be
     }
 }
 
-/// How time passed, over a restart, and one writer at a time.
+/// Observed time is kept over a restart, by one writer at a time.
 pub async fn what_was_observed_is_kept<B: StoreBench>(bench: &B) {
     let read = async || bench.store().observed().await.expect("store: observed failed");
     let (version, first, now) = read().await;
