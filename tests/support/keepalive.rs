@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -22,10 +22,17 @@ use tokio::time::timeout;
 #[error("nobody takes connections there")]
 pub struct NotConnected;
 
+/// Connections that wait this long are not used again: a listener may be about to end them (the
+/// admin listener does so after 10 s), and a request on its way would be lost with them.
+const KEEP: Duration = Duration::from_secs(2);
+
+/// Connections by address, each with the instant of its last answer.
+type Idle = BTreeMap<String, Vec<(Instant, SendRequest<Full<Bytes>>)>>;
+
 /// Connections to any number of addresses, shared by any number of tasks.
 #[derive(Default)]
 pub struct Connections {
-    idle: Mutex<BTreeMap<String, Vec<SendRequest<Full<Bytes>>>>>,
+    idle: Mutex<Idle>,
 }
 
 impl Connections {
@@ -50,7 +57,7 @@ impl Connections {
         let answered = sender.send_request(request.body(Full::new(ask.body))?).await?;
         let (head, body) = answered.into_parts();
         let body = body.collect().await?.to_bytes();
-        self.idle().entry(authority).or_default().push(sender);
+        self.idle().entry(authority).or_default().push((Instant::now(), sender));
         Ok(Answer { status: head.status, headers: head.headers, body })
     }
 
@@ -58,10 +65,11 @@ impl Connections {
         let mut idle = self.idle();
         let stack = idle.get_mut(authority)?;
         // A connection that is closed, or closing, is forgotten: only one that is free can be told apart from it.
-        std::iter::from_fn(|| stack.pop()).find(SendRequest::is_ready)
+        let usable = |kept: &(Instant, SendRequest<_>)| kept.0.elapsed() < KEEP && kept.1.is_ready();
+        std::iter::from_fn(|| stack.pop()).find(usable).map(|(_, sender)| sender)
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<SendRequest<Full<Bytes>>>>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
