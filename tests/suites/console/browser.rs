@@ -4,7 +4,7 @@
 //! holds the other end of a pipe, and Chromium ends with its driver. It must not sleep: whoever waits, waits on a condition.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use onceway::fleet::wait::for_some;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 /// How long one command may take.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -50,6 +51,41 @@ fn programs() -> Option<[PathBuf; 2]> {
     Some([find("chromium")?, find("chromedriver")?])
 }
 
+/// How often the driver is started: now and then it ends at once, on a busy machine.
+const STARTS: usize = 3;
+
+/// Starts ChromeDriver. Returns it and its port.
+async fn until_started(driver: &Path) -> (Child, u16) {
+    for _ in 0..STARTS {
+        // The driver's end is this process' end: then its standard input ends, and so does `read`.
+        // The shell's own output is closed, so that there is none once the driver has ended.
+        let script = "\"$0\" --port=0 & driver=$!; exec >&-; read -r line; kill $driver";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .arg(driver)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let port = async {
+            while let Some(line) = said.next_line().await.unwrap() {
+                if let Some((_, rest)) = line.split_once("started successfully on port ") {
+                    return rest.trim_end_matches('.').parse::<u16>().ok();
+                }
+            }
+            None
+        };
+        if let Some(port) = timeout(WITHIN, port).await.ok().flatten() {
+            // Its output is read to the end, so that it never waits for a reader.
+            tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+            return (child, port);
+        }
+    }
+    panic!("chromedriver ended, or did not say its port, {STARTS} times");
+}
+
 impl Browser {
     /// Starts one. Where there is none that is said on stderr, in a line that no harness swallows; with ONCEWAY_TOOLS=all it is a failure.
     pub async fn start(what: &str) -> Option<Browser> {
@@ -63,27 +99,8 @@ impl Browser {
             return None;
         };
         let profile = tempfile::tempdir().unwrap();
-        // The driver's end is this process' end: then its standard input ends, and so does `read`.
-        let script = "\"$0\" --port=0 & driver=$!; read -r line; kill $driver";
-        let mut child = Command::new("sh")
-            .args(["-c", script])
-            .arg(driver)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut port = None;
-        while let Some(line) = said.next_line().await.unwrap() {
-            if let Some((_, rest)) = line.split_once("started successfully on port ") {
-                port = rest.trim_end_matches('.').parse::<u16>().ok();
-                break;
-            }
-        }
-        // Its output is read to the end, so that it never waits for a reader.
-        tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
-        let base = format!("http://127.0.0.1:{}", port.expect("chromedriver says its port"));
+        let (child, port) = until_started(&driver).await;
+        let base = format!("http://127.0.0.1:{port}");
         let mut args: Vec<String> = FLAGS.map(str::to_owned).to_vec();
         args.push(format!("--user-data-dir={}", profile.path().display()));
         let wanted = json!({ "capabilities": { "alwaysMatch": {
