@@ -208,6 +208,13 @@ mod tests {
         assert!(matches!(watch.saw(Date(1_000_000 + 32_100 + 1_500), at(later)), Some(Step::Ahead(_))));
     }
 
+    #[test]
+    fn a_step_within_the_margin_is_not_seen() {
+        let mut watch = watch();
+        assert_eq!(watch.heard(reading(1_000_000 + 100 + 40, 600, 4)), None);
+        assert!(matches!(watch.heard(reading(1_000_000 + 200 + 140, 700, 4)), Some(Step::Ahead(_))));
+    }
+
     /// The first statement of a process opens its connection and says little. The next one is believed at once.
     #[test]
     fn a_slow_first_heartbeat_hides_no_step() {

@@ -2,7 +2,7 @@
 //! `cargo test --test long` runs them all, `cargo test --test long storm::` one.
 //!
 //! `.ci/run` runs them; plain `cargo test` does not. Neighbours: `tests/suites/main.rs` has the suites that a contributor runs,
-//! `tests/README.md` says which suite proves what. It must not hold tests itself.
+//! `docs/testing.md` says which suite proves what. It must not hold tests itself.
 
 mod alerts;
 mod container;

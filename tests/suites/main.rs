@@ -3,7 +3,7 @@
 //!
 //! One binary, because each would link the whole gateway again. Its suites run beside each other in one process, so a suite
 //! keeps to folders, ports and keys of its own. Neighbours: `tests/long/main.rs` has the suites that take minutes,
-//! `tests/README.md` says which suite proves what. It must not hold tests itself.
+//! `docs/testing.md` says which suite proves what. It must not hold tests itself.
 
 mod accept;
 mod by_hand;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::documents::{anchors, place_of, queries, text, top};
+use crate::support::documents::{anchors, broken_links, pages, place_of, queries, text, top};
 use crate::support::promtool::{self, promtool};
 use onceway::ports::observe::{self, Kind, Metric};
 
@@ -200,15 +200,11 @@ fn every_metric_that_a_document_or_rule_names_exists() {
     let mut known: BTreeSet<String> = observe::ALL.iter().map(|metric| metric.name.to_owned()).collect();
     known.extend(of_the_witness());
     known.extend(ROLES.map(str::to_owned));
-    let mut files: Vec<String> =
-        ["README.md", "tests/README.md", "deploy/prometheus/alerts_test.yml"].map(str::to_owned).to_vec();
-    for folder in ["deploy", "deploy/prometheus", "config"] {
+    let mut files = pages();
+    for folder in ["deploy/prometheus", "config"] {
         let entries = fs::read_dir(top().join(folder)).unwrap().flatten();
         let named = entries.filter(|entry| {
-            entry
-                .path()
-                .extension()
-                .is_some_and(|end| ["md", "yml", "toml"].iter().any(|known| end == *known))
+            entry.path().extension().is_some_and(|end| ["yml", "toml"].iter().any(|known| end == *known))
         });
         files.extend(named.map(|entry| format!("{folder}/{}", entry.file_name().display())));
     }
@@ -219,6 +215,13 @@ fn every_metric_that_a_document_or_rule_names_exists() {
         assert_eq!(unknown, Vec::<String>::new(), "{file} names metrics that nobody exports");
     }
     assert_eq!(strange_matchers(&text("deploy/prometheus/alerts.yml")), Vec::<String>::new());
+}
+
+#[test]
+fn every_link_in_a_document_leads_somewhere() {
+    for page in pages() {
+        assert_eq!(broken_links(&page, &text(&page)), Vec::<String>::new(), "{page} links to nothing");
+    }
 }
 
 #[test]
@@ -268,6 +271,9 @@ fn the_readers_of_this_suite_notice_what_is_wrong() {
     let headings = "# Runbook\n## A region dies\n### Disk filling from a dead subscriber\ntext # no heading\n## What's `next`, then?";
     let expected = ["a-region-dies", "disk-filling-from-a-dead-subscriber", "runbook", "whats-next-then"];
     assert_eq!(anchors(headings).into_iter().collect::<Vec<_>>(), expected);
+    let linked = "[a](../escrow.md#escrow) [b](#there) [c](../none.md) [d](../escrow.md#none) [e](http://x)";
+    let broken = broken_links("docs/operate/deploy.md", linked);
+    assert_eq!(broken, ["#there", "../none.md", "../escrow.md#none"]);
     let described =
         "`onceway takeover REGION --accept-risk`, `beyond`, then `onceway store check` and `onceway status`";
     assert_eq!(

@@ -1,6 +1,7 @@
-//! What rules and dashboard name: documents of this tree and their sections, and the dashboard's own queries.
+//! Documents of this tree, their links and sections, and the dashboard's own queries.
 //!
-//! Neighbours: `seeing.rs` holds names against the code, `alerts.rs` holds what a running Prometheus shows. It must not judge a metric.
+//! `seeing.rs` holds names and links against the tree, `deploy_files.rs` the command lines. It must
+//! not judge a metric.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,6 +19,42 @@ pub fn top() -> &'static Path {
 /// A file of this tree.
 pub fn text(path: &str) -> String {
     fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Every Markdown file of this tree, by its path, in order. Built and hidden folders have none.
+pub fn pages() -> Vec<String> {
+    let mut found = Vec::new();
+    walk("", &mut found);
+    found.sort();
+    assert!(found.contains(&"docs/operate/deploy.md".to_owned()), "pages are missing: {found:?}");
+    found
+}
+
+fn walk(below: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(top().join(below)).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+        if entry.path().is_dir() && name != "target" && !name.starts_with('.') {
+            walk(&path, found);
+        } else if name.ends_with(".md") {
+            found.push(path);
+        }
+    }
+}
+
+/// The links of a page that lead nowhere: to a file or a section that is not in this tree. Links to
+/// other sites are not followed.
+pub fn broken_links(page: &str, markdown: &str) -> Vec<String> {
+    let folder = Path::new(page).parent().expect("a page is in a folder");
+    let targets = markdown.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let here = targets.map(|(target, _)| target).filter(|target| !target.starts_with("http"));
+    let leads = |target: &str| {
+        let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+        let path = if file.is_empty() { top().join(page) } else { top().join(folder).join(file) };
+        let has = || anchors(&fs::read_to_string(&path).unwrap_or_default()).contains(anchor);
+        path.exists() && (anchor.is_empty() || has())
+    };
+    here.filter(|target| !leads(target)).map(str::to_owned).collect()
 }
 
 /// Fails unless the link of this alert leads to a section of a document of this tree.

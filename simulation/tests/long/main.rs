@@ -2,7 +2,7 @@
 //! `cargo test --release -p simulation --test long`.
 //!
 //! `.ci/run` runs them; plain `cargo test` does not. Neighbours: `tests/suites/main.rs` has the other suites, the root's
-//! `tests/README.md` says which suite proves what. It must not hold tests itself.
+//! `docs/testing.md` says which suite proves what. It must not hold tests itself.
 
 mod harness;
 mod model;

@@ -45,7 +45,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind {
         code: "peer-version",
         title: "The peer speaks no protocol version that is spoken here",
-        advice: "Between gateways: run neighbouring versions of onceway in all regions, see Upgrading in the README.",
+        advice: "Between gateways: run neighbouring versions of onceway in all regions, see docs/operate/upgrade.md.",
     },
     Kind {
         code: "peer-forged",

@@ -1,4 +1,4 @@
-//! Exit codes: one table, in `--help` and in the README, and each family of commands ends by it.
+//! Exit codes: one table, in `--help` and in docs/operate/commands.md, and each family of commands ends by it.
 //!
 //! Neighbours: `register` has the admin listener that answers what a test says. It must not need a gateway.
 
@@ -11,10 +11,11 @@ use crate::cli::{err, onceway, well};
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 #[test]
-fn the_table_of_the_readme_is_that_of_the_help() {
+fn the_table_of_the_page_is_that_of_the_help() {
     let help = well(&["--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let (_, table) = readme.split_once("| exit code | meaning |").expect("the README has the table");
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operate/commands.md")).unwrap();
+    let (_, table) = page.split_once("| exit code | meaning |").expect("the page has the table");
     let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
     assert_eq!(rows.len(), 4);
     for (code, row) in rows.iter().enumerate() {

@@ -3,11 +3,12 @@
 //! A command is run with `--help` at its end: the program reads what stands before, refuses what it does not know, and does nothing. What has to be
 //! there is read from the usage line of that help. Neighbours: `deploy_files` has the helpers. It must not run a command for real.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use onceway::ports::observe;
 
 use super::{files_below, onceway, text, top};
+use crate::support::documents::pages;
 
 /// A command line, and where it stands.
 #[derive(Debug)]
@@ -20,8 +21,7 @@ struct Line {
 
 /// All command lines of the documents.
 fn lines() -> Vec<Line> {
-    let mut files = files_below("deploy");
-    files.push("README.md".to_owned());
+    let files: BTreeSet<String> = files_below("deploy").into_iter().chain(pages()).collect();
     let mut found = Vec::new();
     for file in files {
         let Ok(text) = String::from_utf8(std::fs::read(top(&file)).unwrap()) else { continue };

@@ -12,6 +12,7 @@ use onceway::config::Config;
 use onceway::server::descriptors;
 
 use super::{onceway, text, tool, top, well};
+use crate::support::documents::pages;
 
 /// Exposure, in tenths, that the unit must stay below (`systemd-analyze security`).
 const MOST_EXPOSED: &str = "20";
@@ -183,7 +184,7 @@ fn what_an_operator_checks_has_the_environment_of_the_service() {
     let file = unit.lines().find_map(|line| line.strip_prefix("EnvironmentFile=")).unwrap();
     let check = "onceway check --strict --serve ";
     assert!(unit.contains(&format!("\nExecReload=/usr/local/bin/{check}")));
-    for document in ["README.md", "deploy/RUNBOOK.md"] {
+    for document in ["docs/operate/configuration.md", "deploy/RUNBOOK.md"] {
         let text = text(document);
         let typed =
             text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines());
@@ -195,18 +196,11 @@ fn what_an_operator_checks_has_the_environment_of_the_service() {
 
 #[test]
 fn no_password_is_typed_on_a_command_line() {
-    let documents = [
-        "README.md",
-        "deploy/README.md",
-        "deploy/GUIDE.md",
-        "deploy/RUNBOOK.md",
-        "deploy/postgres/README.md",
-    ];
-    for document in documents {
+    for document in pages() {
         for word in
             ["\"$ONCEWAY_ADMIN_URL\"", "--from-literal", "PGPASSWORD=", "-H \"Authorization: Bearer $("]
         {
-            assert!(!text(document).contains(word), "{document}: other users of the machine see {word}");
+            assert!(!text(&document).contains(word), "{document}: other users of the machine see {word}");
         }
     }
 }

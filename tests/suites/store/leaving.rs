@@ -1,6 +1,6 @@
 //! A region left the ring: what ties a store to it goes, once its rows are here, and what is written down then keeps it covered.
 //!
-//! Neighbours: `provisioning` ties stores together. The order of an operator's steps is the README's.
+//! Neighbours: `provisioning` ties stores together. The order of an operator's steps is that of docs/operate/regions.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

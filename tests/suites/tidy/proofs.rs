@@ -1,23 +1,23 @@
 //! The rules on what is said of tests: a test that a page names is there, and a command that runs a suite names one.
 //!
-//! Neighbours: `tests/README.md` maps demands to tests as `` `suite::test` ``; the house gives the sources. It must not judge
-//! whether the test proves what is claimed: a reader does.
+//! Documents name tests as `` `suite::test` ``; the house gives the sources. It must not judge whether
+//! the test proves the claim: a reader does.
 
 use crate::tidy::{HOUSE, Offence, Rule};
 
-/// The page whose names are held against the tree.
-const PAGE: &str = "tests/README.md";
+/// The words by which documents explain how they name a test.
+const FORM: &str = "suite::test";
 
 pub const PROOFS: Rule = Rule {
-    reason: "tests/README.md says which test proves what: every `suite::test` in its tables must be a function of that name, in a \
-             file or folder of that name. Correct the page when a test is renamed.",
+    reason: "Documents say which test shows what: each `suite::test` must be a function of that name, in a file \
+             or folder of that name. Correct the page when a test is renamed.",
     check: |source| {
-        if source.path != PAGE {
+        if !source.path.ends_with(".md") {
             return Vec::new();
         }
         let mut found: Vec<Offence> = Vec::new();
-        for (index, line) in source.raw.lines().enumerate().filter(|(_, line)| line.starts_with('|')) {
-            let quoted = line.split('`').skip(1).step_by(2).filter(|name| is_test(name));
+        for (index, line) in source.raw.lines().enumerate() {
+            let quoted = line.split('`').skip(1).step_by(2).filter(|name| is_test(name) && *name != FORM);
             found.extend(
                 quoted
                     .filter(|name| !exists(name))
@@ -28,14 +28,17 @@ pub const PROOFS: Rule = Rule {
     },
     forged: || {
         vec![
-            (PAGE, "| x | `tidy::the_house_is_seen`, `shape.rs` and `cargo test` |".to_string()),
+            ("docs/a.md", "| x | `tidy::the_house_is_seen`, `shape.rs` and `cargo test` |".to_string()),
             (
-                PAGE,
+                "docs/a.md",
                 "| `tidy::the_house_is_seen` `tidy::no_such_test` //~\n| `nowhere::the_house_is_seen` //~"
                     .into(),
             ),
-            (PAGE, "Use `tokio::time::sleep`.".to_string()),
-            ("README.md", "| `tidy::no_such_test` |".to_string()),
+            (
+                "README.md",
+                "Shown by `tidy::no_such_test`. //~\nAs `suite::test`, `State::Claimed`.".to_string(),
+            ),
+            ("src/a.rs", "// `tidy::no_such_test`".to_string()),
         ]
     },
 };
@@ -99,9 +102,10 @@ fn is_suite(target: &str, suite: Option<&str>) -> bool {
     HOUSE.iter().any(|source| is(&source.path))
 }
 
-/// `suite::test`, perhaps with more folders before, and nothing else.
+/// `suite::test`, perhaps with more folders before, and nothing else. Types begin with a capital.
 fn is_test(name: &str) -> bool {
-    let plain = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    let plain = |part: &str| !part.is_empty() && part.bytes().all(is_letter);
     name.contains("::") && name.split("::").all(plain)
 }
 

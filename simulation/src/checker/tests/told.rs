@@ -1,13 +1,13 @@
-//! What a breach says can be looked up: its number and name in the README's table, its key and its time in a story.
+//! What a breach says can be looked up: its number and name in the table of docs/simulation.md, its key and its time in a story.
 //!
 //! Neighbours: [`super`] forges the histories. It must not need a gateway.
 
 use super::*;
 
 #[test]
-fn the_readme_names_each_invariant() {
-    let readme = include_str!("../../../README.md");
-    let (_, table) = readme.split_once("\n## The invariants\n").unwrap();
+fn the_page_names_each_invariant() {
+    let page = include_str!("../../../../docs/simulation.md");
+    let (_, table) = page.split_once("\n## The invariants\n").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
     let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | `"));
     let known: BTreeSet<String> = rows

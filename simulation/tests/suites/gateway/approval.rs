@@ -117,6 +117,32 @@ fn a_store_that_went_back_is_refused_by_what_peers_have_heard_where_its_rows_are
     });
 }
 
+/// Nobody has seen or heard of the claim that the copy lacks, so nobody can notice its loss. This
+/// is what docs/not-promised.md says of a copy that young.
+#[test]
+fn a_copy_that_no_peer_can_tell_from_the_store_runs_keys_again() {
+    play(async {
+        let (bench, eu) = (Bench::start(8).await, region("eu"));
+        let key = key_of(&eu, "forgotten");
+        for peer in [region("us"), region("ap")] {
+            bench.world.cluster.hold(&eu, &peer, true);
+        }
+        bench.links(&eu, LinkMode::Refuse);
+        let copy = bench.world.cluster.copy(&eu);
+        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
+        bench.replace(&eu);
+        bench.world.cluster.restore(&eu, copy);
+        for peer in [region("us"), region("ap")] {
+            bench.world.cluster.hold(&eu, &peer, false);
+            bench.world.network.set_link(&eu, &peer, LinkMode::Up, ms(20));
+            bench.world.network.set_link(&peer, &eu, LinkMode::Up, ms(20));
+        }
+        until("the approval", ms(10_000), async || bench.serves(&eu)).await;
+        let again = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((again.status, again.replayed, bench.arrived(&eu)), (201, false, 2));
+    });
+}
+
 /// us saw some of what eu wrote since the copy; ap saw all of it, and answers later. What changes is told anew.
 #[test]
 fn a_refusal_stays_the_same_as_more_peers_answer() {
