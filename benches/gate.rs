@@ -4,7 +4,7 @@
 //! Neighbours: `adapters/postgres/sql/0006_gate.sql` says who waits for whom. It fails where a change took more than 50 ms beyond the
 //! longest claim that was on its way when it began, or where a change or a claim failed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -218,5 +218,5 @@ fn state() -> Result<GateState> {
     let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
     let ring = Arc::new(Ring::build(&spec).ok().context("a ring")?);
     let voters = BTreeMap::from([(name, AcceptorId(1))]);
-    Ok(GateState::founded(Arc::new(View::founding(1, ring, BTreeSet::new(), voters))))
+    Ok(GateState::founded(Arc::new(View::founding(1, ring, BTreeMap::new(), voters))))
 }

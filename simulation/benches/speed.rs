@@ -78,7 +78,8 @@ impl Deployment {
             .filter(|(name, _)| name.starts_with("strict"))
             .map(|(name, _)| Arc::from(*name))
             .collect();
-        world.found(ring.clone(), escrowed);
+        let routes = settings(&names[0], failover(), LIFE).routes;
+        world.found(ring.clone(), escrowed, &routes);
         let begin = |name: &RegionName| {
             let ports = world.ports(name);
             let process = ports.process().clone();

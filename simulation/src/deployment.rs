@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
-use onceway::gateway::route::{Policy, Protection, Route, Routes};
+use onceway::gateway::live::Reload;
+use onceway::gateway::route::{Escrow, Policy, Protection, Route, Routes};
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::Body;
 use onceway::ports::body::{self, Collected};
@@ -100,6 +101,8 @@ pub struct Deployment {
     paces: Mutex<BTreeMap<RegionName, Pace>>,
     /// Where keys are remembered for another time than the scenario says, from the next process on.
     retentions: Mutex<BTreeMap<RegionName, Duration>>,
+    /// Regions whose routes have changed names.
+    renamed: Mutex<BTreeSet<RegionName>>,
     /// Until when an attempt may have been dated years ahead: then its hold is of that date.
     dated_ahead: Mutex<Option<Duration>>,
     /// The shortest of those times that ever was.
@@ -140,6 +143,7 @@ impl Deployment {
             cut_off: Mutex::default(),
             paces: Mutex::default(),
             retentions: Mutex::default(),
+            renamed: Mutex::default(),
             dated_ahead: Mutex::default(),
             shortest_retention: Mutex::default(),
             losses: Mutex::default(),
@@ -152,7 +156,7 @@ impl Deployment {
             deployment.normal_store(region);
             deployment.normal_upstream(region);
         }
-        deployment.world.found(shared.ring.clone(), shared.escrow());
+        deployment.world.found(shared.ring.clone(), shared.escrow(), &shared.routes);
         deployment.regions.iter().for_each(|region| deployment.begin_process(region));
         deployment.until(START_WITHIN, || deployment.is_home()).await.map_err(|()| deployment.shown())?;
         sleep(MEASURED).await;
@@ -187,6 +191,9 @@ impl Deployment {
             told.routes = remembering(&told.routes, *retention);
         }
         drop(retentions);
+        if self.renamed.lock().unwrap_or_else(PoisonError::into_inner).contains(region) {
+            told.routes = renamed(&told.routes);
+        }
         let view = View::unfounded(self.scenario.shared.ring.clone());
         let Ok(gateway) = Gateway::new(ports, told, view) else { panic!("a scenario that was checked") };
         let rival = rival
@@ -398,6 +405,28 @@ impl Deployment {
         };
     }
 
+    /// Lets a region read routes whose names have changed, or those of the scenario again: its
+    /// gateway now, and those that start later.
+    pub fn set_renamed(&self, region: &RegionName, changed: bool) {
+        let mut all = self.renamed.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed {
+            all.insert(region.clone())
+        } else {
+            all.remove(region)
+        };
+        drop(all);
+        let shared = &self.scenario.shared;
+        let told: Settings = shared.settings(region.clone(), 1, self.credentials.clone());
+        self.node(region).gateway.reload(Reload {
+            routes: if changed { renamed(&told.routes) } else { told.routes },
+            credentials: told.credentials,
+            quota: told.quota,
+            most_at_once: told.most_at_once,
+            shared: told.shared,
+            restart: Vec::new(),
+        });
+    }
+
     /// The clock of a database was years ahead until now.
     pub fn note_dated_ahead(&self) {
         *self.dated_ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.world.elapsed());
@@ -419,22 +448,38 @@ impl Deployment {
     }
 }
 
+/// The same routes, of which the first under escrow and the first without change names: each path
+/// keeps its policy, but the one under the other's name is under escrow now.
+fn renamed(routes: &Routes) -> Routes {
+    let escrow = |route: &Route| route.policy().map_or(Escrow::Off, |policy| policy.escrow);
+    let at = |lodged: bool| routes.0.iter().position(|route| (escrow(route) != Escrow::Off) == lodged);
+    let mut renamed = routes.clone();
+    if let (Some(one), Some(other)) = (at(true), at(false)) {
+        for (at, from) in [(one, other), (other, one)] {
+            let (name, escrow) = (routes.0[from].name.clone(), escrow(&routes.0[from]));
+            renamed.0[at] = with_policy(&renamed.0[at], |policy| Policy { escrow, ..policy });
+            renamed.0[at].name = name;
+        }
+    }
+    renamed
+}
+
+/// The same route under another policy, if it looks at keys.
+fn with_policy(route: &Route, change: impl Fn(Policy) -> Policy) -> Route {
+    let changed = |policy: &Arc<Policy>| Arc::new(change(Policy::clone(policy)));
+    let protection = match &route.protection {
+        off @ Protection::Off { .. } => off.clone(),
+        Protection::Optional(policy) => Protection::Optional(changed(policy)),
+        Protection::Required(policy) => Protection::Required(changed(policy)),
+    };
+    Route { protection, ..route.clone() }
+}
+
 /// The same routes, whose keys are remembered for this long, and their tombstones for as long
 /// again.
 fn remembering(routes: &Routes, retention: Duration) -> Routes {
-    let lowered = |policy: &Arc<Policy>| {
-        let policy = Policy::clone(policy);
-        Arc::new(Policy { retention: Retention::For(retention), tombstone: retention, ..policy })
-    };
-    let route = |route: &Route| Route {
-        protection: match &route.protection {
-            off @ Protection::Off { .. } => off.clone(),
-            Protection::Optional(policy) => Protection::Optional(lowered(policy)),
-            Protection::Required(policy) => Protection::Required(lowered(policy)),
-        },
-        ..route.clone()
-    };
-    Routes(routes.0.iter().map(route).collect())
+    let lowered = |policy| Policy { retention: Retention::For(retention), tombstone: retention, ..policy };
+    Routes(routes.0.iter().map(|route| with_policy(route, lowered)).collect())
 }
 
 /// The API token of a tenant by its number.

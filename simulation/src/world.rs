@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use onceway::gateway::route::Routes;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Ballot;
 use onceway::protocol::ring::Ring;
@@ -89,12 +90,21 @@ impl World {
 
     /// Founds the register: all stores and witnesses vote, every region of the ring serves, and all have adopted that. Returns the
     /// first view.
-    pub fn found(&self, ring: Arc<Ring>, escrow: BTreeSet<Arc<str>>) -> Arc<View> {
-        self.found_by(ring, escrow, NEWEST)
+    pub fn found(&self, ring: Arc<Ring>, escrow: BTreeSet<Arc<str>>, routes: &Routes) -> Arc<View> {
+        self.found_by(ring, escrow, routes, NEWEST)
     }
 
     /// The same, with a first view that goes by this protocol version.
-    pub fn found_by(&self, ring: Arc<Ring>, escrow: BTreeSet<Arc<str>>, protocol: u16) -> Arc<View> {
+    pub fn found_by(
+        &self,
+        ring: Arc<Ring>,
+        escrow: BTreeSet<Arc<str>>,
+        routes: &Routes,
+        protocol: u16,
+    ) -> Arc<View> {
+        let meanings = routes.meanings();
+        let escrow = escrow.into_iter().map(|route| (meanings.get(&route).copied(), route));
+        let escrow = escrow.map(|(meaning, route)| (route, meaning)).collect();
         let witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
         let mut voters = self.cluster.acceptors();
         voters.extend(witnesses.iter().map(|(name, witness)| (name.clone(), witness.acceptor().id)));

@@ -18,7 +18,7 @@ use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::digest::Digest32;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};
-use crate::protocol::versions::NEWEST;
+use crate::protocol::versions::{MEANINGS, NEWEST};
 use crate::protocol::view::{AcceptorId, Content, Member, Release, Retired, Standing, View};
 
 /// A document that says nothing: which part of it, in our own words.
@@ -84,11 +84,36 @@ pub struct ViewDoc {
     #[serde(default = "first", skip_serializing_if = "is_first")]
     protocol: u16,
     ring: RingDoc,
-    escrow: Vec<String>,
+    escrow: Vec<EscrowDoc>,
     voters: Vec<VoterDoc>,
     voters_before: Vec<VoterDoc>,
     members: Vec<MemberDoc>,
     retired: Vec<RetiredDoc>,
+}
+
+/// A route under escrow: its name alone under versions without meanings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum EscrowDoc {
+    Named(String),
+    Meant { route: String, means: String },
+}
+
+impl EscrowDoc {
+    fn of((route, meaning): (&Arc<str>, &Option<Digest32>)) -> Self {
+        let route = route.to_string();
+        match meaning {
+            None => Self::Named(route),
+            Some(meaning) => Self::Meant { route, means: meaning.to_string() },
+        }
+    }
+
+    fn read(self) -> Result<(Arc<str>, Option<Digest32>), Malformed> {
+        match self {
+            Self::Named(route) => Ok((route.into(), None)),
+            Self::Meant { route, means } => Ok((route.into(), Some(digest(&means)?))),
+        }
+    }
 }
 
 impl ViewDoc {
@@ -229,7 +254,7 @@ impl Spelled for Arc<View> {
             epoch,
             protocol,
             ring: ring_doc(&ring),
-            escrow: escrow.iter().map(|route| route.to_string()).collect(),
+            escrow: escrow.iter().map(EscrowDoc::of).collect(),
             voters: voter_docs(&voters),
             voters_before: voter_docs(&voters_before),
             members: members.iter().map(|(name, member)| member_doc(name, member)).collect(),
@@ -249,11 +274,15 @@ impl Spelled for Arc<View> {
         if protocol > NEWEST {
             return Err(Malformed(NEWER));
         }
+        let says_meanings = |doc: &EscrowDoc| matches!(doc, EscrowDoc::Meant { .. });
+        if protocol < MEANINGS && escrow.iter().any(says_meanings) {
+            return Err(Malformed("a meaning under a version that has none"));
+        }
         let content = Content {
             epoch,
             protocol,
             ring: ring_of(ring)?,
-            escrow: set(escrow.into_iter().map(|route| Ok(route.into())), "a route twice")?,
+            escrow: map(escrow.into_iter().map(EscrowDoc::read), "a route twice")?,
             voters: voters_of(&voters)?,
             voters_before: voters_of(&voters_before)?,
             members: map(

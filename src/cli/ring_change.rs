@@ -150,12 +150,13 @@ fn proposal(config: &Config) -> Value {
 }
 
 /// The lists of a plan, each with how people call it.
-const LISTS: [(&str, &str); 5] = [
+const LISTS: [(&str, &str); 6] = [
     ("regions_added", "regions that join"),
     ("regions_removed", "regions that leave"),
     ("pins", "tenants whose pin changes"),
     ("escrow_added", "routes that come under escrow"),
     ("escrow_removed", "routes that leave escrow"),
+    ("escrow_changed", "routes under escrow that mean something else"),
 ];
 
 fn list<'a>(plan: &'a Value, name: &str) -> &'a [Value] {

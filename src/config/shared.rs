@@ -22,7 +22,6 @@ use crate::gateway::route::{
     Accept, Binding, Escrow, Mismatch, Mode, Policy, Protection, Route, Routes, UPSTREAM_TIMEOUT,
 };
 use crate::gateway::signature::FingerprintRule;
-use crate::protocol::decide::Recovery;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::KeyPolicy;
@@ -202,11 +201,6 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     let mismatch = match mismatch {
         Mismatch::Unprocessable => "unprocessable",
         Mismatch::Conflict => "conflict",
-    };
-    let recovery = match recovery {
-        Recovery::Rerun { max_attempts } => format!("rerun {max_attempts}"),
-        Recovery::Probe => "probe".to_owned(),
-        Recovery::Park => "park".to_owned(),
     };
     let bind = match bind {
         Binding::Tenant => "tenant",

@@ -30,6 +30,7 @@ use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::digest::Digest32;
+use crate::protocol::escrow::Meanings;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{Key, KeyError, KeyId};
 use crate::protocol::record::RequestId;
@@ -72,6 +73,8 @@ pub struct Ask {
     pub route: Arc<str>,
     /// The route's policy.
     pub policy: Arc<Policy>,
+    /// What the routes mean that it was matched with.
+    pub meanings: Arc<Meanings>,
     /// The client's method.
     pub method: Method,
     /// The client's path and query.
@@ -178,6 +181,7 @@ async fn keyed<P: Ports>(
         echo,
         route,
         policy,
+        meanings: live.meanings.clone(),
         method: head.method,
         target,
         headers,
@@ -252,6 +256,7 @@ pub fn admit_forward<P: Ports>(
         echo,
         route,
         policy,
+        meanings: live.meanings.clone(),
         method: forward.method,
         target: forward.target,
         headers: forward.headers,

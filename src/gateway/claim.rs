@@ -122,7 +122,7 @@ pub(super) async fn claim<P: Ports>(
 /// arc of a region that was lost with its last records, says so in the row itself: the journal of
 /// such runs cannot miss one (docs/protocol.md#rule-31).
 fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: Stand) -> ClaimAsk {
-    let proven = stand.untouched && gateway.absence_is_proven(&ask.id, &ask.route);
+    let proven = stand.untouched && gateway.absence_is_proven(&ask.id, &ask.route, &ask.meanings);
     ClaimAsk {
         id: ask.id.clone(),
         fingerprint: ask.fingerprint,

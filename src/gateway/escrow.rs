@@ -18,6 +18,7 @@ use crate::ports::peers::{Question, Told};
 use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
 use crate::ports::{Escrows, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
+use crate::protocol::escrow::lodges;
 use crate::protocol::key::KeyId;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::{Answer, Nonce, Token};
@@ -46,11 +47,12 @@ pub(super) fn bound(policy: &Policy) -> Duration {
 }
 
 /// Whether claims of this route are lodged, and what becomes of them while no other region serves. The view decides, as all regions
-/// must go by the same; a file that asks for it before the view does is heeded too.
+/// must go by the same; a file that asks for it before the view does is heeded too. While the files
+/// here say something else of a route under escrow than the view does, every claim is lodged.
 fn alone(view: &View, ask: &Ask) -> Option<Alone> {
     match ask.policy.escrow {
         Escrow::Claim(alone) | Escrow::ClaimAndAnswer(alone) => Some(alone),
-        Escrow::Off => view.escrow().contains(&*ask.route).then_some(Alone::Refuse),
+        Escrow::Off => lodges(view, &ask.route, &ask.meanings).then_some(Alone::Refuse),
     }
 }
 

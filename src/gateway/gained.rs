@@ -55,7 +55,7 @@ pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Ste
         Verdict::KeyExpired { expires } => expired(expires),
         Verdict::Attach { left, expires } => running(gateway, ask, left, expires),
         Verdict::Claim(basis) if untouched => {
-            let Some(permit) = gateway.early(&ask.id, &ask.route) else {
+            let Some(permit) = gateway.early(&ask.id, &ask.route, &ask.meanings) else {
                 return Step::Ended(Reply::Refused(missing(gateway), expires));
             };
             return match begin(gateway, ask, &permit, Stand { basis, untouched }).await {

@@ -378,6 +378,7 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         route: route.name.clone(),
         deadline: gateway.settings.patience(&policy),
         policy,
+        meanings: live.meanings.clone(),
         method: request.method,
         target: request.target,
         headers: request.headers,

@@ -19,6 +19,7 @@ use super::route::Routes;
 use super::{Fixed, Gateway, Settings, metrics, publication, trust};
 use crate::ports::{Clock, Ports};
 use crate::protocol::digest::Digest32;
+use crate::protocol::escrow::Meanings;
 
 /// What a reading of the files brought.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Reload {
 /// What requests go by now.
 pub(super) struct Live<P: Ports> {
     pub(super) routes: Routes,
+    /// What each of them means.
+    pub(super) meanings: Arc<Meanings>,
     pub(super) credentials: Arc<Credentials>,
     pub(super) quotas: Option<Arc<Quotas<P>>>,
     pub(super) live_keys: Option<Arc<LiveKeys>>,
@@ -74,7 +77,19 @@ impl<P: Ports> Live<P> {
         let typical = routes.0.iter().map(|route| (route.name.clone(), Typical::default())).collect();
         let limited = live_keys.is_some() || quotas.as_ref().is_some_and(|quotas| quotas.limits_keys());
         let publication = publication::document(&routes, limited).into();
-        Self { routes, credentials, quotas, live_keys, publication, shared, most_at_once, quota, typical }
+        let meanings = Arc::new(routes.meanings());
+        Self {
+            routes,
+            meanings,
+            credentials,
+            quotas,
+            live_keys,
+            publication,
+            shared,
+            most_at_once,
+            quota,
+            typical,
+        }
     }
 
     /// What comes after this: what was observed of a route stays, and so do buckets and counts whose quota is the same.

@@ -3,6 +3,7 @@
 //! Neighbours: `config` parses and checks them, [`super::admit`] matches them. All regions share one set of routes. It must
 //! not read files nor answer requests.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use http::{HeaderMap, HeaderName, Method, Uri};
 use super::signature::FingerprintRule;
 use super::spelling::Plain;
 use crate::protocol::decide::{Over, Recovery};
+use crate::protocol::digest::digest;
+use crate::protocol::escrow::Meanings;
 use crate::protocol::job::Backoff;
 use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::KeyPolicy;
@@ -141,6 +144,17 @@ pub enum Escrow {
     Claim(Alone),
     /// The claim is, and the answer before it is given.
     ClaimAndAnswer(Alone),
+}
+
+impl Escrow {
+    /// The name of what is lodged, as a configuration spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Claim(_) => "claim",
+            Self::ClaimAndAnswer(_) => "claim+answer",
+        }
+    }
 }
 
 /// What a route under escrow does while no other region serves.
@@ -366,6 +380,25 @@ impl Routes {
         })
     }
 
+    /// A digest of what each route with keys means, by name: the requests that it takes, the recovery
+    /// of their keys and their escrow. The first route that matches takes a request, so the methods
+    /// and paths of those before it belong to it.
+    pub fn meanings(&self) -> Meanings {
+        let mut taken = String::new();
+        let mut meanings = Meanings::new();
+        for route in &self.0 {
+            let methods: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
+            // Writing to a `String` cannot fail.
+            let _ = writeln!(taken, "{methods:?} {:?}", route.path.as_str());
+            if let Some(policy) = route.policy() {
+                let how = format!("{} {}", policy.recovery, policy.escrow.name());
+                let parts: [&[u8]; 2] = [taken.as_bytes(), how.as_bytes()];
+                meanings.insert(route.name.clone(), digest("onceway/route-meaning/1", &parts));
+            }
+        }
+        meanings
+    }
+
     /// The policy of the route of this name, if it looks at keys.
     pub fn policy(&self, name: &str) -> Option<&Arc<Policy>> {
         self.0.iter().find(|route| *route.name == *name)?.policy()
@@ -534,6 +567,36 @@ mod tests {
             }
             assert!(!matches!(find(&routes, "GET", "//v1/transfers/1"), Matched::Refused(_)), "{rest:?}");
         }
+    }
+
+    #[test]
+    fn a_route_means_the_requests_that_come_to_it() {
+        let usual = [("/v1/pay", "required"), ("/v1/notes", "required")];
+        let means = |all: &[(&str, &str)], name| routes(all).meanings().get(name).copied();
+        let pay = means(&usual, "/v1/pay").unwrap();
+        let with_more = [usual[0], usual[1], ("/v1/more", "required")];
+        assert_eq!(means(&with_more, "/v1/pay"), Some(pay), "what comes after takes nothing from it");
+        for other in [
+            [("/v1/{any}", "required"), ("/v1/pay", "required")],
+            [("/v1/notes", "required"), ("/v1/pay", "required")],
+        ] {
+            assert_ne!(means(&other, "/v1/pay"), Some(pay), "{other:?}");
+        }
+        let mut put = routes(&usual);
+        put.0[0].methods = vec![Method::PUT];
+        assert_ne!(put.meanings()["/v1/pay"], pay);
+        let lodged = |escrow, recovery| {
+            let mut all = routes(&usual);
+            all.0[0].protection =
+                Protection::Required(Arc::new(Policy { escrow, recovery, ..(*policy()).clone() }));
+            all.meanings()["/v1/pay"]
+        };
+        assert_eq!(lodged(policy().escrow, policy().recovery), pay);
+        assert_ne!(lodged(Escrow::Claim(Alone::Refuse), policy().recovery), pay);
+        assert_ne!(lodged(policy().escrow, Recovery::Rerun { max_attempts: 77 }), pay);
+        let off = Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT };
+        let open = Routes(vec![Route { protection: off, ..routes(&usual).0[0].clone() }]);
+        assert!(open.meanings().is_empty(), "without keys there is nothing to prove");
     }
 
     #[test]

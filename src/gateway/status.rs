@@ -49,7 +49,7 @@ pub struct Status {
     pub epoch: u64,
     /// The version of what regions say to each other that its view goes by.
     pub protocol: u16,
-    /// The versions that it speaks, such as `1-2`.
+    /// The versions that it speaks, such as `1-3`.
     pub speaks: String,
     /// Digest of its view.
     pub view: String,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::ring::Ring;
-use super::view::{AcceptorId, Member, Release, Retired, Standing, View};
+use super::view::{AcceptorId, Content, Escrowed, Member, Release, Retired, Standing, View};
 
 /// What a region reports that has stopped and sealed what it gives up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,14 +124,15 @@ impl View {
     pub fn draft(
         &self,
         ring: Arc<Ring>,
-        escrow: BTreeSet<Arc<str>>,
+        escrow: Escrowed,
         standings: &BTreeMap<RegionName, Standing>,
     ) -> Result<View, Illegal> {
         if !self.ring.places_like(&ring) {
             return Err(Illegal::Placement);
         }
         let voters_before = self.voters.clone();
-        let mut next = View { epoch: self.epoch + 1, ring, escrow, voters_before, ..self.clone() };
+        let content = Content { epoch: self.epoch + 1, ring, escrow, voters_before, ..self.content() };
+        let mut next = View::from_content(content);
         for region in next.ring.regions() {
             next.members.entry(region.name.clone()).or_insert(Member {
                 generation: 1,

@@ -4,6 +4,7 @@
 //! Neighbours: [`super::record`] (the reading), `gateway::request` (gathers the facts and performs the verdict). It must not
 //! perform anything, nor know statuses: `gateway::reply` is the only file that does.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,16 @@ pub enum Recovery {
     Probe,
     /// Stay in doubt until an operator settles or releases it.
     Park,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rerun { max_attempts } => write!(f, "rerun {max_attempts}"),
+            Self::Probe => f.write_str("probe"),
+            Self::Park => f.write_str("park"),
+        }
+    }
 }
 
 /// What a claim stands on: the rows that the request saw before it.

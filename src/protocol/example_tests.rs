@@ -2,15 +2,16 @@
 //!
 //! Neighbours: the `tests` beside `view`, `change`, `register`, `round`, `lease`, `opening`, `authority` and `escrow`. It must not assert anything.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use super::change::{Change, Report};
+use super::digest::{Digest32, digest};
 use super::key::{Key, KeyId, Tenant};
 use super::region::{Origin, RegionName};
 use super::register::Ballot;
 use super::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
-use super::view::{AcceptorId, Release, Standing, View};
+use super::view::{AcceptorId, Escrowed, Release, Standing, View};
 
 pub fn name(text: &str) -> RegionName {
     RegionName::parse(text).unwrap()
@@ -43,9 +44,19 @@ pub fn voters(ids: &[(&str, u128)]) -> BTreeMap<RegionName, AcceptorId> {
     ids.iter().map(|(text, id)| (name(text), AcceptorId(*id))).collect()
 }
 
+/// What a route means, by its name alone.
+pub fn meaning(route: &str) -> Digest32 {
+    digest("onceway/test/1", &[route.as_bytes()])
+}
+
+/// One route under escrow, and what it means.
+pub fn meant(route: &str) -> Escrowed {
+    Escrowed::from([(route.into(), Some(meaning(route)))])
+}
+
 /// The first view: all three serve and vote; the route `pay` is under escrow.
 pub fn first() -> View {
-    View::founding(1, abc(), BTreeSet::from(["pay".into()]), voters(&[("a", 1), ("b", 2), ("c", 3)]))
+    View::founding(1, abc(), meant("pay"), voters(&[("a", 1), ("b", 2), ("c", 3)]))
 }
 
 pub fn next(view: &View, change: Change) -> View {

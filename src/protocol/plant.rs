@@ -40,6 +40,7 @@ plants! {
     Import "import" "8: survivors are asked what they have of a lost region."
     Conversion "conversion" "9: escrow rows of a lost region become records before anything opens."
     EscrowGate "escrow-gate" "10: where a claim is lodged, the view is compared, in the statement that stores it too."
+    EscrowMeaning "escrow-meaning" "Absence proves something only of a route that means the same in all views, and here."
     HeartbeatOfEpoch "heartbeat-of-epoch" "11: a heartbeat has come from the epoch that a proof by escrow begins with."
     ForeignFirst "foreign-first" "12: what somebody else began is finished first."
     BootInGate "boot-in-gate" "13: a claim passes only while the running server is the approved one."

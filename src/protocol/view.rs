@@ -12,7 +12,7 @@ use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
 use super::region::{Origin, RegionName};
 use super::ring::{Order, Ring};
-use super::versions;
+use super::versions::{self, MEANINGS};
 
 /// What the view says of one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,13 +82,17 @@ pub struct Retired {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AcceptorId(pub u128);
 
+/// Routes under escrow, each with the digest of what it means to whoever put it there; `None` under
+/// a version that does not say so.
+pub type Escrowed = BTreeMap<Arc<str>, Option<Digest32>>;
+
 /// The agreed ring and the state of every region.
 #[derive(Clone, Debug)]
 pub struct View {
     pub(super) epoch: u64,
     pub(super) protocol: u16,
     pub(super) ring: Arc<Ring>,
-    pub(super) escrow: BTreeSet<Arc<str>>,
+    pub(super) escrow: Escrowed,
     pub(super) voters: BTreeMap<RegionName, AcceptorId>,
     pub(super) voters_before: BTreeMap<RegionName, AcceptorId>,
     pub(super) members: BTreeMap<RegionName, Member>,
@@ -122,7 +126,7 @@ pub struct Content {
     pub ring: Arc<Ring>,
     /// Routes whose claims are lodged with the next serving region before anything is sent
     /// (docs/protocol.md#rule-38).
-    pub escrow: BTreeSet<Arc<str>>,
+    pub escrow: Escrowed,
     /// Whose majority decides: acceptors by name, a region's or a witness.
     pub voters: BTreeMap<RegionName, AcceptorId>,
     /// The voters of the view before: a majority of theirs had to agree to this view, too.
@@ -134,9 +138,12 @@ pub struct Content {
 }
 
 impl View {
-    /// A view as agreed, stored or sent.
+    /// A view as agreed, stored or sent. Under a version without meanings of routes it has none.
     pub fn from_content(content: Content) -> Self {
-        let Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired } = content;
+        let Content { epoch, protocol, ring, mut escrow, voters, voters_before, members, retired } = content;
+        if protocol < MEANINGS {
+            escrow.values_mut().for_each(|meaning| *meaning = None);
+        }
         let derived = Derived::default();
         Self { epoch, protocol, ring, escrow, voters, voters_before, members, retired, derived }
     }
@@ -150,7 +157,7 @@ impl View {
 
     /// The view of a deployment whose register was not founded: epoch 0, nobody serves, nobody votes. It is never agreed on.
     pub fn unfounded(ring: Arc<Ring>) -> Self {
-        Self::at_first(0, ring, BTreeSet::new(), BTreeMap::new(), Standing::Sealed { drained: false })
+        Self::at_first(0, ring, Escrowed::new(), BTreeMap::new(), Standing::Sealed { drained: false })
     }
 
     /// The first view of a deployment: every region of the ring serves with its first generation,
@@ -160,7 +167,7 @@ impl View {
     pub fn founding(
         epoch: u64,
         ring: Arc<Ring>,
-        escrow: BTreeSet<Arc<str>>,
+        escrow: Escrowed,
         voters: BTreeMap<RegionName, AcceptorId>,
     ) -> Self {
         Self::at_first(epoch, ring, escrow, voters, Standing::Serving)
@@ -169,7 +176,7 @@ impl View {
     fn at_first(
         epoch: u64,
         ring: Arc<Ring>,
-        escrow: BTreeSet<Arc<str>>,
+        escrow: Escrowed,
         voters: BTreeMap<RegionName, AcceptorId>,
         standing: Standing,
     ) -> Self {
@@ -204,8 +211,8 @@ impl View {
         &self.ring
     }
 
-    /// Routes whose claims are escrowed.
-    pub fn escrow(&self) -> &BTreeSet<Arc<str>> {
+    /// Routes whose claims are escrowed, and what each means.
+    pub fn escrow(&self) -> &Escrowed {
         &self.escrow
     }
 
@@ -385,7 +392,10 @@ impl View {
             parts.push(format!("{name}#{} {standing}", member.generation).into_bytes());
         }
         parts.push(b"escrow".to_vec());
-        parts.extend(self.escrow.iter().map(|route| route.as_bytes().to_vec()));
+        for (route, meaning) in &self.escrow {
+            parts.push(route.as_bytes().to_vec());
+            parts.extend(meaning.map(|meaning| format!("means {meaning}").into_bytes()));
+        }
         slices("onceway/placement/1", &parts)
     }
 

@@ -167,7 +167,7 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
             region.serves().await.unwrap();
         }
         let now = status(us).await;
-        assert_eq!((&now["speaks"], &now["peers"]["eu-west"]["speaks"]), (&"1-2".into(), &"1-2".into()));
+        assert_eq!((&now["speaks"], &now["peers"]["eu-west"]["speaks"]), (&"1-3".into(), &"1-3".into()));
         assert_eq!((&now["peers"]["ap-south"]["speaks"], &now["protocol"]), (&"1-1".into(), &1.into()));
         let (exit, said) = raise(us, &["--yes"]).await;
         assert!(exit == Some(0) && said.contains("protocol version 1 is in force"), "{exit:?}: {said}");
@@ -180,27 +180,27 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
         let (exit, said) = raise(eu, &[]).await;
         assert!(exit == Some(0) && said.contains("Nothing was changed"), "{exit:?}: {said}");
         let (exit, said) = raise(eu, &["--yes"]).await;
-        assert!(exit == Some(0) && said.contains("protocol version 2 is in force"), "{exit:?}: {said}");
+        assert!(exit == Some(0) && said.contains("protocol version 3 is in force"), "{exit:?}: {said}");
         for region in &three.regions {
-            until("the raise to be known", async || status(region).await["protocol"] == 2).await;
+            until("the raise to be known", async || status(region).await["protocol"] == 3).await;
             region.serves().await.unwrap();
         }
         keys_run_once(&three).await;
 
         // Put back too late.
         replace(ap, Some("1-1")).await;
-        closed_because(ap, "the regions go by protocol version 2 and this process speaks 1-1").await;
+        closed_because(ap, "the regions go by protocol version 3 and this process speaks 1-1").await;
         let (exit, said) = raise(us, &["--yes"]).await;
         assert!(
-            exit == Some(1) && said.contains("version 2 is in force and not spoken by ap-south: "),
+            exit == Some(1) && said.contains("version 3 is in force and not spoken by ap-south: "),
             "{exit:?}: {said}"
         );
         let key = key_of(us).await;
         assert_eq!(ask(post(&us.public(), "/v1/charges", &key, BODY)).await.status, 201, "the others go on");
 
         // A stranger.
-        replace(ap, Some("3-3")).await;
-        let why = "it speaks protocol versions 3-3, this process 1-2";
+        replace(ap, Some("4-4")).await;
+        let why = "it speaks protocol versions 4-4, this process 1-3";
         until("the stranger to be refused", async || {
             status(us).await["readiness"]["reasons"].to_string().contains(why)
         })
@@ -210,7 +210,7 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
         let metrics = ask(Ask::get(format!("{}/metrics", us.admin()))).await.text();
         assert!(metrics.contains("onceway_peer_foreign{peer=\"ap-south\"} 1"), "{metrics}");
         assert!(std::fs::read_to_string(us.gateway_log()).unwrap().contains(why));
-        closed_because(ap, "this process speaks 3-3").await;
+        closed_because(ap, "this process speaks 4-4").await;
         let refused = ask(post(&ap.public(), "/v1/charges", &key_of(us).await, BODY)).await;
         assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "store-unavailable"));
 

@@ -441,7 +441,7 @@ async fn a_witness_votes_only_on_what_it_speaks() {
     let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
     let second = view(1, id.0);
     let first = Arc::new(View::from_content(Content { protocol: 1, ..second.content() }));
-    let refused = "the regions go by protocol version 2 and this witness speaks 1-1";
+    let refused = "the regions go by protocol version 3 and this witness speaks 1-1";
     let found = |view: &Arc<View>| Message::Found { ballot: ballot(1), view: view.clone() };
     let told = house.ask(Question::Acceptor { to: None, message: found(&second) }).await;
     assert!(matches!(&told, Told::Refused(why) if why.starts_with(refused)), "{told:?}");
@@ -451,7 +451,7 @@ async fn a_witness_votes_only_on_what_it_speaks() {
     let newer = house.start().await;
     let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
     assert_eq!((pong.speaks, pong.protocol), (Versions::OURS, 1));
-    let raised = Arc::new(first.next(&Change::Protocol(2)).unwrap());
+    let raised = Arc::new(first.next(&Change::Protocol(3)).unwrap());
     let Reply::Promised(_) = house.message(Message::Prepare { ballot: ballot(7) }).await else {
         panic!("it is founded")
     };

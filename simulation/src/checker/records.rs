@@ -176,7 +176,7 @@ fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Foun
     let lets = |state: &GateState| {
         let given_up = state.pending.as_ref().is_some_and(|pending| !owns(&pending.target));
         let caught_up = state.since.iter().all(|view| owns(view));
-        let proven = record.risk.is_empty() && state.view.escrow().contains(&record.route);
+        let proven = record.risk.is_empty() && state.view.escrow().contains_key(&record.route);
         owns(&state.view) && !given_up && (caught_up || proven)
     };
     if !views.gates_at(*store, *at).iter().any(|gate| lets(&gate.state)) {

@@ -80,7 +80,7 @@ fn sent_is_claimed<'a>(sent: &Attempted, records: &'a Records, found: &mut Found
 /// 4: and, on a route under escrow, its claim lodged with the next region.
 fn sent_is_lodged(sent: &Attempted, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
     let Some(view) = views.of_epoch(sent.token.epoch) else { return };
-    let escrowed = view.escrow().contains(&claim.record.route);
+    let escrowed = view.escrow().contains_key(&claim.record.route);
     let owed = escrowed && view.owner(&sent.id) == Some(&sent.by) && view.target(&sent.id).is_some();
     if owed && !records.is_lodged(sent, &claim.origin) {
         let text = format!("{} was sent without its escrow", what(sent, found));
@@ -187,7 +187,7 @@ fn second_effect_is_accounted_for(
         return;
     }
     let view = views.of_epoch(effect.token.epoch);
-    let escrowed = |route: &Arc<str>| view.is_some_and(|view| view.escrow().contains(route));
+    let escrowed = |route: &Arc<str>| view.is_some_and(|view| view.escrow().contains_key(route));
     let invariant = match claim.is_some_and(|claim| escrowed(&claim.route)) {
         true => Invariant::OneEffectUnderEscrow,
         false => Invariant::SecondEffectAtRisk,

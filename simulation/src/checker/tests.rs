@@ -52,7 +52,7 @@ fn origin(region: &str) -> Origin {
 /// The first view: three regions, each with a voter, and the route `strict` under escrow.
 fn first() -> Arc<View> {
     let voters = (1..).zip(NAMES).map(|(id, text)| (name(text), AcceptorId(id))).collect();
-    Arc::new(View::founding(1, ring(), [Arc::from("strict")].into(), voters))
+    Arc::new(View::founding(1, ring(), [(Arc::from("strict"), None)].into(), voters))
 }
 
 fn ring() -> Arc<Ring> {
@@ -187,7 +187,7 @@ fn numbers_and_names_are_different_and_a_breach_shows_both() {
 #[test]
 fn one_view_is_chosen_per_epoch() {
     let (one, other) = (first(), {
-        let content = Content { escrow: BTreeSet::new(), ..first().content() };
+        let content = Content { escrow: BTreeMap::new(), ..first().content() };
         Arc::new(View::from_content(content))
     });
     assert_eq!(judged([majority_accepts(1, &one), majority_accepts(2, &one)]), []);

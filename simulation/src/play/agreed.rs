@@ -136,7 +136,7 @@ mod tests {
         let regions = names.map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
         let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
         let voters = (1..).zip(names).map(|(id, text)| (name(text), AcceptorId(id))).collect();
-        Arc::new(View::founding(1, Arc::new(Ring::build(&spec).unwrap()), BTreeSet::new(), voters))
+        Arc::new(View::founding(1, Arc::new(Ring::build(&spec).unwrap()), BTreeMap::new(), voters))
     }
 
     #[test]

@@ -281,6 +281,7 @@ impl Faults {
             OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
             OfRegion::GatewayKilled => return self.killed(region, until).await,
             OfRegion::GatewayDiesAfter => return self.dies_after(region, &how.points, until).await,
+            OfRegion::RoutesRenamed => deployment.set_renamed(region, true),
             OfRegion::RetentionLowered => return self.lowered(region, how.by, until).await,
             OfRegion::StoreClockFarAhead => return self.far_off(region, how.by, 1, until).await,
             OfRegion::StoreClockFarBack => return self.far_off(region, how.by, -1, until).await,
@@ -360,6 +361,7 @@ impl Faults {
                 deployment.world.upstreams.set_probes(region, ProbeMode::Ledger);
             }
             OfRegion::ConfirmationsLate => deployment.world.cluster.set_confirms(region, Duration::ZERO),
+            OfRegion::RoutesRenamed => deployment.set_renamed(region, false),
             // Over by itself, or mended where it was broken.
             OfRegion::StoreRestarts
             | OfRegion::RegionLoss

@@ -103,6 +103,7 @@ pub fn of(what: &Happens, how: &How, regions: &[RegionName]) -> Vec<Organ> {
                 all.push(named("store", region));
                 all
             }
+            OfRegion::RoutesRenamed => vec![named("routes", region)],
             OfRegion::GatewayKilled
             | OfRegion::GatewayDiesAfter
             | OfRegion::RetentionLowered

@@ -32,6 +32,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::Import => seeds(2, "sealed-keeper"),
         Plant::Conversion => seeds(2, "sealed-keeper"),
         Plant::EscrowGate => seeds(20, "swarm"),
+        Plant::EscrowMeaning => seeds(2, "renamed-routes"),
         Plant::HeartbeatOfEpoch => seeds(2, "new-target"),
         Plant::ForeignFirst => seeds(2, "lost-news"),
         Plant::BootInGate => seeds(2, "restarts"),

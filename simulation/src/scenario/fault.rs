@@ -54,6 +54,7 @@ kinds! {
         GatewayKilled "gateway-killed" "The gateway process is killed, Postgres lives."
         GatewayDiesAfter "gateway-dies-after" "The gateway process dies right after a statement of its upkeep (`points`) took effect, and starts again a second later; each time while it lasts."
         RetentionLowered "retention-lowered" "The gateway is restarted with routes that remember keys for `by` only, and afterwards with those of before."
+        RoutesRenamed "routes-renamed" "The gateway reads routes again, of which one under escrow and one without have changed names, and afterwards those of before."
         GatewayPaused "gateway-paused" "The gateway process stops in the middle of whatever it does, its clock runs on, and then it goes on."
         ConfirmationsLate "confirmations-late" "Claims are written at once, and whoever made one hears of it `by` later: a handler that sleeps between its claim and its send."
         GatewayUpgraded "gateway-upgraded" "Another gateway process starts, and the one before is stopped once the new one answers."
@@ -126,7 +127,8 @@ impl Kind {
     pub fn is_drawn(self) -> bool {
         !matches!(
             self,
-            Self::Region(OfRegion::ConfirmationsLate) | Self::Link(OfLink::LettersLost | OfLink::LettersLate)
+            Self::Region(OfRegion::ConfirmationsLate | OfRegion::RoutesRenamed)
+                | Self::Link(OfLink::LettersLost | OfLink::LettersLate)
         )
     }
 

@@ -37,6 +37,7 @@ files! {
     "scenarios/long-pause.toml"
     "scenarios/lost-news.toml"
     "scenarios/new-target.toml"
+    "scenarios/renamed-routes.toml"
     "scenarios/new-voter.toml"
     "scenarios/one-way-cut.toml"
     "scenarios/open-import.toml"

@@ -121,6 +121,7 @@ fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
         ("tenure", "sleeping-handler"),
         ("release-bound", "second-lease"),
         ("heartbeat-of-epoch", "new-target"),
+        ("escrow-meaning", "renamed-routes"),
         ("masking-kept", "short-lived"),
         ("late-renewal", "late-renewal"),
         ("voters-before", "new-voter"),

@@ -65,7 +65,7 @@ static RINGS_TRIED: LazyLock<Vec<Arc<Ring>>> = LazyLock::new(|| {
 fn views() -> impl Strategy<Value = Arc<View>> {
     let rings = (0..RINGS_TRIED.len()).prop_map(|at| RINGS_TRIED[at].clone());
     let retired = btree_map((names(), any::<u32>()), any::<(u64, Option<u64>)>(), 0..3);
-    let escrow = proptest::collection::btree_set(any::<String>(), 0..3);
+    let escrow = btree_map(any::<String>().prop_map(Arc::from), proptest::option::of(digests()), 0..3);
     let voters = || btree_map(names(), any::<u128>().prop_map(AcceptorId), 0..4);
     let parts = (
         (any::<u64>(), 1..=NEWEST),
@@ -83,7 +83,7 @@ fn views() -> impl Strategy<Value = Arc<View>> {
             epoch,
             protocol,
             ring,
-            escrow: escrow.into_iter().map(Arc::from).collect(),
+            escrow,
             voters,
             voters_before,
             members,
@@ -150,7 +150,12 @@ proptest! {
 fn view() -> Arc<View> {
     let ring = Arc::new(Ring::build(&spec(7, PlaceBy::Tenant, true)).unwrap());
     let voters = BTreeMap::from([(RegionName::parse("us").unwrap(), AcceptorId(0xab))]);
-    Arc::new(View::founding(1, ring, BTreeSet::from(["/v1/payouts".into()]), voters))
+    Arc::new(View::founding(
+        1,
+        ring,
+        BTreeMap::from([("/v1/payouts".into(), Some(Digest32::new([7; 32])))]),
+        voters,
+    ))
 }
 
 #[test]
@@ -174,7 +179,7 @@ fn equal_rings_are_one() {
 fn what_no_view_says_is_refused() {
     let good = serde_json::to_value(view().doc()).unwrap();
     assert!(<Arc<View>>::from_text(&good.to_string()).is_ok());
-    let bent: [(&str, serde_json::Value); 11] = [
+    let bent: [(&str, serde_json::Value); 14] = [
         ("/epoch", serde_json::json!(-1)),
         ("/epoch", serde_json::json!(1.0)),
         ("/ring/place_by", serde_json::json!("Tenant")),
@@ -185,6 +190,9 @@ fn what_no_view_says_is_refused() {
         ("/members/0/standing", serde_json::json!("lost")),
         ("/members/0/release", serde_json::json!({"base": 1, "target": "+f".repeat(32)})),
         ("/escrow", serde_json::json!(["a", "a"])),
+        ("/escrow/0/means", serde_json::json!("07")),
+        ("/escrow/0", serde_json::json!({"route": "a", "means": null})),
+        ("/protocol", serde_json::json!(2)),
         ("/retired", serde_json::json!([{"origin": "eu#01", "mark": 1, "lost": null}])),
     ];
     for (at, value) in bent {

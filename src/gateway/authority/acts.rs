@@ -15,7 +15,8 @@ use crate::ports::{Peers, Ports, Upkeep};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply};
 use crate::protocol::ring::Ring;
-use crate::protocol::view::{AcceptorId, Content, Standing, View};
+use crate::protocol::versions::MEANINGS;
+use crate::protocol::view::{AcceptorId, Content, Escrowed, Standing, View};
 
 /// How long one acceptor may take to be founded.
 const FOUND_WITHIN: Duration = Duration::from_secs(3);
@@ -86,6 +87,8 @@ pub struct RingPlan {
     pub escrow_added: Vec<String>,
     /// Routes that leave escrow.
     pub escrow_removed: Vec<String>,
+    /// Routes under escrow that mean something else than agreed: other requests, recovery or escrow.
+    pub escrow_changed: Vec<String>,
 }
 
 /// What a takeover by hand came to.
@@ -116,7 +119,7 @@ pub(super) enum Wanted {
 pub(super) struct Move {
     pub(super) base: Arc<View>,
     pub(super) ring: Arc<Ring>,
-    pub(super) escrow: BTreeSet<Arc<str>>,
+    pub(super) escrow: Escrowed,
     pub(super) standings: BTreeMap<RegionName, Standing>,
     kind: &'static str,
     what: String,
@@ -188,6 +191,7 @@ impl<P: Ports> Gateway<P> {
             Some(accepted) => accepted.view.protocol(),
             None => self.common(&names).await?.0,
         };
+        let escrow = self.meant(escrow)?;
         let first = View::founding(epoch_above.unwrap_or(0) + 1, view.ring().clone(), escrow, voters.clone());
         let first = View::from_content(Content { protocol, ..first.content() });
         match begun {
@@ -241,9 +245,13 @@ impl<P: Ports> Gateway<P> {
             ring.regions().iter().map(|region| region.name.to_string()).collect()
         };
         let (before, after) = (names(view.ring()), names(ring));
-        let routes = |set: &BTreeSet<Arc<str>>, other: &BTreeSet<Arc<str>>| {
-            set.difference(other).map(ToString::to_string).collect()
+        let wanted = self.meant(escrow.clone())?;
+        let routes = |map: &Escrowed, takes: &dyn Fn(&Arc<str>) -> bool| -> Vec<String> {
+            map.keys().filter(|route| takes(route)).map(ToString::to_string).collect()
         };
+        let is_new = |route: &Arc<str>| !view.escrow().contains_key(route);
+        let is_other =
+            |route: &Arc<str>| view.protocol() >= MEANINGS && wanted.get(route) != view.escrow().get(route);
         Ok(RingPlan {
             epoch: view.epoch(),
             moves: moves
@@ -259,8 +267,9 @@ impl<P: Ports> Gateway<P> {
             pins: moves.pins.iter().map(ToString::to_string).collect(),
             regions_added: after.difference(&before).cloned().collect(),
             regions_removed: before.difference(&after).cloned().collect(),
-            escrow_added: routes(escrow, view.escrow()),
-            escrow_removed: routes(view.escrow(), escrow),
+            escrow_added: routes(&wanted, &is_new),
+            escrow_removed: routes(view.escrow(), &|route| !wanted.contains_key(route)),
+            escrow_changed: routes(&wanted, &|route| !is_new(route) && is_other(route)),
         })
     }
 
@@ -279,6 +288,21 @@ impl<P: Ports> Gateway<P> {
         self.moved(self.may_apply(ring, escrow, expect_epoch)?, actor, "").await
     }
 
+    /// What these routes mean to this gateway.
+    ///
+    /// # Errors
+    /// It has no such route with keys (`refused`).
+    fn meant(&self, routes: BTreeSet<Arc<str>>) -> Result<Escrowed, ActError> {
+        let meanings = self.live().meanings.clone();
+        let meant = |route: Arc<str>| match meanings.get(&route) {
+            Some(meaning) => Ok((route, Some(*meaning))),
+            None => Err(ActError::refused(format!(
+                "the gateway has no route {route:?} with keys: let it read its routes.toml again first"
+            ))),
+        };
+        routes.into_iter().map(meant).collect()
+    }
+
     /// The move that puts a ring in force.
     pub(super) fn may_apply(
         &self,
@@ -294,6 +318,7 @@ impl<P: Ports> Gateway<P> {
         members::may_apply(self, &base, &ring)?;
         let what = format!("ring {} on epoch {expect_epoch}", ring.digest());
         let standings = BTreeMap::new();
+        let escrow = self.meant(escrow)?;
         Ok(Wanted::Move(Move { base, ring, escrow, standings, kind: "ring-applied", what }))
     }
 

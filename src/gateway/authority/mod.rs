@@ -43,7 +43,7 @@ use super::{Gateway, StoreHealth};
 use crate::ports::store::{Boot, Gate, GateVersion, StoreError};
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Right};
-use crate::protocol::escrow;
+use crate::protocol::escrow::{self, Meanings};
 use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::health::Health;
 use crate::protocol::key::KeyId;
@@ -335,7 +335,7 @@ impl<P: Ports> Gateway<P> {
     /// that no lost region ever sent it (docs/protocol.md#rule-38). The proof says nothing of rows
     /// that others handed on: their marks must be here all the same, and every claim that was
     /// lodged here must be a record.
-    pub(super) fn early(&self, id: &KeyId, route: &str) -> Option<Permit> {
+    pub(super) fn early(&self, id: &KeyId, route: &str, mine: &Meanings) -> Option<Permit> {
         let (version, state) = self.gate_state()?;
         // Judged is read first: what is read then was judged under that view, or a newer one.
         if self.authority.judged.load(Ordering::SeqCst) != state.view.epoch()
@@ -356,7 +356,8 @@ impl<P: Ports> Gateway<P> {
             | Hindrance::Import { .. } => false,
         };
         let hindrances = self.hindrances();
-        if at_risk.is_empty() || hindrances.iter().any(in_the_way) || !self.absence_is_proven(id, route) {
+        if at_risk.is_empty() || hindrances.iter().any(in_the_way) || !self.absence_is_proven(id, route, mine)
+        {
             return None;
         }
         let leased = self.authority.leased.load();
@@ -394,7 +395,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Whether the absence of the key here proves that no lost region has ever sent it.
-    pub(super) fn absence_is_proven(&self, id: &KeyId, route: &str) -> bool {
+    pub(super) fn absence_is_proven(&self, id: &KeyId, route: &str, mine: &Meanings) -> bool {
         let (view, views) = (self.view(), self.authority.views.load());
         let epochs = self.authority.heartbeat_epochs.load();
         self.at_risk(id).iter().all(|lost| {
@@ -407,6 +408,7 @@ impl<P: Ports> Gateway<P> {
                     lost,
                     heartbeat_epoch: epoch,
                     route,
+                    mine,
                 },
                 id,
             )

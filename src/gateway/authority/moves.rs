@@ -4,7 +4,7 @@
 //! [`super::acts`] and [`super::home`] ask for moves. A region that gave keys up for a change that nobody agrees on ends that change after
 //! a while, by agreeing on an equal view. It must not give anything up that it does not lose.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::change::{Change, Report};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
-use crate::protocol::view::{Release, Standing, View};
+use crate::protocol::view::{Escrowed, Release, Standing, View};
 
 /// How much longer than its drain a loser may take for its report.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ pub(super) async fn move_to<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
     ring: Arc<Ring>,
-    escrow: BTreeSet<Arc<str>>,
+    escrow: Escrowed,
     standings: &BTreeMap<RegionName, Standing>,
 ) -> Result<Arc<View>, String> {
     let draft = base.draft(ring, escrow, standings).map_err(|illegal| illegal.to_string())?;

@@ -12,7 +12,7 @@ use super::peers::{PeerBehaviour, PeersBench};
 use crate::ports::peers::{OperatorAct, PeerError, Question, Told};
 use crate::ports::{Clock, Peers};
 use crate::protocol::change::Report;
-use crate::protocol::digest::digest;
+use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Token};
 use crate::protocol::region::{Origin, RegionName};
@@ -125,7 +125,12 @@ fn view(region: &RegionName) -> Arc<View> {
     let spec = RingSpec { seed: u64::MAX, place_by: PlaceBy::Tenant, regions, pins: Vec::new() };
     let ring = Arc::new(Ring::build(&spec).expect("a ring"));
     let voters = BTreeMap::from([(region.clone(), AcceptorId(u128::MAX))]);
-    Arc::new(View::founding(1 << 40, ring, [Arc::from("charges")].into(), voters))
+    Arc::new(View::founding(
+        1 << 40,
+        ring,
+        [(Arc::from("charges"), Some(Digest32::new([7; 32])))].into(),
+        voters,
+    ))
 }
 
 fn id() -> KeyId {

@@ -2,7 +2,7 @@
 //!
 //! Neighbour: `super` has the bounds. No number of a peer may panic here, however large.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
@@ -25,7 +25,7 @@ fn ballot(counter: u64) -> Ballot {
 fn view_of_epoch(epoch: u64) -> View {
     let regions = vec![RegionSpec { name: region(), weight: 1 }];
     let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
-    View::founding(epoch, Arc::new(ring.unwrap()), BTreeSet::new(), BTreeMap::new())
+    View::founding(epoch, Arc::new(ring.unwrap()), BTreeMap::new(), BTreeMap::new())
 }
 
 fn acceptor(promised: u64, epoch: u64) -> Acceptor {

@@ -144,7 +144,7 @@ fn somebody_serves() {
     let view = lose(&lose(&first(), "a", 0), "b", 0);
     assert_eq!(refused(&view, Change::Lose { region: name("c"), frontier: 0 }), Illegal::NobodyServes);
     let standings = BTreeMap::from([(name("c"), SEALED)]);
-    assert_eq!(view.draft(abc(), BTreeSet::new(), &standings).unwrap_err(), Illegal::NobodyServes);
+    assert_eq!(view.draft(abc(), BTreeMap::new(), &standings).unwrap_err(), Illegal::NobodyServes);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_loss_may_leave_nobody_who_serves_where_somebody_comes_home() {
     assert_eq!(nobody.serving().count(), 0);
     assert!(matches!(nobody.standing(&name("b")), Some(Standing::Sealed { drained: false })));
     // A move gives keys to somebody, always.
-    let draft = nobody.draft(abc(), BTreeSet::new(), &BTreeMap::new());
+    let draft = nobody.draft(abc(), BTreeMap::new(), &BTreeMap::new());
     assert_eq!(draft.unwrap_err(), Illegal::NobodyServes);
 }
 
@@ -162,7 +162,7 @@ fn a_loss_may_leave_nobody_who_serves_where_somebody_comes_home() {
 fn drafts_leave_lost_regions_lost_and_keep_seed_and_rule() {
     let view = lose(&first(), "a", 0);
     let wants = |region: &str, standing| {
-        view.draft(abc(), BTreeSet::new(), &BTreeMap::from([(name(region), standing)]))
+        view.draft(abc(), BTreeMap::new(), &BTreeMap::from([(name(region), standing)]))
     };
     let lost = Standing::Lost { at: 2, gap: false };
     assert_eq!(wants("a", Standing::Serving).unwrap_err(), Illegal::Standing(name("a")));
@@ -173,9 +173,9 @@ fn drafts_leave_lost_regions_lost_and_keep_seed_and_rule() {
     let spec = abc().spec();
     for other in [RingSpec { seed: 8, ..spec.clone() }, RingSpec { place_by: PlaceBy::Tenant, ..spec }] {
         let ring = Arc::new(Ring::build(&other).unwrap());
-        assert_eq!(view.draft(ring, BTreeSet::new(), &BTreeMap::new()).unwrap_err(), Illegal::Placement);
+        assert_eq!(view.draft(ring, BTreeMap::new(), &BTreeMap::new()).unwrap_err(), Illegal::Placement);
     }
-    let without_b = view.draft(ring(&["a", "c"], &[]), BTreeSet::new(), &BTreeMap::new());
+    let without_b = view.draft(ring(&["a", "c"], &[]), BTreeMap::new(), &BTreeMap::new());
     assert_eq!(without_b.unwrap_err(), Illegal::Standing(name("b")), "b serves: it is drained first");
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Neighbour: `super` has the rule. A hostile teller is played by letters that no acceptor shows.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::*;
 use crate::protocol::change::Change;
@@ -18,7 +18,7 @@ fn founded(voters: &[&str]) -> Arc<View> {
     let regions = ["a", "b", "c"].map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
     let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
     let voters = voters.iter().zip(1..).map(|(text, id)| (name(text), AcceptorId(id))).collect();
-    Arc::new(View::founding(1, Arc::new(ring.unwrap()), BTreeSet::new(), voters))
+    Arc::new(View::founding(1, Arc::new(ring.unwrap()), BTreeMap::new(), voters))
 }
 
 fn next(view: &View) -> Arc<View> {

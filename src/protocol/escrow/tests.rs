@@ -3,8 +3,9 @@
 //! Neighbours: `example_tests` makes the views; that no row of the key stands here (v) is for whoever asks. It must not look at rows.
 
 use super::super::change::Change;
-use super::super::example_tests::{drained, first, key, lose, name, next, resumed, seal};
+use super::super::example_tests::{drained, first, key, lose, meaning, name, next, resumed, seal};
 use super::super::key::KeyId;
+use super::super::view::{Content, Escrowed};
 use super::*;
 
 /// Views 1 to 3 and the loss of a at 4; the key's order is a, b, c.
@@ -15,6 +16,19 @@ struct World {
     heartbeat_epoch: u64,
     me: &'static str,
     route: &'static str,
+    mine: Meanings,
+}
+
+/// What two routes mean here: one that the views put under escrow, and one beside it.
+fn mine() -> Meanings {
+    ["pay", "other"].map(|route| (route.into(), meaning(route))).into()
+}
+
+/// The same view, in which the route under escrow means this.
+fn where_it_means(view: &View, meaning: Option<Digest32>) -> View {
+    let mut content = view.content();
+    content.escrow.insert("pay".into(), meaning);
+    View::from_content(content)
 }
 
 impl World {
@@ -22,7 +36,7 @@ impl World {
         let id = key(&chain[0], &["a", "b", "c"]);
         let views = chain.iter().map(|view| (view.epoch(), Arc::new(view.clone()))).collect();
         let view = chain.last().unwrap().clone();
-        Self { views, view, id, heartbeat_epoch: 2, me: "b", route: "pay" }
+        Self { views, view, id, heartbeat_epoch: 2, me: "b", route: "pay", mine: mine() }
     }
 
     fn new() -> Self {
@@ -40,6 +54,7 @@ impl World {
             lost: &lost,
             heartbeat_epoch: self.heartbeat_epoch,
             route: self.route,
+            mine: &self.mine,
         };
         proves_absence(&facts, &self.id)
     }
@@ -139,4 +154,33 @@ fn what_was_owned_before_an_earlier_loss_proves_nothing() {
     let back = seal(&lost, "a", 2);
     let world = World::of(&[first(), lost, back.clone(), lose(&back, "a", 2)]);
     assert!(!World { heartbeat_epoch: 3, ..world }.proves());
+}
+
+#[test]
+fn two_the_route_meant_all_the_time_what_it_means_here() {
+    let renamed = Meanings::from([("pay".into(), meaning("other")), ("other".into(), meaning("pay"))]);
+    assert!(!World { mine: renamed, ..World::new() }.proves(), "these files mean other requests by it");
+    assert!(!World { mine: Meanings::new(), ..World::new() }.proves(), "these files have no such route");
+    for then in [Some(meaning("other")), None] {
+        let mut world = World::new();
+        world.views.insert(3, Arc::new(where_it_means(&world.views[&3], then)));
+        assert!(!world.proves(), "it meant {then:?} before the loss");
+        world.heartbeat_epoch = 3;
+        assert!(!world.proves());
+    }
+}
+
+#[test]
+fn whatever_may_be_meant_elsewhere_is_lodged() {
+    let view = first();
+    assert!(lodges(&view, "pay", &mine()));
+    assert!(!lodges(&view, "other", &mine()), "all agree on what is under escrow");
+    let renamed = Meanings::from([("pay".into(), meaning("other")), ("other".into(), meaning("pay"))]);
+    for elsewhere in [renamed, Meanings::new()] {
+        assert!(lodges(&view, "other", &elsewhere), "another region may run it as a route under escrow");
+    }
+    let unsaid = where_it_means(&view, None);
+    assert!(lodges(&unsaid, "pay", &Meanings::new()) && !lodges(&unsaid, "other", &Meanings::new()));
+    let nothing = View::from_content(Content { escrow: Escrowed::new(), ..view.content() });
+    assert!(!lodges(&nothing, "pay", &Meanings::new()));
 }

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `super` has the table; `tests/deploy` holds the document against it. The cells are written out here a second time, on purpose.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
@@ -80,7 +80,7 @@ fn nobody_speaks_for_another_region_about_ballots_leases_and_claims() {
 #[test]
 fn what_a_sender_is_follows_from_the_view_then_from_the_files() {
     let voters: BTreeMap<_, _> = [(name("a"), AcceptorId(1)), (name("w"), AcceptorId(2))].into();
-    let first = View::founding(1, ring(&["a", "b"]), BTreeSet::new(), voters);
+    let first = View::founding(1, ring(&["a", "b"]), BTreeMap::new(), voters);
     let drained = Standing::Sealed { drained: true };
     let mut members = first.members().clone();
     members.get_mut(&name("b")).unwrap().standing = drained;
@@ -92,7 +92,7 @@ fn what_a_sender_is_follows_from_the_view_then_from_the_files() {
     }
     assert_eq!(Sender::of(&name("v"), &first, false, true), Sender::Witness, "by the files");
     assert_eq!((of(&first, "d", true), of(&first, "d", false)), (Sender::Joining, Sender::Stranger));
-    let target = Arc::new(first.draft(ring(&["a"]), BTreeSet::new(), &BTreeMap::new()).unwrap());
+    let target = Arc::new(first.draft(ring(&["a"]), BTreeMap::new(), &BTreeMap::new()).unwrap());
     let left = first.next(&Change::Move { target, reports: BTreeMap::new() }).unwrap();
     assert_eq!(of(&left, "b", true), Sender::Former, "whatever the files still say");
     let unfounded = View::unfounded(ring(&["a", "b"]));

@@ -37,7 +37,7 @@ fn a_region_loses_what_it_owned_and_nobody_else_does() {
 fn a_pin_takes_keys_though_no_arc_moves() {
     let view = first();
     let pinned = ring(&["a", "b", "c"], &[("vip", &["b", "c"])]);
-    let next = view.draft(pinned.clone(), BTreeSet::new(), &BTreeMap::new()).unwrap();
+    let next = view.draft(pinned.clone(), BTreeMap::new(), &BTreeMap::new()).unwrap();
     assert_eq!(
         view.losers(&next).collect::<Vec<_>>(),
         [&name("a"), &name("c")],
@@ -46,9 +46,9 @@ fn a_pin_takes_keys_though_no_arc_moves() {
     // From b to c, and back to nobody in particular.
     let base = View { ring: pinned, ..view };
     let other =
-        base.draft(ring(&["a", "b", "c"], &[("vip", &["c"])]), BTreeSet::new(), &BTreeMap::new()).unwrap();
+        base.draft(ring(&["a", "b", "c"], &[("vip", &["c"])]), BTreeMap::new(), &BTreeMap::new()).unwrap();
     assert_eq!(base.losers(&other).collect::<Vec<_>>(), [&name("b")]);
-    let none = base.draft(abc(), BTreeSet::new(), &BTreeMap::new()).unwrap();
+    let none = base.draft(abc(), BTreeMap::new(), &BTreeMap::new()).unwrap();
     assert_eq!(base.losers(&none).collect::<Vec<_>>(), [&name("b")]);
     let key = id("vip", "1");
     assert_eq!(base.owner(&key), Some(&name("b")));
@@ -60,7 +60,7 @@ fn a_pin_takes_keys_though_no_arc_moves() {
 #[test]
 fn regions_that_come_and_go_lose_and_gain() {
     let view = first();
-    let with_d = view.draft(ring(&["a", "b", "c", "d"], &[]), BTreeSet::new(), &BTreeMap::new()).unwrap();
+    let with_d = view.draft(ring(&["a", "b", "c", "d"], &[]), BTreeMap::new(), &BTreeMap::new()).unwrap();
     assert_eq!(
         with_d.standing(&name("d")),
         Some(Standing::Sealed { drained: false }),
@@ -68,7 +68,7 @@ fn regions_that_come_and_go_lose_and_gain() {
     );
     assert_eq!(view.losers(&with_d).count(), 0, "so nobody loses anything by them");
     let view = drained(&view, "a", 5);
-    let without_a = view.draft(ring(&["b", "c"], &[]), BTreeSet::new(), &BTreeMap::new()).unwrap();
+    let without_a = view.draft(ring(&["b", "c"], &[]), BTreeMap::new(), &BTreeMap::new()).unwrap();
     assert_eq!(view.losers(&without_a).count(), 0, "a has nothing any more");
     assert_eq!(without_a.members()[&name("a")].mark, 5, "its mark stays while its rows live");
 }
@@ -83,7 +83,7 @@ fn placement_is_what_decides_an_owner_and_the_digest_is_everything() {
         lose(&view, "a", 0),
         draft(&view, &[("a", SEALED)]),
         draft(&view, &[("a", Standing::Sealed { drained: false })]),
-        View { escrow: BTreeSet::new(), ..view.clone() },
+        View { escrow: BTreeMap::new(), ..view.clone() },
         View { ring: ring(&["a", "b"], &[]), ..view.clone() },
     ] {
         assert_ne!(view.placement(), other.placement());

@@ -3,7 +3,7 @@
 //! Neighbours: `ports::contract` says what a store promises without a look into it; here stand the schedules that need one. `support`
 //! starts the servers. It must not repeat a clause of the contract.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub fn state(epoch: u64) -> GateState {
     let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
     let voters = BTreeMap::from([(name, AcceptorId(1))]);
     let ring = Arc::new(Ring::build(&spec).unwrap());
-    GateState::founded(Arc::new(View::founding(epoch, ring, BTreeSet::new(), voters)))
+    GateState::founded(Arc::new(View::founding(epoch, ring, BTreeMap::new(), voters)))
 }
 
 /// Whose claims are lodged.

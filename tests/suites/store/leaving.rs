@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `provisioning` ties stores together. The order of an operator's steps is that of docs/operate/regions.md.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn without_us(eu: &Region, us: &Region, votes: bool) -> View {
     let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
     let ring = Arc::new(Ring::build(&spec).unwrap());
     let voters = BTreeMap::from([(eu.origin.region.clone(), AcceptorId(1))]);
-    let mut content: Content = View::founding(2, ring, BTreeSet::new(), voters).content();
+    let mut content: Content = View::founding(2, ring, BTreeMap::new(), voters).content();
     let standing = Standing::Sealed { drained: true };
     let member = Member { generation: 1, standing, mark: SEALED, release: None };
     content.members.insert(us.origin.region.clone(), member);

@@ -3,7 +3,7 @@
 //! Neighbours: `pool` keeps them, `text` says when two are the same, `steps` asks. Every answer comes from `onceway::protocol`, once for
 //! each question, with the plant of the world taken out. It must not decide anything itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ impl Parts {
             drafts: Memo::default(),
             opens: Memo::default(),
         };
-        let first = parts.view(&View::founding(1, ring, BTreeSet::new(), voters));
+        let first = parts.view(&View::founding(1, ring, BTreeMap::new(), voters));
         (parts, first)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: every part of the suite. It must not look into a gateway: it asks as a client or as an operator does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub fn play<T>(test: impl Future<Output = T>) -> T {
 /// The first view of every bench, but for its voters: who owns what.
 pub fn view() -> View {
     static VIEW: LazyLock<View> =
-        LazyLock::new(|| View::founding(1, ring(), BTreeSet::new(), BTreeMap::new()));
+        LazyLock::new(|| View::founding(1, ring(), BTreeMap::new(), BTreeMap::new()));
     VIEW.clone()
 }
 
@@ -159,7 +159,8 @@ impl Bench {
             }
         }
         let escrow = routes.iter().map(|route| Arc::from(*route)).collect();
-        world.found_by(view().ring().clone(), escrow, protocol);
+        let told = settings(&regions()[0]).routes;
+        world.found_by(view().ring().clone(), escrow, &told, protocol);
         let bench = Arc::new(Self { world, gateways: Mutex::default() });
         for name in regions() {
             bench.replace(&name);

@@ -27,8 +27,8 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
         assert_eq!(bench.effects(&key).len(), 1, "the newer process replays it");
 
         let raised = bench.gateway(&us).raise_protocol("test").await.unwrap();
-        assert_eq!((raised.protocol, raised.common), (2, 2), "{raised:?}");
-        let why = "the regions go by protocol version 2 and this process speaks 1-1";
+        assert_eq!((raised.protocol, raised.common), (3, 3), "{raised:?}");
+        let why = "the regions go by protocol version 3 and this process speaks 1-1";
         until("the older process to say why", ms(3_000), async || {
             old.readiness().reasons.iter().any(|reason| reason.starts_with(why))
         })

@@ -82,7 +82,7 @@ pub fn a_new_target_that_is_copying_proves_no_absence() {
         lose_slots(&trio, &[c()]);
         assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
         let epoch = trio.gate(&b()).view.epoch();
-        let escrow = trio.gate(&b()).view.escrow().clone();
+        let escrow = trio.gate(&b()).view.escrow().keys().cloned().collect();
         trio.node(&b()).gateway.apply(lighter, escrow, epoch, "ann").await.unwrap();
         reseed(&trio, &[c()], MINUTES);
         // A heartbeat of the new epoch is at c, and none of the rows.

@@ -84,7 +84,7 @@ fn a_region_that_does_not_speak_the_version_of_the_view_cannot_join() {
         trio.begin_speaking(&c(), Versions::UNSAID);
         sleep(ms(3_000)).await;
         let told = apply(&trio, &all).await;
-        refused(told, "not-yet", "the regions go by protocol version 2 and it speaks 1-1");
+        refused(told, "not-yet", "the regions go by protocol version 3 and it speaks 1-1");
         trio.node(&c()).process.kill();
         trio.begin_process(&c());
         apply(&trio, &all).await.unwrap();
@@ -113,5 +113,24 @@ fn the_last_region_that_owns_keys_stays() {
         trio.drain(&b(), &c(), false).await.unwrap();
         let told = apply(&trio, &[(a(), 0), (b(), 0), (c(), 100)]).await;
         refused(told, "refused", "no region that serves would own keys");
+    });
+}
+
+/// What a route under escrow means is agreed on, so whoever puts it there has to have it.
+#[test]
+fn a_route_that_the_gateway_does_not_have_comes_under_no_escrow() {
+    play(async {
+        let trio = Trio::start(46).await;
+        let gateway = trio.node(&a()).gateway;
+        let before = trio.gate(&a()).view;
+        let unknown: BTreeSet<Arc<str>> = ["strict", "nowhere"].map(Arc::from).into();
+        let told =
+            gateway.apply(ring(&[(a(), 1), (b(), 1), (c(), 2)]), unknown, before.epoch(), "test").await;
+        refused(told, "refused", "no route \"nowhere\"");
+        assert_eq!(trio.gate(&a()).view, before, "nothing was changed");
+        let agreed: BTreeSet<Arc<str>> = before.escrow().keys().cloned().collect();
+        assert!(before.escrow().values().all(Option::is_some), "{:?}", before.escrow());
+        let plan = gateway.plan(before.ring(), &agreed).unwrap();
+        assert_eq!((plan.escrow_added, plan.escrow_removed, plan.escrow_changed), (vec![], vec![], vec![]));
     });
 }

@@ -3,7 +3,7 @@
 //! Neighbours: every part of the suite. It must not look into a gateway: it asks as a client or as an operator does, and the invariants
 //! are judged by what stores and upstreams went through.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub fn first_ring() -> Arc<Ring> {
 /// A key of this word whose home and first successor are these.
 pub fn key_of(home: &RegionName, next: &RegionName, word: &str) -> String {
     static FIRST: LazyLock<View> =
-        LazyLock::new(|| View::founding(1, first_ring(), BTreeSet::new(), BTreeMap::new()));
+        LazyLock::new(|| View::founding(1, first_ring(), BTreeMap::new(), BTreeMap::new()));
     key_under(&FIRST, home, Some(next), word)
 }
 
@@ -194,7 +194,8 @@ impl Trio {
             _ => ring(&names.iter().map(|name| (name.clone(), 100)).collect::<Vec<_>>()),
         };
         let escrowed = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
-        world.found(ring.clone(), escrowed.map(|(name, _)| Arc::from(*name)).collect());
+        let routes = settings(&names[0], failover.clone(), life).routes;
+        world.found(ring.clone(), escrowed.map(|(name, _)| Arc::from(*name)).collect(), &routes);
         let names = names.to_vec();
         let trio = Arc::new(Self {
             world,
