@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::documents::{pages, text as document};
 use onceway::config::reference::{self, Default, Entry, FILES};
 use onceway::config::witness::WitnessConfig;
 use onceway::config::{Config, load_ring};
@@ -381,4 +382,35 @@ fn check_warns_of_all_that_the_reference_files_show_to_everybody() {
         assert_eq!(known(&[file]), (Some(0), expected.clone()), "{file}");
         assert_eq!(known(&["--strict", "--serve", file]), (Some(2), expected), "{file}");
     }
+}
+
+/// Scenario files of the simulation have tables of their own.
+const OF_SCENARIOS: [&str; 2] = ["docs/simulation.md", "simulation/README.md"];
+
+/// The settings in backquotes, as `[table]` or `[table] key`, that no reference file has.
+fn strange_settings(markdown: &str) -> Vec<String> {
+    let entries = reference::entries();
+    let quoted = markdown.split('`').skip(1).step_by(2).filter_map(|span| span.strip_prefix('['));
+    let named = quoted.filter_map(|span| span.trim_start_matches('[').split_once(']'));
+    let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || "_.".contains(c));
+    let named = named.filter(|(table, _)| !table.is_empty() && is_plain(table));
+    let paths = named.map(|(table, rest)| {
+        let key = rest.trim_start_matches(']').split_whitespace().next().unwrap_or_default();
+        if key.is_empty() { table.to_owned() } else { format!("{table}.{key}") }
+    });
+    let exists = |path: &String| {
+        let below = format!("{path}.");
+        entries.iter().any(|entry| entry.path == *path || entry.path.starts_with(&below))
+    };
+    paths.filter(|path| !exists(path)).collect()
+}
+
+#[test]
+fn every_setting_that_a_document_names_exists() {
+    for page in pages().iter().filter(|page| !OF_SCENARIOS.contains(&page.as_str())) {
+        assert_eq!(strange_settings(&document(page)), Vec::<String>::new(), "{page} names no such setting");
+    }
+    let named =
+        "`[failover]`, `[failover] lease`, `[[witness]]`, `[listen.limits] leash`, `[nowhere]`, `[1]`";
+    assert_eq!(strange_settings(named), ["listen.limits.leash", "nowhere"]);
 }

@@ -51,6 +51,8 @@ fn in_block(file: &str, block: &str) -> Vec<Line> {
             let mut command: Vec<String> = command.iter().skip_while(is_before).cloned().collect();
             let at = command.iter().position(|word| word == "--");
             match (command.first().map(String::as_str), at) {
+                // Another package's program is not this one.
+                (Some("cargo"), Some(_)) if command.iter().any(|word| word == "-p") => command.clear(),
                 (Some("cargo"), Some(at)) => {
                     command[at] = "onceway".to_owned();
                     command.drain(..at);
