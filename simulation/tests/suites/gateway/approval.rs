@@ -133,7 +133,6 @@ fn a_copy_that_no_peer_can_tell_from_the_store_runs_keys_again() {
         bench.replace(&eu);
         bench.world.cluster.restore(&eu, copy);
         for peer in [region("us"), region("ap")] {
-            bench.world.cluster.hold(&eu, &peer, false);
             bench.world.network.set_link(&eu, &peer, LinkMode::Up, ms(20));
             bench.world.network.set_link(&peer, &eu, LinkMode::Up, ms(20));
         }
