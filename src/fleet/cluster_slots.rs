@@ -157,10 +157,12 @@ fn locks(tables: &str) -> String {
     format!("begin; set local lock_timeout = '30s'; lock table {tables} in share row exclusive mode")
 }
 
-/// Waits until somebody waits for this lock.
+/// Waits until a session waits for this lock. A worker that applies or copies may wait for it, too,
+/// and is none.
 async fn waits(client: &Client, table: &str, mode: &str) -> Result<()> {
     let waiting = async || {
-        let sql = "select from pg_locks where relation = $1::text::regclass and mode = $2 and not granted";
+        let sql = "select from pg_locks l join pg_stat_activity a on a.pid = l.pid and a.backend_type = 'client backend' \
+                   where l.relation = $1::text::regclass and l.mode = $2 and not l.granted limit 1";
         Ok(client.query_opt(sql, &[&table, &mode]).await?.map(drop))
     };
     wait::for_some("a lock to be waited for", QUEUED_WITHIN, waiting).await
